@@ -11,6 +11,7 @@ from typing import Any
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
+from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.run import RunResult, run_replay
@@ -60,12 +61,15 @@ class WorkBounds:
         *Named*, notices in ascending order, *chosen*, that with notice, *all departures known* and *changes free*.
     time_s : float
         The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
+    half_s : float
+        Half of the replayed part of the log.
     outstanding_share : float
-        Share of all work that is left with named nodes at half of the window.
+        Share of all work that is left with named nodes then.
     """
 
     bounds: tuple[WorkBound, ...]
     time_s: float
+    half_s: float
     outstanding_share: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,8 +86,9 @@ class WorkBounds:
         if self.outstanding_share < 0.5:
             notes.insert(
                 0,
-                f"only {100 * self.outstanding_share:.0f} % of the work is outstanding at half-time: bounds say little "
-                "where all is done in the end; take more or larger tasks.",
+                f"only {100 * self.outstanding_share:.0f} % of the work is outstanding at half of the log "
+                f"({format_value(self.half_s, 's')}): bounds say little where all is done in the end; take more or "
+                "larger tasks.",
             )
         return notes
 
@@ -132,7 +137,7 @@ def bound_work(
         bounds.append(WorkBound(name, work, gain, *losses))
     half_s = min(inputs.log.window_s, inputs.config.until_s(inputs.log.start_ns)) / 2
     outstanding_share = 1.0 - runs[0].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
-    return WorkBounds(tuple(bounds), time_s, outstanding_share)
+    return WorkBounds(tuple(bounds), time_s, half_s, outstanding_share)
 
 
 def _without_costs(inputs: Inputs) -> Inputs:

@@ -25,8 +25,6 @@ from bftrainer.spot.supercomputer import SupercomputerModel
 LEAST = 2
 """Minimum number of stretches."""
 MOST = 100_000
-FOR_INTERVAL = 9
-"""Minimum number of stretches for an 80 % interval within the observed range."""
 DAY_S = 86_400.0
 WARM_UP_S = 2 * DAY_S
 

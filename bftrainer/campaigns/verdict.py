@@ -182,7 +182,7 @@ def verdict_of(found: Mapping[str, Any], thresholds: Thresholds, prices: Machine
         "colour": _colour(verdict, found, _would_pass(best, thresholds, prices)),
         "sentence": f"{lead}{', ' if verdict == 'not worth it' else ': '}{text}.",
         "about": best["name"],
-        "mostly_empty": _mostly_empty(best, found),
+        "mostly_empty": _mostly_empty(best, found, bool(doubts)),
         "recommended": recommended,
         "worth_for": [] if doubts else [kind["name"] for kind in passed],
         "caveats": _caveats(found, best, prices),
@@ -203,14 +203,16 @@ def _would_pass(kind: Mapping[str, Any], thresholds: Thresholds, prices: Machine
     return bool(more > 0) and _passes(_mean(kind, prices) + more, thresholds, prices)
 
 
-def _mostly_empty(kind: Mapping[str, Any], found: Mapping[str, Any]) -> str | None:
+def _mostly_empty(kind: Mapping[str, Any], found: Mapping[str, Any], is_doubted: bool) -> str | None:
     """What a kind recovers while the machine stands mostly empty, which the verdict does not count."""
     empty = found["idle"]["mostly_empty"]
     if not empty["node_hours"]:
         return None
+    more = "" if is_doubted else "another "
     return (
-        f"Another {max(kind['mostly_empty_node_hours'], 0.0):,.0f} node-hours while the machine stood mostly empty are "
-        f"not counted ({format_value(empty['share'], 'share')} of the idle time)."
+        f"Such tasks would recover {more}{max(kind['mostly_empty_node_hours'], 0.0):,.0f} node-hours while the machine "
+        f"stood mostly empty (that time holds {format_value(empty['share'], 'share')} of the idle time); they are not "
+        "counted."
     )
 
 

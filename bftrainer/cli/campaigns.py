@@ -153,33 +153,29 @@ def _instant(when: datetime) -> int:
 
 
 def _print_forecast(found: Forecast) -> None:
-    from bftrainer.campaigns.forecast import FOR_INTERVAL, quantile
-    from bftrainer.report.campaign_pages import when_text
+    from bftrainer.campaigns.forecast import quantile
+    from bftrainer.report.campaign_pages import note_of_few, when_text
 
     def hours(time_s: float) -> str:
         """A completion time, or that it is beyond the horizon."""
         beyond = f"more than {format_value(found.plan.horizon_s, 's')}"
         return format_value(time_s, "s") if math.isfinite(time_s) else beyond
 
-    chance, (low, high) = found.probability, found.interval()
+    chance, (low, high), note = found.probability, found.interval(), note_of_few(len(found.completion_s))
+    span = f"{hours(low)} to {hours(high)} ({'80 %' if note is None else 'earliest and latest'})"
     rows = (
         ("deadline", when_text(found.to_dict()["start"], found.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
-        ("all done after", f"{hours(low)} to {hours(high)} (80 %), median {hours(quantile(found.completion_s, 0.5))}"),
+        ("all done after", f"{span}, median {hours(quantile(found.completion_s, 0.5))}"),
         ("from", f"{len(found.completion_s)} {'generated logs' if found.plan.generated else 'stretches of the log'}"),
     )
     for label, text in rows:
         click.echo(f"{label:20}{text}")
     if found.assumed_scaling is not None:
         click.echo(f"{ASSUMED:20}{found.assumed_scaling}")
-    number = len(found.completion_s)
-    if number < FOR_INTERVAL:
-        click.echo(
-            f"Note: {number} stretches are too few for the 80 %, which take {FOR_INTERVAL} or more: shown are the "
-            "earliest completion and the latest.",
-            err=True,
-        )
+    if note is not None:
+        click.echo(f"Note: {note}", err=True)
     if found.overlap > 1.5:
         click.echo(
             f"Note: stretches overlap, {found.overlap:.1f} cover each moment: they tell less than as many independent "

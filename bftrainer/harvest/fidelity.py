@@ -112,9 +112,19 @@ def distance(pair: Pair) -> float | None:
     return None if predicted is None or not real else predicted / real - 1.0
 
 
+# Tasks that are parked end too.
+_LABELS = {
+    "used_node_s": "node-seconds",
+    "node_s": "node-seconds",
+    "tasks_completed": "tasks ended",
+    "completed_s": "ended after (s)",
+    "makespan_s": "makespan (s)",
+}
+
+
 def _words(name: str) -> str:
-    """A figure's name as people read it: tasks that are parked end too."""
-    return name.replace("_", " ").replace("completed", "ended")
+    """A figure's name as people read it."""
+    return _LABELS.get(name, name.replace("_", " "))
 
 
 def fidelity_rows(found: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.report.drawing import palette
-from bftrainer.report.glossary import GLOSSARY, format_value
+from bftrainer.report.glossary import GLOSSARY, Unit, format_value
 from bftrainer.report.ledger import PARTS, limit_in_words
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
 from bftrainer.report.pictures import date_of, draw_idle, waterfall, with_dates
@@ -21,6 +21,22 @@ _LIMITS = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for p
 _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
+_OF_ALL = "Shares are of all idle time, also that while the machine stood mostly empty."
+_WORDS: dict[str, tuple[str, Unit | None]] = {
+    "worth_share": ("least share of the machine that is worth it", "share"),
+    "worth_value": ("net value that must be exceeded", None),
+    "least_window_s": ("shortest log that gets a verdict", "s"),
+    "price_node_hour": ("worth of a useful node-hour", None),
+    "price_kwh": ("price of a kWh", None),
+    "node_w": ("power of a node that trains", "W"),
+    "idle_w": ("power of an idle node", "W"),
+    "pue": ("watts at the meter for each watt of the nodes (PUE)", None),
+    "carbon_gco2_per_kwh": ("CO2 of a kWh", "g"),
+    "offer_after_s": ("how long a node is idle before it is offered", "s"),
+    "solver": ("solver", None),
+    "startup_cost": ("cost of starts", None),
+}
+"""What is assumed, in words, and its unit; None for plain numbers and texts."""
 _DOUBTED = "Without a verdict, these figures say what would come out if the log could be trusted."
 
 
@@ -62,7 +78,7 @@ def _pictures(found: Mapping[str, Any], kind: Mapping[str, Any], name: str) -> l
     title = f"What was idle, and what {name} made of it"
     pictures = [
         Picture("window", title, reading, partial(_draw_window, found), 2.3),
-        waterfall(kind["ledger"], f", for {name}"),
+        waterfall(kind["ledger"], f", for {name}", _OF_ALL if found["idle"]["mostly_empty"]["node_hours"] else ""),
     ]
     unit = kind["blocks"]["unit"]
     if unit is not None:
@@ -115,6 +131,7 @@ def _draw_grants(found: Mapping[str, Any], ax: Axes) -> None:
         text = f"{hours:,.0f}" + (f" ({100 * grant['gain']:+.1f} %)" if place else "")
         ax.annotate(text, (place, hours), (0, 10), textcoords="offset points", ha="center")
     ax.set_xticks(range(len(names)), list(names.values()))
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     ax.set(ylabel="useful node-hours", xlim=(-0.6, len(names) - 0.4))
     ax.margins(y=0.3)
 
@@ -301,8 +318,16 @@ def _assumptions(found: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Tasks of each kind, thresholds, prices and sources."""
     provenance = found["log"]["provenance"]
     rows = [(_name_kind(kind["name"]), _describe_tasks(kind)) for kind in found["kinds"]]
-    rows += [(name.replace("_", " "), str(value)) for name, value in found["thresholds"].items()]
-    rows += [(name.replace("_", " "), str(value)) for name, value in found["prices"].items() if value is not None]
-    rows += [(name.replace("_", " "), str(found[name])) for name in ("offer_after_s", "solver", "startup_cost")]
+    given = {**found, **found["thresholds"], **found["prices"]}
+    if given["price_node_hour"] is None:
+        given["worth_value"] = None  # it decides nothing then
+    rows += [(label, _in_words(given[name], unit)) for name, (label, unit) in _WORDS.items() if given[name] is not None]
     known = (key for key in ("format", "source", "tool", "inventory", "zone") if provenance.get(key) is not None)
     return rows + [(key, str(provenance[key])) for key in known]
+
+
+def _in_words(value: Any, unit: Unit | None) -> str:
+    """An assumed value with its unit, if it has one."""
+    if unit is not None:
+        return format_value(value, unit)
+    return value if isinstance(value, str) else f"{value:,.10g}"

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 MOST_ROWS = 500
+FOR_INTERVAL = 9
+"""Minimum number of stretches for an 80 % interval within the observed range."""
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 _MOST_SHOWN, _MOST_STEPS, _STEPS = 24, 500, 12
 _STEPS_S = (60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, _DAY_S, 2 * _DAY_S, 7 * _DAY_S)
 _MARKS = (("blue", "o"), ("purple", "s"), ("sky", "^"), ("red", "v"), ("gray", "P"))
 _SEARCHED = ("forward_time_s", "max_tasks", "objective")
+_NAMES = ("-Tfwd (s)", "-maxJ", "objective")
+_MOST_TICKS = 14
 _FAN = (
     "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Shaded from the left: "
-    "80 % of completions, the middle 50 %, and their median. Dashed: the date asked for."
+    "{}, the middle 50 %, and their median. Dashed: the date asked for."
 )
 
 
@@ -45,6 +49,16 @@ def scaling_notes(note: str | None) -> tuple[str, ...]:
     return () if note is None else (f"Rests on {ASSUMED}: {note}.",)
 
 
+def note_of_few(stretches: int) -> str | None:
+    """Why a forecast has no 80 % interval; None if there are stretches enough for one."""
+    if stretches >= FOR_INTERVAL:
+        return None
+    return (
+        f"{stretches} stretches are too few for the 80 %, which take {FOR_INTERVAL} or more: shown are the earliest "
+        "completion and the latest."
+    )
+
+
 def forecast_page(found: Mapping[str, Any], command: str) -> bytes:
     """Make the page of a forecast, which `bftrainer.campaigns.forecast.Forecast.to_dict` told."""
     start, times_s = found["start"], [math.inf if each is None else each for each in found["completion_s"]]
@@ -56,7 +70,9 @@ def forecast_page(found: Mapping[str, Any], command: str) -> bytes:
     if sum(map(math.isinf, times_s)) == number:
         verdict += f" None of them has within {format_value(found['horizon_s'], 's')}."
     spread = [when_text(start, each) for each in found["interval80_s"]]
-    levels = [[f"{level[1:]} %", when_text(start, time_s)] for level, time_s in quantiles.items()]
+    known = _quantiles_within(quantiles, number)
+    levels = [[f"{level[1:]} %", when_text(start, time_s)] for level, time_s in known.items()]
+    label = _label_spread(number)
     page = Page(
         title="When will all tasks be done?",
         subtitle=f"{number} {source}, each {format_value(found['horizon_s'], 's')} long",
@@ -64,10 +80,12 @@ def forecast_page(found: Mapping[str, Any], command: str) -> bytes:
         cards=(
             Card("all done by then", share, f"{low:.0f} to {high:.0f} % (95 %): {deadline}."),
             Card("median", when_text(start, quantiles["p50"]), "As probably done before as after."),
-            Card("80 % of completions", spread[0], f"until {spread[1]}."),
+            Card(label, spread[0], f"until {spread[1]}."),
             Card("tasks done by then", f"{100 * found['tasks_done_share_mean']:.0f} %", "Mean over all of them."),
         ),
-        figures=(Picture("fan", "When all tasks are done", _FAN, partial(_draw_fan, found, times_s), 3.2),),
+        figures=(
+            Picture("fan", "When all tasks are done", _FAN.format(label), partial(_draw_fan, found, times_s), 3.2),
+        ),
         tables=(
             PageTable("By when", ("by", "probability", "95 %"), _deadline_rows(found, times_s)),
             PageTable("How sure", ("probability", "done by"), levels),
@@ -78,8 +96,19 @@ def forecast_page(found: Mapping[str, Any], command: str) -> bytes:
     return page_bytes(page)
 
 
+def _label_spread(number: int) -> str:
+    """What the widest span of completions is called."""
+    return "80 % of completions" if number >= FOR_INTERVAL else "earliest to latest"
+
+
+def _quantiles_within(quantiles: Mapping[str, float | None], number: int) -> dict[str, float | None]:
+    """Quantiles that lie between the earliest of so many completions and the latest."""
+    least = 100 / (number + 1)
+    return {level: time_s for level, time_s in quantiles.items() if least <= float(level[1:]) <= 100 - least}
+
+
 def _forecast_notes(found: Mapping[str, Any], times_s: Sequence[float]) -> tuple[str, ...]:
-    notes = [*scaling_notes(found["assumed_scaling"])]
+    notes = [*scaling_notes(found["assumed_scaling"]), *filter(None, [note_of_few(len(times_s))])]
     if found["overlap"] > 1.5:
         notes.append(
             f"Stretches overlap, {found['overlap']:.1f} cover each moment: they tell less than as many independent "
@@ -128,7 +157,8 @@ def _draw_fan(found: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> N
     steps_s = np.concatenate(([0.0], ends_s[:: 1 + ends_s.size // _MOST_STEPS], [horizon_s]))
     known = [proportion(int(done), len(times_s)) for done in np.searchsorted(ordered, steps_s, side="right")]
     quantiles = found["completion_quantiles_s"]
-    for (low, high), alpha, label in ((("p10", "p90"), 0.15, "80 % of completions"), (("p25", "p75"), 0.3, "50 %")):
+    spans = ((("p10", "p90"), 0.15, _label_spread(len(times_s))), (("p25", "p75"), 0.3, "50 %"))
+    for (low, high), alpha, label in spans:
         if quantiles[low] is not None:
             ends = [horizon_s if quantiles[name] is None else quantiles[name] for name in (low, high)]
             ax.axvspan(*along(ends), facecolor=ink["sky"], alpha=alpha, linewidth=0, label=label)
@@ -153,7 +183,7 @@ def advice_page(found: Mapping[str, Any], command: str) -> bytes:
     term, advised, given = GLOSSARY[found["metric"]], found["advised"], found["given"]
     gains = {part: "from 0" if gain is None else f"{100 * gain:+.2f} %" for part, gain in found["gain"].items()}
     cards = []
-    for key, name in zip(_SEARCHED, ("-Tfwd", "-maxJ", "objective"), strict=True):
+    for key, name in zip(_SEARCHED, _NAMES, strict=True):
         is_same = advised[key] == given[key]
         text = "Advised, as given." if is_same else f"Advised; given: {short_label(given[key])}."
         cards.append(Card(name, short_label(advised[key]), text))
@@ -164,7 +194,7 @@ def advice_page(found: Mapping[str, Any], command: str) -> bytes:
         f"{term.label} on the training part against -Tfwd; larger marks: more tasks at once (-maxJ); other marks: "
     )
     reading += "other objectives."
-    headings = ("which", "-Tfwd", "-maxJ", "objective", f"{term.label} on the training part", "on the rest")
+    headings = ("which", *_NAMES, f"{term.label} on the training part", "on the rest")
     note = "Only the given settings and the best ones are replayed on the rest, so that it stays unseen."
     page = Page(
         title="Which settings suit this machine?",
@@ -210,7 +240,18 @@ def _draw_tried(found: Mapping[str, Any], ax: Axes) -> None:
     for name, (color, mark) in {"given": ("orange", "D"), "best": ("green", "*")}.items():
         at = found[name]["forward_time_s"], found[name]["training"] / size
         ax.scatter(*at, s=70 if name == "best" else 26, marker=mark, color=ink[color], label=name, zorder=3)
-    ax.set(xscale="log", xlabel="-Tfwd (s)", ylabel=label)
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    ax.set(xscale="log", xlabel=_NAMES[0], ylabel=label)
     ax.minorticks_off()
+    wanted = [found[name]["forward_time_s"] for name in ("best", "given")]
+    ticks = _spaced([*wanted, *sorted(each["forward_time_s"] for each in known)])
+    ax.set_xticks(ticks, [f"{value:g}" for value in ticks])
     below_axes(ax, 0.42)
+
+
+def _spaced(values: Sequence[float]) -> list[float]:
+    """Of positive values, those that have room on a logarithmic axis; the first ones go before the others."""
+    least, kept = (max(values) / min(values)) ** (1 / _MOST_TICKS), list[float]()
+    for value in values:
+        if all(value >= each * least or value <= each / least for each in kept if value != each) and value not in kept:
+            kept.append(value)
+    return sorted(kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
@@ -194,6 +194,81 @@ def unit_of(summary: Summary) -> str:
     """What the log of a run counts: as its notes say, parts of shared nodes, or else nodes."""
     found = re.search(r"lowest-numbered free (\w+)s of each node", " ".join(summary.get("node_log_notes") or ()))
     return f"{found[1]}s" if found else "nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """What makes figures of a run and of the first one figures of different things.
+
+    Parameters
+    ----------
+    reasons : tuple of str
+        Empty if the runs can be compared.
+    is_finished : bool
+        Whether the only reason is that tasks were done earlier: figures of tasks can be compared all the same.
+    """
+
+    reasons: tuple[str, ...] = ()
+    is_finished: bool = False
+
+    @classmethod
+    def of(cls, base: Summary, other: Summary) -> Unlike:
+        """Compare machine, unit and window of a run with those of the first."""
+        found = []
+        if base["nodes_total"] != other["nodes_total"]:
+            found.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
+        if unit_of(base) != unit_of(other):
+            found.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
+        is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
+        is_long = is_long or base.get("engine") == "live"  # a harvest, whose replay ends when its tasks do
+        is_begun = base["window_start"] == other["window_start"]
+        if is_begun and is_long:
+            return cls(tuple(found))
+        if not found and is_begun and _ends_with_tasks(base, other):
+            ours, theirs = (each["window_end"][:19] for each in (other, base))
+            return cls((f"a window ends when all tasks are done ({ours}, not {theirs})",), True)
+        ours, theirs = (f"{each['window_start'][:19]} to {each['window_end'][:19]}" for each in (other, base))
+        return cls((*found, f"another window ({ours}, not {theirs})"))
+
+    def allows(self, key: str) -> bool:
+        """Whether a figure of the run can be compared with the first one's."""
+        return not self.reasons or (self.is_finished and key in _OF_TASKS)
+
+
+_SAME_WINDOW = 0.01
+"""Share by which windows of one start may differ in length: runs of so many events end when tasks do."""
+_OF_TASKS = ("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s")
+"""Figures that do not depend on how long a window goes on after all tasks are done."""
+
+
+def _ends_with_tasks(base: Summary, other: Summary) -> bool:
+    """Whether runs of the same tasks and log differ in length as all tasks of the shorter one were done."""
+    contents = [
+        [[file["sha256"] for file in input_files(each).get(name, ())] for name in ("node_log", "tasks")]
+        for each in (base, other)
+    ]
+    shorter = min(base, other, key=lambda each: float(each["window_s"]))
+    return contents[0] == contents[1] and shorter.get("end_reason") == "finished"
+
+
+def say_unlike(names: Sequence[str], unlike: Sequence[Unlike]) -> Iterator[str]:
+    """Sentences on runs that cannot be compared with the first one, or by few figures alone, a sentence a reason."""
+    found: dict[Unlike, list[str]] = {}
+    for name, each in zip(names, unlike, strict=True):
+        if each.reasons:
+            found.setdefault(each, []).append(name)
+    for each, some in found.items():
+        says = "cannot be compared with"
+        by = ""
+        if each.is_finished:
+            says, by = "can be compared with", f" by {join_names([GLOSSARY[key].label for key in _OF_TASKS])} alone"
+        yield f"{join_names(some)} {says} {names[0]}{by}: {', '.join(each.reasons)}."
+
+
+def join_names(names: Sequence[str]) -> str:
+    """All names, in a list."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _natural(text: str) -> list[tuple[float, str]]:

@@ -5,7 +5,7 @@ const root = document.documentElement, of = (id) => document.getElementById(id);
 const PAPER = 680, NAMED_ROW = 9, FIRST_ROWS = 12, ALONE = ["mousedown", "mouseup", "dblclick"];
 const TASK_COLORS = ["blue", "green", "purple", "sky", "gantt4", "gantt2"];
 const SECONDS = { "µs": 1e-6, ms: 1e-3, min: 60, h: 3600, d: 86400, Wh: 3600, kWh: 3.6e6, MWh: 3.6e9 };
-const WITH_DATE = ["\n{D} {MMM} {YYYY}", null, "\n{D} {MMM}", null, null, null, 1];
+const WITH_DATE = ["\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1];
 const TIMES = [
   [31536000, "{YYYY}", null, null, null, null, null, null, 1],
   [2419200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
@@ -63,7 +63,8 @@ class Charts {
     this.all.forEach((chart) => chart.batch(() => chart.setScale("x", range)));
     this.all.forEach((chart) => chart.redraw(true, true));
     this.isDrawing = false;
-    of("seen").textContent = `${this.words(this.begin)} to ${this.words(this.end)}`;
+    const zone = this.data.start === null ? "" : ` (${this.data.zone})`;
+    of("seen").textContent = `${this.words(this.begin)} to ${this.words(this.end)}${zone}`;
   }
 
   // A chart was zoomed by the mouse: the others follow.

@@ -135,10 +135,10 @@ def with_dates(ax: Axes, zone: str = "UTC") -> None:
     below_axes(ax, 0.2)
 
 
-def waterfall(ledger: Mapping[str, Any], suffix: str = "") -> Picture:
-    """The picture of a ledger, its numbers in words as well."""
+def waterfall(ledger: Mapping[str, Any], suffix: str = "", whole: str = "") -> Picture:
+    """The picture of a ledger, its numbers in words as well; `whole` is a sentence on what shares are of."""
     title, reading = "Where the idle node-time went", "From all idle node-time, each bar takes away a part that did not"
-    reading += " become lasting work; what is left is useful."
+    reading += f" become lasting work; what is left is useful. {whole}".rstrip()
     known = [(GLOSSARY[f"ledger.{part}"].label, ledger[part]) for part in PARTS if ledger.get(part) is not None]
     words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in known)
     draw = partial(draw_ledger, ledger)

@@ -46,10 +46,12 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
             ax.fill_between(edges, *band, step="post", color=ink["blue"], alpha=0.35, linewidth=0)
         if len(groups) > 1:
             ax.set_title(plain(group.label, sheet.letters(0.75)))
-        ax.set(ylabel="nodes", ylim=(0, None))
+        ax.set(ylabel="nodes")
         widths = [None] * used.size if half is None else half.tolist()
         cells = zip((edges[:-1] * HOUR_S).tolist(), idle.tolist(), used.tolist(), widths, strict=True)
         rows += [(group.label, len(group.places), *row) for row in cells]
+    for ax in panels:  # once all is drawn: a limit that is set ends autoscaling of the panels that share the axis
+        ax.set(ylim=(0, None))
     panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
     legend_above(figure, *panels[0].get_legend_handles_labels())
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"

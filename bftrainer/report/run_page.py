@@ -149,10 +149,17 @@ def _several(runs: Sequence[FinishedRun]) -> Page:
     return Page(
         title=title,
         subtitle=subtitle,
-        verdict="Settings that differ, and what came of them.",
+        verdict=_lead(runs),
         figures=(losses_picture(runs),),
         command=commands,
     )
+
+
+def _lead(runs: Sequence[FinishedRun]) -> str:
+    """What several runs are about: how a harvest went that others replay, else that they are compared."""
+    if runs[0].summary.get("engine") != "live":
+        return "Settings that differ, and what came of them."
+    return f"{runs[0].name}: {headline(runs[0].summary)} Beside it: {names_of(runs[1:])}."
 
 
 def _texts(title: str, texts: Sequence[str]) -> PageTable:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bftrainer.report.comparison import RunComparison, Summary, alike, compare_runs, figures_of, unit_of
+from bftrainer.report.comparison import RunComparison, Unlike, alike, compare_runs, figures_of, join_names, say_unlike
 from bftrainer.report.finished_run import FinishedRun
 from bftrainer.report.glossary import GLOSSARY, HEADLINES, MARK, WORK_SHARES, Unit, format_value
 from bftrainer.report.intervals import estimate
@@ -13,8 +13,6 @@ from bftrainer.report.page import Cell, PageTable
 
 _LEAST_SHARE = 0.01
 """Differences to smaller shares are told in points alone."""
-_SAME_WINDOW = 0.01
-"""Share by which windows of one start may differ in length: runs of so many events end when tasks do."""
 _BELOW = (
     "Below a value is its difference to that of {}: absolute, of shares in percentage points, and in brackets "
     "relative; runs that cannot be compared have none. * rests on assumed scaling."
@@ -32,13 +30,9 @@ class SideBySide:
 def side_by_side(runs: Sequence[FinishedRun]) -> SideBySide:
     """Set runs side by side; the others are compared with the first."""
     found = compare_runs([run.name for run in runs], [run.summary for run in runs])
-    reasons = [_unlike(runs[0].summary, run.summary) for run in runs]
-    unlike: dict[str, list[FinishedRun]] = {}
-    for run, reason in zip(runs, reasons, strict=True):
-        if reason:
-            unlike.setdefault(", ".join(reason), []).append(run)
+    unlike = [Unlike.of(runs[0].summary, run.summary) for run in runs]
     names, keys = tuple(run.name for run in runs), [key for key in found.figures if key in GLOSSARY]
-    figures = {key: _row(found, key, [not reason for reason in reasons]) for key in keys if key not in WORK_SHARES}
+    figures = {key: _row(found, key, [each.allows(key) for each in unlike]) for key in keys if key not in WORK_SHARES}
     settings = [[key, *("-" if each is None else str(each) for each in row)] for key, row in found.settings.items()]
     note, headings = _BELOW.format(runs[0].name), ("figure", *names)
     tables = [
@@ -47,23 +41,7 @@ def side_by_side(runs: Sequence[FinishedRun]) -> SideBySide:
         *_groups(runs),
         PageTable("All other figures", headings, [figures[key] for key in figures if key not in HEADLINES], note),
     ]
-    apart = (f"{names_of(some)} cannot be compared with {runs[0].name}: {reason}." for reason, some in unlike.items())
-    return SideBySide(tuple(apart), tuple(table for table in tables if table.rows))
-
-
-def _unlike(base: Summary, other: Summary) -> list[str]:
-    """What makes figures of two runs ones of different things: machine, unit or window."""
-    found = []
-    if base["nodes_total"] != other["nodes_total"]:
-        found.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
-    if unit_of(base) != unit_of(other):
-        found.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
-    is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
-    is_long = is_long or base.get("engine") == "live"  # a harvest, whose replay ends when its tasks do
-    if base["window_start"] != other["window_start"] or not is_long:
-        ours, theirs = (f"{each['window_start'][:19]} to {each['window_end'][:19]}" for each in (other, base))
-        found.append(f"another window ({ours}, not {theirs})")
-    return found
+    return SideBySide(tuple(say_unlike(names, unlike)), tuple(table for table in tables if table.rows))
 
 
 def _row(found: RunComparison, key: str, comparable: Sequence[bool]) -> list[str | Cell]:
@@ -112,5 +90,4 @@ def _groups(runs: Sequence[FinishedRun]) -> Iterator[PageTable]:
 
 def names_of(runs: Sequence[FinishedRun]) -> str:
     """The names of all runs, in a list."""
-    *most, last = [run.name for run in runs]
-    return f"{', '.join(most)} and {last}" if most else last
+    return join_names([run.name for run in runs])

@@ -20,7 +20,8 @@ from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_OVER = ", 95 % over {} seeds"
+_REPEATED = {"window": "windows", "seed": "seeds"}
+"""What varies by chance and not by choice: columns, and what their values are called."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
 _OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
 _SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")
@@ -45,7 +46,7 @@ def check_metrics(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Setting:
-    """Values of the factors, and what came of them: points that differ in seeds alone."""
+    """Values of the factors, and what came of them: points that differ in seeds or windows alone."""
 
     values: tuple[Any, ...]
     rows: tuple[Mapping[str, Any], ...]
@@ -62,7 +63,7 @@ class _Setting:
         return None if found is None else found.mean
 
     def text(self, metric: str, ending: str = "") -> str:
-        """Mean of a figure, and in brackets its interval over seeds."""
+        """Mean of a figure, and in brackets its interval."""
         found, unit = self.sums.get(metric), GLOSSARY[metric].unit
         if found is None or found.half_width is None:
             return format_value(None if found is None else found.mean, unit)
@@ -81,7 +82,9 @@ class _Sweep:
 
     def __init__(self, rows: Sequence[Mapping[str, Any]], varied: Sequence[str], metrics: Sequence[str]) -> None:
         self.rows = rows
-        self.factors = [name for name in varied if name != "seed" and len({str(row.get(name)) for row in rows}) > 1]
+        differing = [name for name in varied if len({str(row.get(name)) for row in rows}) > 1]
+        self.factors = [name for name in differing if name not in _REPEATED]
+        self.over = " and ".join(text for name, text in _REPEATED.items() if name in differing) or "seeds"
         self.first = self._chosen(metrics[:1], _FIRST)
         self.second = self._chosen(metrics[1:], [name for name in _SECOND if name != self.first])
         grouped: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
@@ -129,8 +132,18 @@ class _Sweep:
         return math.inf if value is None else -_term(self.second).better * value
 
     def is_repeated(self) -> bool:
-        """Whether figures of some setting are means over seeds."""
+        """Whether figures of some setting are means over seeds or windows."""
         return any(each.sums[self.first].number > 1 for each in self.done)
+
+    def text(self, each: _Setting, metric: str) -> str:
+        """Mean of a figure, and in brackets its interval and what it is over."""
+        number = "{} runs of different" if " and " in self.over else "{}"
+        return each.text(metric, f", 95 % over {number} {self.over}")
+
+    def has_own_windows(self) -> bool:
+        """Whether some settings were not run on the same windows as others."""
+        windows = {frozenset(str(row.get("window")) for row in each.rows) for each in self.settings}
+        return "windows" in self.over and len(windows) > 1
 
     def place(self, each: _Setting) -> str:
         """Number of a setting on the front, as text; empty if it is not there."""
@@ -156,7 +169,7 @@ class _Sweep:
             return f"No point has a value of {term.label}.{said}"
         best = self.done[0]
         chosen = f", with {self.named(best)}." if self.factors else "."
-        text = f"Best {term.label}: {best.text(self.first, _OVER)}{chosen}"
+        text = f"Best {term.label}: {self.text(best, self.first)}{chosen}"
         half = best.sums[self.first].half_width
         away = [abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) for each in self.done[1:]]
         near, where = sum(each <= (half or 0.0) for each in away), "within that interval" if half else "as good"
@@ -205,7 +218,7 @@ def _cards(found: _Sweep) -> list[Card]:
         return []
     best, cards = found.done[0], []
     for key, term in _both(found):
-        text, *interval = best.text(key, _OVER).rstrip(")").split(" (", 1)
+        text, *interval = found.text(best, key).rstrip(")").split(" (", 1)
         cards.append(Card(term.label, text, ". ".join([*interval, term.meaning])))
     pairs = list(zip(found.factors, best.values, strict=True))[:4]
     return cards + [Card(factor, short_label(value), "Of the best settings.") for factor, value in pairs]
@@ -217,6 +230,10 @@ def _notes(found: _Sweep, *, has_map: bool) -> list[str]:
         notes += scaling_notes(note)
     if not found.is_repeated():
         notes.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
+    elif found.has_own_windows():
+        notes.append("Not all settings have the same windows: what differs between windows differs between means too.")
+    elif "windows" in found.over:
+        notes.append("How windows differ is part of the intervals; --paired compares settings window by window.")
     if len(found.factors) > 1 and not has_map:
         notes.append("There is no map of the settings: they have too many combinations.")
     return notes
@@ -228,7 +245,7 @@ def _ranking(found: _Sweep) -> PageTable:
         [*map(_cell, each.values), *(each.text(key) for key, _ in _both(found)), found.place(each)]
         for each in found.done[:MOST_ROWS]
     ]
-    note = "In brackets: 95 % intervals over seeds. " * found.is_repeated()
+    note = f"In brackets: 95 % intervals over {found.over}. " * found.is_repeated()
     note += f"The best {MOST_ROWS} of {len(found.done):,}; all are in sweep.parquet." * (len(found.done) > MOST_ROWS)
     headings = (*found.factors, *(term.label for _, term in _both(found)), "on the front")
     return PageTable("Settings, the best first", headings, rows, note if rows else "")
@@ -264,7 +281,7 @@ def _pictures(found: _Sweep) -> list[Picture]:
     if 0 < sum(levels) <= _MOST_LEVELS:
         reading = _AVERAGED if len(found.factors) > 1 else "Dots: the figure of each."
         if len(found.factors) == 1 and found.is_repeated():
-            reading += " Bars: 95 % intervals over seeds."
+            reading += f" Bars: 95 % intervals over {found.over}."
         title, effects = f"What each factor does to {first.label}", partial(_draw_effects, found)
         pictures.append(Picture("effects", title, reading, effects, 2.3))
     if found.front:

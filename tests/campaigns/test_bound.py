@@ -76,7 +76,7 @@ def test_work_that_is_done_early_is_said():
     found = bounded(given(work=20_000.0), 60.0)
     assert found.time_s < 3_600.0
     assert found.outstanding_share == 0.0
-    assert found.notes()[0].startswith("only 0 % of the work is outstanding at half-time")
+    assert found.notes()[0].startswith("only 0 % of the work is outstanding at half of the log (")
 
 
 def test_what_cannot_be_bounded_is_refused():

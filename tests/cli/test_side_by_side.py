@@ -68,6 +68,17 @@ def test_nothing_is_cut(runs, compare, count, width, name):
         assert all(f"run-{number}" in words for number in range(count))
 
 
+def test_unlike_runs_are_told(summary, runs, compare):
+    """A run of another machine has a line that says so, and no differences."""
+    one, other = runs(2)
+    found = json.loads((other / "summary.json").read_text())
+    (other / "summary.json").write_text(json.dumps(found | {"nodes_total": 9}))
+    lines = compare(200, [one, other])
+    told = f"run-1 cannot be compared with run-0: another machine (9 nodes, not {summary['nodes_total']})."
+    assert told in lines
+    assert not [line for line in lines if re.search(r"\([+-][\d.]+ (%|points)\)", line)]
+
+
 def test_values_stand_at_the_right(runs, compare):
     """In a table that fits, all cells of a column end in the same place, under the run's name."""
     lines = [line.rstrip() for line in compare(100, runs(2)) if line[40:].strip()]

@@ -81,7 +81,7 @@ def test_a_prediction_that_is_a_trifle_slower(call, here, harvested):
     file.write_text(re.sub(r"(throughput = .0\.0, )(.*)]", lambda m: f"{m[1]}{0.9 * float(m[2])}]", file.read_text()))
     predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
     assert_matches(r"Besides: a had done 4\.\d* of 5 in the replay when all nodes were gone", predicted.out)
-    assert_matches(r"makespan s +- ", predicted.out)
+    assert_matches(r"makespan \(s\) +- ", predicted.out)
 
 
 def test_a_task_that_never_had_a_node_is_not_replayed(call, here, harvested):

@@ -128,6 +128,24 @@ def test_machines_without_idle_nodes_have_a_page(days):
     assert page.html().count("<svg") == len(page.figures) + 1
 
 
+def test_assumptions_have_words_and_units(found):
+    """No name of a field, and no bare number of seconds or shares."""
+    (table,) = (each for each in assessment_page(found).tables if each.title == "What was assumed")
+    rows = dict(table.rows)
+    assert rows["shortest log that gets a verdict"] == "7 d"
+    assert rows["least share of the machine that is worth it"] == "1.00 %"
+    assert rows["how long a node is idle before it is offered"] == "0 s"
+
+
+def test_shares_say_what_they_are_of(found):
+    """Where the headline leaves out time when the machine stood mostly empty, the waterfall does not, and says so."""
+    for node_hours, is_said in ((0.0, False), (5.0, True)):
+        empty = found["idle"]["mostly_empty"] | {"node_hours": node_hours}
+        page = assessment_page(found | {"idle": found["idle"] | {"mostly_empty": empty}})
+        (picture,) = (each for each in page.figures if each.key == "ledger")
+        assert ("Shares are of all idle time" in picture.reading) == is_said
+
+
 def test_names_in_the_page_are_escaped(found):
     """Partitions and sources with markup, marks of direction, and 300 characters."""
     hostile = '<img src=x onerror="alert(1)">\u202e' + "x" * 300

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.campaign_pages import advice_page, forecast_page, short_label, when_text
+from bftrainer.report.campaign_pages import _draw_tried, advice_page, forecast_page, short_label, when_text
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.intervals import estimate
 from bftrainer.report.sweep_page import _pictures, _Sweep, check_metrics, sweep_page
@@ -58,6 +58,20 @@ def test_the_best_setting_has_its_interval_over_seeds():
     near = sum(abs(0.5 + each / 1e4 - 0.56) <= found.half_width for each in (10, 60))
     assert (f"Other settings within that interval: {near}." in text) == bool(near)
     assert "3 settings of forward_time_s" in text
+
+
+def test_windows_are_repetitions():
+    """No window is a best setting: figures are means over them, as over seeds."""
+    windows = [f"{begin} to {begin + 100}" for begin in (0, 100, 200)]
+    rows, varied = rows_of({"window": windows, "max_tasks": [5, 10]}, lambda v, _: (int(v[0][0]) / 10 + v[1] / 100, 1))
+    text = page_of(rows, varied)
+    assert "95 % over 3 windows), with max_tasks 10." in text
+    assert "2 settings of max_tasks" in text
+    assert "--paired compares settings window by window" in text
+    assert "One seed of each" not in text
+    assert "Not all settings have the same windows" in page_of(rows[:-1], varied)
+    both, varied = rows_of({"window": windows, "max_tasks": [5, 10]}, lambda v, s: (s / 10 + v[1] / 100, 1), seeds=2)
+    assert "95 % over 6 runs of different windows and seeds), with max_tasks 10." in page_of(both, varied)
 
 
 def test_without_seeds_the_page_says_what_is_missing():
@@ -226,6 +240,23 @@ def test_a_forecast_tells_dates():
     assert [int(share) for _, share in cells] == sorted(int(share) for _, share in cells)
 
 
+def test_a_forecast_of_few_stretches_has_no_80_percent():
+    """It says so, and calls the span what it is; of nine it has one."""
+    few, enough = (
+        checked(forecast_page(forecast([3600.0 * each for each in range(1, number + 1)]), "x").decode())
+        for number in (8, 9)
+    )
+    note = (
+        "8 stretches are too few for the 80 %, which take 9 or more: shown are the earliest completion and the latest."
+    )
+    assert note in few
+    assert "earliest to latest" in few
+    assert "too few" not in enough
+    for text in ("80 % of completions", "<td>10 %</td>", "<td>90 %</td>"):
+        assert text not in few
+        assert text in enough
+
+
 def test_a_forecast_without_a_start_counts_hours():
     """It says so, and names no date."""
     text = checked(forecast_page(forecast([3600.0, 7200.0], start_ns=None), "x").decode())
@@ -278,6 +309,21 @@ def test_advice_tells_what_was_tried_and_what_it_gains(verdict):
     assert f"<b>{found['advised']['forward_time_s']:g}</b>" in text
     rows = re.findall(r"<tr><td>([a-z, ]*)</td>", text)
     assert rows == {"same": ["given, best", ""]}.get(verdict, ["best", "given", ""])
+
+
+def test_settings_that_were_tried_are_ticks():
+    """On the logarithmic axis, the best and the given one first, as many as have room."""
+    each = {"max_tasks": 5, "objective": "as-given", "training": 2.0}
+    for tried, shown in (
+        ([32.0, 40.0, 60.0, 140.0], ["32", "40", "60", "140"]),
+        ([32.0, 60.0, 60.5, 140.0], ["32", "60", "140"]),
+    ):
+        found = advice(tried=[each | {"forward_time_s": value} for value in tried])
+        found |= {name: found[name] | {"forward_time_s": tried[1]} for name in ("given", "best")}
+        ax = axes_or_new(None)
+        _draw_tried(found, ax)
+        assert [label.get_text() for label in ax.get_xticklabels()] == shown
+        assert not len(ax.get_xticks(minor=True))
 
 
 def test_gains_from_nothing_have_amounts():

@@ -202,16 +202,19 @@ def test_times_are_those_of_the_site(browser, address, run):
     """In the zone that the log tells, else in UTC, wherever the reader is; from the start where starts differ."""
     later = {**run.summary, "window_start": "2021-02-11T00:00:00Z"}
     there = replace(run, summary={**run.summary, "node_log_zone": "America/Chicago"})
-    texts = []
+    texts, zones = [], []
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
     try:
         for runs in ([run], [there], [run, replace(run, name="later", summary=later)]):
             opened(browser, address(*runs))
-            texts.append(browser.find_element("id", "seen").text.partition(" to ")[0])
+            first, _, last = browser.find_element("id", "seen").text.partition(" to ")
+            texts.append(first)
+            zones.append(last.partition("(")[2])
     finally:
         browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
     assert run.summary["window_start"].startswith("2021-02-10T00:00:00")
     assert texts == ["10 Feb 2021, 00:00:00", "9 Feb 2021, 18:00:00", "0.00 h after the start"]
+    assert zones == ["UTC)", "America/Chicago)", ""]
 
 
 @pytest.mark.long

@@ -115,12 +115,30 @@ def test_what_cannot_be_compared_gets_no_percentages(runs, figures, reason):
     assert {cell.below for cells in figures_of(found).values() for cell in cells} == {""}
 
 
+def test_a_run_whose_tasks_were_done_earlier_is_compared_by_them(runs):
+    """Of the same log and tasks, a shorter window is no other one: figures of tasks keep their differences."""
+    base = changed(runs[0], end_reason="max_events", efficiency=0.4, occupancy=0.4)
+    half = {"window_s": base.summary["window_s"] / 2, "window_end": "2021-02-10T12:00:00", "occupancy": 0.5}
+    found = side_by_side([base, changed(base, **half, end_reason="finished", efficiency=0.5)])
+    assert "by efficiency U, makespan, mean turnaround and mean wait alone" in found.apart[0]
+    assert [figures_of(found)[name][1].below != "" for name in ("efficiency U", "occupancy")] == [True, False]
+    cut = side_by_side([base, changed(base, **half, end_reason="max_events")])
+    assert "cannot be compared" in cut.apart[0]
+
+
 def test_a_replay_is_compared_with_its_harvest(runs):
     """It ends when its tasks do, and a harvest when nodes are given back; differences to almost 0 are in points."""
     real = changed(runs[0], engine="live", window_s=2.0 * runs[0].summary["window_s"], occupancy=0.001)
     found = side_by_side([real, changed(runs[0], occupancy=0.1)])
     assert found.apart == ()
     assert figures_of(found)["occupancy"][1] == Cell("10.00 %", "+9.90 points better", "better")
+
+
+def test_a_harvest_beside_its_replay_says_how_it_went(runs):
+    """Its page begins with what came of the harvest, and names what it is compared with."""
+    real = changed(runs[0], engine="live")
+    alone = run_page([real]).verdict
+    assert run_page([real, replace(runs[0], name="predicted")]).verdict == f"plain: {alone} Beside it: predicted."
 
 
 def test_differences_by_hand(runs):

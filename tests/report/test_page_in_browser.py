@@ -180,6 +180,21 @@ def test_a_brief_is_printed_on_one_side(browser, pages, name):
     assert browser.get_log("browser") == []
 
 
+def test_captions_are_no_larger_than_text_on_paper(browser, pages):
+    """Whatever is told in relative sizes follows the size of print."""
+    browser.get(pages["plain"])
+    sizes = (
+        "return [...document.querySelectorAll(arguments[0])].map(each => parseFloat(getComputedStyle(each).fontSize))"
+    )
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+    try:
+        (text,) = browser.execute_script(sizes, "body")
+        captions = browser.execute_script(sizes, "figcaption, .soft, .cards .name, td")
+    finally:
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    assert max(captions) < text
+
+
 @pytest.mark.slow
 def test_the_published_replay(browser, published, tmp_path):
     """The page of the whole Summit replay is at most 2 MB, and draws all charts."""

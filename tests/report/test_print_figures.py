@@ -211,6 +211,15 @@ def test_no_run_of_a_pool_is_hidden(run):
     assert "scales of their own" in found.caption
 
 
+def test_the_highest_of_pools_fits_all_panels(run):
+    """Panels share one scale, also where a later run has the most idle nodes."""
+    more = {name: 2 * run.steps[name] for name in ("idle", "used")}
+    higher = replace(changed(run, "higher", {"max_tasks": 3}), steps={**run.steps, **more})
+    axes = drawn(lambda sheet: plot_pool([run, higher], sheet)).figure.axes
+    most = higher.steps["idle"].max()
+    assert all(axis.get_ylim()[0] == 0 and most < axis.get_ylim()[1] < 1.2 * most for axis in axes)
+
+
 def test_means_over_seeds_keep_the_node_time(run):
     """Of runs that differ in seeds, a panel has means over equal pieces, whose sum is the node-time of the window."""
     found = drawn(lambda sheet: plot_pool(seeds(run), sheet))

@@ -18,7 +18,7 @@ from bftrainer.cli._shared.usage import FIGURE, WIDE, Parsed, open_option, refus
 from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
-    from bftrainer.report.comparison import RunComparison
+    from bftrainer.report.comparison import RunComparison, Unlike
     from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
     from bftrainer.runs.audit import Findings
@@ -43,7 +43,7 @@ FEW = 4
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
-    from bftrainer.report.comparison import compare_runs, run_names, with_short_names
+    from bftrainer.report.comparison import Unlike, compare_runs, run_names, with_short_names
     from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES
     from bftrainer.runs.run_files import read_summary
 
@@ -68,9 +68,8 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     else:
         columns = COMPARED if len(found.names) <= FEW else HEADLINES
         known = tuple(key for key in found.figures if key.rpartition(".")[2] not in WORK_SHARES)
-        _print_comparison(
-            found, chosen or (known if show_all else tuple(key for key in columns if key in found.figures))
-        )
+        keys = chosen or (known if show_all else tuple(key for key in columns if key in found.figures))
+        _print_comparison(found, keys, [Unlike.of(summaries[0], each) for each in summaries])
 
 
 def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
@@ -82,9 +81,9 @@ def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
             writer.writerow((name, key, *("" if value is None else value for value in values)))
 
 
-def _print_comparison(found: RunComparison, keys: Sequence[str]) -> None:
-    from bftrainer.cli._shared.stdio import Section, line_width, print_side_by_side
-    from bftrainer.report.comparison import setting_label
+def _print_comparison(found: RunComparison, keys: Sequence[str], unlike: Sequence[Unlike]) -> None:
+    from bftrainer.cli._shared.stdio import Section, print_side_by_side
+    from bftrainer.report.comparison import say_unlike, setting_label
     from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
@@ -92,14 +91,22 @@ def _print_comparison(found: RunComparison, keys: Sequence[str]) -> None:
         [setting_label(key), *("-" if value is None else str(value) for value in values)]
         for key, values in found.settings.items()
     ]
-    figures = Section("figure", [[term_of(key).label, *_cells(found, key)] for key in keys])
+    figures = Section("figure", [[term_of(key).label, *_cells(found, key, unlike)] for key in keys])
     print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
     if found.note_of_ties is not None:
         click.echo(found.note_of_ties)
+    for sentence in say_unlike(found.names, unlike):
+        _echo_wrapped(sentence)
     for note, of in _assumptions(found).items():
         where = "" if len(of) == len(names) else f" ({', '.join(of)})"
-        text = f"{MARK} {ASSUMED}{where}: {note}"
-        click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
+        _echo_wrapped(f"{MARK} {ASSUMED}{where}: {note}")
+
+
+def _echo_wrapped(text: str) -> None:
+    """Print a note in lines of the terminal's width."""
+    from bftrainer.cli._shared.stdio import line_width
+
+    click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
 
 
 def _assumptions(found: RunComparison) -> dict[str, list[str]]:
@@ -111,7 +118,7 @@ def _assumptions(found: RunComparison) -> dict[str, list[str]]:
     return notes
 
 
-def _cells(found: RunComparison, key: str) -> list[str]:
+def _cells(found: RunComparison, key: str, unlike: Sequence[Unlike]) -> list[str]:
     from bftrainer.report.glossary import MARK, OVER_TASKS, format_value, term_of
 
     unit = term_of(key).unit
@@ -122,7 +129,7 @@ def _cells(found: RunComparison, key: str) -> list[str]:
             text += f" of {found.figures[OVER_TASKS[key]][place]:,} tasks"
         if value is not None and found.is_assumed(key, place):
             text = f"{MARK} {text}"
-        if place and change and value is not None:
+        if place and change and value is not None and unlike[place].allows(key):
             is_share = unit == "share"  # whose relative change would read like one of the whole
             points = 100 * (value - (found.figures[key][0] or 0.0))
             text += f"\n({points:+.2f} points)" if is_share else f"\n({100 * change:+.2f} %)"
