@@ -34,6 +34,15 @@ _ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in optio
 # Options that only sweeps have (part of the log, tasks of a sample), and those they stand for.
 WINDOW, SAMPLE = "window", "sample"
 _INSTEAD = {WINDOW: ("since", "until"), SAMPLE: ("tasks", "scalability", "scaling")}
+_REMOVED = dict.fromkeys(
+    ("max_nodes", "cost_scale", "work_scale", "count", "scenario"),
+    "name task sets in tasks, as 'bftrainer tasks generate' makes them.",
+) | dict.fromkeys(("trace_seed", "generate"), "name node logs in node_log, as 'bftrainer trace generate' makes them.")
+_REMOVED |= dict.fromkeys(
+    ("foresight", "foresight_use", "foresight_horizon", "foresight_least", "queue"),
+    "no replay forecasts departures any more; 'bftrainer bound' says what knowing all would bring.",
+)
+"""Options and sections that the previous release had, and what to use instead."""
 
 
 def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
@@ -225,6 +234,7 @@ def read_sweep(path: Path) -> SweepSpec:
     tables, text = toml_file(path, SettingsError)
     reader = _Reader(path, text)
     for name in tables:
+        reader.refuse_removed(name)
         if name not in _SECTIONS:
             close = suggestion(name, _SECTIONS)
             raise SettingsError(f"{reader.at(name)}: Expected a section of a sweep, got {name!r}.{close}")
@@ -280,10 +290,16 @@ class _Reader:
 
     def name(self, key: str) -> str:
         """Name of the option that a key stands for."""
+        self.refuse_removed(key)
         known = {*_INSTEAD, *_ALIASES, *OPTIONS}
         if key not in known:
             raise SettingsError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
         return _ALIASES.get(key, key)
+
+    def refuse_removed(self, key: str) -> None:
+        """Refuse an option or section that sweeps had once, with what replaces it."""
+        if key in _REMOVED:
+            raise SettingsError(f"{self.at(key)}: {key} was removed: {_REMOVED[key]}")
 
     def values(self, key: str, value: Any) -> list[Any]:
         """List of values of an option."""

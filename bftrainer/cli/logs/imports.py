@@ -233,6 +233,7 @@ _NAMED = click.option(
     metavar="FORMAT",
     default=AUTO,
     show_default=True,
+    shell_complete=lambda _, __, incomplete: [name for name in (AUTO, *LOG_FORMATS) if name.startswith(incomplete)],
     help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
 )
 _OUTPUT = (
