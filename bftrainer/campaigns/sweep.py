@@ -22,7 +22,7 @@ from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.report.sweep_page import sweep_page
-from bftrainer.runs.config import OPTIONS
+from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
@@ -191,12 +191,17 @@ def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
             raise SettingsError(f"{spec.at(name)}: {error}") from None
 
 
+# Inputs that a point cannot begin without; everything else in a sweep's file has been checked.
+_NAMED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
+
+
 def _refuse_futile(points: Sequence[SweepPoint]) -> None:
     """Refuse a sweep of which no point can begin, with the fault of the first one, an `InputError`."""
     first = None
     for point in points:
         try:
-            load_inputs(point.config())
+            named = {name: value for name, value in point.options if name in _NAMED}
+            load_inputs(ReplayConfig(**named, baseline=False))
         except InputError as error:
             first = first or error
         except Exception:  # a solver may be licensed on the workers only; a user's objective may raise anything
