@@ -135,6 +135,10 @@ def test_settings_of_a_run_or_a_file(call, here):
     by_file, by_run = (call("bound", "--like", like, "-Tfwd", 5, "--json").json for like in ("own.toml", "run"))
     assert by_file == plain
     assert by_run == call("bound", "--like", "run", "--json").json != plain
+    task = 'name = "other"\nmin_nodes = 1\nmax_nodes = 2\nwork = 50.0\n'
+    curve = "scaling = {nodes = [0, 1, 2], throughput = [0.0, 1.0, 1.5]}\n"
+    (here / "other.toml").write_text(f"schema = 1\n[[task]]\n{task}{curve}")
+    assert call("bound", "--like", "run", "-bdfn", "other.toml", "--json").status == 0
     swept = call("bound", "--like", "tfwd.toml")
     check_refusal(swept)
     assert_matches("Expected settings of one run in .base., got a sweep over", swept.err)

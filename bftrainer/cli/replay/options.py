@@ -240,20 +240,24 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     from bftrainer.campaigns.sweep_file import merged, read_sweep
     from bftrainer.objectives.modifiers import names_code
     from bftrainer.runs.run_files import read_summary, recorded_options
+    from bftrainer.runs.run_inputs import LEARNED
 
     like = options.pop("like")
     given = {name: options[name] for name in LIKE if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
     if like is None:
         return ReplayConfig(**given)
     if like.is_dir():
-        recorded = recorded_options(like, read_summary(like))
+        base = recorded_options(like, read_summary(like))
         for name in ("objective", "solver", "fallback", "policy", "power_policy"):
-            if name not in given and names_code(recorded.get(name)):  # a run may be somebody else's
-                raise click.UsageError(f"{like}: its {name} is code, {recorded[name]}, which is not run unasked.", ctx)
-        return ReplayConfig(**merged(recorded, given))
-    spec = read_sweep(like)
-    if spec.varied:
-        raise click.UsageError(
-            f"{like}: Expected settings of one run in [base], got a sweep over {spec.varied[0]}.", ctx
-        )
-    return ReplayConfig(**merged(dict(spec.resolved()[0].options), given))
+            if name not in given and names_code(base.get(name)):  # a run may be somebody else's
+                raise click.UsageError(f"{like}: its {name} is code, {base[name]}, which is not run unasked.", ctx)
+    else:
+        spec = read_sweep(like)
+        if spec.varied:
+            raise click.UsageError(
+                f"{like}: Expected settings of one run in [base], got a sweep over {spec.varied[0]}.", ctx
+            )
+        base = dict(spec.resolved()[0].options)
+    if "tasks" in given:  # which have curves of their own
+        base |= {"scalability": None, "scaling": LEARNED if base.get("scaling") == LEARNED else None}
+    return ReplayConfig(**merged(base, given))
