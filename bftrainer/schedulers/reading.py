@@ -140,6 +140,8 @@ class Reading:
         for row in frame.index[missing]:
             self._refuse_place("no times or nodes", frame, row, "Expected start, end and nodes, got nothing.")
         frame = frame[~missing]
+        if pd.api.types.is_float_dtype(frame["nodes"].dtype):  # numbers of lists, some of which were missing
+            frame = frame.assign(nodes=frame["nodes"].astype(np.int64))
         nodes, known = frame["nodes"], self.rows.lists.ends().size - 1
         if pd.api.types.is_integer_dtype(nodes.dtype) and not nodes.between(0, known - 1).all():
             raise LogError(f"Expected numbers of lists below {known}, got {nodes.max()}.")

@@ -110,6 +110,15 @@ def test_rows_without_times_or_nodes_are_counted(column, values):
     assert len(reading.rows.frame()) == 1
 
 
+def test_missing_numbers_of_lists_leave_the_others_numbers():
+    """A list's number stays one where another row has none, and names no node."""
+    reading = Reading.begun(ImportSettings(max_bad=1.0))
+    number = reading.rows.lists.parse("n1")
+    reading.take(pd.DataFrame(GIVEN | {"nodes": [number, float("nan")]}))
+    assert reading.tally.bad == 1
+    assert list(reading.rows.lists.names) == ["n1"]
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

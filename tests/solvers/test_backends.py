@@ -15,7 +15,7 @@ import pytest
 import solvers
 from benchmarks.instances import instance, power_instance, problems
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, TaskOptions
+from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, TaskOptions, milp
 from solvers.cbc_backend import CbcSolver
 from solvers.count_model import formulate
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
@@ -23,6 +23,7 @@ from solvers.highs_backend import HighsSolver
 from solvers.milp import ModelOutcome, to_result
 from solvers.option_pruning import fitting_options
 from solvers.registry import get_solver, solve
+from solvers.supervised import ProcessDiedError, run_in_subprocess
 from tests.solvers.known_optima import linear, problem, task
 from tests.solvers.support import Scripted, usable
 
@@ -182,3 +183,26 @@ def test_pruning_keeps_the_time_limit_under_a_cap() -> None:
     assert (result.stop_reason, result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
     assert result.objective <= result.bound
     assert result.solve_s < 1.0
+
+
+def test_a_process_that_died_is_replaced_once(monkeypatch):
+    """A second death is an error; after the first one the next process answers."""
+    asked = []
+
+    def dies(times):
+        def ask(*given, **how):
+            asked.append(given)
+            if len(asked) <= times:
+                raise ProcessDiedError("cbc: its process ended by SIGABRT.")
+            return run_in_subprocess(*given, **how)
+
+        return ask
+
+    solver, one = CbcSolver(), problem(linear(1.0, 2), nodes=2)
+    monkeypatch.setattr(CbcSolver, "_keeps_limits", lambda *_: False)
+    monkeypatch.setattr(milp, "run_in_subprocess", dies(1))
+    assert solve(solver, one, Limits(prune=False)).counts == (2,)
+    asked.clear()
+    monkeypatch.setattr(milp, "run_in_subprocess", dies(2))
+    with pytest.raises(SolverError, match="SIGABRT"):
+        solve(solver, one, Limits(prune=False))
