@@ -79,7 +79,7 @@ def _metadata_schema() -> type[BaseModel]:
 
 
 @contextmanager
-def _at_transition(name: str, locate: Locate) -> Iterator[None]:
+def _naming_places(name: str, locate: Locate) -> Iterator[None]:
     """Say where in the file a transition is."""
     try:
         yield
@@ -104,35 +104,34 @@ def _assemble(
             raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
         assumed = "the nodes are those seen, the window reaches from the first time to the last."
         warn(legible(f"{name}: no metadata: {assumed}"))
-        meta = {"schema": SCHEMA, "nodes": sorted(labels), "provenance": {}}
-        meta["window"] = [iso(rows.time_ns[0]), iso(rows.time_ns[-1])]
+        window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
+        meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": window, "provenance": {}}
     try:
-        found: Any = _metadata_schema().model_validate(meta)
+        metadata: Any = _metadata_schema().model_validate(meta)
     except ValidationError as fault:
         raise NodeLogError(f"{meta_name or name}: Metadata: {fault_text(fault)}") from None
     with at_place(meta_name or name, NodeLogError):
-        check_node_names(found.nodes)
-    if found.nodes != list(labels):
-        where = {label: index for index, label in enumerate(found.nodes)}
-        places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
-        for begin in range(0, node.size, BLOCK):
-            block = slice(begin, begin + BLOCK)
-            index = places[node[block]]
-            if (index < 0).any():
-                row = begin + int(np.argmax(index < 0))
-                got = labels[node[row]]
-                raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(where)} nodes, got {got!r}.")
-            node[block] = index
-    with _at_transition(name, locate):
+        check_node_names(metadata.nodes)
+    if metadata.nodes != list(labels):
+        index = {label: number for number, label in enumerate(metadata.nodes)}
+        places = np.array([index.get(label, -1) for label in labels], dtype=np.int32)
+        for block in (slice(begin, begin + BLOCK) for begin in range(0, node.size, BLOCK)):
+            strange = np.flatnonzero(places[node[block]] < 0)
+            if strange.size:
+                row = block.start + int(strange[0])
+                got = f"one of the log's {len(index)} nodes, got {labels[node[row]]!r}"
+                raise NodeLogError(f"{locate(row)}: Expected {got}.")
+            node[block] = places[node[block]]
+    with _naming_places(name, locate):
         return NodeLog.of_rows(
             rows,
-            nodes=tuple(found.nodes),
-            start_ns=found.window[0],
-            end_ns=found.window[1],
+            nodes=tuple(metadata.nodes),
+            start_ns=metadata.window[0],
+            end_ns=metadata.window[1],
             node=node,
             idle=idle,
-            provenance=found.provenance,
-            unchanged_ns=np.array(found.unchanged_rows, dtype=np.int64),
+            provenance=metadata.provenance,
+            unchanged_ns=np.array(metadata.unchanged_rows, dtype=np.int64),
         )
 
 
@@ -201,7 +200,7 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
         """File and line of a transition."""
         return next(islice(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False), row + 1, None))[0]
 
-    with _at_transition(str(path), locate):
+    with _naming_places(str(path), locate):
         parts.add(times, to_numpy(nodes.indices), states)
     return _assemble(str(path), locate, parts, nodes.dictionary.to_pylist(), meta, warn, str(beside))
 
@@ -271,6 +270,7 @@ def write_parquet_node_log(path: Path, log: NodeLog) -> None:
 
 def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     """Read a table of transitions; errors name file and row."""
+    import pyarrow as pa
 
     def locate(row: int) -> str:
         """File and row of a transition."""
@@ -288,9 +288,13 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
             table.validate(full=True)  # for example text that is not UTF-8
             _check_gaps(path, table, parts.size)
             if table.num_rows:
-                times, states = _parquet_times(path, table["time"]), to_numpy(table["idle"])
-                with _at_transition(str(path), locate):
-                    parts.add(times, _label_indices(table["node"], labels), states)
+                try:
+                    times = _times_ns(table["time"])
+                except pa.ArrowInvalid:
+                    expected = "each time between the years 1678 and 2262, got one beyond"
+                    raise NodeLogError(f"{path}: Expected {expected}.") from None
+                with _naming_places(str(path), locate):
+                    parts.add(times, _label_indices(table["node"], labels), to_numpy(table["idle"]))
     return _assemble(str(path), locate, parts, list(labels), meta or None, warn)
 
 
@@ -313,26 +317,14 @@ def _label_indices(column: pa.ChunkedArray, labels: dict[str, int]) -> NDArray[n
     return np.asarray(np.array(places, dtype=np.int32)[to_numpy(nodes.indices)])
 
 
-def _parquet_times(path: Path, times: pa.ChunkedArray) -> NDArray[np.int64]:
-    import pyarrow as pa
-
-    try:
-        return _times_ns(times)
-    except pa.ArrowInvalid:
-        raise NodeLogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
-
-
 def _check_types(path: Path, schema: pa.Schema) -> None:
     from pyarrow import types
 
     _check_column_names(str(path), schema.names)
-    node = schema.field("node").type
-    fits = {
-        "time": types.is_timestamp(schema.field("time").type),
-        "node": str(node.value_type if types.is_dictionary(node) else node) in TEXT,
-        "idle": types.is_boolean(schema.field("idle").type),
-    }
-    for column, does_fit in fits.items():
+    time, node, idle = (schema.field(name).type for name in COLUMNS)
+    is_text = str(node.value_type if types.is_dictionary(node) else node) in TEXT
+    fits = types.is_timestamp(time), is_text, types.is_boolean(idle)
+    for column, does_fit in zip(COLUMNS, fits, strict=True):
         if not does_fit:
             got = one_line(schema.field(column).type)
             raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
