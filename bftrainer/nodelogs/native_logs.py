@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
 from bftrainer.files.budgets import LOG_BYTES
-from bftrainer.files.documents import csv_rows, fault_text, json_file, parsed_json, write_csv
+from bftrainer.files.documents import csv_rows, json_file, parsed_json, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
 from bftrainer.model.node_rows import BLOCK, RowParts
+from bftrainer.model.type_checks import convert_fields, make_record, require
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pydantic import BaseModel
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -52,30 +52,30 @@ def _metadata(log: NodeLog) -> dict[str, Any]:
     } | ({"unchanged_rows": unchanged} if unchanged else {})
 
 
-@cache
-def _metadata_schema() -> type[BaseModel]:
-    """Schema of metadata; pydantic takes as long to load as a small replay to run."""
-    from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+@dataclass(frozen=True, slots=True)
+class _Metadata:
+    """Metadata as a file has them."""
 
-    def parse(text: str) -> int:
-        """Nanoseconds since the epoch."""
-        try:
-            return instant_ns(text)
-        except (OverflowError, ValueError):
-            raise ValueError(f"Expected an ISO date and time, got {text!r}.") from None
+    schema: int
+    nodes: tuple[str, ...]
+    window: tuple[str, ...]
+    provenance: object
+    unchanged_rows: tuple[str, ...] = ()
 
-    time = Annotated[str, AfterValidator(parse)]
+    def __post_init__(self) -> None:
+        convert_fields(self, NodeLogError)
+        require(
+            NodeLogError,
+            (self.schema == SCHEMA, f"schema to be {SCHEMA}, got {self.schema}"),
+            (len(self.window) == 2, f"window to be two times, got {len(self.window)}"),
+        )
 
-    class Metadata(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
 
-        version: Literal[1] = Field(alias="schema")
-        nodes: list[str]
-        window: Annotated[list[time], Field(min_length=2, max_length=2)]
-        provenance: dict[str, Any]
-        unchanged_rows: list[time] = []
-
-    return Metadata
+def _parse_instant(text: str) -> int:
+    try:
+        return instant_ns(text)
+    except (OverflowError, ValueError):
+        raise NodeLogError(f"Expected an ISO date and time, got {text!r}.") from None
 
 
 @contextmanager
@@ -96,23 +96,20 @@ def _assemble(
 
     Faults of metadata are said of `meta_name`, if they have a file of their own.
     """
-    from pydantic import ValidationError
-
     rows, node, idle = parts.joined()
     if meta is None:
         if not rows.time_ns.size:
             raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
         assumed = "the nodes are those seen, the window reaches from the first time to the last."
         warn(legible(f"{name}: no metadata: {assumed}"))
-        window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
-        meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": window, "provenance": {}}
-    try:
-        metadata: Any = _metadata_schema().model_validate(meta)
-    except ValidationError as fault:
-        raise NodeLogError(f"{meta_name or name}: Metadata: {fault_text(fault)}") from None
-    with at_place(meta_name or name, NodeLogError):
+        seen = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
+        meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": seen, "provenance": {}}
+    with at_place(f"{meta_name or name}: Metadata", NodeLogError):
+        metadata = make_record(_Metadata, meta, NodeLogError, "metadata")
+        start_ns, end_ns = map(_parse_instant, metadata.window)
+        unchanged_ns = list(map(_parse_instant, metadata.unchanged_rows))
         check_node_names(metadata.nodes)
-    if metadata.nodes != list(labels):
+    if metadata.nodes != tuple(labels):
         index = {label: number for number, label in enumerate(metadata.nodes)}
         places = np.array([index.get(label, -1) for label in labels], dtype=np.int32)
         for block in (slice(begin, begin + BLOCK) for begin in range(0, node.size, BLOCK)):
@@ -125,13 +122,13 @@ def _assemble(
     with _naming_places(name, locate):
         return NodeLog.of_rows(
             rows,
-            nodes=tuple(metadata.nodes),
-            start_ns=metadata.window[0],
-            end_ns=metadata.window[1],
+            nodes=metadata.nodes,
+            start_ns=start_ns,
+            end_ns=end_ns,
             node=node,
             idle=idle,
             provenance=metadata.provenance,
-            unchanged_ns=np.array(metadata.unchanged_rows, dtype=np.int64),
+            unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
         )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, legible, suggestion
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
 from bftrainer.model.task import MOST_NODES
+from bftrainer.model.type_checks import convert_fields, require
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +52,22 @@ class ScalingModel:
     Parameters
     ----------
     parallel_fraction : float
-        1 is linear.
+        From 0 to 1, which is linear.
     rate_1 : float
-        Work per second on one node.
+        Work per second on one node, above 0.
     """
 
     parallel_fraction: float = 1.0
     rate_1: float = 1.0
+
+    def __post_init__(self) -> None:
+        convert_fields(self, InvalidTaskError, "scaling.{}")
+        fraction, rate = self.parallel_fraction, self.rate_1
+        require(
+            InvalidTaskError,
+            (0.0 <= fraction <= 1.0, f"0 <= scaling.parallel_fraction <= 1, got {fraction}"),
+            (0.0 < rate < math.inf, f"scaling.rate_1 > 0, got {rate}"),
+        )
 
     def curve(self, max_nodes: int) -> ScalingCurve:
         """The law as a curve up to `max_nodes`."""
