@@ -41,6 +41,8 @@ def toml_draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     with locating(where):
         check_keys(table, TASK_KEYS, ("name", "min_nodes", "max_nodes"), InvalidTaskError)
+        if not isinstance(name, str):
+            raise InvalidTaskError(f"Expected name to be text, got {name!r}.")
         task: dict[str, Any] = {key: table[key] for key in TASK_KEYS if key in table}
         scaling, zeus = task.pop("scaling", None), task.pop("zeus", None)
         if zeus is not None:

@@ -145,8 +145,11 @@ def test_assumed_scaling(read, scaling, rate_at_4):
         ({"Jmin": [1.5, 1.0]}, r"b\.pkl, task J0: Expected min_nodes to be whole, got 1\.5\."),
         ({"Jmax": [8.5, 4.0]}, r"b\.pkl, task J0: Expected max_nodes to be whole, got 8\.5\."),
         ({"Jmax": [9.0, 4.0]}, r"b\.pkl, task J0: Expected max_nodes within the scaling curve \(to 8\), got 9\."),
-        ({"Jmax": [1e12, 4.0]}, r"b\.pkl, task J0: Expected max_nodes <= 10,000,000, got 1000000000000\."),
-        ({"Jmax": [np.inf, 4.0]}, r"b\.pkl, task J0: Expected max_nodes <= 10,000,000, got inf\."),
+        (
+            {"Jmax": [1e12, 4.0]},
+            r"b\.pkl, task J0: Expected max_nodes within the scaling curve \(to 8\), got 1000000000000\.",
+        ),
+        ({"Jmax": [np.inf, 4.0]}, r"b\.pkl, task J0: Expected max_nodes to be whole, got inf\."),
         ({"Tcup": [-1.0, 1.0]}, r"b\.pkl, task J0: Expected grow_cost_s >= 0, got -1\.0\."),
         ({"Tcdw": [1.0, -1.0]}, r"b\.pkl, task J1: Expected shrink_cost_s >= 0, got -1\.0\."),
         ({"Pmax": [0.0, 1.0]}, r"b\.pkl, task J0: Expected work > 0, got 0\.0\."),
