@@ -133,10 +133,8 @@ def doubts_of_scaling(task_set: TaskSet, window_s: float) -> list[str]:
     shortest_s = min(map(least_time_s, task_set.tasks))
     if shortest_s > window_s:
         least, end = _format_time(shortest_s), _format_time(window_s)
-        notes.append(
-            f"no task can complete: none takes less than {least} on as many nodes as it may have, and the node log ends "
-            f"after {end}."
-        )
+        why = f"none takes less than {least} on as many nodes as it may have, and the node log ends after {end}"
+        notes.append(f"no task can complete: {why}.")
     beside = [place.name for path in task_set.sources[:1] for place in path.parent.iterdir()]
     measured = sorted(name for name in beside if "jnps" in name.lower())
     if measured:
