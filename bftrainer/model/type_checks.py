@@ -81,7 +81,7 @@ _CONVERT: dict[Any, Callable[[str, Any, type[InputError]], Any]] = {
 
 
 @cache
-def _declared(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
+def _field_types(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
     """Parameters of a dataclass: name, type, and types that are accepted as well."""
     hints = [(field.name, get_type_hints(record)[field.name]) for field in fields(record) if field.init]
     kinds = [(name, *(get_args(hint) if isinstance(hint, UnionType) else (hint,))) for name, hint in hints]
@@ -93,15 +93,9 @@ def _declared(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
 def convert_fields(record: object, error: type[InputError], label: str = "{}") -> None:
     """Convert numbers in the fields of a frozen dataclass to Python's, and lists to tuples, as their types say.
 
-    Parameters
-    ----------
-    record : dataclass
-    error : type of InputError
-        Raised if a value is of another type.
-    label : str
-        What messages call a field, with ``{}`` for its name.
+    Values of another type are refused as `error`; `label` is what messages call a field, with ``{}`` for its name.
     """
-    for name, kind, others in _declared(type(record)):  # type: ignore[arg-type]  # a class has a hash
+    for name, kind, others in _field_types(type(record)):  # type: ignore[arg-type]  # a class has a hash
         value = getattr(record, name)
         if isinstance(value, others) or (kind in (int, float, bool) and type(value) is kind):
             continue

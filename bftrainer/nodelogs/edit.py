@@ -169,7 +169,7 @@ def merged_logs(logs: Sequence[NodeLog]) -> Merged:
         for name, nodes in partitions_of(log).items():
             groups.setdefault(name, []).extend(nodes)
     idle, busy = (NodeSpans.joined(said[state]).merged() for state in (True, False))
-    agreed = idle.without(busy, len(names), window)
+    agreed = idle.subtract(busy, len(names), window)
     untold = NodeSpans.joined([idle, busy]).merged().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
     forms = {story.get(FORM) for story in stories}

@@ -50,11 +50,11 @@ def expanded(text: str) -> tuple[str, ...]:
     pieces: list[list[list[str] | list[Range]]] = []
     for piece in map(str.strip, outer_parts(text, _COMMA)):
         if not _PIECE.fullmatch(piece):
-            raise HostlistError(f"Expected a list of nodes such as n[01-04,7],m1, got {_shorten(text)}.")
+            raise HostlistError(f"Expected a list of nodes such as n[01-04,7],m1, got {_excerpt(text)}.")
         parts = _BRACKETED.split(piece)
         pieces.append([_parse_ranges(part[1:-1], text) if part.startswith("[") else [part] for part in parts])
     if sum(math.prod(map(_size, parts)) for parts in pieces) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_shorten(text)}).")
+        raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_excerpt(text)}).")
     names = (itertools.product(*map(_texts, parts)) for parts in pieces)
     return tuple(dict.fromkeys(map("".join, itertools.chain.from_iterable(names))))
 
@@ -95,7 +95,7 @@ def numbers(text: str) -> tuple[int, ...]:
     """
     ranges = _parse_ranges(",".join(text.replace(",", " ").split()), text) if text.strip() else []
     if _size(ranges) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_shorten(text)}).")
+        raise HostlistError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_excerpt(text)}).")
     return tuple(dict.fromkeys(itertools.chain.from_iterable(values for values, _ in ranges)))
 
 
@@ -148,7 +148,7 @@ def _parse_ranges(ranges: str, text: str) -> list[Range]:
     for part in ranges.split(","):
         match = _RANGE.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            got = f"{part[:_SHOWN]!r} ({_shorten(text)})"
+            got = f"{part[:_SHOWN]!r} ({_excerpt(text)})"
             raise HostlistError(f"Expected numbers and ranges such as 01-04,7, got {got}.")
         found.append((range(int(match[1]), int(match[2] or match[1]) + 1), len(match[1])))
     return found
@@ -164,5 +164,5 @@ def _texts(part: list[str] | list[Range]) -> list[str]:
     return list(itertools.chain.from_iterable(texts))
 
 
-def _shorten(text: str) -> str:
+def _excerpt(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -96,7 +96,7 @@ def _assemble(
 
     Faults of metadata are said of `meta_name`, if they have a file of their own.
     """
-    rows, node, idle = parts.joined()
+    rows, node, idle = parts.join()
     if meta is None:
         if not rows.time_ns.size:
             raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")

@@ -112,8 +112,8 @@ class NodeSpans:
             return self
         # Starts and ends are sorted separately. A span of the union begins at the (k+1)-th start of a node if the k-th
         # end comes before it: all spans that began earlier have then ended.
-        node, start = _sorted_by_node(self.node, self.start_ns)
-        _, end = _sorted_by_node(self.node, self.end_ns)
+        node, start = _sort_by_node(self.node, self.start_ns)
+        _, end = _sort_by_node(self.node, self.end_ns)
         return NodeSpans(node, start, end).closed(gap_ns)
 
     def closed(self, gap_ns: int) -> NodeSpans:
@@ -126,7 +126,7 @@ class NodeSpans:
         ends = np.append(begins[1:], True)
         return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
 
-    def without(self, others: NodeSpans, nodes: int, window: Window) -> NodeSpans:
+    def subtract(self, others: NodeSpans, nodes: int, window: Window) -> NodeSpans:
         """The parts of these spans, merged and within the window, that `others` do not cover."""
         return NodeSpans.joined([self.gaps(nodes, window), others]).merged().gaps(nodes, window)
 
@@ -192,7 +192,7 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
-def _sorted_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Sort both columns by node, then time."""
     base = time_ns.min()
     since = time_ns - base
