@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +22,7 @@ from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
 from bftrainer.model.node_rows import BLOCK, RowParts
-from bftrainer.model.type_checks import convert_fields, make_record, require
+from bftrainer.model.type_checks import check_keys, instances, require
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +35,7 @@ Locate = Callable[[int], str]
 """File and place of a transition, as messages name it."""
 
 _METADATA = "metadata in JSON"
+_METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
 _PREFIX = "bftrainer."
 _STATES = ["0", "1", "false", "true"]
 _EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
@@ -52,96 +52,106 @@ def _metadata(log: NodeLog) -> dict[str, Any]:
     } | ({"unchanged_rows": unchanged} if unchanged else {})
 
 
-@dataclass(frozen=True, slots=True)
-class _Metadata:
-    """Metadata as a file has them."""
-
-    schema: int
-    nodes: tuple[str, ...]
-    window: tuple[str, ...]
-    provenance: object
-    unchanged_rows: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        convert_fields(self, NodeLogError)
-        require(
-            NodeLogError,
-            (self.schema == SCHEMA, f"schema to be {SCHEMA}, got {self.schema}"),
-            (len(self.window) == 2, f"window to be two times, got {len(self.window)}"),
-        )
-
-
-def _parse_instant(text: str) -> int:
+def _instants_ns(name: str, texts: Any) -> list[int]:
+    """Nanoseconds since the epoch of times in metadata."""
+    times = instances(name, texts, str, NodeLogError)
     try:
-        return instant_ns(text)
+        return [instant_ns(text) for text in times]
     except (OverflowError, ValueError):
-        raise NodeLogError(f"Expected an ISO date and time, got {text!r}.") from None
+        raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(list(times))}.") from None
 
 
-@contextmanager
-def _naming_places(name: str, locate: Locate) -> Iterator[None]:
-    """Say where in the file a transition is."""
-    try:
-        yield
-    except NodeLogError as fault:
-        at = re.match(r"transition (\d+): ", str(fault))
-        place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
-        raise NodeLogError(f"{place}: {message}") from None
+class _Transitions:
+    """Transitions of a file, that come table by table; `nodes` are those that are known before."""
 
+    def __init__(self, path: Path, rows: int, locate: Locate, nodes: Sequence[str] = ()) -> None:
+        self._name, self._locate, self._parts = str(path), locate, RowParts(rows)
+        self._labels = {label: number for number, label in enumerate(dict.fromkeys(nodes))}
 
-def _assemble(
-    name: str, locate: Locate, parts: RowParts, labels: Sequence[str], meta: Any, warn: Warn, meta_name: str = ""
-) -> NodeLog:
-    """Make a log of a table's transitions, whose nodes are indices into `labels`, and its metadata, if any.
+    @contextmanager
+    def _at_transition(self) -> Iterator[None]:
+        """Say where in the file a transition is."""
+        try:
+            yield
+        except NodeLogError as fault:
+            at = re.match(r"transition (\d+): ", str(fault))
+            place, message = (self._locate(int(at[1])), str(fault)[at.end() :]) if at else (self._name, fault)
+            raise NodeLogError(f"{place}: {message}") from None
 
-    Faults of metadata are said of `meta_name`, if they have a file of their own.
-    """
-    rows, node, idle = parts.join()
-    if meta is None:
-        if not rows.time_ns.size:
-            raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
-        assumed = "the nodes are those seen, the window reaches from the first time to the last."
-        warn(legible(f"{name}: no metadata: {assumed}"))
-        seen = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
-        meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": seen, "provenance": {}}
-    with at_place(f"{meta_name or name}: Metadata", NodeLogError):
-        metadata = make_record(_Metadata, meta, NodeLogError, "metadata")
-        start_ns, end_ns = map(_parse_instant, metadata.window)
-        unchanged_ns = list(map(_parse_instant, metadata.unchanged_rows))
-        check_node_names(metadata.nodes)
-    if metadata.nodes != tuple(labels):
-        index = {label: number for number, label in enumerate(metadata.nodes)}
+    def add(self, table: pa.Table) -> None:
+        """Add a table of `COLUMNS`: timestamps (naive: UTC), categories and booleans."""
+        import pyarrow as pa
+
+        table.validate(full=True)  # for example text that is not UTF-8
+        for column, expected in _EXPECTED.items():
+            if table[column].null_count:
+                row = self._parts.size + table[column].is_null().index(True).as_py()
+                raise NodeLogError(f"{self._locate(row)}: Expected {column} to be {expected}, got nothing.")
+        if not table.num_rows:
+            return
+        try:
+            times_ns = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+        except pa.ArrowInvalid:
+            expected = "each time between the years 1678 and 2262, got one beyond"
+            raise NodeLogError(f"{self._name}: Expected {expected}.") from None
+        nodes = table["node"].combine_chunks()
+        if isinstance(nodes, pa.ChunkedArray):
+            nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
+        places = [self._labels.setdefault(label, len(self._labels)) for label in nodes.dictionary.to_pylist()]
+        with self._at_transition():
+            node = np.array(places, dtype=np.int32)[to_numpy(nodes.indices)]
+            self._parts.add(times_ns, node, to_numpy(table["idle"]))
+
+    def log(self, meta: Any, warn: Warn, meta_name: str = "") -> NodeLog:
+        """The log, by metadata, if any, whose faults are said of `meta_name`, if they have a file of their own."""
+        rows, node, idle = self._parts.join()
+        labels = tuple(self._labels)
+        if meta is None:
+            if not rows.time_ns.size:
+                raise NodeLogError(f"{self._name}: Expected transitions or metadata, got neither.")
+            assumed = "the nodes are those seen, the window reaches from the first time to the last."
+            warn(legible(f"{self._name}: no metadata: {assumed}"))
+            seen = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
+            meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": seen, "provenance": {}}
+        with at_place(f"{meta_name or self._name}: Metadata", NodeLogError):
+            check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
+            window_ns, unchanged_ns = (_instants_ns(key, meta.get(key, ())) for key in ("window", "unchanged_rows"))
+            require(
+                NodeLogError,
+                (meta["schema"] == SCHEMA, f"schema to be {SCHEMA}, got {meta['schema']}"),
+                (len(window_ns) == 2, f"window to be two times, got {len(window_ns)}"),
+            )
+            check_node_names(meta["nodes"])
+        names = tuple(meta["nodes"])
+        if names != labels:
+            self._renumber(node, labels, names)
+        with self._at_transition():
+            return NodeLog.of_rows(
+                rows,
+                nodes=names,
+                start_ns=window_ns[0],
+                end_ns=window_ns[1],
+                node=node,
+                idle=idle,
+                provenance=meta["provenance"],
+                unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
+            )
+
+    def _renumber(self, node: NDArray[np.int32], labels: Sequence[str], names: Sequence[str]) -> None:
+        """Turn indices into `labels` into those into `names`, in place."""
+        index = {name: number for number, name in enumerate(names)}
         places = np.array([index.get(label, -1) for label in labels], dtype=np.int32)
-        for block in (slice(begin, begin + BLOCK) for begin in range(0, node.size, BLOCK)):
-            strange = np.flatnonzero(places[node[block]] < 0)
-            if strange.size:
-                row = block.start + int(strange[0])
+        for begin in range(0, node.size, BLOCK):
+            block = node[begin : begin + BLOCK]
+            for row in begin + np.flatnonzero(places[block] < 0)[:1]:
                 got = f"one of the log's {len(index)} nodes, got {labels[node[row]]!r}"
-                raise NodeLogError(f"{locate(row)}: Expected {got}.")
-            node[block] = places[node[block]]
-    with _naming_places(name, locate):
-        return NodeLog.of_rows(
-            rows,
-            nodes=metadata.nodes,
-            start_ns=start_ns,
-            end_ns=end_ns,
-            node=node,
-            idle=idle,
-            provenance=metadata.provenance,
-            unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
-        )
+                raise NodeLogError(f"{self._locate(row)}: Expected {got}.")
+            block[:] = places[block]
 
 
 def _check_column_names(where: str, columns: Sequence[str]) -> None:
     if sorted(columns) != sorted(COLUMNS):
         raise NodeLogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
-
-
-def _times_ns(times: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Nanoseconds since the epoch of a timestamp column of any unit; naive times are UTC."""
-    import pyarrow as pa
-
-    return to_numpy(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
 
 
 # --- CSV, with metadata in a file beside it ------------------------------------------------------------------------
@@ -153,19 +163,11 @@ def metadata_path(path: Path) -> Path:
 
 
 def refuse_shared_metadata(path: Path) -> None:
-    """Refuse to write a CSV node log whose metadata would replace those of another one: `a.csv` and `a.csv.gz` share.
-
-    Raises
-    ------
-    OutputError
-        Naming the other log.
-    """
+    """Refuse to write (`OutputError`) a CSV node log that would share its metadata: `a.csv` and `a.csv.gz` do."""
     other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
-    beside = metadata_path(path)
-    if other.exists() and beside.exists():
-        raise OutputError(
-            f"{path}: Its metadata would replace {beside.name}, those of {other.name}; choose another name."
-        )
+    beside = metadata_path(path).name
+    if other.exists() and path.with_name(beside).exists():
+        raise OutputError(f"{path}: Its metadata would replace {beside}, those of {other.name}; choose another name.")
 
 
 def write_csv_node_log(path: Path, log: NodeLog) -> None:
@@ -183,27 +185,25 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
     """Read a table of transitions; errors name file and line."""
     import pyarrow as pa
 
-    try:
-        times, nodes, states = _read_columns(path)
-    except (pa.ArrowException, UnicodeDecodeError) as fault:
-        _find_fault(path)
-        detail = one_line(" ".join(str(fault).split()))
-        raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
-    beside = metadata_path(path)
-    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
-    parts = RowParts(times.size)
-
     def locate(row: int) -> str:
         """File and line of a transition."""
         return next(islice(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False), row + 1, None))[0]
 
-    with _naming_places(str(path), locate):
-        parts.add(times, to_numpy(nodes.indices), states)
-    return _assemble(str(path), locate, parts, nodes.dictionary.to_pylist(), meta, warn, str(beside))
+    try:
+        table = _csv_table(path)
+    except (pa.ArrowException, UnicodeDecodeError) as fault:
+        _find_fault(path)
+        detail = one_line(" ".join(str(fault).split()))
+        raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
+    transitions = _Transitions(path, table.num_rows, locate)
+    beside = metadata_path(path)
+    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
+    transitions.add(table)
+    return transitions.log(meta, warn, str(beside))
 
 
-def _read_columns(path: Path) -> tuple[NDArray[np.int64], pa.DictionaryArray, NDArray[np.bool_]]:
-    """Times, nodes and states; Arrow's errors do not say where they are."""
+def _csv_table(path: Path) -> pa.Table:
+    """The table, with types; Arrow's errors do not say where they are."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
@@ -214,12 +214,12 @@ def _read_columns(path: Path) -> tuple[NDArray[np.int64], pa.DictionaryArray, ND
     _check_column_names(f"{path}:1", table.column_names)
     zoned = pc.match_substring_regex(table["time"], r"(Z|[+-]\d{2}:?\d{2})$")
     texts = pc.if_else(zoned, table["time"], pc.binary_join_element_wise(table["time"], "Z", ""))
-    times = _times_ns(texts.cast(pa.timestamp("ns", "UTC")))
     states = pc.index_in(pc.utf8_lower(table["idle"]), pa.array(_STATES))
     nodes = table["node"].combine_chunks().dictionary_encode()
     if states.null_count or "" in nodes.dictionary.to_pylist():
         raise pa.ArrowInvalid("nodes without a name, or other states")
-    return times, nodes, to_numpy(states) % 2 == 1
+    is_idle = pc.equal(pc.bit_wise_and(states, 1), 1)
+    return pa.table([texts.cast(pa.timestamp("ns", "UTC")), nodes, is_idle], names=list(COLUMNS))
 
 
 def _find_fault(path: Path) -> None:
@@ -267,7 +267,6 @@ def write_parquet_node_log(path: Path, log: NodeLog) -> None:
 
 def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     """Read a table of transitions; errors name file and row."""
-    import pyarrow as pa
 
     def locate(row: int) -> str:
         """File and row of a transition."""
@@ -276,23 +275,12 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     with parquet_file(path, NodeLogError, ["node"]) as file:
         _check_types(path, file.schema_arrow)
         meta = _parse_metadata(path, file.schema_arrow.metadata or {})
-        parts = RowParts(file.metadata.num_rows)
-        named = meta.get("nodes")
-        known = named if isinstance(named, list) and all(isinstance(name, str) for name in named) else []
-        labels = {name: index for index, name in enumerate(dict.fromkeys(known))}
+        names = meta.get("nodes")
+        known = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+        transitions = _Transitions(path, file.metadata.num_rows, locate, known)
         for group in range(file.num_row_groups):
-            table = file.read_row_group(group)
-            table.validate(full=True)  # for example text that is not UTF-8
-            _check_gaps(path, table, parts.size)
-            if table.num_rows:
-                try:
-                    times = _times_ns(table["time"])
-                except pa.ArrowInvalid:
-                    expected = "each time between the years 1678 and 2262, got one beyond"
-                    raise NodeLogError(f"{path}: Expected {expected}.") from None
-                with _naming_places(str(path), locate):
-                    parts.add(times, _label_indices(table["node"], labels), to_numpy(table["idle"]))
-    return _assemble(str(path), locate, parts, list(labels), meta or None, warn)
+            transitions.add(file.read_row_group(group))
+    return transitions.log(meta or None, warn)
 
 
 def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -301,17 +289,6 @@ def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, An
         for key, value in embedded.items()
         if key.startswith(_PREFIX.encode())
     }
-
-
-def _label_indices(column: pa.ChunkedArray, labels: dict[str, int]) -> NDArray[np.int32]:
-    """Indices into `labels`, which get the names that are not yet among them."""
-    import pyarrow as pa
-
-    nodes = column.combine_chunks()
-    if isinstance(nodes, pa.ChunkedArray):
-        nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
-    places = [labels.setdefault(label, len(labels)) for label in nodes.dictionary.to_pylist()]
-    return np.asarray(np.array(places, dtype=np.int32)[to_numpy(nodes.indices)])
 
 
 def _check_types(path: Path, schema: pa.Schema) -> None:
@@ -325,10 +302,3 @@ def _check_types(path: Path, schema: pa.Schema) -> None:
         if not does_fit:
             got = one_line(schema.field(column).type)
             raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
-
-
-def _check_gaps(path: Path, table: pa.Table, before: int) -> None:
-    for column, expected in _EXPECTED.items():
-        if table[column].null_count:
-            row = before + table[column].is_null().index(True).as_py() + 1
-            raise NodeLogError(f"{path}, row {row}: Expected {column} to be {expected}, got nothing.")
