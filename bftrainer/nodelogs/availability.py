@@ -8,7 +8,6 @@ from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, at_place, legible
 from bftrainer.files.documents import csv_rows, first_row, table_rows, whole_cell, write_csv
@@ -80,15 +79,11 @@ def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -
     return np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64)
 
 
-def write_changes(path: Path, changes: ChangeTrace, columns: tuple[str, str]) -> None:
+def write_changes(path: Path, trace: ChangeTrace | CountTrace, columns: tuple[str, str]) -> None:
     """Write rows of two columns, such as `dt,preemptions`; equal traces give equal bytes."""
-    write_numbers(path, columns, changes.time_ns, changes.number)
-
-
-def write_numbers(path: Path, columns: tuple[str, str], times: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
-    """Write rows of two columns, such as `timestamp,count`; equal traces give equal bytes."""
+    numbers = trace.count if isinstance(trace, CountTrace) else trace.number
     with replacing(path) as stream:
-        write_csv(stream, columns, zip(map(iso, times.tolist()), numbers.tolist(), strict=True))
+        write_csv(stream, columns, zip(map(iso, trace.time_ns.tolist()), numbers.tolist(), strict=True))
 
 
 def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:

@@ -19,7 +19,6 @@ from bftrainer.nodelogs.availability import (
     read_availability,
     trace_kind,
     write_changes,
-    write_numbers,
     write_spot_trace,
 )
 from bftrainer.nodelogs.availability_trace import ChangeTrace, CountTrace
@@ -114,8 +113,7 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
     if suffix_form(path) is not Form.CSV:
         raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
     if to == "counts":
-        counts = CountTrace.of(log)
-        write_numbers(path, COUNT_COLUMNS, counts.time_ns, counts.count)
+        write_changes(path, CountTrace.of(log), COUNT_COLUMNS)
         return ["cannot hold which nodes they are: read again, the last in is the first out"]
     if to == "terminations":
         write_changes(path, ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][0])

@@ -48,13 +48,12 @@ class ScalingFit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons not to rely on the law, one line each; the curve's points are as measured."""
-        found = []
         counts = len(self.curve.nodes) - 1
-        if counts < 2:
-            found.append(f"measured on {counts} node count alone, which any law fits: the parallel fraction is assumed")
-        if self.residual > 1.0:
-            found.append(f"the law misses the points by {100 * self.residual:.0f} %, root mean square")
-        return tuple(found)
+        reasons = {
+            f"measured on {counts} node count alone, which any law fits: the parallel fraction is assumed": counts < 2,
+            f"the law misses the points by {100 * self.residual:.0f} %, root mean square": self.residual > 1.0,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     def toml(self) -> str:
         """A `[task.scaling]` section with the points, and the law as a comment."""
@@ -85,12 +84,13 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
 
 
 def _check(nodes: int, throughput: float) -> None:
-    if not 0 <= nodes <= MOST_NODES:
-        raise InvalidTaskError(f"Expected 0 <= nodes <= {MOST_NODES:,}, got {one_line(str(nodes)[:20])}.")
-    if not (math.isfinite(throughput) and throughput >= 0):
-        raise InvalidTaskError(f"Expected throughput to be finite and >= 0, got {throughput}.")
-    if (nodes == 0) != (throughput == 0):
-        raise InvalidTaskError(f"Expected throughput 0 on 0 nodes and only there, got {throughput} on {nodes}.")
+    is_zero = (nodes == 0) == (throughput == 0)
+    require(
+        InvalidTaskError,
+        (0 <= nodes <= MOST_NODES, f"0 <= nodes <= {MOST_NODES:,}, got {one_line(str(nodes)[:20])}"),
+        (0 <= throughput < math.inf, f"throughput to be finite and >= 0, got {throughput}"),
+        (is_zero, f"throughput 0 on 0 nodes and only there, got {throughput} on {str(nodes)[:20]}"),
+    )
 
 
 def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
