@@ -10,7 +10,6 @@ import numpy as np
 
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model import NS_PER_S, ScalingCurve, TaskSpec
-from bftrainer.model.type_checks import require
 
 _NODES = (0, 1, 2, 4, 8, 16, 32, 64)
 
@@ -82,13 +81,7 @@ def generate_tasks(
     ----------
     Liu et al., arXiv:2106.12091, section 5.
     """
-    last_ns = 0 if start_ns is None else start_ns + (count - 1) * interval_s * NS_PER_S
-    require(
-        SettingsError,
-        (count >= 1, f"at least one task, got {count}"),
-        (0 <= interval_s < math.inf, f"an interval >= 0 s, got {interval_s}"),
-        (last_ns < _LAST_NS, f"{count} submissions before the year 2262, got one every {interval_s} s"),
-    )
+    _check_schedule(count, interval_s, start_ns)
     models, group = _models(scenario, count, rng, model)
     draws = 1 if scenario == "hpo" else count
     grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))
@@ -105,6 +98,16 @@ def generate_tasks(
         )
         for i in range(count)
     )
+
+
+def _check_schedule(count: int, interval_s: float, start_ns: int | None) -> None:
+    """Check the number of tasks and that all submission times are in range."""
+    if count < 1:
+        raise SettingsError(f"Expected at least one task, got {count}.")
+    if not 0 <= interval_s < math.inf:
+        raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
+    if start_ns is not None and start_ns + (count - 1) * interval_s * NS_PER_S >= _LAST_NS:
+        raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
 
 
 def _models(scenario: str, count: int, rng: np.random.Generator, model: str) -> tuple[list[str], str]:
