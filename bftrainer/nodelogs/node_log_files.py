@@ -33,9 +33,8 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
     with open_pickle(path, NodeLogError) as stream:
         frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
     times = _times_ns(frame, str(path))
-    row, node, idle = np.concatenate([np.empty((3, 0), dtype=np.int64), *_parts(frame, str(path))], axis=1)
-    order = np.argsort(row * len(frame.columns) + node, kind="stable")
-    row = row[order]
+    changes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *_changes(frame, str(path))]))
+    row, node = np.divmod(changes >> 1, len(frame.columns))
     unchanged = np.ones(times.size, dtype=np.bool_)
     unchanged[row] = False
     unchanged[[0, -1]] = False  # the window's ends are rows anyway
@@ -45,8 +44,8 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
             start_ns=int(times[0]),
             end_ns=int(times[-1]),
             time_ns=times[row],
-            node=node[order].astype(np.int32),
-            idle=idle[order] == 1,
+            node=node.astype(np.int32),
+            idle=(changes & 1).astype(np.bool_),
             provenance={"source": path.name, "rows": int(times.size)},
             unchanged_ns=times[unchanged],
         )
@@ -94,8 +93,8 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
     return times
 
 
-def _parts(frame: Frame, name: str) -> Iterator[NDArray[np.int64]]:
-    """Rows, nodes and states, as rows of an array, at which a cell differs from the one above it, some nodes each."""
+def _changes(frame: Frame, name: str) -> Iterator[NDArray[np.int64]]:
+    """Cells that differ from the one above, some nodes at a time: twice their number, row by row, and their state."""
     for block in frame.blocks:
         for first in range(0, len(block.columns), _NODES_AT_A_TIME):
             columns = block.columns[first : first + _NODES_AT_A_TIME]
@@ -112,7 +111,7 @@ def _parts(frame: Frame, name: str) -> Iterator[NDArray[np.int64]]:
             np.not_equal(idle[:, 1:], idle[:, :-1], out=changed[:, 1:])
             places = np.flatnonzero(changed)
             column, row = np.divmod(places, idle.shape[1])
-            yield np.stack((row, columns[column], idle.ravel()[places]))
+            yield 2 * (row * len(frame.columns) + columns[column]) + idle.ravel()[places]
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
