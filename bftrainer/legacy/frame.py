@@ -113,13 +113,7 @@ def read_pickled_frame(
 
 
 def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputError]) -> tuple[str, ...]:
-    """Labels as text, whole numbers among them; anything else may print as a text without end.
-
-    Raises
-    ------
-    InputError
-        As `error`, in words that start with `where` and call the labels `what`.
-    """
+    """Labels as text, whole numbers among them; anything else, which may print without end, is refused as `error`."""
     texts = []
     for label in labels:
         whole = isinstance(label, int | np.integer) and not isinstance(label, bool) and abs(int(label)) < _MOST

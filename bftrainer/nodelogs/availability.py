@@ -279,15 +279,9 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
-    """Write the changes behind a trace's statistics as the two files that `read_pair` reads.
+    """Write the changes behind a trace's statistics as the two files, or one of them, that `read_pair` reads.
 
-    Parameters
-    ----------
-    trace : AvailabilityTrace
-    additions : Path or None
-        File for rows `dt,additions`: each rise of the count, at the time of the row before it.
-    terminations : Path or None
-        File for rows `dt,preemptions`.
+    A rise of the count is written at the time of the row before it.
 
     Returns
     -------

@@ -52,11 +52,7 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
 
 
 def _write_pickled(path: Path, log: NodeLog) -> None:
-    """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`.
-
-    A table of states does not show when its window starts and ends, except by its first and last row, so both get a
-    row even if nothing changes there.
-    """
+    """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`."""
     import pandas as pd
 
     changes = np.maximum(log.time_ns, log.start_ns)
@@ -185,7 +181,6 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
 
 
 def _form_to_write(path: Path) -> Form:
-    """Form of a node log to be written, by the end of its name."""
     form = suffix_form(path)
     if form not in _NODE_LOG_WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")

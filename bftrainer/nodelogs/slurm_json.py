@@ -61,7 +61,7 @@ def words(value: Any, separator: str = "+") -> str:
 
 @dataclass(slots=True)
 class SlurmDocument:
-    """A document whose objects are read one after another: exports of accounting are large.
+    """A document whose objects are read one after another, as exports of accounting are large.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class SlurmDocument:
     kinds : tuple of str
         Which of `jobs`, `nodes` and `reservations` it may hold.
     notes : list of str
-        What is unusual about it; whole after the last object.
+        What is unusual about it; complete after the last object.
     """
 
     path: Path
