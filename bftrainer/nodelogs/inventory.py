@@ -181,9 +181,9 @@ def _parse_list(path: Path, text: str) -> Iterator[dict[str, str]]:
 
 def _parse_line(line: str, columns: list[str]) -> dict[str, str]:
     fields = [part for part in _FIELDS.split(line) if part]
-    nodes, partition, state = fields[0], "", ""
+    nodes, partition, state = "".join(fields[:1]), "", ""
     at = next((at for at, part in enumerate(fields) if at and _is_state(part)), None)
-    if len(columns) > 1:
+    if len(columns) > 1 and fields:
         cells = dict(zip(columns, fields, strict=False))
         partition, state = cells.get("partition", ""), cells.get("state", "")
     elif len(fields) == 1:

@@ -19,7 +19,7 @@ from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
 from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, locating, parse_scaling_model
 
-_BOUNDS = {"Jmin": "min_nodes", "Jmax": "max_nodes", "Pmax": "work", "Tcup": "grow_cost_s", "Tcdw": "shrink_cost_s"}
+_BOUNDS = {"Tcup": "grow_cost_s", "Tcdw": "shrink_cost_s", "Jmin": "min_nodes", "Jmax": "max_nodes", "Pmax": "work"}
 """Numbers of a task's bounds, and the fields that they are; `Tsub` stands beside them."""
 _CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
 # What the names of the two files say, in the cases in which people write them.
@@ -104,9 +104,7 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
     index = pd.Index([task.name for task in tasks], dtype=object)  # plain objects load in every pandas
     submitted = np.array([task.submit_ns for task in tasks], dtype=np.int64).view("M8[ns]")
     curves = [task.scaling for task in tasks]
-    bounds = {
-        key: [float(getattr(task, _BOUNDS[key])) for task in tasks] for key in ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax")
-    }
+    bounds = {key: [float(getattr(task, field)) for task in tasks] for key, field in _BOUNDS.items()}
     scalability = {
         key: [list(getattr(curve, field) or curve.throughput) for curve in curves] for key, field in _CURVE.items()
     }
