@@ -1,5 +1,7 @@
 import gzip
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
@@ -251,3 +253,15 @@ def test_parquet_footer_that_counts_other_rows(tmp_path):
     (tmp_path / "idle.parquet").write_bytes(content[:at] + bytes((2 * rows - 2,)) + content[at + 1 :])
     with pytest.raises(NodeLogError, match=rf"damaged one \(its footer counts {rows - 1} rows, its parts {rows}\)"):
         read_node_log(tmp_path / "idle.parquet")
+
+
+def test_reading_native_files_loads_no_large_library():
+    """The sample's log and tasks are read without pandas and pydantic, which take longer to load than a small replay."""
+    code = (
+        "import sys; from bftrainer.files.opening import sample_path as place, SAMPLE_NODE_LOG, SAMPLE_TASKS; "
+        "from bftrainer.nodelogs import read_node_log; from bftrainer.tasksets import read_task_set; "
+        "read_node_log(place(SAMPLE_NODE_LOG)); read_task_set(place(SAMPLE_TASKS)); "
+        "print(sorted({'pandas', 'pydantic'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
