@@ -256,7 +256,7 @@ def test_parquet_footer_that_counts_other_rows(tmp_path):
 
 
 def test_reading_native_files_loads_no_large_library():
-    """The sample's log and tasks are read without pandas and pydantic, which take longer to load than a small replay."""
+    """The sample's log and tasks are read without pandas and pydantic, which take as long to load as a small replay."""
     code = (
         "import sys; from bftrainer.files.opening import sample_path as place, SAMPLE_NODE_LOG, SAMPLE_TASKS; "
         "from bftrainer.nodelogs import read_node_log; from bftrainer.tasksets import read_task_set; "
