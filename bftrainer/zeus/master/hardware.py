@@ -43,7 +43,7 @@ class Gpus:
         return len(self._handles)
 
     def first(self, count: int) -> Gpus:
-        """Select the first `count` GPUs; there must be as many."""
+        """Select the first `count` GPUs."""
         if count > len(self):
             raise MeasurementError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
         return Gpus(self._library, self._handles[:count])
@@ -51,25 +51,26 @@ class Gpus:
     @property
     def models(self) -> list[str]:
         """Names of the GPUs' models, each once."""
-        return sorted({_text(self._call("nvmlDeviceGetName", handle)) for handle in self._handles})
-
-    @property
-    def max_power_w(self) -> float:
-        """Highest power limit of any of the GPUs."""
-        return float(max(self._limit_ranges_w()[1]))
+        return sorted({self._call("nvmlDeviceGetName", handle) for handle in self._handles})
 
     def energy_j(self) -> float:
         """Energy that all GPUs used since their driver was loaded."""
-        counted_mj = [self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
-        return float(sum(counted_mj) / 1000.0)
+        used_mj = sum(self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles)
+        return float(used_mj / 1000.0)
 
     def close(self) -> None:
         """Do nothing: counters need no end."""
 
     def candidate_limits_w(self) -> list[int]:
         """List power limits that all GPUs support, from the highest down, 25 W apart."""
-        lowest, highest = self._limit_ranges_w()
-        return list(range(min(highest), max(lowest) - 1, -STEP_W))
+        ranges = self._limit_ranges_mw()
+        highest = min(most // 1000 for _, most in ranges)
+        return list(range(highest, max(-(-least // 1000) for least, _ in ranges) - 1, -STEP_W))
+
+    @property
+    def max_power_w(self) -> float:
+        """Highest power limit of any of the GPUs."""
+        return float(max(most // 1000 for _, most in self._limit_ranges_mw()))
 
     def limits_w(self) -> list[float]:
         """Read the GPUs' present power limits."""
@@ -84,10 +85,8 @@ class Gpus:
         """Set the same power limit for all GPUs."""
         self.set_limits_w([limit_w] * len(self))
 
-    def _limit_ranges_w(self) -> tuple[list[int], list[int]]:
-        """Read the lowest and the highest power limits of the GPUs, in whole watts."""
-        ranges = [self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles]
-        return [-(-lowest // 1000) for lowest, _ in ranges], [highest // 1000 for _, highest in ranges]
+    def _limit_ranges_mw(self) -> list[tuple[int, int]]:
+        return [self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         try:
@@ -108,18 +107,13 @@ def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> 
     try:
         library.nvmlInit()
         handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
-        uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
+        uuids = [library.nvmlDeviceGetUUID(handle) for handle in handles]
     except library.NVMLError:  # no driver, or no permission to use it: no usable GPU
         return None
     allowed = (os.environ if environ is None else environ).get(_VISIBLE)
     if allowed is not None:
         handles = [handles[index] for index in _visible_indices(allowed, uuids)]
     return Gpus(library, handles) if handles else None
-
-
-def _text(name: str | bytes) -> str:
-    """Return a name, which older versions of NVML's library give as bytes."""
-    return name.decode() if isinstance(name, bytes) else name
 
 
 def _visible_indices(allowed: str, uuids: Sequence[str]) -> list[int]:
@@ -199,7 +193,9 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         return
     path, original_w = logdir / LIMITS, gpus.limits_w()
     if path.exists():
-        original_w = _read_limits(path, len(gpus))
+        original_w = json_file(path, MeasurementError)
+        if len(original_w) != len(gpus):
+            raise MeasurementError(f"{path}: Expected the power limits of {len(gpus)} GPUs, got {len(original_w)}.")
     else:
         write_json(path, original_w)
 
@@ -214,13 +210,3 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         restore()
         # Without the file, the next run cannot undo limits that other users set from now on.
         path.unlink(missing_ok=True)
-
-
-def _read_limits(path: Path, count: int) -> list[float]:
-    try:
-        limits_w = [float(limit) for limit in json_file(path, MeasurementError)]
-    except (ArithmeticError, ValueError, TypeError) as fault:
-        raise MeasurementError(f"{path}: Expected power limits in watts, got something else ({fault}).") from None
-    if len(limits_w) != count:
-        raise MeasurementError(f"{path}: Expected the power limits of {count} GPUs, got {len(limits_w)}.")
-    return limits_w

@@ -1,4 +1,4 @@
-"""The journal of a recurring job: a line for the plan, then one for each launch, result, and verdict of a server.
+"""The journal of a recurring job: a line for the plan, then one for each launch and each result.
 
 A line is on the disk before a run is launched, and as soon as it has ended. A job is resumed by registering it and
 replaying its events: policies choose and learn again, so that any deterministic policy comes back to where it was. A
@@ -22,10 +22,9 @@ from typing import Any
 from bftrainer.errors import OutputError, ResumeError
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
-from bftrainer.zeus.master.plan import Plan, restore_policy
-from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
+from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
+from bftrainer.zeus.master.recurrences import Recurrences
 from bftrainer.zeus.master.script import RunSettings, check_table
-from bftrainer.zeus.master.server_decisions import ServerDecisions
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import Job
 
@@ -36,36 +35,36 @@ POLL_S = 0.05
 
 
 class JobJournal:
-    """The journal of a job, in the directory of its logs, which its master appends to, and replays to where it stands.
-
-    `applied` is the number of its lines that the master knows.
-    """
+    """The journal of a job, in the directory of its logs, and where the job stands after the lines read so far."""
 
     def __init__(self, logdir: Path) -> None:
-        self.path, self.applied = logdir / JOURNAL, 0
-        self._file = LineJournal(self.path)
+        self.path, self._applied = logdir / JOURNAL, 0
 
-    def append(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Append an event; it is on the disk when this returns, or `OutputError`."""
-        self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
-        self.applied += 1
+    def begin(self, progress: Recurrences) -> None:
+        """Write the plan of a new job."""
+        assert progress.policy is not None
+        policy = describe_policy(progress.policy)
+        self._write("plan", {"schema": SCHEMA, **plan_document(progress), "policy": policy})
+        self._applied = 1
 
-    def append_plan(self, progress: Recurrences) -> None:
-        """Begin the journal of a new job."""
-        self.append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
+    def append(self, progress: Recurrences, event: str, fields: Mapping[str, Any]) -> None:
+        """Append an event, and apply it once it is on the disk: `OutputError` if it cannot be written."""
+        self._write(event, fields)
+        progress.apply(event, fields)
+        self._applied += 1
 
-    def replay(
-        self, token: str | None = None, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False
-    ) -> Recurrences:
+    def _write(self, event: str, fields: Mapping[str, Any]) -> None:
+        LineJournal(self.path).append([json.dumps({"event": event, **fields}, allow_nan=False)])
+
+    def replay(self, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False) -> Recurrences:
         """Register the job of the plan, the first line, and replay its events.
 
         Parameters
         ----------
-        token, policy : str and BatchSizeOptimizer, optional
-            A token for a server that decides, as journals store none; and a new policy like the one that the job began
-            with, if the journal cannot say how to make it.
+        policy : BatchSizeOptimizer, optional
+            A new policy like the one that the job began with, if the journal cannot say how to make it.
         only_look : bool
-            Whether neither policy nor server is needed, as nothing will be decided.
+            Whether no policy is needed, as nothing will be decided.
 
         Raises
         ------
@@ -79,36 +78,27 @@ class JobJournal:
             )
             raise ResumeError(f"{logdir}: {missing}.")
         with self._name_line(1, "the plan of a job"):
-            first = json.loads(self._file.read()[0])
+            first = json.loads(LineJournal(self.path).read()[0])
             if first["event"] != "plan" or first["schema"] != SCHEMA:
                 raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
             values = first["plan"]
             values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
             values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
             plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
-            decisions: Decisions
-            if only_look:
-                decisions = Decisions(alone="server" not in first)
-            elif "server" in first:
-                decisions = ServerDecisions.restore(first["server"], token)
-            else:
-                policy = policy or restore_policy(first["policy"])
-                policy.register_job(plan.job, list(plan.batch_sizes))
-                decisions = LocalDecisions(policy, plan.job)
-            progress = Recurrences(plan, settings, decisions)
-        self.applied = 1
+            if policy is None and not only_look:
+                policy = restore_policy(first["policy"])
+            progress = Recurrences(plan, settings, policy)
+        self._applied = 1
         self.catch_up(progress)
         return progress
 
     def catch_up(self, progress: Recurrences) -> None:
-        """Apply the events that another master may have appended since the last one that is known."""
-        self._file = LineJournal(self.path)
-        lines = self._file.read()
-        for number, line in enumerate(lines[self.applied :], start=self.applied + 1):
-            with self._name_line(number, "an event of a job"):
+        """Apply the events since the last one that is known, which another master may have appended."""
+        for line in LineJournal(self.path).read()[self._applied :]:
+            with self._name_line(self._applied + 1, "an event of a job"):
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
-        self.applied = len(lines)
+            self._applied += 1
 
     @contextmanager
     def _name_line(self, number: int, expected: str) -> Iterator[None]:
@@ -145,15 +135,11 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
         raise OutputError(f"{logdir / LOCK}: cannot be written ({cause.strerror or cause}).") from None
     try:
         deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                    raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
-                time.sleep(POLL_S)
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
+                raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).")
+            time.sleep(POLL_S)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield lock
@@ -165,9 +151,14 @@ def is_running(logdir: Path) -> bool:
     """Whether a master is running the job of a directory, or its processes are still being ended."""
     try:
         with open_file(logdir / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    return False
+        return False
+    return True

@@ -13,7 +13,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bftrainer.errors import MeasurementError
 from bftrainer.extras import require_extra
-from bftrainer.files.documents import json_file
 from bftrainer.zeus.master.hardware import Gpus
 
 # Share of its highest power that an idle machine draws.
@@ -28,12 +27,12 @@ class Meter(Protocol):
     def energy_j(self) -> float:
         """Energy since a fixed instant."""
 
-    def close(self) -> None:
+    def close(self) -> object:
         """Stop counting; by default do nothing."""
-        return
+        return None
 
 
-class ZeusMeter:
+class ZeusMeter(Meter):
     """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
 
     `MeasurementError` if the package is not installed, or finds nothing that it can measure. See
@@ -50,28 +49,24 @@ class ZeusMeter:
                 monitor = import_module("zeus.monitor").ZeusMonitor()
             except Exception as error:  # its errors are many, and have no common root
                 raise MeasurementError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
-        self._monitor = monitor
-        if not (self._monitor.gpu_indices or self._monitor.cpu_indices):
+        if not (monitor.gpu_indices or monitor.cpu_indices):
             # It would measure 0 J.
             raise MeasurementError("The zeus package found no GPU, and no processor whose energy it may read.")
-        self._total_j = 0.0
+        self._monitor, self._total_j = monitor, 0.0
         self._begin()
 
     def energy_j(self) -> float:
         """Energy since this meter was made; each reading ends one window and begins the next."""
-        self._total_j += self._end()
+        self._total_j += self.close()
         self._begin()
         return self._total_j
-
-    def close(self) -> None:
-        """End the window."""
-        self._end()
 
     def _begin(self) -> None:
         # Synchronising is up to the script, which passes `synchronize` to `training_run`.
         self._monitor.begin_window(self._WINDOW, sync_execution=False)
 
-    def _end(self) -> float:
+    def close(self) -> float:
+        """End the window; return its energy."""
         used = self._monitor.end_window(self._WINDOW, sync_execution=False)
         if self._monitor.gpu_indices:
             return float(used.total_energy)
@@ -145,7 +140,7 @@ class ProfiledLimit(BaseModel):
 
 
 class PowerProfile(BaseModel):
-    """The file of power limits that were measured at a batch size, for later runs."""
+    """The power limits that were measured at a batch size, in a file for later runs."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -155,8 +150,8 @@ class PowerProfile(BaseModel):
 def read_profile(path: Path) -> list[ProfiledLimit]:
     """Read an earlier run's power profile; empty if there is none that can be used, so it is measured again."""
     try:
-        return PowerProfile.model_validate(json_file(path, MeasurementError)).limits
-    except (MeasurementError, ValidationError):
+        return PowerProfile.model_validate_json(path.read_bytes()).limits
+    except (OSError, ValidationError):
         return []
 
 

@@ -163,31 +163,22 @@ def _read_verdict(value: object) -> object:
     return value.lower() == "true" if isinstance(value, str) else value
 
 
-def _read_epochs(value: object) -> int | None:
-    """Read epochs where a script says them: the published master does not, so they may be anything."""
-    return value if type(value) is int and value >= 0 else None
-
-
 # Joules or seconds, possibly as text: years of a power station at most, so that costs can be squared and added up.
 _Amount = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
 @checked_dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """Energy, time and verdict of one run.
-
-    `epochs` is None if the script did not say; `failure` says why the master found that the run failed.
-    """
+    """Energy, time and verdict of one run; `failure` says why the master found that it failed."""
 
     energy_j: _Amount
     time_s: _Amount
     reached: Annotated[bool, BeforeValidator(_read_verdict), Field(strict=True)]
-    epochs: Annotated[int | None, BeforeValidator(_read_epochs)] = None
     failure: str | None = None
 
 
 # Published keys of a report, by field.
-_KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached", "epochs": "num_epochs"}
+_KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached"}
 
 
 def read_report(path: Path) -> TrainingReport:
@@ -215,8 +206,7 @@ def read_report(path: Path) -> TrainingReport:
 
 def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
     """Write a report atomically; `more` are further keys, which the master does not read."""
-    values = {key: getattr(report, field) for field, key in _KEYS.items()}
-    write_json(path, {key: value for key, value in values.items() if value is not None} | more)
+    write_json(path, {key: getattr(report, field) for field, key in _KEYS.items()} | more)
 
 
 def write_json(path: Path, document: object) -> None:

@@ -183,7 +183,8 @@ class TrainingRun(TrialDriver):
         self.end_epoch()
         write_report(
             self.environment.report_path(self.batch_size),
-            TrainingReport(self.energy_j, self.time_s, self.reached, self.epochs_done),
+            TrainingReport(self.energy_j, self.time_s, self.reached),
+            num_epochs=self.epochs_done,
             cost=self.cost_j,
             stopped_early=self.stopped_early,
             power_limit_w=self.power_limit_w,

@@ -9,6 +9,8 @@ from functools import reduce
 from operator import and_
 from typing import Any, TypeVar
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from bftrainer.errors import TuningInputError, UnsupportedScalingError, suggestion
 
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
@@ -152,6 +154,24 @@ class Job:
             return self.default_lr * batch_size / self.default_bs
         known = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
         raise UnsupportedScalingError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
+
+
+class JobSettings(BaseModel):
+    """A job in a file; `Job` checks the ranges."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    dataset: str = Field(min_length=1)
+    network: str = Field(min_length=1)
+    optimizer: str = Field(min_length=1)
+    target_metric: float
+    max_epochs: int
+    default_bs: int | None = None
+    default_lr: float | None = None
+
+    def to_job(self) -> Job:
+        """Make the job: `TuningInputError` if a number is out of range."""
+        return Job(**self.model_dump())
 
 
 @dataclass(frozen=True, slots=True)
