@@ -175,7 +175,8 @@ class PrunedBandit:
         if self.bandit is None:
             if not self.manager.done:
                 return self.manager.next_batch_size()
-            return self.start_bandit().predict()
+            self.bandit = self._make_bandit()
+            self.explored = {}
         return self.bandit.predict()
 
     def observe(self, batch_size: int, cost: float, converged: bool | None, *, exploration: bool) -> None:
@@ -188,39 +189,31 @@ class PrunedBandit:
         exploration : bool
             Whether the pruning asked for the run.
         """
+        size = int(batch_size)
         if self.bandit is None:
             # Checked first, so that a refused run changes nothing.
-            reached = check_verdict(self.job, batch_size, converged)
+            reached = check_verdict(self.job, size, converged)
             if exploration:
-                self.prune(batch_size, cost, reached)
-        rewards = self.rewards.setdefault(int(batch_size), array("d"))
+                self.manager.report_batch_size_result(size, cost, reached)
+                self.explored.setdefault(size, []).append(-cost)
+                verdict = "reached the target" if reached else "is pruned"
+                log_choice(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, size, verdict)
+        rewards = self.rewards.setdefault(size, array("d"))
         rewards.append(-cost)
         if self.bandit is not None:
-            self.bandit.learn(int(batch_size), statistics(rewards, self.settings.window_size))
+            self.bandit.learn(size, statistics(rewards, self.settings.window_size))
 
-    def prune(self, batch_size: int, cost: float, reached: bool) -> None:
-        """Go on with the pruning by the result of the exploration that it asked for, and no other; see `observe`."""
-        self.manager.report_batch_size_result(batch_size, cost, reached)
-        self.explored.setdefault(int(batch_size), []).append(-cost)
-        verdict = "reached the target" if reached else "is pruned"
-        log_choice(logger, self.settings.verbose, NAME, "%s: batch size %s %s.", self.job, batch_size, verdict)
-
-    def start_bandit(self, *, every_run: bool = False) -> GaussianTS:
-        """Make the bandit from the survivors of the finished pruning; `AllPrunedError` if there are none.
-
-        With `every_run`, its arms are made from all runs in the window, even if the settings say that explorations
-        alone count.
-        """
+    def _make_bandit(self) -> GaussianTS:
+        """Make the bandit from the survivors of the finished pruning; `AllPrunedError` if there are none."""
         survivors, settings = self.manager.batch_sizes, self.settings
         if not survivors:
             raise AllPrunedError(f"{self.job}: No batch size reached the target in the last round of pruning.")
         prior = (settings.prior_mean, settings.prior_precision)
         bandit = GaussianTS(survivors, 0.0, *prior, settings.num_exploration, settings.seed, settings.verbose)
         for size in survivors:
-            if not settings.explorations_alone or (every_run and size in self.rewards):
+            if not settings.explorations_alone:
                 bandit.learn(size, statistics(self.rewards[size], settings.window_size))
             elif size in self.explored:  # without rounds of pruning nothing was explored
                 bandit.learn(size, statistics(self.explored[size]))
-        self.explored, self.bandit = {}, bandit
         log_choice(logger, settings.verbose, NAME, "%s: batch sizes %s survived the pruning.", self.job, survivors)
         return bandit

@@ -108,9 +108,9 @@ def _convert_trials(spec: JobSpec, trials: _Rows) -> list[TrialRow]:
         place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
         row = TrialRow(**{name: trial._mapping[name] for name in _RESULT}, started=started, heard=started)
         row.results_before = bisect_right(ended, trial.start_timestamp)
-        if row.type == TrialType.MAB:  # the bandit began after all results of the pruning, whatever clocks say
+        if row.type != TrialType.CONCURRENT:  # the pruning waits for each result, and the bandit for all, by any clock
             row.results_before = max(row.results_before, explored)
-        elif row.type == TrialType.EXPLORATION:
+        if row.type == TrialType.EXPLORATION:
             explored = max(explored, place or 0)
         if trial.end_timestamp is not None:
             row.ended = trial.end_timestamp.timestamp()
