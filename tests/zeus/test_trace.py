@@ -70,9 +70,7 @@ def test_batch_sizes_without_measured_power(frames):
     found = TrainingTrace(train, power[power["batch_size"] != 16]).of(JOB)
     assert list(found.batch_sizes) == [4, 8, 32, 64]
     for size in (16, 17):
-        with pytest.raises(
-            TuningInputError, match=f"batch size of the trace with measured power, got {size}"
-        ):
+        with pytest.raises(TuningInputError, match=f"batch size of the trace with measured power, got {size}"):
             found.at(size)
 
 

@@ -192,7 +192,7 @@ class TrainingTrace:
             raise TuningInputError(f"{job}: No run of the trace aims at the target metric {job.target_metric}.{close}")
         sizes = {}
         for size, sized in rows.groupby("batch_size"):
-            points = tuple(PowerPoint(*cells) for cells in _cells(sized.drop_duplicates(_POINT), _POINT))
+            points = tuple(PowerPoint(*cells) for cells in _cells(sized.drop_duplicates([*_POINT]), [*_POINT]))
             epochs = sized[is_aiming.loc[sized.index]].drop_duplicates(_RUN)["target_epoch"].tolist()
             by_limit = tuple(sorted(points, key=lambda point: -point.limit_w))
             sizes[int(size)] = BatchSizeTrace(int(size), by_limit, tuple(epochs), points)
