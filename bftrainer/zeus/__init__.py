@@ -11,8 +11,15 @@ from bftrainer.zeus.policies.published import (
     PruningGTSBatchSizeOptimizer,
 )
 from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
-from bftrainer.zeus.simulation.simulator import Group, GroupJob, Simulator, read_groups
+from bftrainer.zeus.simulation.simulator import (
+    Corrections,
+    Group,
+    GroupJob,
+    Run,
+    SimulationObserver,
+    Simulator,
+    read_groups,
+)
 
 __all__ = [
     "UCB",

@@ -27,7 +27,7 @@ from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
 from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker
-from bftrainer.zeus.simulation.recurring import JobTuning, Run, Training
+from bftrainer.zeus.simulation.simulator import JobTuning, Run, Training
 
 PowerOptions = Literal["chosen", "pareto", "all"]
 Policies = tuple[str, str]

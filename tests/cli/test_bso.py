@@ -17,10 +17,9 @@ import pytest
 from bftrainer.cli.zeus.bso import serve
 from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server import client as client_module
-from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.app import ServerSettings, create_app
 from bftrainer.zeus.server.client import USUAL_ADDRESS
 from bftrainer.zeus.server.job_figures import write_job
-from bftrainer.zeus.server.settings import ServerSettings
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 

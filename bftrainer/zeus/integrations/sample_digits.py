@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
-from bftrainer.zeus.master.meters import ModelMeter
+from bftrainer.zeus.master.hardware import ModelMeter
 from bftrainer.zeus.master.training import TrialDriver, training_run
 
 if TYPE_CHECKING:
@@ -91,9 +91,8 @@ def open_private_client() -> Iterator[BatchSizeClient]:
     import httpx
     import uvicorn
 
-    from bftrainer.zeus.server.app import create_app
+    from bftrainer.zeus.server.app import ServerSettings, create_app
     from bftrainer.zeus.server.client import BatchSizeClient
-    from bftrainer.zeus.server.settings import ServerSettings
 
     # Such a folder is its user's alone.
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:

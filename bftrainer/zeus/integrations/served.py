@@ -18,8 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from bftrainer.errors import SettingsError, TuningInputError, TuningProtocolError
-from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware
-from bftrainer.zeus.master.meters import Meter, measure_since, open_meter
+from bftrainer.zeus.master.hardware import Gpus, Meter, find_gpus, find_hardware, measure_since, open_meter
 from bftrainer.zeus.master.script import RunSettings, check_table
 from bftrainer.zeus.master.training import TrialDriver, synchronize_clock
 from bftrainer.zeus.server.client import BatchSizeClient, Trial

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.master.hardware import Gpus, Hardware, find_gpus, find_hardware
-from bftrainer.zeus.master.meters import (
+from bftrainer.zeus.master.hardware import (
+    Gpus,
+    Hardware,
     Meter,
     PowerProfile,
     PowerProfiler,
     ProfiledLimit,
     best_limit,
+    find_gpus,
+    find_hardware,
     measure_since,
     open_meter,
     read_profile,

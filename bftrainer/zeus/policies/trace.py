@@ -245,7 +245,7 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
     Parameters
     ----------
     source : path or DataFrame
-        A CSV file, plain or compressed by gzip, bzip2 or xz; or a frame, which is not changed.
+        A CSV file, plain or compressed by gzip, bzip2 or xz; or a frame, which is not changed; or a list of rows.
     columns : mapping of str to str
         Columns that must be there and their kinds: name (text), whole (int), positive, finite or epoch (float). Others
         are kept.
@@ -260,6 +260,8 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
     """
     import pandas as pd
 
+    if isinstance(source, list | tuple):
+        source = pd.DataFrame(source, columns=[*columns])
     if isinstance(source, str | Path):
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
         rows = list(table_rows(Path(source), tuple(columns), TrainingTraceError))

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import math
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from bftrainer.extras import requiring
@@ -25,21 +26,24 @@ from bftrainer.errors import (
     JobMismatchError,
     NotFoundError,
     NothingConvergedError,
+    SettingsError,
     StoreUnavailableError,
     UnusableRequestError,
     UnusableValueError,
+    suggestion,
 )
 from bftrainer.zeus.server.access import AccessFile
 from bftrainer.zeus.server.guard import Guard, Metrics
 from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.routes import ROUTERS
 from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
-from bftrainer.zeus.server.settings import ServerSettings
-from bftrainer.zeus.server.store import open_store
+from bftrainer.zeus.server.store import DEFAULT_URL, open_store
 
-__all__ = ["create_app"]
+__all__ = ["ServerSettings", "create_app"]
 
 logger = logging.getLogger(__name__)
+
+COMPATIBILITY = ("none", "zeus")
 
 _STATUS: Mapping[type[BftrainerError], int] = {
     NotFoundError: 404,
@@ -52,6 +56,44 @@ _STATUS: Mapping[type[BftrainerError], int] = {
 }
 # Registrations, predictions and reports answer 400 where something is unknown.
 _PASSING = frozenset({("POST", "/jobs"), ("GET", "/jobs/batch_size"), ("POST", "/report")})
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Settings of a server.
+
+    Parameters
+    ----------
+    database_url : str
+        URL of the database for jobs.
+    compat : str
+        ``zeus``: answer exactly like the published server, defects included; ``none``: with corrections.
+    trial_timeout_s : float
+        Time without a report after which a trial counts as failed; 0: never.
+    token_file : str or None
+        File of tokens and users (`access`). Without it, whoever reaches the server may use it.
+    hosts : tuple of str
+        Names of the server that requests may use; empty: any.
+
+    Raises
+    ------
+    SettingsError
+        If a setting is out of range.
+    """
+
+    database_url: str = DEFAULT_URL
+    compat: str = "none"
+    trial_timeout_s: float = 86_400.0
+    token_file: str | None = None
+    hosts: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.compat not in COMPATIBILITY:
+            raise SettingsError(
+                f"Expected a known compatibility, got {self.compat!r}.{suggestion(self.compat, COMPATIBILITY)}"
+            )
+        if not (self.trial_timeout_s >= 0 and math.isfinite(self.trial_timeout_s)):
+            raise SettingsError(f"Expected a trial timeout of 0 (never) or more seconds, got {self.trial_timeout_s}.")
 
 
 def create_app(settings: ServerSettings | None = None) -> FastAPI:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
+import math
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -16,9 +19,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
-from bftrainer.zeus.lease import LEASE_S, Lease
-from bftrainer.zeus.server.access import first_token, own_path
+from bftrainer.zeus.server.access import first_token, is_loopback, own_path
 from bftrainer.zeus.server.messages import (
+    LEASE_S,
     JobSpec,
     JobSummary,
     ReportResponse,
@@ -26,7 +29,6 @@ from bftrainer.zeus.server.messages import (
     TrialId,
     TrialRow,
 )
-from bftrainer.zeus.server.settings import is_loopback
 
 if TYPE_CHECKING:
     import httpx
@@ -337,3 +339,59 @@ def _is_own(port: int) -> bool:
             if state == _LISTENING and int(local.rpartition(":")[2], 16) == port:
                 users.add(int(user))
     return users == {os.geteuid()}
+
+
+logger = logging.getLogger(__name__)
+
+# Renewals in the time of a lease.
+RENEWALS = 3
+# Statuses that say that a trial was ended, or is unknown: there is nothing to renew.
+GONE = (400, 404)
+
+
+class Lease:
+    """Renews the lease of a trial until the end of the `with` block.
+
+    A renewal that is not answered is tried again at its next time: what the block does matters more.
+
+    Parameters
+    ----------
+    renew : callable
+        Sends a heartbeat.
+    lease_s : float or None
+        Length of the lease in seconds; it is renewed three times in that time. None: never, and it is not lost.
+
+    Attributes
+    ----------
+    lost : bool
+        Whether the server has ended the trial meanwhile, so that its result will not count.
+    """
+
+    def __init__(self, renew: Callable[[], None], lease_s: float | None = LEASE_S) -> None:
+        self.lost = False
+        self._renew, self._pause_s = renew, math.inf if lease_s is None else lease_s / RENEWALS
+        self._over = threading.Event()
+        # A process that ends does not wait for it.
+        self._thread = threading.Thread(target=self._keep, name="bso-lease", daemon=True)
+
+    def _keep(self) -> None:
+        while not (self.lost or self._over.wait(self._pause_s)):
+            try:
+                self._renew()
+            except ServerRequestError as error:
+                self.lost = error.status in GONE
+                logger.warning("The trial's lease was not renewed: %s", error)
+
+    def __enter__(self) -> Lease:
+        if math.isfinite(self._pause_s):
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End the renewals, and wait for one that is being sent."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()

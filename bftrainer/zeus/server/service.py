@@ -28,11 +28,11 @@ from bftrainer.errors import (
     NothingConvergedError,
     UnusableRequestError,
 )
-from bftrainer.zeus.lease import LEASE_S
 from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.access import ANYBODY, Role, User
 from bftrainer.zeus.server.messages import (
     LARGEST,
+    LEASE_S,
     JobSpec,
     JobSummary,
     ReportResponse,

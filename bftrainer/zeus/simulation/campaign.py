@@ -15,8 +15,14 @@ from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
-from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES, Group, Simulator
+from bftrainer.zeus.simulation.simulator import (
+    MAX_GROUP_RETRIES,
+    Corrections,
+    Group,
+    Run,
+    SimulationObserver,
+    Simulator,
+)
 
 # Same seed as published.
 SEED = 123456

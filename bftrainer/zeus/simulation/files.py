@@ -18,7 +18,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.campaign import SimulationResult
-from bftrainer.zeus.simulation.recurring import Run
+from bftrainer.zeus.simulation.simulator import Run
 
 __all__ = ["check_suffix", "read_history", "read_simulations", "results_document", "write_history", "write_results"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.errors import MeasurementError, TuningInputError
 from bftrainer.zeus.master import training_run
-from bftrainer.zeus.master.meters import PowerProfile, ProfiledLimit, best_limit, read_profile
+from bftrainer.zeus.master.hardware import PowerProfile, ProfiledLimit, best_limit, read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from tests.zeus.master.fakes import Device, World, environ, gpus
 

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from bftrainer.errors import BadOperationError, NotFoundError, ServerRequestError
-from bftrainer.zeus.lease import Lease
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrialId
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.client import Lease
 from tests.waiting import until
 from tests.zeus.server.support import SPEC, Within, in_folder, serving
 from tests.zeus.server.test_optimizer import optimizing, register, report
