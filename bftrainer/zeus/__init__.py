@@ -1,10 +1,9 @@
 """Batch sizes and GPU power limits of recurring training jobs, tuned for energy and time, simulated from traces."""
 
-from bftrainer.zeus.policies.bandit import GaussianTS
+from bftrainer.zeus.policies.bandit import GaussianTS, PruningExploreManager
 from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
-from bftrainer.zeus.policies.pruning import PruningExploreManager
 from bftrainer.zeus.policies.published import (
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,

@@ -23,10 +23,9 @@ from bftrainer.model import ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.model.type_checks import whole_number
 from bftrainer.plugins import answering
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import NEVER_RAN_FACTOR, Job, RecurrenceTracker
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker
 from bftrainer.zeus.simulation.simulator import JobTuning, Run, Training
 
 PowerOptions = Literal["chosen", "pareto", "all"]

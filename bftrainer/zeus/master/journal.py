@@ -25,8 +25,7 @@ from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
 from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
-from bftrainer.zeus.recurrences import RecurrenceTracker
+from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, zeus_cost
 
 JOURNAL = "journal.jsonl"
 LOCK = "lock"

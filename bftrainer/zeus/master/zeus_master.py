@@ -30,8 +30,7 @@ from bftrainer.zeus.master.script import (
     read_report,
 )
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import HistoryEntry, Job, usage_fault
-from bftrainer.zeus.recurrences import attach_history
+from bftrainer.zeus.policies.job import HistoryEntry, Job, attach_history, usage_fault
 from bftrainer.zeus.simulation.files import write_history
 
 logger = logging.getLogger(__name__)

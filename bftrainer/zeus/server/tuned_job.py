@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from bftrainer.errors import AllPrunedError, NothingConvergedError
+from bftrainer.zeus.policies.bandit import BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.policies.job import zeus_cost
-from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.server.messages import Arm, JobSpec, ReportResponse, TrainingResult, TrialRow
 
 

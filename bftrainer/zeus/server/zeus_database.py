@@ -13,8 +13,8 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy import MetaData, Row, select
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
+from bftrainer.zeus.policies.bandit import PruningExploreManager
 from bftrainer.zeus.policies.job import zeus_cost
-from bftrainer.zeus.policies.pruning import PruningExploreManager
 from bftrainer.zeus.server.messages import JobSpec, TrialRow
 from bftrainer.zeus.server.store import (
     PUBLISHED_TABLE,

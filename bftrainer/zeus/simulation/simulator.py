@@ -16,10 +16,17 @@ import numpy as np
 
 from bftrainer.errors import NotConvergedError, TrainingTraceError, TuningInputError, TuningProtocolError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed, log_choice
-from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs, zeus_cost
+from bftrainer.zeus.policies.job import (
+    NEVER_RAN_FACTOR,
+    HistoryEntry,
+    Job,
+    RecurrenceTracker,
+    attach_history,
+    check_knobs,
+    zeus_cost,
+)
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.policies.trace import JobTrace, TrainingTrace, read_table
-from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker, attach_history
 
 # Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
 MAX_GROUP_RETRIES = 100
