@@ -46,25 +46,15 @@ class _Launch:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A finished run of a tuned task, as reported to its group.
-
-    Parameters
-    ----------
-    recurrence, attempt : int
-        Number of the task in its group, in order of admission, and of the attempt of this task; from 0.
-    power_limit_w : int
-        The limit that was chosen for the batch size.
-    energy_j, train_s : float
-        Energy and time of its net work on one node, from which the group's policy learns.
-    """
+    """A finished run of a tuned task, as reported to its group."""
 
     group: str
     task: str
-    recurrence: int
+    recurrence: int  # number of the task in its group, in order of admission, and of its try; from 0
     attempt: int
     batch_size: int
-    power_limit_w: int
-    energy_j: float
+    power_limit_w: int  # the one that was chosen for the batch size
+    energy_j: float  # energy and time of its net work on one node, from which the group's policy learns
     train_s: float
     reached: bool
 
@@ -130,15 +120,9 @@ class GroupTuner:
     policies learn a run's net work on one node, which can be compared between node counts; waiting, rescaling and
     preemption are left out.
 
-    Parameters
-    ----------
-    tasks, traces : iterable of TaskSpec, and mapping of (str, str) to TrainingTrace
-        All tasks, and traces by the two file names in their tuning sections.
-    power_options : {"chosen", "pareto", "all"}
-        Power limits that the allocator may use: the one chosen for the batch size, those on its energy-time Pareto
-        front, or all that were measured.
-    seed, policies : int, and tuple of str
-        Of groups without ones of their own; the names are those of the batch-size and the power-limit policy.
+    The traces are by the two file names in tuning sections. Of the power limits measured for a batch size, the
+    allocator may use the chosen one, those on the energy-time Pareto front, or all (`power_options`). Groups without a
+    seed or policies of their own get those given.
 
     Raises
     ------

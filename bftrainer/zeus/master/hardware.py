@@ -23,6 +23,8 @@ from bftrainer.zeus.master.script import write_json
 # Distance between the power limits that are tried, from the highest down.
 STEP_W = 25
 LIMITS = "power-limits.json"
+# Share of its highest power that an idle machine draws.
+IDLE_SHARE = 0.5
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
@@ -213,10 +215,6 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         restore()
         # Without the file, the next run cannot undo limits that other users set from now on.
         path.unlink(missing_ok=True)
-
-
-# Share of its highest power that an idle machine draws.
-IDLE_SHARE = 0.5
 
 
 class Meter(Protocol):

@@ -58,17 +58,9 @@ class JobJournal:
     def replay(self, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False) -> Recurrences:
         """Register the job of the plan, the first line, and replay its events.
 
-        Parameters
-        ----------
-        policy : BatchSizeOptimizer, optional
-            A new policy like the one that the job began with, if the journal cannot say how to make it.
-        only_look : bool
-            Whether no policy is needed, as nothing will be decided.
-
-        Raises
-        ------
-        ResumeError
-            If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
+        A new policy like the one that the job began with is needed if the journal cannot say how to make it, and none
+        if the job is only looked at. `ResumeError` if there is no journal, it is damaged, or the policy cannot be made
+        again or decides otherwise.
         """
         logdir = self.path.parent
         if not self.path.exists():

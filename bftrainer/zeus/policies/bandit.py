@@ -1,6 +1,7 @@
-"""Gaussian Thompson sampling: draw from the normal belief about each arm's mean reward, play the best one.
+"""One job's batch sizes: pruned outward from the default, then played by Gaussian Thompson sampling.
 
-Simulator, replay and server share this bandit.
+The bandit draws from the normal belief about each arm's mean reward, and plays the best one. Simulator, replay and
+server share both.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolErr
 from bftrainer.zeus.policies.interfaces import check_seed, check_verdict, log_choice
 
 logger = logging.getLogger(__name__)
+
+# Name of the policy.
+NAME = "Pruning GTS BSO"
 
 
 class Statistics(NamedTuple):
@@ -49,22 +53,12 @@ def statistics(rewards: Sequence[float] | NDArray[np.float64], window_size: int 
 
 @dataclass(frozen=True, slots=True)
 class Belief:
-    """Belief about an arm's mean reward.
+    """Belief about an arm's mean reward."""
 
-    Parameters
-    ----------
-    mean, precision : float
-        Expected mean reward, NaN if nothing is known; one over the variance of the belief, infinity if it is certain.
-    reward_precision : float
-        One over the variance of single rewards.
-    observations : int
-        Number of rewards that the belief is based on.
-    """
-
-    mean: float
-    precision: float
-    reward_precision: float
-    observations: int
+    mean: float  # NaN if nothing is known
+    precision: float  # one over the variance of the belief, infinity if it is certain
+    reward_precision: float  # one over the variance of single rewards
+    observations: int  # rewards that the belief is based on
 
     def to_list(self) -> list[float | None]:
         """Return the fields in order; NaN and infinity become None, because JSON has neither."""
@@ -259,10 +253,6 @@ def _check_precisions(precision: float | Sequence[float], count: int) -> list[fl
     return precisions
 
 
-# Name of the policy.
-NAME = "Pruning GTS BSO"
-
-
 class PruningExploreManager:
     """Explore batch sizes outward from the default, and keep those that reached the target.
 
@@ -272,18 +262,15 @@ class PruningExploreManager:
     Parameters
     ----------
     batch_sizes, default : sequence of int, and int
-        Batch sizes to explore, sorted first, and the one where the first round starts.
+        Batch sizes to explore, sorted first, and the one where the first round starts; later, those that have survived,
+        and where this round, or the next one, starts.
     num_pruning_rounds : int
-        Number of rounds; with 0 all batch sizes survive.
+        Number of rounds, of which `rounds_left` are not over; with 0 all batch sizes survive.
 
     Attributes
     ----------
-    batch_sizes, default : list of int, and int
-        Those that have survived so far, in increasing order, and where this round, or the next one, starts.
     expecting : int or None
         Batch size that was returned and is not reported yet.
-    rounds_left : int
-        Number of rounds that are not over.
     reached : dict of int to float
         Costs of the batch sizes that reached the target in this round, in the order of their trials.
 
@@ -374,24 +361,15 @@ class PruningExploreManager:
 
 @dataclass(frozen=True, slots=True)
 class BanditSettings:
-    """Settings of the bandit that follows the pruning; most are those of `GaussianTS`.
-
-    Parameters
-    ----------
-    window_size : int
-        Number of latest runs of a batch size that count; 0 for all.
-    explorations_alone : bool
-        Make the arms only from the costs of the explorations, whatever the window, like the server. In the published
-        simulator, all runs in the window count.
-    """
+    """Settings of the bandit that follows the pruning; most are those of `GaussianTS`."""
 
     prior_mean: float = 0.0
     prior_precision: float = 0.0
-    window_size: int = 0
+    window_size: int = 0  # latest runs of a batch size that count; 0 for all
     num_exploration: int = 2
     seed: int = 123456
     verbose: bool = True
-    explorations_alone: bool = False
+    explorations_alone: bool = False  # make arms of the costs of explorations only, like the server, not of all runs
 
 
 class PrunedBandit:

@@ -1,4 +1,4 @@
-"""A recurring training job, the history of its runs, and the cost of a run."""
+"""A recurring training job, its runs and what they cost; its recurrences: where a run stops, and when to give up."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from bftrainer.errors import TuningError, TuningInputError, UnsupportedScalingError, suggestion
+
+# Number of tries that a recurrence has to reach its target.
+MAX_TRIES = 20
+# A run whose bound allows no epoch is observed at this multiple of the bound.
+NEVER_RAN_FACTOR = 100
 
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
@@ -230,30 +235,13 @@ def check_knobs(eta_knob: float, beta_knob: float) -> None:
         raise TuningInputError(f"Expected beta above 0 (inf: never stop early), got {beta_knob}.")
 
 
-# Number of tries that a recurrence has to reach its target.
-MAX_TRIES = 20
-
-# A run whose bound allows no epoch is observed at this multiple of the bound.
-NEVER_RAN_FACTOR = 100
-
-
 class RecurrenceTracker:
     """Cost of a job's recurrences, for the simulator, tuned tasks and the master.
 
-    Parameters
-    ----------
-    beta_knob, max_tries : float and int
-        Multiple of the lowest cost at which a run stops (infinity: never), and number of tries that a recurrence has.
-    sum_tries : bool
-        Whether all tries of a recurrence make up its cost, or only the one that reached the target.
-    first_must_reach : bool
-        Whether the job is given up if the first try of its first recurrence misses the target.
-
-    Attributes
-    ----------
-    min_cost_j, best_batch_size : float, and int or None
-        Cost of the cheapest recurrence, infinity before the first, and the batch size that reached its target; before
-        any the default.
+    A recurrence costs what all its tries do or, without `sum_tries`, what the one does that reached the target. With
+    `first_must_reach`, the job is given up if its very first try misses the target; else after `max_tries` of a
+    recurrence. `min_cost_j` and `best_batch_size` are those of the cheapest recurrence: infinity and the default before
+    the first.
 
     References
     ----------

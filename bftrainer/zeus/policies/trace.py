@@ -53,20 +53,12 @@ class PowerPoint:
 
 @dataclass(frozen=True)
 class BatchSizeTrace:
-    """All that was measured of a job at one batch size.
-
-    Parameters
-    ----------
-    points, profiling_order : tuple of PowerPoint
-        One per power limit, from the highest limit down, and in the order of the file.
-    target_epochs : tuple of float
-        Epochs to the target of each measured run, in the order of the file; NaN where it was never reached.
-    """
+    """All that was measured of a job at one batch size."""
 
     batch_size: int
-    points: tuple[PowerPoint, ...]
-    target_epochs: tuple[float, ...]
-    profiling_order: tuple[PowerPoint, ...]
+    points: tuple[PowerPoint, ...]  # one per power limit, from the highest down
+    target_epochs: tuple[float, ...]  # of each measured run, in the order of the file; NaN where it was never reached
+    profiling_order: tuple[PowerPoint, ...]  # the points in the order of the file
 
     @cached_property
     def max_power_w(self) -> int:
@@ -108,19 +100,11 @@ class BatchSizeTrace:
 
 @dataclass(frozen=True)
 class JobTrace:
-    """What was measured of one job, which messages call `name`, by batch size.
+    """What was measured of one job."""
 
-    Parameters
-    ----------
-    batch_sizes : dict of int to BatchSizeTrace
-        In increasing order; a batch size may have no run that aims at the target metric.
-    max_power_w : int
-        Highest power limit in the whole trace, other jobs' included: time is converted to energy with it.
-    """
-
-    name: str
-    batch_sizes: dict[int, BatchSizeTrace]
-    max_power_w: int
+    name: str  # in messages
+    batch_sizes: dict[int, BatchSizeTrace]  # increasing; one may have no run that aims at the target metric
+    max_power_w: int  # highest limit in the whole trace, other jobs' included: time is converted to energy with it
 
     def at(self, batch_size: int) -> BatchSizeTrace:
         """Find what was measured at a batch size: `TuningInputError` if nothing was, or no run aims at the target."""
@@ -240,23 +224,12 @@ def _join_tables(train: pd.DataFrame, power: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFrame:
-    """Read a table; its index says where each row stands, for the start of a message.
+    """Read a CSV file, plain or compressed, or a frame or a list of rows, which are not changed.
 
-    Parameters
-    ----------
-    source : path or DataFrame
-        A CSV file, plain or compressed by gzip, bzip2 or xz; or a frame, which is not changed; or a list of rows.
-    columns : mapping of str to str
-        Columns that must be there and their kinds: name (text), whole (int), positive, finite or epoch (float). Others
-        are kept.
-    what : str
-        Name of a frame in messages.
-
-    Raises
-    ------
-    TrainingTraceError
-        If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
-        or occurs twice, a cell is not of its column's kind, or there are no rows.
+    The index says where each row stands, for the start of a message; `what` names a frame there. `columns` must be
+    there, each of a kind: name (text), whole (int), positive, finite or epoch (float). Others are kept.
+    `TrainingTraceError` if the file cannot be read as CSV, a row has too few or too many cells, a column is missing or
+    occurs twice, a cell is not of its column's kind, or there are no rows.
     """
     import pandas as pd
 

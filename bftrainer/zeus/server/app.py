@@ -264,32 +264,13 @@ async def openapi(request: Request, _: Reader) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """Settings of a server.
-
-    Parameters
-    ----------
-    database_url : str
-        URL of the database for jobs.
-    compat : str
-        ``zeus``: answer exactly like the published server, defects included; ``none``: with corrections.
-    trial_timeout_s : float
-        Time without a report after which a trial counts as failed; 0: never.
-    token_file : str or None
-        File of tokens and users (`access`). Without it, whoever reaches the server may use it.
-    hosts : tuple of str
-        Names of the server that requests may use; empty: any.
-
-    Raises
-    ------
-    SettingsError
-        If a setting is out of range.
-    """
+    """Settings of a server: `SettingsError` if one is out of range."""
 
     database_url: str = DEFAULT_URL
-    compat: str = "none"
-    trial_timeout_s: float = 86_400.0
-    token_file: str | None = None
-    hosts: tuple[str, ...] = ()
+    compat: str = "none"  # zeus: answer exactly like the published server, defects included; none: with corrections
+    trial_timeout_s: float = 86_400.0  # without a report, after which a trial counts as failed; 0: never
+    token_file: str | None = None  # of tokens and users (`access`); without it, whoever reaches the server may use it
+    hosts: tuple[str, ...] = ()  # names of the server that requests may use; empty: any
 
     def __post_init__(self) -> None:
         if self.compat not in COMPATIBILITY:

@@ -87,16 +87,8 @@ class LoadedJob:
 class BatchSizeService:
     """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
 
-    Parameters
-    ----------
-    store : JobStore
-        Keeps jobs and trials.
-    published : bool
-        Answer exactly like the published server, defects included.
-    trial_timeout_s : float or None
-        Time without a report after which a trial counts as failed; None: never.
-    clock : callable
-        Returns seconds since 1970.
+    With `published` it answers exactly like the published server, defects included. A trial without a report for
+    `trial_timeout_s` counts as failed (None: never). The clock returns seconds since 1970.
 
     Raises
     ------

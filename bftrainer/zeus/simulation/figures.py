@@ -117,16 +117,9 @@ def pareto_figure(
 ) -> Axes:
     """Draw energy against time of each setting, the Pareto front, and the path that a history took.
 
-    Parameters
-    ----------
-    settings, front : sequence of Configuration
-        All settings that reach the target, at least one, and their Pareto front; both by time.
-    best : Configuration, optional
-        The cheapest setting, which is marked.
-    path : TuningPath, optional
-        Drawn from setting to setting; the number beside a place is that of the first run there.
-    title, ax
-        See `regret_figure`.
+    There is at least one setting that reaches the target; settings and front are by time. The cheapest one, `best`, is
+    marked. A path is drawn from setting to setting; the number beside a place is that of the first run there. For the
+    others see `regret_figure`.
     """
     if not settings:
         raise SettingsError("Expected at least one setting that reaches the target, got none.")

@@ -79,24 +79,14 @@ class Converged:
 
 @dataclass(frozen=True, slots=True)
 class ZeusSummary:
-    """A simulation in numbers.
-
-    Parameters
-    ----------
-    converged, optimum : Converged and Configuration, or None
-        The setting converged to, None without a run, and the trace's cheapest one, None if none reaches the target.
-    excess : float or None
-        Expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best.
-    cumulative_regret_j, final_regret_j : float or None
-        Sum of all regrets, and mean regret of a recurrence among the latest ones; None without an optimum.
-    """
+    """A simulation in numbers; None where there is no run, no optimum, or the target is not reached."""
 
     used: Usage
-    converged: Converged | None
-    optimum: Configuration | None
-    excess: float | None
+    converged: Converged | None  # the setting that it ended up with
+    optimum: Configuration | None  # the trace's cheapest one
+    excess: float | None  # expected cost of the setting converged to, divided by the optimum's, minus one; 0 is best
     cumulative_regret_j: float | None
-    final_regret_j: float | None
+    final_regret_j: float | None  # mean regret of a recurrence among the latest ones
 
     def to_dict(self) -> dict[str, Any]:
         """Return all figures as plain values for JSON."""
@@ -178,24 +168,17 @@ BASELINE = PolicyPair("default", "max-power")
 class PolicyComparison:
     """One pair of policies on one job; or on all of them, where only `relative` is known, as a geometric mean.
 
-    Parameters
-    ----------
-    failed : int
-        Number of simulations that ended early; they are left out of the means.
-    cost_j, energy_j, time_s, regret_j : Estimate or None
-        Values of a recurrence, failed tries included, and the cumulative regret: means over the seeds.
-    relative : dict of str to Estimate or None
-        Cost, energy and time, divided by the baseline's with the same seed: means over the seeds; 1 means equal.
+    Values are means over the seeds of a recurrence, failed tries included, and of the cumulative regret.
     """
 
     policies: PolicyPair
     job: Job | None
-    failed: int
+    failed: int  # simulations that ended early, which are left out of the means
     cost_j: Estimate | None
     energy_j: Estimate | None
     time_s: Estimate | None
     regret_j: Estimate | None
-    relative: dict[str, Estimate | None]
+    relative: dict[str, Estimate | None]  # cost, energy and time, divided by the baseline's with the same seed
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to plain values."""
