@@ -18,9 +18,8 @@ from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import fit_minutes
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
-from bftrainer.zeus.policies.configurations import configurations, optimum
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import TrainingTrace, configurations, optimum
 from bftrainer.zeus.simulation.campaign import SEED, Simulation, SimulationResult, group_seed, simulate_all
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_groups, load_traces
 from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, regrets, simulations_of

@@ -6,8 +6,7 @@ from bftrainer.zeus.integrations.callbacks import (
     lightning_callback,
     transformers_callback,
 )
-from bftrainer.zeus.integrations.ranks import Ranks, on_all_ranks
-from bftrainer.zeus.integrations.served import ServerRun, server_run
+from bftrainer.zeus.integrations.drivers import Ranks, ServerRun, on_all_ranks, server_run
 from bftrainer.zeus.master.hardware import Meter, open_meter
 from bftrainer.zeus.master.training import TrialDriver, training_run
 

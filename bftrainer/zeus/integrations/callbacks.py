@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any
 
 from bftrainer.errors import SettingsError, TrainingStoppedError, TuningProtocolError, suggestion
-from bftrainer.zeus.integrations.ranks import Ranks, find_ranks, on_all_ranks
+from bftrainer.zeus.integrations.drivers import Ranks, find_ranks, on_all_ranks
 from bftrainer.zeus.master.script import RunEnvironment
 from bftrainer.zeus.master.training import TrainingRun, TrialDriver, training_run
 

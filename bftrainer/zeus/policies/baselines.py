@@ -13,7 +13,6 @@ from types import MappingProxyType
 from typing import Any
 
 from bftrainer.errors import AllPrunedError
-from bftrainer.zeus.policies.configurations import configurations, optimum
 from bftrainer.zeus.policies.interfaces import (
     PerJobPolicy,
     PowerLimitOptimizer,
@@ -24,7 +23,7 @@ from bftrainer.zeus.policies.interfaces import (
     state_of,
 )
 from bftrainer.zeus.policies.job import Job, zeus_cost
-from bftrainer.zeus.policies.trace import PowerPoint, TrainingTrace
+from bftrainer.zeus.policies.trace import PowerPoint, TrainingTrace, configurations, optimum
 
 _NONE: Mapping[Job, Any] = MappingProxyType({})
 

@@ -19,9 +19,8 @@ from bftrainer.errors import OutputError, SettingsError
 from bftrainer.files.writing import replacing
 from bftrainer.report.drawing import axes_or_new, below_axes, line_look, palette, rendered, require_matplotlib
 from bftrainer.report.intervals import student_quantile
-from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
 from bftrainer.zeus.policies.job import HistoryEntry, Job
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import Configuration, TrainingTrace, configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.optimum import regrets
 

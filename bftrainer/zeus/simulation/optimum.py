@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import Configuration, TrainingTrace, configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds
 from bftrainer.zeus.simulation.simulator import Run, Usage, usage
 
