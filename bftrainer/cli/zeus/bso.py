@@ -201,7 +201,7 @@ def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -
 def export(
     job_id: str, place: Path | None, output: Path | None, server: str | None, token_file: str | None, force: bool
 ) -> None:
-    """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
+    """Write the trials of a job to OUTPUT: .json (with the job) or .csv."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.zeus.server.job_figures import check_form, write_job
 
