@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import SolverError
 from solvers.count_model import CountModel, Part, formulate
 from solvers.evaluation import PROVEN_GAP, assess, check, find_excess, objective, proves
-from solvers.option_pruning import CLASS_EFFORT, EFFORT, Pruned, fitting_options, prune, search_further
+from solvers.option_pruning import Pruned, fitting_options, prune, search_options
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.supervised import ProcessDiedError, overrun_s, run_in_subprocess
 
@@ -140,8 +140,7 @@ class MilpSolver:
             done = StopReason.OPTIMAL, Held.OPTIMAL
             return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
         if options is None:
-            effort = CLASS_EFFORT if problem.capacities else EFFORT
-            options = prune(problem, deadline, effort=effort) if limits.prune else fitting_options(problem)
+            options = prune(problem, deadline) if limits.prune else fitting_options(problem)
         backend = _Backend(self, problem, limits, deadline)
         if self.memory is None or options.decided or not _is_plain(problem, limits):
             return _ask_in_turn(backend, options)
@@ -183,7 +182,8 @@ def _ask_in_turn(backend: _Backend, options: Pruned) -> SolveResult:
             answer = backend.ask(options.choices, FIRST_BRANCHES)
             if answer.stop_reason is StopReason.OPTIMAL:
                 return backend.result(options, answer)
-        options = search_further(backend.problem, options, backend.deadline)
+        if perf_counter() <= backend.deadline:
+            options = search_options(backend.problem, backend.deadline)
     return backend.result(options, backend.ask(options.choices, math.inf))
 
 
