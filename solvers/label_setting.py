@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -25,6 +26,8 @@ from solvers.relaxation import OptionTable, Relaxation
 
 # The first budget leaves this many options per task on average, or is this share of what is known to be enough.
 FIRST_OPTIONS, FIRST_SHARE, GROWTH = 3, 2.0**-9, 2.0
+# A partial search looks at this many candidates in all steps together, but at no fewer labels in one.
+PARTIAL, LEAST_KEPT = 300_000, 100
 # One step may have this many candidates left, which take some 300 MB.
 MOST_AT_ONCE = 2**23
 # Labels are extended in blocks of this many candidates.
@@ -88,12 +91,13 @@ def search(table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: 
     found = Found(relaxed.choices, max(0.0, relaxed.bound - relaxed.value), 0.0)
     near = losses.item(min(losses.size, FIRST_OPTIONS * len(table.values)) - 1)
     budget = max(near, FIRST_SHARE * found.shortfall)
-    while not found.proven:
-        try:
+    try:
+        while not found.proven:
             found = labels.search_within(min(budget, found.shortfall), found)
-        except _LimitReached:
-            break
-        budget *= GROWTH
+            budget *= GROWTH
+    except _LimitReached:
+        with suppress(_LimitReached):
+            return labels.search_within(found.shortfall, found, is_partial=True) if effort > PARTIAL else found
     return found
 
 
@@ -120,8 +124,11 @@ class _Labels:
     deadline: float
     effort: float
 
-    def search_within(self, budget: float, known: Found) -> Found:
-        """Find the best among all allocations within `budget` of the bound, and the known one."""
+    def search_within(self, budget: float, known: Found, *, is_partial: bool = False) -> Found:
+        """Find the best among all allocations within `budget` of the bound, and the known one.
+
+        A partial search keeps the most promising labels only, so that it proves nothing.
+        """
         most = min(budget + self.margin, sys.float_info.max)
         options = [inside.nonzero()[0] for inside in self.relaxed.losses <= most]
         order = self._order(options)
@@ -130,18 +137,21 @@ class _Labels:
         trail: Trail = []
         for step, number in enumerate(order):
             self.effort -= lost.size * options[number].size
-            if self.effort < 0.0:
+            if self.effort < 0.0 and not is_partial:
                 raise _LimitReached
             label, option, lost = self._extend(lost, self.relaxed.losses[number, options[number]], most)
             used = [use[label] + gauge.amounts[step][option] for gauge, use in zip(gauges, used, strict=True)]
             kept, short = self._prune(step, gauges, lost, used, most if step + 1 < len(order) else math.inf)
+            if is_partial:
+                room = PARTIAL // (len(order) * options[order[min(step + 1, len(order) - 1)]].size)
+                kept = np.sort(kept[short[kept].argsort(kind="stable")[: max(LEAST_KEPT, room)]])
             lost, used, short = lost[kept], [use[kept] for use in used], short[kept]
             trail.append((label[kept], option[kept]))
         best = known
         if short.size and short.min() < known.shortfall:
             place = int(short.argmin())
             best = Found(_choices(place, options, order, trail), max(0.0, short.item(place)), known.least)
-        return replace(best, least=max(known.least, min(budget, best.shortfall)))
+        return best if is_partial else replace(best, least=max(known.least, min(budget, best.shortfall)))
 
     def _order(self, options: list[NDArray[np.int64]]) -> list[int]:
         """Order tasks so that those whose options differ most in use come first: dead ends then show early."""

@@ -66,15 +66,10 @@ class Declaration:
     @classmethod
     def of(cls, solver: Solver | type[Solver]) -> Declaration:
         """What a solver at hand says of itself."""
-        return cls(
-            name=str(solver.name),
-            exact=bool(solver.exact),
-            extra_rows=bool(solver.extra_rows),
-            capacities=bool(getattr(solver, "capacities", False)),
-            floor=bool(getattr(solver, "floor", False)),
-            requires=tuple(map(str, solver.requires)),
-            needs_licence=hasattr(solver, "licence"),
-        )
+        can = [bool(getattr(solver, key, False)) for key in ("capacities", "floor")]
+        must = bool(solver.exact), bool(solver.extra_rows)
+        requires = tuple(map(str, solver.requires))
+        return cls(str(solver.name), *must, *can, requires, hasattr(solver, "licence"))
 
 
 def names() -> tuple[str, ...]:
@@ -122,10 +117,10 @@ def get_solver(name: str) -> Solver:
     registered = solver_class(name)
     missing = absent(*registered.requires)
     if missing:
-        extra = next((extra for extra, modules in EXTRAS.items() if missing[0] in modules), None)
-        brings = (
-            f"try: {pip_install(missing[0])}" if extra is None else f"the extra {extra} brings it, {installing(extra)}"
-        )
+        brings = f"try: {pip_install(missing[0])}"
+        for extra, modules in EXTRAS.items():
+            if missing[0] in modules:
+                brings = f"the extra {extra} brings it, {installing(extra)}"
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
     with answering(name, SolverUnavailableError):
         return registered()
@@ -277,13 +272,10 @@ def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = M
     memory_bytes : int
         As of `Isolated`.
     """
-    if isolate == "never":
-        return solver
-    if not _is_ours(solver):
-        # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
-        leaves = isolate == "always" or isinstance(solver, str)
-    else:
-        leaves = isolate == "always" and bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
+    # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
+    leaves = isolate == "always" or (isolate == "auto" and isinstance(solver, str) and not _is_ours(solver))
+    if isolate == "always" and _is_ours(solver):
+        leaves = bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
     return Isolated(solver, memory_bytes) if leaves else solver
 
 
