@@ -66,10 +66,15 @@ class Declaration:
     @classmethod
     def of(cls, solver: Solver | type[Solver]) -> Declaration:
         """What a solver at hand says of itself."""
-        can = [bool(getattr(solver, key, False)) for key in ("capacities", "floor")]
-        must = bool(solver.exact), bool(solver.extra_rows)
-        requires = tuple(map(str, solver.requires))
-        return cls(str(solver.name), *must, *can, requires, hasattr(solver, "licence"))
+        return cls(
+            str(solver.name),
+            bool(solver.exact),
+            bool(solver.extra_rows),
+            capacities=bool(getattr(solver, "capacities", False)),
+            floor=bool(getattr(solver, "floor", False)),
+            requires=tuple(map(str, solver.requires)),
+            needs_licence=hasattr(solver, "licence"),
+        )
 
 
 def names() -> tuple[str, ...]:
