@@ -266,7 +266,7 @@ class _Reader:
         options: dict[str, Any] = {}
         for key, value in table.items():
             self.check_key(key, {*_INSTEAD, *_ALIASES, *OPTIONS}, "an option of a replay")
-            name = _ALIASES[key] if key in _ALIASES else key
+            name = str(_ALIASES.get(key, key))
             if name in options:
                 raise self.fault(key, f"Expected each option once, got {name} again.")
             if are_lists and not (isinstance(value, list) and value):
