@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -320,86 +320,94 @@ def _how_to_export(doubts: list[str], answer: Mapping[str, Any]) -> str:
 
 def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: MachinePrices) -> list[str]:
     """What was assumed, trimmed, starved or not checked, one line each."""
-    log, provenance = answer["log"], answer["log"]["provenance"]
-    coverage = provenance.get("coverage")
+    log, provenance, blocks = answer["log"], answer["log"]["provenance"], best["blocks"]
     # What was not idle stands on the page with its causes.
-    imported = [
-        note for note in provenance.get("notes") or [] if note and not note.startswith("node-hours that were not")
+    notes = [note for note in provenance.get("notes") or [] if note and not note.startswith("node-hours that were not")]
+    part = (log["quality"] or {}).get("unit", "node")
+    texts = {
+        "Node-hours, prices, power and the assumed tasks are of such a node, not of one of the machine's.": any(
+            note.startswith("a node here is") for note in notes
+        ),
+        f"A node here is one {part} (--unit); node-hours, prices, power and tasks are of these.": part != "node",
+        "A task may spread over nodes of all partitions, as if they were alike, GPUs too: --partition assesses one.": (
+            len(answer["idle"]["by_partition"]) > 1
+        ),
+        "Coverage was not checked: the node log does not say how it was recorded.": _is_unchecked(log),
+        f"Intervals are of 95 % over {len(blocks['node_s'])} {blocks['unit']}s (Student's t), as if {blocks['unit']}s "
+        "were independent: they say nothing of years that differ."
+        + " Days are more alike than weeks."
+        * (blocks["unit"] == "day"): best["useful_share_ci95"][0] is not None,
+        "Not counted is the time while more than half of the nodes are idle: maintenance, outages, or records that are "
+        "missing? You know whether those nodes may be lent. Shares that are lost are of all time.": (
+            answer["idle"]["mostly_empty"]["node_hours"] > 0
+        ),
+    }
+    return [
+        *(f"{note[0].upper()}{note[1:]}" for note in notes),
+        *(text for text, holds in texts.items() if holds),
+        *_caveats_of_tasks(answer["kinds"], best["name"], prices),
+        "Decided by dp, whose optima are worth the same as CBC's; starts cost in full (--startup-cost full); nodes are "
+        "given back at once when the scheduler wants them.",
     ]
-    notes = [f"{note[0].upper()}{note[1:]}" for note in imported]
-    if any(note.startswith("a node here is") for note in imported):
-        notes.append("Node-hours, prices, power and the assumed tasks are of such a node, not of one of the machine's.")
-    if log["quality"] is not None and log["quality"].get("unit", "node") != "node":
-        notes.append(
-            f"A node here is one {log['quality']['unit']} (--unit); node-hours, prices, power and tasks are of these."
-        )
-    if len(answer["idle"]["by_partition"]) > 1:
-        notes.append(
-            "A task may spread over nodes of all partitions, as if they were alike, GPUs too: --partition assesses one."
-        )
-    if log["quality"] is None and coverage is None and provenance.get("format") != "watch":
-        notes.append("Coverage was not checked: the node log does not say how it was recorded.")
-    if best["useful_share_ci95"][0] is not None:
-        unit, number = best["blocks"]["unit"], len(best["blocks"]["node_s"])
-        notes.append(
-            f"Intervals are of 95 % over {number} {unit}s (Student's t), as if {unit}s were independent: they say "
-            "nothing of years that differ." + (" Days are more alike than weeks." if unit == "day" else "")
-        )
-    if answer["idle"]["mostly_empty"]["node_hours"]:
-        notes.append(
-            "Not counted is the time while more than half of the nodes are idle: maintenance, outages, or records that "
-            "are missing? You know whether those nodes may be lent. Shares that are lost are of all time."
-        )
-    for kind in answer["kinds"]:
+
+
+def _is_unchecked(log: Mapping[str, Any]) -> bool:
+    """Whether a log is a node log that does not say what it covers."""
+    provenance = log["provenance"]
+    return log["quality"] is None and provenance.get("coverage") is None and provenance.get("format") != "watch"
+
+
+def _caveats_of_tasks(kinds: Sequence[Mapping[str, Any]], best: str, prices: MachinePrices) -> list[str]:
+    """What figures of kinds and their worth rest on."""
+    texts = []
+    for kind in kinds:
         unit, node_s = kind["blocks"]["unit"], kind["blocks"]["node_s"]
         if losing := sum(each < 0 for each in node_s):
-            notes.append(
+            texts.append(
                 f"{kind['name']}: useful node-hours are below 0 in {losing} of {len(node_s)} {unit}s, in which starts, "
                 "and work that was lost when nodes were taken, cost more than was done."
             )
-    if best["name"] == "own":
-        notes.append(
+    if best == "own":
+        texts.append(
             "The tasks were repeated, without dates, until they saturate the pool: your users may submit fewer. Saving "
             "checkpoints takes no time, but for what their costs of change include."
         )
     else:
-        notes.append("Tasks are assumed: scaling, memory, checkpoints and start of each kind are listed with it.")
-    for kind in answer["kinds"]:
+        texts.append("Tasks are assumed: scaling, memory, checkpoints and start of each kind are listed with it.")
+    for kind in kinds:
         limit = limit_in_words(kind)
         if limit is not None and kind["limited_by"] != "pool":
-            notes.append(f"{kind['name']}: {limit}.")
+            texts.append(f"{kind['name']}: {limit}.")
         if kind["settings"]["verdict"] == "overfit":
-            notes.append(f"{kind['name']}: {kind['settings']['why']}")
+            texts.append(f"{kind['name']}: {kind['settings']['why']}")
     if prices.price_node_hour is not None and (prices.node_w is None or prices.price_kwh is None):
-        notes.append("The net value is without energy: --node-power and --price-kwh are not given.")
+        texts.append("The net value is without energy: --node-power and --price-kwh are not given.")
     if prices.node_w is not None and prices.idle_w is None:
-        notes.append("Energy counts idle nodes as drawing nothing: --idle-power is not given.")
-    notes.append(
-        "Decided by dp, whose optima are worth the same as CBC's; starts cost in full (--startup-cost full); nodes are "
-        "given back at once when the scheduler wants them."
-    )
-    return notes
+        texts.append("Energy counts idle nodes as drawing nothing: --idle-power is not given.")
+    return texts
 
 
 def _list_next(answer: Mapping[str, Any], prices: MachinePrices) -> list[str]:
     """What to measure next, what matters most first."""
-    log, texts = answer["log"], []
-    provenance = log["provenance"]
-    notes = " ".join(provenance.get("notes") or [])
-    if log["quality"] is None and provenance.get("coverage") is None and provenance.get("format") != "watch":
-        texts.append("Whether the log covers its window, and when nodes were down: assess the scheduler's log itself.")
-    if "when nodes were down" in notes:
-        texts.append(
-            "When nodes were down or drained (--downtimes; sacctmgr -P show event): idle time is an upper bound."
-        )
-    if "names no nodes" in notes:
-        texts.append("Names of the nodes of each job: lengths of idle stretches are a guess without them.")
-    if answer["kinds"][0]["name"] != "own":
-        texts.append("How your own models scale, and what their checkpoints take: bftrainer tasks fit, then --tasks.")
-    if prices.price_node_hour is None:
-        texts.append("What a node-hour is worth to you (--price-node-hour), and a node's power (--node-power).")
-    if answer["gpus_per_node"] is None:
-        texts.append("How many GPUs a node has (--gpus-per-node).")
-    if answer["offer_after_s"] == 0:
-        texts.append("How soon your scheduler may lend a node: --offer-after shows what waiting costs.")
-    return texts
+    log = answer["log"]
+    notes = " ".join(log["provenance"].get("notes") or [])
+    texts = {
+        "Whether the log covers its window, and when nodes were down: assess the scheduler's log itself.": (
+            _is_unchecked(log)
+        ),
+        "When nodes were down or drained (--downtimes; sacctmgr -P show event): idle time is an upper bound.": (
+            "when nodes were down" in notes
+        ),
+        "Names of the nodes of each job: lengths of idle stretches are a guess without them.": "names no nodes"
+        in notes,
+        "How your own models scale, and what their checkpoints take: bftrainer tasks fit, then --tasks.": (
+            answer["kinds"][0]["name"] != "own"
+        ),
+        "What a node-hour is worth to you (--price-node-hour), and a node's power (--node-power).": (
+            prices.price_node_hour is None
+        ),
+        "How many GPUs a node has (--gpus-per-node).": answer["gpus_per_node"] is None,
+        "How soon your scheduler may lend a node: --offer-after shows what waiting costs.": answer["offer_after_s"]
+        == 0,
+    }
+    return [text for text, holds in texts.items() if holds]
