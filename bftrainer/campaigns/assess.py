@@ -48,7 +48,7 @@ _MOST_SEARCHED = 256
 _COLLECTED_AFTER = 50_000
 """New objects after which Python looks for garbage."""
 LEAST_BLOCKS = 4
-GRANTED_S = 13 * WEEK_S
+GRANTED_S = 8 * WEEK_S
 """How much of a log, at its end, grants are measured on."""
 _MOST_GPUS = 10**6
 _USEFUL = "ledger.useful"

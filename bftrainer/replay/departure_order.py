@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 
 from bftrainer.model import Instant
 from bftrainer.replay.cluster import Cluster, ClusterTask, NodeOrder, remove_all
@@ -94,16 +96,17 @@ class DepartureOrder(NodeOrder):
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take those that stay longest."""
-        chosen = self._list_lasting(free)[:count]
+        chosen = list(islice(self._list_lasting(free), count))
         if len(chosen) < count:
-            chosen += sorted((node for node in free if node in self._leave_s), key=lambda node: -self.remaining_s(node))
-        chosen = sorted(chosen[:count])
+            leaving = (node for node in free if node in self._leave_s)
+            chosen += heapq.nlargest(count - len(chosen), leaving, self.remaining_s)
+        chosen.sort()
         remove_all(free, chosen)
         return chosen
 
-    def _list_lasting(self, nodes: list[int]) -> list[int]:
+    def _list_lasting(self, nodes: list[int]) -> Iterator[int]:
         """Nodes of which no departure is known."""
-        return [node for node in nodes if node not in self._leave_s]
+        return (node for node in nodes if node not in self._leave_s)
 
     def _sort_leaving(self, nodes: list[int]) -> list[int]:
         """Nodes of which a departure is known, the first one first."""
