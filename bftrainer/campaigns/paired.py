@@ -117,12 +117,12 @@ def paired_changes(
     changes = []
     for metric in metrics:
         for value, side in others:
-            pairs = [(each, base[key]) for key, each in side.items() if key in base]
+            pairs = [(result, base[key]) for key, result in side.items() if key in base]
             ratios = {
                 at: ratio for at, pair in enumerate(pairs) if (ratio := ratio_less_one(*pair, metric)) is not None
             }
             counted = OVER_TASKS.get(metric, "")
-            unequal = sum(len({each.figures.get(counted) for each in pairs[at]}) > 1 for at in ratios)
+            unequal = sum(len({result.figures.get(counted) for result in pairs[at]}) > 1 for at in ratios)
             change = estimate(list(ratios.values())) if ratios else None
             changes.append(PairedChange(value, against, metric, change, len(side), unequal))
     return changes
@@ -177,14 +177,16 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
     SettingsError
         As `check_pairing`, or if nothing can be paired.
     """
-    drawn = [(each, each.change) for each in paired_changes(results, option, [metric]) if each.change is not None]
+    drawn = [
+        (change, change.change) for change in paired_changes(results, option, [metric]) if change.change is not None
+    ]
     if not drawn:
         raise SettingsError(f"Expected two points that differ in {option} alone and have {metric}, found none.")
     ink, label, name, against = palette(), term_of(metric).label, setting_label(option), str(drawn[0][0].against)
     way = "more" if term_of(metric).better > 0 else "less"
     rows = [
-        (str(each.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, each.unpaired)
-        for each, of in drawn
+        (str(change.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, change.unpaired)
+        for change, of in drawn
     ]
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
@@ -200,9 +202,10 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
         "points that are otherwise the same, less 1. Whiskers are 95 % confidence intervals (Student's t) over "
         f"{few if few == most else f'{few} to {most}'} pairs."
     )
-    caption += "".join(f" {each.value}: {each.note}." for each, _ in drawn if each.note)
-    assumptions = [each.assumed for each in results if each.assumed is not None and each.assumed.bears(metric)]
+    caption += "".join(f" {change.value}: {change.note}." for change, _ in drawn if change.note)
+    assumptions = [result.assumed for result in results if result.assumed is not None and result.assumed.bears(metric)]
     if assumptions:
         figure.supxlabel(ASSUMED, x=0.01, ha="left")
-        caption += "".join(f" Rests on {ASSUMED}: {note}." for note in dict.fromkeys(each.note for each in assumptions))
+        notes = dict.fromkeys(assumption.note for assumption in assumptions)
+        caption += "".join(f" Rests on {ASSUMED}: {note}." for note in notes)
     return PrintFigure(figure, (option, "against", "change_percent", "half_width", "pairs", "unpaired"), rows, caption)

@@ -327,14 +327,18 @@ def evaluate_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduct
         """Share of an account in the time."""
         return average(lambda run, _: float(run[name] / run["span_s"]))
 
-    kept = average(lambda run, undisturbed: ratio(run["iterations_done"], undisturbed["iterations_done"]))
+    throughput = average(lambda run, undisturbed: ratio(run["iterations_done"], undisturbed["iterations_done"]))
     worth = average(lambda run, _: run["value_against_on_demand"])
     spot = "checkpointing on spot instances"
-    lines = {"throughput": {spot: kept}, "value": {spot: worth}}
+    lines = {"throughput": {spot: throughput}, "value": {spot: worth}}
     lines["time"] = {name.removesuffix("_s"): measure_share(name) for name in TIME_ACCOUNTS}
     about = read_papers()["bamboo"]["figure"]
     comparisons = [Comparison(key, of_figure, **about[key]) for key, of_figure in lines.items()]
-    room = f"x {1 / kept[1.0].mean:.1f} at most" if kept[1.0].mean > 0 else "all, as checkpointing gets nothing done"
+    room = (
+        f"x {1 / throughput[1.0].mean:.1f} at most"
+        if throughput[1.0].mean > 0
+        else "all, as checkpointing gets nothing done"
+    )
     value = f"x {worth[1.0].mean:.2f}" if worth[1.0].number else "-"
     named: dict[str, object] = {"repeats": repeats, "log": "a trace of 64 instances" if log is None else log.name}
     named |= {"depth": settings.depth, "nodes": model.initial_nodes, "most": model.max_nodes}

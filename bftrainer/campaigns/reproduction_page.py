@@ -158,17 +158,17 @@ class Reproduction:
 
     def rows(self) -> list[tuple[Any, ...]]:
         """All cells of all figures."""
-        return [row for each in self.comparisons for row in each.rows()]
+        return [row for comparison in self.comparisons for row in comparison.rows()]
 
     def to_dict(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
         cells = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows()]
         about = {name: getattr(self, name) for name in ("paper", "source", "settings", "caveats")}
-        return about | {"reported": [asdict(each) for each in self.reported], "cells": cells}
+        return about | {"reported": [asdict(claim) for claim in self.reported], "cells": cells}
 
     def page(self, made: str) -> bytes:
         """Content of the page; `made` is the command."""
-        claims = [[each.what, each.paper, each.here, each.comparable] for each in self.reported]
+        claims = [[claim.what, claim.paper, claim.here, claim.comparable] for claim in self.reported]
         headings = ("figure", "the paper reports", "here", "comparable?")
         headline = "; ".join(
             f"{what}: {here} here, {paper} in the paper ({why[:1].lower()}{why[1:].partition(':')[0]})"
@@ -180,12 +180,18 @@ class Reproduction:
             verdict=f"{headline}.",
             cards=tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in claims),
             figures=tuple(
-                Picture(each.key, each.title, f"{each.reading} Bars: 95 % intervals.", each.draw, 2.6)
-                for each in self.comparisons
+                Picture(
+                    comparison.key,
+                    comparison.title,
+                    f"{comparison.reading} Bars: 95 % intervals.",
+                    comparison.draw,
+                    2.6,
+                )
+                for comparison in self.comparisons
             ),
             tables=(
                 PageTable("Beside the paper", headings, claims, self.source),
-                *(each.table() for each in self.comparisons),
+                *(comparison.table() for comparison in self.comparisons),
             ),
             notes=self.caveats,
             command=made,

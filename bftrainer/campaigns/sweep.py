@@ -86,16 +86,16 @@ class SweepResult:
 
         points = self.points
         columns: dict[str, Any] = {
-            "point": integers([each.point.number for each in points]),
-            "run": texts([f"{RUNS}/{each.point.key}" for each in points]),
+            "point": integers([result.point.number for result in points]),
+            "run": texts([f"{RUNS}/{result.point.key}" for result in points]),
         }
         for place, (name, _) in enumerate(points[0].point.varied if points else ()):
-            columns[name] = _column([each.point.varied[place][1] for each in points])
-        columns["error"] = _column([each.error for each in points])
-        if any(each.assumed for each in points):
-            columns["assumed_scaling"] = _column([each.assumed.note if each.assumed else None for each in points])
-        for name in dict.fromkeys(name for each in points for name in each.figures):
-            columns.setdefault(name, _column([each.figures.get(name) for each in points]))
+            columns[name] = _column([result.point.varied[place][1] for result in points])
+        columns["error"] = _column([result.error for result in points])
+        if any(result.assumed for result in points):
+            columns["assumed_scaling"] = _column([result.assumed.note if result.assumed else None for result in points])
+        for name in dict.fromkeys(name for result in points for name in result.figures):
+            columns.setdefault(name, _column([result.figures.get(name) for result in points]))
         return pa.table(columns)
 
 
@@ -157,7 +157,7 @@ def run_sweep(
         save_description(directory, spec)
         _write_table(result, directory / TABLE)
         if force:
-            drop_other_runs(directory, {each.point.key for each in result.points if each.error is None}, spec)
+            drop_other_runs(directory, {result.point.key for result in result.points if result.error is None}, spec)
     return result
 
 
@@ -195,8 +195,8 @@ def _check_effects(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
     }
     reasons = {name: why for vain in ineffective for name, why in vain.items() if name not in effective}
     if reasons:
-        said = ", ".join(f"{name} ({why})" for name, why in reasons.items())
-        raise SettingsError(f"{spec.locate(next(iter(reasons)))}: Options that have no effect: {said}.")
+        listed = ", ".join(f"{name} ({why})" for name, why in reasons.items())
+        raise SettingsError(f"{spec.locate(next(iter(reasons)))}: Options that have no effect: {listed}.")
 
 
 def _compute_points(
@@ -214,15 +214,15 @@ def _compute_points(
         if earlier is not None:
             results[point.number] = earlier
             on_done(earlier)
-    left = list({point.key: point for point in points if point.number not in results}.values())
+    pending = list({point.key: point for point in points if point.number not in results}.values())
     # What runs and the table are written with, imported once before processes are forked.
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
-    with closing(engine.run(_PointWork(directory.resolve(), anew), left)) as outcomes:
+    with closing(engine.run(_PointWork(directory.resolve(), anew), pending)) as outcomes:
         for index, outcome in outcomes:
             for point in points:
-                if point.key == left[index].key:
+                if point.key == pending[index].key:
                     is_lost = isinstance(outcome, Lost)
                     result = PointResult(point, {}, error=outcome.reason) if is_lost else replace(outcome, point=point)
                     results[point.number] = result

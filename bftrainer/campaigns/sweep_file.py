@@ -46,8 +46,8 @@ def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of a point into those of the base, replacing also those that they stand for."""
     over = {name for one, others in _INSTEAD.items() if one in point for name in others}
     over |= {one for one, others in _INSTEAD.items() if any(_names_inputs(name, point) for name in others)}
-    kept = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
-    return kept | dict(point)
+    options = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
+    return options | dict(point)
 
 
 def _names_inputs(name: str, point: Mapping[str, Any]) -> bool:
@@ -186,7 +186,7 @@ def _checksums_of_tasks(options: Mapping[str, Any]) -> list[str]:
     try:
         task_set = _read_task_set(options)
         tunings = [task.tuning for task in task_set.tasks if task.tuning is not None]
-        traces = dict.fromkeys(Path(file) for each in tunings for file in (each.train_trace, each.power_trace))
+        traces = dict.fromkeys(Path(file) for tuning in tunings for file in (tuning.train_trace, tuning.power_trace))
         return [checksum(path)["sha256"] for path in (*task_set.sources, *traces)]
     except (BftrainerError, OSError) as error:
         # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
@@ -239,8 +239,8 @@ class _Reader:
 
     def locate(self, name: str) -> str:
         """The file, and the line that gives `name` or its alias, if any."""
-        for each in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
-            key = re.escape(each)
+        for alias in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
+            key = re.escape(alias)
             pattern = re.compile(rf"^\s*(\[+\s*)?[\"']?{key}[\"']?\s*[\].=]|[^#]*[{{,]\s*{key}\s*=")
             for number, line in enumerate(self._lines, start=1):
                 if pattern.match(line):
@@ -272,7 +272,7 @@ class _Reader:
             if are_lists and not (isinstance(value, list) and value):
                 raise self.fault(key, f"Expected a list of values of {key}, got {value!r}.")
             options[name] = (
-                [self._read_value(key, each) for each in value] if are_lists else self._read_value(key, value)
+                [self._read_value(key, item) for item in value] if are_lists else self._read_value(key, value)
             )
         for one, others in _INSTEAD.items():
             for both in others:
@@ -291,10 +291,10 @@ class _Reader:
 
     def _read_window(self, value: Any) -> tuple[Any, Any]:
         is_pair = isinstance(value, list) and len(value) == 2
-        if not is_pair or any(type(each) not in (datetime, int, float) for each in value):
+        if not is_pair or any(type(moment) not in (datetime, int, float) for moment in value):
             raise self.fault(WINDOW, f"Expected a window of a begin and an end, got {value!r}.")
         try:
-            begin, end = (instant_ns(each) if isinstance(each, datetime) else each for each in value)
+            begin, end = (instant_ns(moment) if isinstance(moment, datetime) else moment for moment in value)
         except OverflowError as error:
             raise self.fault(WINDOW, str(error)) from None
         if isinstance(value[0], datetime) != isinstance(value[1], datetime) or not begin < end:

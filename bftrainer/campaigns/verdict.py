@@ -80,11 +80,11 @@ class MachinePrices:
     carbon_gco2_per_kwh: float | None = None
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            value = getattr(self, each.name)
-            least = 1 if each.name == "pue" else 0
+        for price in fields(self):
+            value = getattr(self, price.name)
+            least = 1 if price.name == "pue" else 0
             if value is not None and not least <= value <= _MOST:
-                raise SettingsError(f"Expected {each.name.replace('_', ' ')} of {least} to {_MOST:g}, got {value:g}.")
+                raise SettingsError(f"Expected {price.name.replace('_', ' ')} of {least} to {_MOST:g}, got {value:g}.")
         if self.node_w is not None and self.node_w < (self.idle_w or 0.0):
             raise SettingsError(f"Expected a node that trains to draw no less than an idle one, got {self.node_w} W.")
 
