@@ -14,7 +14,6 @@ from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
 from bftrainer.campaigns.sweep_directory import RUNS, TABLE, drop_other_runs, save_description, sweep_directory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SettingsError
-from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directories import result_directory
 from bftrainer.files.writing import replacing
 from bftrainer.objectives import get_objective
@@ -84,32 +83,25 @@ class SweepResult:
         """One row per point: number, key, varied options, error, and all figures that do not depend on the clock."""
         import pyarrow as pa
 
-        points = self.points
-        columns: dict[str, Any] = {
-            "point": integers([result.point.number for result in points]),
-            "run": texts([f"{RUNS}/{result.point.key}" for result in points]),
-        }
-        for place, (name, _) in enumerate(points[0].point.varied if points else ()):
-            columns[name] = _column([result.point.varied[place][1] for result in points])
-        columns["error"] = _column([result.error for result in points])
-        if any(result.assumed for result in points):
-            columns["assumed_scaling"] = _column([result.assumed.note if result.assumed else None for result in points])
-        for name in dict.fromkeys(name for result in points for name in result.figures):
-            columns.setdefault(name, _column([result.figures.get(name) for result in points]))
-        return pa.table(columns)
+        rows, is_assumed = [], any(result.assumed for result in self.points)
+        for result in self.points:
+            row = {"point": result.point.number, "run": f"{RUNS}/{result.point.key}", **dict(result.point.varied)}
+            row["error"] = result.error
+            if is_assumed:
+                row["assumed_scaling"] = result.assumed.note if result.assumed else None
+            rows.append(row | {name: value for name, value in result.figures.items() if name not in row})
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
     """Column of whole numbers, numbers or texts, the first type that fits all values; others become text."""
-    import numpy as np
+    import pyarrow as pa
 
-    present = [value for value in values if value is not None]
-    if present and all(isinstance(value, int) and not isinstance(value, bool) for value in present):
-        return integers(values)
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in present):
-        return reals(values)
-    which = [-1 if value is None else place for place, value in enumerate(values)]
-    return texts([str(plain_value(value)) for value in values], np.array(which, dtype=np.int32))
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float}:
+        return pa.array(values, pa.int64() if kinds == {int} else pa.float64(), from_pandas=True)
+    return pa.array([None if value is None else str(plain_value(value)) for value in values], pa.string())
 
 
 def run_sweep(
