@@ -203,7 +203,7 @@ def _choose_tasks(
     tasks: dict[str, tuple[TaskSpec, ...]] = {
         kind.name: (kind.task(interval_s),) for kind, interval_s in intervals_s.items()
     }
-    return tasks, {kind.name: kind.assumed(interval_s) for kind, interval_s in intervals_s.items()}
+    return tasks, {kind.name: kind.list_assumptions(interval_s) for kind, interval_s in intervals_s.items()}
 
 
 def _collect_rarely(work: Callable[[ReplayConfig], dict[str, Any]], config: ReplayConfig) -> dict[str, Any]:

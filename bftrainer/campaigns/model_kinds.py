@@ -88,7 +88,7 @@ class ModelKind:
             shrink_cost_s=max(change_s, interval_s / 2 + self.save_s + self.start_s),
         )
 
-    def assumed(self, interval_s: float) -> dict[str, Any]:
+    def list_assumptions(self, interval_s: float) -> dict[str, Any]:
         """What is assumed, as plain data."""
         figures = {"min_nodes": self.min_nodes, "save_s": self.save_s, "checkpoint_interval_s": interval_s}
         task = self.task(interval_s)
