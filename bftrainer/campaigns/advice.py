@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from bftrainer.campaigns.engines import checksums_of, refuse_changed_inputs
@@ -23,6 +23,12 @@ FORWARD_S = (1.0, 3600.0)
 MOST_TASKS = 64
 # Differences below this share count as noise.
 NEGLIGIBLE = 0.001
+# Settings that complete fewer tasks are no better because those few took less time.
+_OF_ALL = {
+    **dict.fromkeys(("makespan_s", "turnaround_mean_s", "turnaround_p90_s"), "tasks_completed"),
+    "wait_mean_s": "tasks_started",
+}
+_NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +42,10 @@ class SearchedSettings:
     def to_dict(self) -> dict[str, Any]:
         """The settings, ready for JSON."""
         return asdict(self) | {"objective": name_of_objective(self.objective)}
+
+
+Tried = Mapping[SearchedSettings, float]
+"""Settings in the order of their trials, the given ones first, with a metric; NaN where it has no value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +66,6 @@ class AdvicePlan:
         Objectives to choose from; only the given one if empty.
     seed : int
         Seed of the search.
-    in_turn : dict of str to tuple
-        Values of settings to try instead of searching: of each setting in turn, with the best of those before it.
     """
 
     config: ReplayConfig
@@ -66,7 +74,6 @@ class AdvicePlan:
     trials: int = 40
     objectives: tuple[str | Objective, ...] = ()
     seed: int = 0
-    in_turn: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_metric(self.metric)
@@ -74,40 +81,11 @@ class AdvicePlan:
             raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
         if self.trials < 2:
             raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
-        if not self.in_turn:
-            require_extra("Advice needs", "advise")
 
     @property
     def given(self) -> SearchedSettings:
         """The settings that advice is compared with."""
         return SearchedSettings(self.config.forward_time_s, self.config.max_tasks, self.config.objective)
-
-
-@dataclass(frozen=True, slots=True)
-class Trials:
-    """What was tried on the training part.
-
-    Parameters
-    ----------
-    plan : AdvicePlan
-    tried : tuple of (SearchedSettings, float)
-        Different settings, the given ones first, with the metric; NaN where it has no value.
-    """
-
-    plan: AdvicePlan
-    tried: tuple[tuple[SearchedSettings, float], ...]
-
-    @property
-    def best(self) -> SearchedSettings:
-        """The first of those with the best value."""
-        sign = GLOSSARY[self.plan.metric].better
-        return max(self.tried, key=lambda each: -math.inf if math.isnan(each[1]) else sign * each[1])[0]
-
-    @property
-    def values(self) -> tuple[float, float]:
-        """The metric with the given settings, and with the best ones."""
-        values = dict(self.tried)
-        return values[self.plan.given], values[self.best]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +101,8 @@ class Advice:
         The metric on each part: with the given settings, and with the best ones.
     split_s : float
         Time at which the window is split, in seconds after its start.
-    tried : tuple of (SearchedSettings, float)
-        As in `Trials`.
+    tried : mapping
+        See `Tried`.
     assumed_scaling : str or None
         Assumption about how tasks scale, if the metric rests on it.
     """
@@ -134,7 +112,7 @@ class Advice:
     trained: tuple[float, float]
     held_out: tuple[float, float]
     split_s: float = math.nan
-    tried: tuple[tuple[SearchedSettings, float], ...] = ()
+    tried: Tried = field(default_factory=dict)
     assumed_scaling: str | None = None
 
     @property
@@ -185,7 +163,8 @@ class Advice:
             "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
             "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
             "tried": [
-                each.to_dict() | {"training": None if math.isnan(value) else value} for each, value in self.tried
+                each.to_dict() | {"training": None if math.isnan(value) else value}
+                for each, value in self.tried.items()
             ],
             # Null: infinite, as from nothing to something.
             "gain": {
@@ -217,75 +196,83 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     SettingsError
         If the metric has no value with the given settings: nothing can be compared with it.
     """
-    parts = _Parts.of(plan)
-    trials = search_settings(plan, on_trial)
-    held_out = {each: _value(parts.rest, each, plan.metric, parts.checksums) for each in (plan.given, trials.best)}
-    if any(map(math.isnan, held_out.values())):
-        raise SettingsError(f"No value of {plan.metric} on the held-out part.{_why(plan.metric, parts.inputs)}")
-    scaling = parts.inputs.assumed_scaling
-    return Advice(
-        plan,
-        trials.best,
-        trials.values,
-        (held_out[plan.given], held_out[trials.best]),
-        parts.split_s,
-        trials.tried,
-        scaling.note if scaling and plan.metric in ON_SCALING else None,
-    )
-
-
-def search_settings(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None) -> Trials:
-    """Search on the training part; each choice of settings is replayed once.
-
-    Raises
-    ------
-    InputError, SettingsError
-        As `advise`.
-    """
-    parts = _Parts.of(plan)
+    require_extra("Advice needs", "advise")
+    inputs, metric, given = load_inputs(plan.config), plan.metric, plan.given
     for name in plan.objectives:  # found out now, not during the search
         load_inputs(replace(plan.config, objective=name))
-    seen: dict[SearchedSettings, float] = {}
+    config = replace(plan.config, baseline=metric in _NEED_BASELINE)
+    training, rest = split_window(config, inputs, plan.train_share)
+    checksums = checksums_of(inputs)
+    tried: dict[SearchedSettings, float] = {}
 
     def measure(settings: SearchedSettings) -> float:
-        """The metric with some settings, which are remembered."""
-        if settings not in seen:
-            seen[settings] = _value(parts.training, settings, plan.metric, parts.checksums)
-        return seen[settings]
+        """The metric of settings on the training part, which are replayed once."""
+        if settings not in tried:
+            tried[settings] = measure_settings(training, settings, metric, checksums)
+        return tried[settings]
 
-    if math.isnan(measure(plan.given)):
-        raise SettingsError(f"No value of {plan.metric} on the training part.{_why(plan.metric, parts.inputs)}")
-    for name, values in plan.in_turn.items():
-        best = Trials(plan, tuple(seen.items())).best
-        for value in values:
-            on_trial(measure(replace(best, **{name: value})))
-    if not plan.in_turn:
-        _sample(plan, len(parts.inputs.tasks), measure, on_trial)
-    return Trials(plan, tuple(seen.items()))
+    if math.isnan(measure(given)):
+        raise SettingsError(f"No value of {metric} on the training part.{_why_missing(metric, inputs)}")
+    _sample(plan, len(inputs.tasks), measure, on_trial)
+    best = find_best(tried, metric)
+    held_out = measure_settings(rest, given, metric, checksums), measure_settings(rest, best, metric, checksums)
+    if any(map(math.isnan, held_out)):
+        raise SettingsError(f"No value of {metric} on the held-out part.{_why_missing(metric, inputs)}")
+    assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and metric in ON_SCALING else None
+    split_s = training.until_s(inputs.log.start_ns)
+    return Advice(plan, best, (tried[given], tried[best]), held_out, split_s, tried, assumed)
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
-    """The training part of a window, the rest, and the inputs of both."""
+def split_window(config: ReplayConfig, inputs: Inputs, share: float) -> tuple[ReplayConfig, ReplayConfig]:
+    """Replays of the first share of a window, and of the rest."""
+    length_s = min(config.until_s(inputs.log.start_ns), inputs.log.window_s)
+    split_s = float(round(share * length_s))
+    # Counted from the log's own start, as the window may begin later.
+    begin_s = (inputs.log.start_ns - log_start_ns(config)) / NS_PER_S
+    first = replace(config, since=begin_s, until=split_s)
+    return first, replace(config, since=begin_s + split_s, until=length_s - split_s)
 
-    inputs: Inputs
-    split_s: float
-    training: ReplayConfig
-    rest: ReplayConfig
-    checksums: Mapping[str, str]
 
-    @classmethod
-    def of(cls, plan: AdvicePlan) -> _Parts:
-        """Those of a plan."""
-        inputs = load_inputs(plan.config)
-        length_s = min(plan.config.until_s(inputs.log.start_ns), inputs.log.window_s)
-        split_s = round(plan.train_share * length_s)
-        whole = replace(plan.config, baseline=plan.metric in _NEED_BASELINE)
-        # Counted from the log's own start, as the window may begin later.
-        offset_s = (inputs.log.start_ns - log_start_ns(plan.config)) / NS_PER_S
-        training = replace(whole, since=offset_s, until=split_s)
-        rest = replace(whole, since=offset_s + split_s, until=length_s - split_s)
-        return cls(inputs, float(split_s), training, rest, checksums_of(inputs))
+def find_best(tried: Tried, metric: str) -> SearchedSettings:
+    """The first settings with the best value."""
+    sign = GLOSSARY[metric].better
+    return max(tried, key=lambda settings: -math.inf if math.isnan(tried[settings]) else sign * tried[settings])
+
+
+def try_in_turn(
+    tried: dict[SearchedSettings, float],
+    values: Mapping[str, Sequence[Any]],
+    measure: Callable[[SearchedSettings], float],
+    metric: str,
+) -> None:
+    """Try values of each setting in turn, with the best of those before it; each choice is measured once."""
+    for name, choices in values.items():
+        best = find_best(tried, metric)
+        for value in choices:
+            settings = replace(best, **{name: value})
+            if settings not in tried:
+                tried[settings] = measure(settings)
+
+
+def measure_settings(
+    config: ReplayConfig, settings: SearchedSettings, metric: str, checksums: Mapping[str, str]
+) -> float:
+    """The metric of a replay of files with these checksums; NaN if it has none."""
+    options: dict[str, Any] = {"forward_time_s": settings.forward_time_s, "max_tasks": settings.max_tasks}
+    inputs = load_inputs(replace(config, objective=settings.objective, **options))
+    refuse_changed_inputs(inputs, checksums)
+    summary = run_replay(inputs=inputs, details=False).summary()
+    value = figures_of(summary).get(metric)
+    if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
+        return math.nan
+    return math.nan if value is None else float(value)
+
+
+def _why_missing(metric: str, inputs: Inputs) -> str:
+    """Reasons why a figure has no value, as the end of a message."""
+    counted = _OF_ALL.get(metric)
+    of_all = f" It is taken of runs with all {len(inputs.tasks):,} {GLOSSARY[counted].label}." if counted else ""
+    return of_all + "".join(f" Note: {note}" for note in inputs.notes)
 
 
 def _sample(
@@ -299,11 +286,18 @@ def _sample(
     """
     import optuna
 
-    sign = GLOSSARY[plan.metric].better
+    sign, most_tasks = GLOSSARY[plan.metric].better, max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
+    objectives = {name_of_objective(each): each for each in (plan.given.objective, *plan.objectives)}
 
-    def objective(trial: Any) -> float:
-        """Value that the search maximises."""
-        value = measure(_suggest(trial, plan, tasks))
+    def try_settings(trial: Any) -> float:
+        """Value of settings that the library suggests, which it maximises."""
+        forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
+        max_tasks = trial.suggest_int("max_tasks", 1, most_tasks, log=True)
+        objective = plan.given.objective
+        if plan.objectives:
+            objective = objectives[trial.suggest_categorical("objective", list(objectives))]
+        # Two significant digits are enough for a setting.
+        value = measure(SearchedSettings(float(f"{forward_s:.2g}"), max_tasks, objective))
         on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
 
@@ -316,45 +310,6 @@ def _sample(
     try:
         study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=plan.seed % 2**32))
         study.enqueue_trial(first)
-        study.optimize(objective, n_trials=plan.trials)
+        study.optimize(try_settings, n_trials=plan.trials)
     finally:
         optuna.logging.set_verbosity(verbosity)
-
-
-def _why(metric: str, inputs: Inputs) -> str:
-    """Reasons why a figure has no value, as the end of a message."""
-    counted = _OF_ALL.get(metric)
-    of_all = f" It is taken of runs with all {len(inputs.tasks):,} {GLOSSARY[counted].label}." if counted else ""
-    return of_all + "".join(f" Note: {note}" for note in inputs.notes)
-
-
-# Settings that complete fewer tasks are no better because those few took less time.
-_OF_ALL = {
-    **dict.fromkeys(("makespan_s", "turnaround_mean_s", "turnaround_p90_s"), "tasks_completed"),
-    "wait_mean_s": "tasks_started",
-}
-_NEED_BASELINE = ("efficiency", "loss_variability_share", "loss_horizon_share")
-
-
-def _suggest(trial: Any, plan: AdvicePlan, tasks: int) -> SearchedSettings:
-    most = max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
-    forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
-    max_tasks = trial.suggest_int("max_tasks", 1, most, log=True)
-    chosen = plan.config.objective
-    if plan.objectives:
-        choices = {name_of_objective(each): each for each in (plan.given.objective, *plan.objectives)}  # by their names
-        chosen = choices[trial.suggest_categorical("objective", list(choices))]
-    # Two significant digits are enough for a setting.
-    return SearchedSettings(float(f"{forward_s:.2g}"), max_tasks, chosen)
-
-
-def _value(config: ReplayConfig, settings: SearchedSettings, metric: str, checksums: Mapping[str, str]) -> float:
-    """The metric of a replay of files with these checksums; NaN if it has none."""
-    changed = {each.name: getattr(settings, each.name) for each in fields(settings)}
-    inputs = load_inputs(replace(config, **changed))
-    refuse_changed_inputs(inputs, checksums)
-    summary = run_replay(inputs=inputs, details=False).summary()
-    value = figures_of(summary).get(metric)
-    if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
-        return math.nan
-    return math.nan if value is None else float(value)

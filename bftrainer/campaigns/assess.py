@@ -14,11 +14,19 @@ from typing import Any
 import numpy as np
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.advice import Advice, AdvicePlan, SearchedSettings, search_settings
+from bftrainer.campaigns.advice import (
+    Advice,
+    AdvicePlan,
+    SearchedSettings,
+    find_best,
+    measure_settings,
+    split_window,
+    try_in_turn,
+)
 from bftrainer.campaigns.grants import GRANTS, measure_grants
-from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, idle_time, machine_node_s
-from bftrainer.campaigns.model_kinds import KINDS, saturating
-from bftrainer.campaigns.verdict import MachinePrices, Thresholds, judged_kind, verdict_of
+from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, machine_node_s, measure_idle_time
+from bftrainer.campaigns.model_kinds import KINDS, saturate_pool
+from bftrainer.campaigns.verdict import MachinePrices, Thresholds, evaluate_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
@@ -31,17 +39,16 @@ from bftrainer.report.ledger import PARTS, best_rate, limited_by
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import RunResult, run_replay
+from bftrainer.runs.run_inputs import load_inputs
 
 FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
-_SEARCHED_S = WEEK_S
-"""How much of the log settings are searched on, but a tenth of it at least and six tenths at most."""
 _MOST_SEARCHED = 256
 """More active tasks than this are tried only where the pool needs them at their most nodes: each costs time."""
 _COLLECTED_AFTER = 50_000
 """New objects after which Python looks for garbage."""
 LEAST_BLOCKS = 4
-GRANTED_S = 13 * WEEK_S
+GRANTED_S = 8 * WEEK_S
 """How much of a log, at its end, grants are measured on."""
 _MOST_GPUS = 10**6
 _USEFUL = "ledger.useful"
@@ -120,11 +127,12 @@ def assessment_of(
     SettingsError
         If a setting contradicts the log, or the tasks cannot be repeated.
     """
-    log, holes = plan.log, idle_time(plan.log)
+    log, idle = plan.log, measure_idle_time(plan.log)
     kinds = [
-        judged_kind(entry, plan.prices, plan.gpus_per_node, machine_node_s(log)) for entry in _kinds(plan, holes, steps)
+        evaluate_kind(entry, plan.prices, plan.gpus_per_node, machine_node_s(log))
+        for entry in _measure_kinds(plan, idle, steps)
     ]
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "schema": 2,
         "log": {
             "nodes": len(log.nodes),
@@ -133,7 +141,7 @@ def assessment_of(
             "provenance": {key: value for key, value in log.provenance.items() if key != "partitions"},
             "quality": None if quality is None else dict(quality),
         },
-        "idle": holes,
+        "idle": idle,
         "thresholds": asdict(plan.thresholds),
         "prices": asdict(plan.prices),
         "gpus_per_node": plan.gpus_per_node,
@@ -143,41 +151,38 @@ def assessment_of(
         "startup_cost": "full",
         "kinds": kinds,
     }
-    verdict = verdict_of(found, plan.thresholds, plan.prices)
+    verdict = verdict_of(answer, plan.thresholds, plan.prices)
     best = next(kind for kind in kinds if kind["name"] == verdict["about"])
-    granted = None
-    if verdict["verdict"] != "none" and best["useful_node_s"] > 0:
-        granted = _granted(plan, holes, best, steps)
-    return found | verdict | {"grants": granted}
+    has_grants = verdict["verdict"] != "none" and best["useful_node_s"] > 0
+    return answer | verdict | {"grants": _measure_grants(plan, idle, best, steps) if has_grants else None}
 
 
-def _kinds(plan: AssessPlan, holes: Mapping[str, Any], steps: Steps) -> list[dict[str, Any]]:
+def _measure_kinds(plan: AssessPlan, idle: Mapping[str, Any], steps: Steps) -> list[dict[str, Any]]:
     """Figures of each kind of tasks, with the settings that are best on the first part and not worse on the rest."""
-    sets = _sets(plan, holes)
-    configs = {name: _config(plan, tasks, holes) for name, tasks, _ in sets}
-    searched = steps(
-        {f"settings {name}": config for name, config in configs.items()}, partial(_collect_rarely, _search)
-    )
+    tasks, assumptions = _choose_tasks(plan, idle)
+    configs = {name: _configure(plan, of_kind, idle) for name, of_kind in tasks.items()}
+    searches = {f"settings {name}": config for name, config in configs.items()}
+    settings = dict(zip(configs, steps(searches, partial(_collect_rarely, _search)), strict=True))
     replays: dict[str, ReplayConfig] = {}
-    for (name, config), settings in zip(configs.items(), searched, strict=True):
-        for which in ("given", "best")[: 1 + (settings["best"] != settings["given"])]:
-            replays[f"replay {name} {which}"] = replace(config, **settings[which])
-    work = partial(_collect_rarely, _replay)
-    replayed = dict(zip(replays, steps(replays, work), strict=True))
+    for name, config in configs.items():
+        for which in ("given", "best")[: 1 + (settings[name]["best"] != settings[name]["given"])]:
+            replays[f"replay {name} {which}"] = replace(config, **settings[name][which])
+    figures = dict(zip(replays, steps(replays, partial(_collect_rarely, _replay)), strict=True))
     entries = []
-    for (name, _, assumed), settings in zip(sets, searched, strict=True):
-        given, best = (replayed.get(f"replay {name} {which}") for which in ("given", "best"))
-        advice = _advice(configs[name], settings, [each["held_out"] for each in (given, best) if each is not None])
-        figures = best if advice["verdict"] == "better" else given
-        entries.append({"name": name, "assumed": dict(assumed), "settings": advice, **(figures or {})})
+    for name, config in configs.items():
+        given = figures[f"replay {name} given"]
+        best = figures.get(f"replay {name} best", given)
+        advice = _advise(config, settings[name], (given["held_out"], best["held_out"]))
+        chosen = best if advice["verdict"] == "better" else given
+        entries.append({"name": name, "assumed": assumptions[name], "settings": advice, **chosen})
     return entries
 
 
-def _granted(plan: AssessPlan, holes: Mapping[str, Any], best: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+def _measure_grants(plan: AssessPlan, idle: Mapping[str, Any], best: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
     """Useful node-seconds of a kind in each stretch of the window, if the scheduler grants something."""
-    (tasks,) = (tasks for name, tasks, _ in _sets(plan, holes) if name == best["name"])
-    chosen = {name: best["settings"][name] for name in ("forward_time_s", "max_tasks")}
-    config = replace(_config(plan, tasks, holes), **chosen)
+    tasks, _ = _choose_tasks(plan, idle)
+    settings = {name: best["settings"][name] for name in ("forward_time_s", "max_tasks")}
+    config = replace(_configure(plan, tasks[best["name"]], idle), **settings)
     ways, figures = dict(GRANTS), {"named": dict(best)}
     if plan.log.window_s > GRANTED_S:
         end = plan.log.since(plan.log.end_ns - round(GRANTED_S * NS_PER_S))
@@ -187,16 +192,18 @@ def _granted(plan: AssessPlan, holes: Mapping[str, Any], best: Mapping[str, Any]
     return measure_grants(best, figures | dict(zip(ways, replayed, strict=True)))
 
 
-def _sets(plan: AssessPlan, holes: Mapping[str, Any]) -> list[tuple[str, tuple[TaskSpec, ...], dict[str, Any]]]:
-    """Kinds of tasks: name, tasks to repeat, and what is assumed of them."""
+def _choose_tasks(
+    plan: AssessPlan, idle: Mapping[str, Any]
+) -> tuple[dict[str, tuple[TaskSpec, ...]], dict[str, dict[str, Any]]]:
+    """Tasks to repeat by the name of their kind, and what is assumed of them."""
     if plan.tasks:
-        return [("own", plan.tasks, {"tasks": len(plan.tasks)})]
-    node_s, window_s = holes["departures_per_idle_node_s"], holes["departure_events_per_s"]
-    sets: list[tuple[str, tuple[TaskSpec, ...], dict[str, Any]]] = []
-    for kind in KINDS:
-        interval_s = kind.interval_s(node_s, window_s)
-        sets.append((kind.name, (kind.task(interval_s),), kind.assumed(interval_s)))
-    return sets
+        return {"own": plan.tasks}, {"own": {"tasks": len(plan.tasks)}}
+    node_s, window_s = idle["departures_per_idle_node_s"], idle["departure_events_per_s"]
+    intervals_s = {kind: kind.interval_s(node_s, window_s) for kind in KINDS}
+    tasks: dict[str, tuple[TaskSpec, ...]] = {
+        kind.name: (kind.task(interval_s),) for kind, interval_s in intervals_s.items()
+    }
+    return tasks, {kind.name: kind.list_assumptions(interval_s) for kind, interval_s in intervals_s.items()}
 
 
 def _collect_rarely(work: Callable[[ReplayConfig], dict[str, Any]], config: ReplayConfig) -> dict[str, Any]:
@@ -209,9 +216,9 @@ def _collect_rarely(work: Callable[[ReplayConfig], dict[str, Any]], config: Repl
         gc.set_threshold(*usual)
 
 
-def _config(plan: AssessPlan, tasks: Sequence[TaskSpec], holes: Mapping[str, Any]) -> ReplayConfig:
+def _configure(plan: AssessPlan, tasks: Sequence[TaskSpec], idle: Mapping[str, Any]) -> ReplayConfig:
     """Replay of tasks that saturate the pool, as many at once as fill it at their most nodes."""
-    roster, filling = saturating(tasks, holes["pool_nodes"]["p100"], holes["node_hours"] * HOUR_S)
+    roster, filling = saturate_pool(tasks, idle["pool_nodes"]["p100"], idle["node_hours"] * HOUR_S)
     return ReplayConfig(
         node_log=plan.log,
         tasks=roster,
@@ -225,57 +232,58 @@ def _config(plan: AssessPlan, tasks: Sequence[TaskSpec], holes: Mapping[str, Any
     )
 
 
-def _advice_plan(config: ReplayConfig) -> AdvicePlan:
-    """How far to look ahead is searched first, with as many tasks as fill the pool at a quarter of their most nodes.
-
-    These lose less to a node than those that fill it at their most. How many are best is searched then.
-    """
-    filling = config.max_tasks
-    given, most = (max(filling, min(_MOST_SEARCHED, times * filling)) for times in (4, 16))
-    in_turn = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, most)}
-    share = min(0.6, max(0.1, _SEARCHED_S / _log_of(config).window_s))
-    return AdvicePlan(replace(config, max_tasks=given), metric=_USEFUL, train_share=share, in_turn=in_turn)
-
-
 def _log_of(config: ReplayConfig) -> NodeLog:
-    """The log of a configuration that `_config` made."""
+    """The log of a configuration that `_configure` made."""
     assert isinstance(config.node_log, NodeLog)
     return config.node_log
 
 
+def _plan_search(config: ReplayConfig) -> AdvicePlan:
+    """Search on a week, or a tenth of a long log, from as many tasks as fill the pool at a quarter of their most nodes.
+
+    These lose less to a node than those that fill it at their most.
+    """
+    tasks = max(config.max_tasks, min(_MOST_SEARCHED, 4 * config.max_tasks))
+    share = min(0.6, max(0.1, WEEK_S / _log_of(config).window_s))
+    return AdvicePlan(replace(config, max_tasks=tasks), metric=_USEFUL, train_share=share)
+
+
 def _search(config: ReplayConfig) -> dict[str, Any]:
-    """The given settings, and those that are best on the first part of the log; the same if that has no idle nodes."""
-    plan = _advice_plan(config)
-    try:
-        trials = search_settings(plan)
-    except SettingsError as error:
-        return {"given": _plain(plan.given), "best": _plain(plan.given), "why": str(error)}
-    trained = [_finite(value) for value in trials.values]
-    return {"given": _plain(plan.given), "best": _plain(trials.best), "trained": trained, "tried": len(trials.tried)}
+    """The given settings, and those that are best on the first part of the log; the same if that has no idle nodes.
+
+    How far to look ahead is searched first; how many tasks are best is searched then.
+    """
+    plan, filling = _plan_search(config), config.max_tasks
+    first, _ = split_window(plan.config, load_inputs(plan.config), plan.train_share)
+    measure = partial(measure_settings, first, metric=_USEFUL, checksums={})
+    tried = {plan.given: measure(plan.given)}
+    if math.isnan(tried[plan.given]):
+        same = _to_dict(plan.given)
+        return {"given": same, "best": same, "why": f"No value of {_USEFUL} on the training part."}
+    values = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, max(filling, min(_MOST_SEARCHED, 16 * filling)))}
+    try_in_turn(tried, values, measure, _USEFUL)
+    best = find_best(tried, _USEFUL)
+    trained = [_finite_or_none(tried[each]) for each in (plan.given, best)]
+    return {"given": _to_dict(plan.given), "best": _to_dict(best), "trained": trained, "tried": len(tried)}
 
 
-def _plain(settings: SearchedSettings) -> dict[str, Any]:
+def _to_dict(settings: SearchedSettings) -> dict[str, Any]:
     return {"forward_time_s": settings.forward_time_s, "max_tasks": settings.max_tasks}
 
 
-def _advice(config: ReplayConfig, found: Mapping[str, Any], held_out: Sequence[float]) -> dict[str, Any]:
+def _advise(config: ReplayConfig, search: Mapping[str, Any], held_out: tuple[float, float]) -> dict[str, Any]:
     """Settings that are better on the first part of the log and on the rest, else the given ones; and why."""
-    if "why" in found:
-        return {**found["given"], "verdict": "same", "why": found["why"]}
-    plan = _advice_plan(config)
-    best = replace(plan.given, **found["best"])
-    trained = tuple(math.nan if value is None else value for value in found["trained"])
-    advice = Advice(plan, best, (trained[0], trained[1]), (held_out[0], held_out[-1]))
-    gains = dict(zip(("gain_training", "gain_held_out"), map(_finite, advice.gains), strict=True))
-    return _plain(advice.advised) | {
-        "verdict": advice.verdict,
-        "why": advice.sentence(),
-        "tried": found["tried"],
-        **gains,
-    }
+    if "why" in search:
+        return {**search["given"], "verdict": "same", "why": search["why"]}
+    plan = _plan_search(config)
+    given, best = (math.nan if value is None else value for value in search["trained"])
+    advice = Advice(plan, replace(plan.given, **search["best"]), (given, best), held_out)
+    gains = dict(zip(("gain_training", "gain_held_out"), map(_finite_or_none, advice.gains), strict=True))
+    words = {"verdict": advice.verdict, "why": advice.sentence(), "tried": search["tried"]}
+    return _to_dict(advice.advised) | words | gains
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
@@ -308,7 +316,7 @@ def _replay(config: ReplayConfig) -> dict[str, Any]:
         "limited_by": limited_by(ledger),
         "end_reason": summary["end_reason"],
         "used_node_s": summary["used_node_s"],
-        **_useful_time(result, useful_s, log, _advice_plan(config).train_share),
+        **_useful_time(result, useful_s, log, _plan_search(config).train_share),
         "node_starts_per_day": starts.nodes / days if days else 0.0,
         "rescales_per_day": summary["rescales"] / days if days else 0.0,
         "preemptions_per_day": summary["preemptions"] / days if days else 0.0,

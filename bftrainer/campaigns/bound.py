@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from bftrainer.campaigns.grants import WHY_LESS
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
@@ -82,15 +83,12 @@ class WorkBounds:
         notices = [name for name in work if name.startswith("notice")]
         orders = ([NAMED, *notices, KNOWN, FREE], [NAMED, CHOSEN, BOTH, FREE])
         pairs = [pair for order in orders for pair in itertools.pairwise(order) if work[pair[0]] > work[pair[1]]]
-        notes = [f"{less} does less than {more}: decisions look only one forward time ahead." for more, less in pairs]
+        texts = [f"{less} does less than {more}: {WHY_LESS}." for more, less in pairs]
         if self.outstanding_share < 0.5:
-            notes.insert(
-                0,
-                f"only {100 * self.outstanding_share:.0f} % of the work is outstanding at half of the log "
-                f"({format_value(self.half_s, 's')}): bounds say little where all is done in the end; take more or "
-                "larger tasks.",
-            )
-        return notes
+            share, half = f"{100 * self.outstanding_share:.0f} %", format_value(self.half_s, "s")
+            why = "bounds say little where all is done in the end; take more or larger tasks."
+            texts.insert(0, f"only {share} of the work is outstanding at half of the log ({half}): {why}")
+        return texts
 
 
 def bound_work(
@@ -120,27 +118,26 @@ def bound_work(
     ways |= {CHOSEN: {"give_way": "chosen"}, BOTH: {"give_way": "chosen", "notice_s": BOTH_S}}
     ways |= {KNOWN: {"notice_s": inputs.log.window_s}, FREE: {}}
     recordings = []
-    for done, (name, granted) in enumerate(ways.items(), start=1):
-        options: dict[str, Any] = {"give_way": "named", "notice_s": 0.0} | granted
-        config = replace(inputs.config, baseline=False, **options)
-        changed = replace(inputs, config=config, settings=replace(inputs.settings, **options))
-        recordings.append(run_replay(inputs=_without_costs(changed) if name == FREE else changed).recording)
+    for done, (name, options) in enumerate(ways.items(), start=1):
+        granted: dict[str, Any] = {"give_way": "named", "notice_s": 0.0, **options}
+        config = replace(inputs.config, baseline=False, **granted)
+        changed = replace(inputs, config=config, settings=replace(inputs.settings, **granted))
+        recordings.append(run_replay(inputs=_drop_costs(changed) if name == FREE else changed).recording)
         on_progress(done)
     time_s = min(recording.end_s for recording in recordings)
-    runs = [Intervals.of(recording) for recording in recordings]
-    named_work = runs[0].work_at(time_s)
+    runs = {name: Intervals.of(recording) for name, recording in zip(ways, recordings, strict=True)}
+    named_work = runs[NAMED].work_at(time_s)
     bounds = []
-    for name, run in zip(ways, runs, strict=True):
+    for name, run in runs.items():
         work, gross = run.work_at(time_s), math.fsum(run.gross)
-        gain = work / named_work - 1.0 if named_work > 0.0 else None
         losses = (ratio(math.fsum(lost), gross) or 0.0 for lost in (run.preemption + run.given_back, run.rescale))
-        bounds.append(WorkBound(name, work, gain, *losses))
+        bounds.append(WorkBound(name, work, work / named_work - 1.0 if named_work > 0.0 else None, *losses))
     half_s = min(inputs.log.window_s, inputs.config.until_s(inputs.log.start_ns)) / 2
-    outstanding_share = 1.0 - runs[0].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
+    outstanding_share = 1.0 - runs[NAMED].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
     return WorkBounds(tuple(bounds), time_s, half_s, outstanding_share)
 
 
-def _without_costs(inputs: Inputs) -> Inputs:
+def _drop_costs(inputs: Inputs) -> Inputs:
     """The same inputs, whose tasks rescale for nothing, by curves that decisions know, for the most throughput."""
     nothing: dict[str, Any] = {"grow_cost_s": 0.0, "shrink_cost_s": 0.0} | dict.fromkeys(SAVING_FIELDS)
     free = tuple(replace(task, **nothing) for task in inputs.tasks)
@@ -168,15 +165,15 @@ def try_more_tasks(result: RunResult, interrupted: Callable[[], bool] = lambda: 
     is_limited = summary["limited_by"] in _REMEDIED and summary["tasks_total"] > config.max_tasks
     if result.is_partial or not config.baseline or not levels or not is_limited:
         return result
-    tried: dict[str, Any] = {}
-    if summary["events"] * summary["tasks_total"] <= MOST_WORK:
-        for level in levels:
-            options: dict[str, Any] = {"max_tasks": level, "solver": "dp", "baseline": False}
-            try:
-                other = run_replay(config=replace(config, **options), interrupted=interrupted, details=False).summary()
-            except (BftrainerError, MemoryError):  # what was asked for is done, and is not to be lost
-                return replace(result, more_tasks={"levels": {}})
-            if interrupted():
-                return result
-            tried[str(level)] = {name: other[name] for name in ("work_done", "window_s", "tasks_completed")}
-    return replace(result, more_tasks={"levels": tried})
+    is_small = summary["events"] * summary["tasks_total"] <= MOST_WORK
+    figures: dict[str, Any] = {}
+    for level in levels if is_small else ():
+        options: dict[str, Any] = {"max_tasks": level, "solver": "dp", "baseline": False}
+        try:
+            other = run_replay(config=replace(config, **options), interrupted=interrupted, details=False).summary()
+        except (BftrainerError, MemoryError):  # what was asked for is done, and is not to be lost
+            return replace(result, more_tasks={"levels": {}})
+        if interrupted():
+            return result
+        figures[str(level)] = {name: other[name] for name in ("work_done", "window_s", "tasks_completed")}
+    return replace(result, more_tasks={"levels": figures})

@@ -11,22 +11,22 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.campaigns.engines import Engine, checksums_of, refuse_changed_inputs
+from bftrainer.campaigns.engines import LocalEngine, checksums_of, refuse_changed_inputs
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
-from bftrainer.parallel import Lost
+from bftrainer.parallel import in_order
 from bftrainer.report.intervals import Proportion, proportion
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
-from bftrainer.runs.run_inputs import load_inputs, log_start_ns
+from bftrainer.runs.run_inputs import Inputs, load_inputs, log_start_ns
 from bftrainer.spot.generation import MAX_DAYS
 from bftrainer.spot.supercomputer import SupercomputerModel
 
-LEAST = 2
-"""Minimum number of stretches."""
-MOST = 100_000
+LEAST, MOST = 2, 100_000
+"""Numbers of stretches that may be asked for."""
 DAY_S = 86_400.0
-WARM_UP_S = 2 * DAY_S
+_WARM_UP_S = 2 * DAY_S
+_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Forecast:
 
     def to_dict(self) -> dict[str, Any]:
         """The forecast, ready for JSON; null stands for a time beyond the horizon."""
-        found, (low, high) = self.probability, self.interval()
+        chance = self.probability
         quantiles = {f"p{round(100 * level)}": _finite_or_none(quantile(self.completion_s, level)) for level in _LEVELS}
         return {
             "start": None if self.plan.start_ns is None else iso(self.plan.start_ns),
@@ -119,10 +119,10 @@ class Forecast:
             "stretches": len(self.completion_s),
             "generated": self.plan.generated,
             "overlap": self.overlap,
-            "probability": found.share,
-            "probability_ci95": [found.low, found.high],
+            "probability": chance.share,
+            "probability_ci95": [chance.low, chance.high],
             "tasks_done_share_mean": math.fsum(self.done) / len(self.done),
-            "interval80_s": [_finite_or_none(low), _finite_or_none(high)],
+            "interval80_s": [_finite_or_none(time_s) for time_s in self.interval()],
             "completion_quantiles_s": quantiles,
             "completion_s": [_finite_or_none(time_s) for time_s in self.completion_s],
             "assumed_scaling": self.assumed_scaling,
@@ -133,12 +133,8 @@ def next_weekday(start_ns: int, weekday: int, of_day_s: float) -> int:
     """First time after the start, in nanoseconds, so many seconds into a weekday (UTC), which counts from Monday, 0."""
     day_s = start_ns // NS_PER_S // 86_400 * 86_400
     monday_s = day_s - (day_s // 86_400 + 3) % 7 * 86_400  # the epoch began on a Thursday
-    found_ns = round((monday_s + 86_400 * weekday + of_day_s) * NS_PER_S)
-    week_ns = 7 * 86_400 * NS_PER_S
-    return found_ns + (0 if found_ns > start_ns else week_ns)
-
-
-_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+    this_week_ns = round((monday_s + 86_400 * weekday + of_day_s) * NS_PER_S)
+    return this_week_ns if this_week_ns > start_ns else this_week_ns + 7 * 86_400 * NS_PER_S
 
 
 def _finite_or_none(time_s: float) -> float | None:
@@ -158,7 +154,9 @@ def quantile(sample: Sequence[float], level: float) -> float:
     return ordered[low] + part * (ordered[low + 1] - ordered[low])
 
 
-def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], None] = lambda _: None) -> Forecast:
+def forecast(
+    plan: ForecastPlan, engine: LocalEngine, on_outcome: Callable[[object], None] = lambda _: None
+) -> Forecast:
     """Replay the tasks on all stretches.
 
     Raises
@@ -169,33 +167,34 @@ def forecast(plan: ForecastPlan, engine: Engine, on_outcome: Callable[[object], 
         If a replay fails.
     """
     inputs = load_inputs(replace(plan.config, baseline=False))
-    log = inputs.log
-    until_s = min(inputs.config.until_s(log.start_ns), log.window_s)
-    items: list[float]
-    if plan.generated:
-        items = [plan.seed + number for number in range(plan.stretches)]
-        overlap = 0.0
-    else:
-        room_s = until_s - plan.horizon_s
-        if room_s <= 0:
-            raise SettingsError(
-                f"Expected a log longer than the {plan.horizon_s:g} s of a stretch, got one of {until_s:g} s; "
-                "a shorter --horizon, or --generated, may help."
-            )
-        starts = np.linspace(0.0, room_s, plan.stretches)
-        base_s = (log.start_ns - log_start_ns(plan.config)) / NS_PER_S
-        items = [base_s + float(start) for start in starts]
-        overlap = plan.stretches * plan.horizon_s / until_s
-    found: dict[int, tuple[float, float]] = {}
-    with closing(engine.run(_Replays(plan, checksums_of(inputs)), items)) as outcomes:
-        for index, outcome in outcomes:
-            if isinstance(outcome, Lost | str):
-                raise BftrainerError(f"Stretch {index}: {outcome.reason if isinstance(outcome, Lost) else outcome}")
-            found[index] = outcome
-            on_outcome(outcome)
-    ordered = [found[index] for index in range(len(items))]
+    until_s = min(inputs.config.until_s(inputs.log.start_ns), inputs.log.window_s)
+    stretches = _choose_stretches(plan, inputs, until_s)
+    outcomes: list[tuple[float, float]] = []
+    try:
+        with closing(in_order(_Replays(plan, checksums_of(inputs)), stretches, engine.workers)) as results:
+            for outcome in results:
+                outcomes.append(outcome)
+                on_outcome(outcome)
+    except BftrainerError as error:
+        raise BftrainerError(f"Stretch {len(outcomes)}: {error}") from None
+    completion_s, done = zip(*outcomes, strict=True)
+    overlap = 0.0 if plan.generated else plan.stretches * plan.horizon_s / until_s
     assumed = None if inputs.assumed_scaling is None else inputs.assumed_scaling.note
-    return Forecast(plan, tuple(time_s for time_s, _ in ordered), tuple(done for _, done in ordered), overlap, assumed)
+    return Forecast(plan, completion_s, done, overlap, assumed)
+
+
+def _choose_stretches(plan: ForecastPlan, inputs: Inputs, until_s: float) -> list[float]:
+    """Starts of stretches in the log, in seconds; of generated ones their seeds."""
+    if plan.generated:
+        return [plan.seed + number for number in range(plan.stretches)]
+    room_s = until_s - plan.horizon_s
+    if room_s <= 0:
+        raise SettingsError(
+            f"Expected a log longer than the {plan.horizon_s:g} s of a stretch, got one of {until_s:g} s; "
+            "a shorter --horizon, or --generated, may help."
+        )
+    base_s = (inputs.log.start_ns - log_start_ns(plan.config)) / NS_PER_S
+    return [base_s + float(start_s) for start_s in np.linspace(0.0, room_s, plan.stretches)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,47 +204,40 @@ class _Replays:
     plan: ForecastPlan
     checksums: Mapping[str, str]
 
-    def __call__(self, stretch: float) -> tuple[float, float] | str:
-        """Time at which all tasks were done, and the share done by the deadline; or the text of an error.
-
-        A stretch is given by its start in the log (s), a generated one by its seed.
-        """
+    def __call__(self, stretch: float) -> tuple[float, float]:
+        """Time at which all tasks were done, and the share done by the deadline, of a stretch by its start or seed."""
         plan = self.plan
         config = replace(plan.config, until=plan.horizon_s, baseline=False)
-        try:
-            if plan.generated:
-                config = replace(config, node_log=_generate_like(plan, int(stretch)), since=None, skip_events=0)
-                config = replace(config, first_node=0, node_count=None)
-            else:
-                config = replace(config, since=stretch)
-            inputs = load_inputs(config)
-            refuse_changed_inputs(inputs, self.checksums)
-            tasks = _from_now(inputs.tasks, plan.start_ns)
-            records = run_replay(inputs=replace(inputs, tasks=tasks)).recording.tasks
-        except BftrainerError as error:
-            return str(error)
+        if plan.generated:
+            config = replace(config, node_log=_generate_log(plan, int(stretch)), since=None, skip_events=0)
+            config = replace(config, first_node=0, node_count=None)
+        else:
+            config = replace(config, since=stretch)
+        inputs = load_inputs(config)
+        refuse_changed_inputs(inputs, self.checksums)
+        tasks = _shift_submissions(inputs.tasks, plan.start_ns)
+        records = run_replay(inputs=replace(inputs, tasks=tasks)).recording.tasks
         ends = [math.inf if task.completed_s is None else task.completed_s for task in records]
         return max(ends, default=0.0), sum(end <= plan.deadline_s for end in ends) / max(1, len(ends))
 
 
-def _from_now(tasks: Sequence[TaskSpec], start_ns: int | None) -> tuple[TaskSpec, ...]:
+def _shift_submissions(tasks: Sequence[TaskSpec], start_ns: int | None) -> tuple[TaskSpec, ...]:
     """Tasks submitted as long after the stretch's start as they would be after the real one."""
     if start_ns is None:
-        dated = [task.submit_ns for task in tasks if task.submit_ns is not None]
-        start_ns = min(dated, default=0)
+        start_ns = min((task.submit_ns for task in tasks if task.submit_ns is not None), default=0)
     return tuple(replace(task, submit_s=max(0.0, task.submitted_after_s(start_ns)), submit_ns=None) for task in tasks)
 
 
-def _generate_like(plan: ForecastPlan, seed: int) -> NodeLog:
+def _generate_log(plan: ForecastPlan, seed: int) -> NodeLog:
     """Generate a stretch like the log that the plan names."""
     part = ("node_log", "skip_events", "first_node", "node_count", "since", "until")
-    given = {name: getattr(plan.config, name) for name in part}
-    model, end_ns = _fit(ReplayConfig(**given, solver="dp", baseline=False))
+    options = {name: getattr(plan.config, name) for name in part}
+    model, end_ns = _fit(ReplayConfig(**options, solver="dp", baseline=False))
     rng = np.random.default_rng([seed])
     # Like stretches of a log these begin at all times of day, unless the start of the tasks is known.
     begin_ns = end_ns + round(rng.uniform(0.0, DAY_S) * NS_PER_S) if plan.start_ns is None else plan.start_ns
     # A generated log begins without earlier idle spans, so it gets a warm-up.
-    window_ns = (begin_ns - round(WARM_UP_S * NS_PER_S), begin_ns + round(plan.horizon_s * NS_PER_S))
+    window_ns = (begin_ns - round(_WARM_UP_S * NS_PER_S), begin_ns + round(plan.horizon_s * NS_PER_S))
     return model.generate(rng, window_ns).since(begin_ns)
 
 

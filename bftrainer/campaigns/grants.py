@@ -14,6 +14,8 @@ _WORDS = {
     "chosen": "if your scheduler lets the harvester choose which nodes to return",
     "notice": f"with {NOTICE_S / 60:g} minutes' notice before nodes are taken",
 }
+WHY_LESS = "tasks keep other nodes, which leave at other times, and all later decisions differ"
+"""Why more freedom may bring less."""
 
 
 def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
@@ -32,31 +34,29 @@ def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, A
         `kind`, `sentence`, and for *named* and each grant `useful_node_s`, `gain`, its change as a share of the
         useful node-seconds without, and `gain_ci95`; None where there are too few stretches to compare.
     """
-    named = replays["named"]
-    base, blocks = named["useful_node_s"], named["blocks"]["node_s"]
-    found: dict[str, Any] = {}
+    base, blocks = replays["named"]["useful_node_s"], replays["named"]["blocks"]
+    number, grants = len(blocks["node_s"]), {}
     for name in ("named", *GRANTS):
         figures = replays[name]
-        pairs = zip(figures["blocks"]["node_s"], blocks, strict=True)
-        change = estimate([one - two for one, two in pairs]) if blocks else None
-        half = None
+        gain, bounds = figures["useful_node_s"] / base - 1.0 if base > 0 else 0.0, [None, None]
+        pairs = zip(figures["blocks"]["node_s"], blocks["node_s"], strict=True)
+        change = estimate([one - two for one, two in pairs]) if number > 1 else None
         if change is not None and change.half_width is not None and base > 0:
-            half = change.half_width * len(blocks) / base
-        gain = figures["useful_node_s"] / base - 1.0 if base > 0 else 0.0
-        bounds = [None, None] if half is None else [gain - half, gain + half]
-        found[name] = {"useful_node_s": kind["useful_node_s"] * (1.0 + gain), "gain": gain, "gain_ci95": bounds}
-    unit, number = named["blocks"]["unit"], len(blocks)
-    basis = f" Measured on {number} {unit}s." if blocks else ""
-    return {"kind": kind["name"], "sentence": _sentence(kind["name"], found) + basis, **found}
+            half = change.half_width * number / base
+            bounds = [gain - half, gain + half]
+        grants[name] = {"useful_node_s": kind["useful_node_s"] * (1.0 + gain), "gain": gain, "gain_ci95": bounds}
+    basis = f" Measured on {number} {blocks['unit']}s." if number else ""
+    return {"kind": kind["name"], "sentence": _describe(kind["name"], grants) + basis, **grants}
 
 
-def _sentence(kind: str, found: Mapping[str, Mapping[str, Any]]) -> str:
-    """What each grant brings, in one sentence."""
+def _describe(kind: str, grants: Mapping[str, Mapping[str, Any]]) -> str:
+    """What each grant brings, in one sentence, and why one may bring less."""
     who = "your tasks" if kind == "own" else f"{kind} models"
-    effects = " and ".join(f"{_change(found[name])} {_WORDS[name]}" for name in GRANTS)
-    if any(_is_clear(found[name]) for name in GRANTS):
-        return f"{who[0].upper()}{who[1:]} would do {effects}."
-    return f"Neither grant matters here: {who} would do {effects}."
+    effects = " and ".join(f"{_describe_change(grants[name])} {_WORDS[name]}" for name in GRANTS)
+    text = f"{who} would do {effects}."
+    is_clear = [name for name in GRANTS if _is_clear(grants[name])]
+    text = f"{text[0].upper()}{text[1:]}" if is_clear else f"Neither grant matters here: {text}"
+    return text + f" Less is possible: {WHY_LESS}." * any(grants[name]["gain"] < 0 for name in is_clear)
 
 
 def _is_clear(grant: Mapping[str, Any]) -> bool:
@@ -65,10 +65,13 @@ def _is_clear(grant: Mapping[str, Any]) -> bool:
     return low is not None and (low > 0.0 or high < 0.0)
 
 
-def _change(grant: Mapping[str, Any]) -> str:
+def _describe_change(grant: Mapping[str, Any]) -> str:
     """A gain in words, with its interval; no word of more or less where that holds 0."""
-    low, high = (None if bound is None else 100 * bound for bound in grant["gain_ci95"])
-    interval = "" if low is None else f" ({low:+.1f} to {high:+.1f} %, 95 %)"
-    if low is not None and not _is_clear(grant):
-        return f"no more and no less{interval}"
+    low, high = grant["gain_ci95"]
+    interval = ""
+    if low is not None:
+        ends = [f"{round(100 * bound, 1) + 0.0:+.1f}" for bound in (low, high)]
+        interval = f" ({ends[0]} to {ends[1]} %, 95 %)"
+        if not _is_clear(grant):
+            return f"no more and no less{interval}"
     return f"{100 * abs(grant['gain']):.1f} % {'more' if grant['gain'] >= 0 else 'less'}{interval}"

@@ -60,7 +60,7 @@ class MostlyEmpty:
             From 0 to the window's end.
         """
         edges_s = np.union1d(self.edges_s, cuts_s)
-        parts = np.diff(np.interp(edges_s, np.append(0.0, end_s), np.append(0.0, np.cumsum(amount))))
+        parts = _integrals(edges_s, np.append(0.0, end_s), amount)
         middle_s = (edges_s[:-1] + edges_s[1:]) / 2
         is_empty = self.is_empty[np.searchsorted(self.edges_s, middle_s, side="right") - 1]
         block = np.searchsorted(cuts_s, middle_s, side="right") - 1
@@ -75,24 +75,30 @@ def _idle_levels(log: NodeLog) -> tuple[Floats, NDArray[np.int64]]:
     return edges_s, np.append(0, np.cumsum(2 * joined - changed))
 
 
-def idle_time(log: NodeLog) -> dict[str, Any]:
+def _integrals(cuts_s: Floats, edges_s: Floats, amount: Floats) -> Floats:
+    """Amounts between cuts, if intervals between edges hold their amounts evenly."""
+    return np.diff(np.interp(cuts_s, edges_s, np.append(0.0, np.cumsum(amount))))
+
+
+def measure_idle_time(log: NodeLog) -> dict[str, Any]:
     """Idle time of a log: how much, on how many nodes, where and when."""
     _, joined, changed = log.changes()
     edges_s, level = _idle_levels(log)
     length_s = np.diff(edges_s)
-    total = float(level @ length_s)
-    is_empty = 2 * level > len(log.nodes)
-    empty = float((level * length_s)[is_empty].sum())
+    node_s = level * length_s
+    total, is_empty = float(level @ length_s), 2 * level > len(log.nodes)
+    empty = float(node_s[is_empty].sum())
     left = (changed - joined)[edges_s[1:-1] > 0]
     order = np.argsort(level, kind="stable")
     passed = np.cumsum(length_s[order])
     places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])
-    pool = {f"p{share}": int(level[order][at]) for share, at in zip(_POOL_PERCENT, places, strict=True)}
+    # The picture of the window has the mean idle nodes in equal stretches.
+    cuts_s = np.linspace(0.0, edges_s[-1], _STRETCHES + 1)
     return {
         "node_hours": total / HOUR_S,
         "share": total / max(machine_node_s(log), 1.0),
         "mean_nodes": total / log.window_s,
-        "pool_nodes": pool,
+        "pool_nodes": {f"p{share}": int(level[order][at]) for share, at in zip(_POOL_PERCENT, places, strict=True)},
         "mostly_empty": {
             "days": float(length_s[is_empty].sum()) / DAY_S,
             "node_hours": empty / HOUR_S,
@@ -100,40 +106,32 @@ def idle_time(log: NodeLog) -> dict[str, Any]:
         },
         "departures_per_idle_node_s": float(left.sum()) / total if total else 0.0,
         "departure_events_per_s": float((left > 0).sum()) / log.window_s,
-        "nodes_by_hour_of_week": _by_hour(log.start_ns, edges_s, level),
-        "nodes_over_window": _over_window(edges_s, level),
-        "by_partition": _by_partition(log),
+        "nodes_by_hour_of_week": _average_hours(log.start_ns, edges_s, node_s),
+        "nodes_over_window": (_integrals(cuts_s, edges_s, node_s) / np.diff(cuts_s)).tolist(),
+        "by_partition": _measure_partitions(log),
     }
 
 
-def _over_window(edges_s: Floats, level: NDArray[np.int64]) -> list[float]:
-    """Mean idle nodes in equal stretches of the window."""
-    cuts_s = np.linspace(0.0, edges_s[-1], _STRETCHES + 1)
-    sums = np.interp(cuts_s, edges_s, np.append(0.0, np.cumsum(level * np.diff(edges_s))))
-    return [float(nodes) for nodes in np.diff(sums) / np.diff(cuts_s)]
-
-
-def _by_hour(start_ns: int, edges_s: Floats, level: NDArray[np.int64]) -> list[float | None]:
+def _average_hours(start_ns: int, edges_s: Floats, node_s: Floats) -> list[float | None]:
     """Mean idle nodes in each hour of the week from Monday, UTC; None for hours that the window does not have."""
-    idle_s = np.append(0.0, np.cumsum(level * np.diff(edges_s)))
     monday_s = (start_ns / NS_PER_S + 3 * DAY_S) % WEEK_S  # the epoch began on a Thursday
     hours_s = np.arange(math.floor(monday_s / HOUR_S), math.ceil((monday_s + edges_s[-1]) / HOUR_S) + 1) * HOUR_S
     cuts_s = np.clip(hours_s - monday_s, 0.0, edges_s[-1])
     hour = (hours_s[:-1] / HOUR_S).round().astype(int) % 168
     shared_s = np.bincount(hour, np.diff(cuts_s), 168)
-    sums = np.bincount(hour, np.diff(np.interp(cuts_s, edges_s, idle_s)), 168)
+    sums = np.bincount(hour, _integrals(cuts_s, edges_s, node_s), 168)
     return [float(amount / time_s) if time_s else None for amount, time_s in zip(sums, shared_s, strict=True)]
 
 
-def _by_partition(log: NodeLog) -> dict[str, dict[str, float]]:
+def _measure_partitions(log: NodeLog) -> dict[str, dict[str, float]]:
     """Nodes and idle share of each partition that the log's provenance knows."""
     number = {name: place for place, name in enumerate(log.nodes)}
-    found = {}
+    partitions = {}
     for name, nodes in partitions_of(log).items():
         members = np.array([number[node] for node in nodes if node in number], dtype=np.int64)
         if members.size:
             keep = np.isin(log.node, members)
             part = replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep])
-            node_s = idle_node_s(part, log.window_s)
-            found[name] = {"nodes": int(members.size), "share": node_s / (members.size * log.window_s)}
-    return found
+            share = idle_node_s(part, log.window_s) / (members.size * log.window_s)
+            partitions[name] = {"nodes": int(members.size), "share": share}
+    return partitions

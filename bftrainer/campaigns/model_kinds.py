@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import cycle, islice
 from typing import Any
 
 from bftrainer.errors import SettingsError
@@ -87,16 +88,11 @@ class ModelKind:
             shrink_cost_s=max(change_s, interval_s / 2 + self.save_s + self.start_s),
         )
 
-    def assumed(self, interval_s: float) -> dict[str, Any]:
+    def list_assumptions(self, interval_s: float) -> dict[str, Any]:
         """What is assumed, as plain data."""
+        figures = {"min_nodes": self.min_nodes, "save_s": self.save_s, "checkpoint_interval_s": interval_s}
         task = self.task(interval_s)
-        return asdict(self) | {
-            "min_nodes": self.min_nodes,
-            "save_s": self.save_s,
-            "checkpoint_interval_s": interval_s,
-            "grow_cost_s": task.grow_cost_s,
-            "shrink_cost_s": task.shrink_cost_s,
-        }
+        return asdict(self) | figures | {name: getattr(task, name) for name in ("grow_cost_s", "shrink_cost_s")}
 
 
 KINDS = (
@@ -106,7 +102,7 @@ KINDS = (
 )
 
 
-def saturating(tasks: Sequence[TaskSpec], pool: float, idle_node_s: float) -> tuple[tuple[TaskSpec, ...], int]:
+def saturate_pool(tasks: Sequence[TaskSpec], pool: float, idle_node_s: float) -> tuple[tuple[TaskSpec, ...], int]:
     """Repeat tasks, all submitted at the start, until they saturate a pool; and the number to admit at once.
 
     Parameters
@@ -124,17 +120,16 @@ def saturating(tasks: Sequence[TaskSpec], pool: float, idle_node_s: float) -> tu
         If there is no task, or one is tuned: its work is in epochs.
     """
     if not tasks or any(task.tuning is not None for task in tasks):
-        raise SettingsError(
-            "Expected tasks with work and scaling to repeat, got " + ("tuned ones." if tasks else "none.")
-        )
+        raise SettingsError(f"Expected tasks with work and scaling to repeat, got {'tuned ones' if tasks else 'none'}.")
     most = sum(task.max_nodes for task in tasks) / len(tasks)
     active = max(1, min(_MOST_ACTIVE, math.ceil(pool / most)))
     node_s = sum(task.work * task.min_nodes / task.rates[task.min_nodes] for task in tasks) / len(tasks)
     count = min(_MOST_TASKS, max(len(tasks), 2 * active + math.ceil(1.1 * idle_node_s / node_s)))
     longer = max(1.0, 1.1 * idle_node_s / (count * node_s))
-    chosen = (tasks[number % len(tasks)] for number in range(count))
-    plain: dict[str, Any] = {"submit_s": 0.0, "submit_ns": None, "deadline_s": None, "deadline_ns": None}
+    undated: dict[str, Any] = {"submit_s": 0.0, "submit_ns": None, "deadline_s": None, "deadline_ns": None}
+    repeated = islice(cycle(tasks), count)
     roster = tuple(
-        replace(task, name=f"{task.name}-{n:05d}", work=task.work * longer, **plain) for n, task in enumerate(chosen)
+        replace(task, name=f"{task.name}-{number:05d}", work=task.work * longer, **undated)
+        for number, task in enumerate(repeated)
     )
     return roster, active

@@ -67,12 +67,9 @@ class PairedChange:
         """Why the figures are not comparable, if they are not."""
         if not self.unequal:
             return ""
-        label, of, pairs = (
-            term_of(self.metric).label,
-            term_of(OVER_TASKS[self.metric]).label,
-            self.points - self.unpaired,
-        )
-        return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {of}"
+        label, counted = term_of(self.metric).label, term_of(OVER_TASKS[self.metric]).label
+        pairs = self.points - self.unpaired
+        return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {counted}"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -80,13 +77,7 @@ class PairedChange:
 
 
 def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) -> None:
-    """Refuse an option that a sweep does not vary, and figures that cannot be better or worse.
-
-    Raises
-    ------
-    SettingsError
-        Naming it, and what is like it.
-    """
+    """Refuse an option that a sweep does not vary, and figures that cannot be better or worse: `SettingsError`."""
     check_metrics(metrics)
     if option not in varied:
         raise SettingsError(f"Expected an option that the sweep varies, got {option!r}.{suggestion(option, varied)}")
@@ -126,14 +117,13 @@ def paired_changes(
     changes = []
     for metric in metrics:
         for value, side in others:
-            pairs = [(each, base[key]) for key, each in side.items() if key in base]
-            ratios = [ratio for pair in pairs if (ratio := ratio_less_one(*pair, metric)) is not None]
-            unequal = sum(
-                one.figures.get(OVER_TASKS[metric]) != two.figures.get(OVER_TASKS[metric])
-                for one, two in pairs
-                if metric in OVER_TASKS and ratio_less_one(one, two, metric) is not None
-            )
-            change = estimate(ratios) if ratios else None
+            pairs = [(result, base[key]) for key, result in side.items() if key in base]
+            ratios = {
+                at: ratio for at, pair in enumerate(pairs) if (ratio := ratio_less_one(*pair, metric)) is not None
+            }
+            counted = OVER_TASKS.get(metric, "")
+            unequal = sum(len({result.figures.get(counted) for result in pairs[at]}) > 1 for at in ratios)
+            change = estimate(list(ratios.values())) if ratios else None
             changes.append(PairedChange(value, against, metric, change, len(side), unequal))
     return changes
 
@@ -160,23 +150,23 @@ def read_points(directory: Path) -> list[PointResult]:
     with parquet_file(path, SettingsError) as file:
         table = file.read()
         table.validate(full=True)
-        names = table.column_names
-        if names[:2] != ["point", "run"] or names.count("error") != 1:
-            raise SettingsError(f"{path}: Expected columns point, run, options, error and figures.")
-        numeric = [str(each.type) in ("int64", "double") for each in table.columns]
-        columns = [
-            (each if known else each.cast("string")).to_pylist()
-            for each, known in zip(table.columns, numeric, strict=True)
-        ]
-    error = names.index("error")
-    notes = columns[names.index("assumed_scaling")] if "assumed_scaling" in names[error:] else [None] * len(table)
-    found = []
-    for number, (row, note) in enumerate(zip(zip(*columns, strict=True), notes, strict=True)):
-        cells = list(zip(names, row, strict=True))
-        figures = {name: value for (name, value), known in zip(cells[error:], numeric[error:], strict=True) if known}
+    names = table.column_names
+    if names[:2] != ["point", "run"] or names.count("error") != 1:
+        raise SettingsError(f"{path}: Expected columns point, run, options, error and figures.")
+    numeric = {name for name, kind in zip(names, table.schema.types, strict=True) if str(kind) in ("int64", "double")}
+    options, figures = names[2 : names.index("error")], [*numeric - {*names[: names.index("error")]}]
+    results: list[PointResult] = []
+    for row in table.to_pylist():
+        varied = tuple((name, row[name] if name in numeric else _as_text(row[name])) for name in options)
+        note = row.get("assumed_scaling")
         assumed = None if note is None else Assumption(note, _ON_SCALING)
-        found.append(PointResult(SweepPoint(number, (), tuple(cells[2:error]), ""), figures, assumed, row[error]))
-    return found
+        point = SweepPoint(len(results), (), varied, "")
+        results.append(PointResult(point, {name: row[name] for name in figures}, assumed, row["error"]))
+    return results
+
+
+def _as_text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet: Sheet) -> PrintFigure:
@@ -187,38 +177,35 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
     SettingsError
         As `check_pairing`, or if nothing can be paired.
     """
-    found = paired_changes(results, option, [metric])
-    drawn = [(each, each.change) for each in found if each.change is not None]
+    drawn = [
+        (change, change.change) for change in paired_changes(results, option, [metric]) if change.change is not None
+    ]
     if not drawn:
         raise SettingsError(f"Expected two points that differ in {option} alone and have {metric}, found none.")
-    ink, label, against = palette(), term_of(metric).label, str(drawn[0][0].against)
+    ink, label, name, against = palette(), term_of(metric).label, setting_label(option), str(drawn[0][0].against)
     way = "more" if term_of(metric).better > 0 else "less"
+    rows = [
+        (str(change.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, change.unpaired)
+        for change, of in drawn
+    ]
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
     ax.axhline(0.0, color=ink["gray"], linewidth=0.8)
     ax.plot(0, 0.0, "o", color=ink["gray"], markerfacecolor="white")  # what is compared with
-    values, means = [str(each.value) for each, _ in drawn], [100 * of.mean for _, of in drawn]
-    halves = [100 * (of.half_width or 0.0) for _, of in drawn]
-    ax.errorbar(range(1, len(drawn) + 1), means, halves, fmt="o", color=ink["blue"], capsize=3, linewidth=1.0)
-    ax.set_xticks(range(len(drawn) + 1), [wrapped(name, 20) for name in (against, *values)])
-    ax.set(
-        xlabel=setting_label(option), ylabel=f"change of {label} (%),\n{way} is better", xlim=(-0.5, len(drawn) + 0.5)
-    )
-    few, most = min(of.number for _, of in drawn), max(of.number for _, of in drawn)
+    look = {"fmt": "o", "color": ink["blue"], "capsize": 3, "linewidth": 1.0}
+    ax.errorbar(range(1, len(rows) + 1), [row[2] for row in rows], [row[3] or 0.0 for row in rows], **look)
+    ax.set_xticks(range(len(rows) + 1), [wrapped(text, 20) for text in (against, *(row[0] for row in rows))])
+    ax.set(xlabel=name, ylabel=f"change of {label} (%),\n{way} is better", xlim=(-0.5, len(rows) + 0.5))
+    few, most = min(row[4] for row in rows), max(row[4] for row in rows)
     caption = (
-        f"How values of {setting_label(option)} change {label}, of which {way} is better, against {against}: the mean "
-        f"of the ratios of points that are otherwise the same, less 1. Whiskers are 95 % confidence intervals "
-        f"(Student's t) over {few if few == most else f'{few} to {most}'} pairs."
+        f"How values of {name} change {label}, of which {way} is better, against {against}: the mean of the ratios of "
+        "points that are otherwise the same, less 1. Whiskers are 95 % confidence intervals (Student's t) over "
+        f"{few if few == most else f'{few} to {most}'} pairs."
     )
-    caption += "".join(f" {each.value}: {each.note}." for each, _ in drawn if each.note)
-    notes = dict.fromkeys(
-        each.assumed.note for each in results if each.assumed is not None and each.assumed.bears(metric)
-    )
-    if notes:
+    caption += "".join(f" {change.value}: {change.note}." for change, _ in drawn if change.note)
+    assumptions = [result.assumed for result in results if result.assumed is not None and result.assumed.bears(metric)]
+    if assumptions:
         figure.supxlabel(ASSUMED, x=0.01, ha="left")
+        notes = dict.fromkeys(assumption.note for assumption in assumptions)
         caption += "".join(f" Rests on {ASSUMED}: {note}." for note in notes)
-    rows = [
-        (str(each.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, each.unpaired)
-        for each, of in drawn
-    ]
     return PrintFigure(figure, (option, "against", "change_percent", "half_width", "pairs", "unpaired"), rows, caption)

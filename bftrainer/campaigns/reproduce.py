@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,8 @@ import numpy as np
 
 from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.paired import ratio_less_one
-from bftrainer.campaigns.reproduce_simulations import reproduce_bamboo, reproduce_zeus
-from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of
+from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of, read_papers
 from bftrainer.campaigns.sweep import PointResult, run_sweep
-from bftrainer.campaigns.sweep_directory import TASKS
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.files.claims import claimed
@@ -26,39 +25,27 @@ from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec
+from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.offers import idle_node_s
-from bftrainer.report.intervals import Estimate
+from bftrainer.parallel import in_order
+from bftrainer.report.intervals import Estimate, ratio
 from bftrainer.runs.run_inputs import read_log
+from bftrainer.spot.checkpointing import CheckpointedTraining
+from bftrainer.spot.generation import fit_minutes
+from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
+from bftrainer.spot.sweep import SpotSweep
 from bftrainer.tasksets.native_tasks import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
+from bftrainer.zeus.simulation.campaign import simulate_all
+from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces
+from bftrainer.zeus.simulation.policy_comparison import BASELINE, PolicyPair, compare_policies, simulations_of
 
-PUBLISHED = {
-    "bftrainer": "the Summit log ndstat-10sdn6-evt.tar.gz, published with arXiv:2106.12091 in "
-    "https://github.com/BFTrainer/Replayer (dataset)",
-    "zeus": "a folder with summary_train.csv and summary_power_v100.csv, published with Zeus in "
-    "https://github.com/ml-energy/zeus (examples/research_reproducibility/zeus_nsdi23/trace)",
-    "bamboo": "the spot trace g4dn-trace.csv, published with Bamboo in https://github.com/uclasystem/bamboo",
-}
-"""Papers, and the log that the whole evaluation of each needs."""
-_BASE: dict[str, Any] = {"solver": "dp", "objective": "throughput", "forward_time_s": 120.0, "max_tasks": 30}
-# What U is drawn against, few levels, and all.
-_LEVELS: dict[str, tuple[str, tuple[Any, ...], tuple[Any, ...]]] = {
-    "forward_time_s": ("Tfwd (s)", (10.0, 120.0, 600.0), (10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0)),
-    "max_tasks": ("maxJ", (5, 30), (5, 10, 20, 30, 50, 70)),
-    "max_nodes": ("Jmax (nodes)", (8, 64), (4, 8, 16, 32, 64)),
-    "cost_scale": ("rescaling cost (times the published)", (1.0, 5.0), (0.0, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)),
-}
-_CHOICES: dict[str, dict[str, Any]] = {
-    "equal shares, not the optimum": {"solver": "equal-share"},
-    "for scaling efficiency": {"objective": "scaling-efficiency"},
-    "at rows of the log only": {"decide_on": "nodes"},
-}
+_FILES = ("page.html", "data.csv", "summary.json")
+_TASK_SETS = ("hpo", "nas")
 _OF_TASKS = ("max_nodes", "cost_scale")
-_SETS = ("hpo", "nas")
 _IMAGES_PER_NODE_S = 2500.0  # of the published models, about
-
-_Cell = tuple[str, str, Any]
-"""An option or a choice, the task set, and the option's level."""
+_ETAS, _USUAL_ETA = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
+_TUNED, _OTHERS = PolicyPair("zeus", "jit"), (PolicyPair("grid", "jit"), PolicyPair("ucb", "jit"))
 
 
 def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
@@ -72,12 +59,13 @@ def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
     if paper == "bftrainer" and log is not None and any("\ud800" <= sign <= "\udfff" for sign in str(log.absolute())):
         raise SettingsError(f"{log}: Expected a path in Unicode, as sweep.toml holds it.")
     if log is None and not quick:
-        raise SettingsError(f"Expected --log, {PUBLISHED[paper]}; or --quick, with data that ship with bftrainer.")
+        published = read_papers()[paper]["log"]
+        raise SettingsError(f"Expected --log, {published}; or --quick, with data that ship with bftrainer.")
 
 
 def steps(paper: str, *, quick: bool) -> int:
-    """How often the progress of an evaluation is told."""
-    return len(_cells(quick)) * _windows(quick) if paper == "bftrainer" else 1
+    """How often the progress of an evaluation is reported."""
+    return len(_list_cells(quick=quick)) * _windows(quick=quick) if paper == "bftrainer" else 1
 
 
 def reproduced(
@@ -102,7 +90,7 @@ def reproduced(
         The published log, folder of traces or spot trace; by default data that ship with bftrainer.
     directory : Path
     made : str
-        How it is made, for the page.
+        The command, for the page.
     on_done : callable
         Called `steps` times.
     workers : int, optional
@@ -116,124 +104,242 @@ def reproduced(
         If the log or the directory cannot be used, or a simulation fails.
     """
     check_log(paper, log, quick=quick)
+    engine = LocalEngine(workers)
     if paper == "bftrainer":
         notes: list[str] = []
-        spec = _sweep(log, directory, quick, notes)
-        points = run_sweep(spec, directory, LocalEngine(workers), on_done, resume=resume, force=force).points
-        for each in points:
-            if each.error is not None:
-                raise BftrainerError(f"{directory}: Point {each.point.number} failed: {each.error}")
-        found = _figures(dict(zip(_cells(quick), _parts(points, _windows(quick)), strict=True)), log, notes)
+        spec = _describe_sweep(log, directory, notes, quick=quick)
+        points = run_sweep(spec, directory, engine, on_done, resume=resume, force=force).points
+        for point in points:
+            if point.error is not None:
+                raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
+        result = _evaluate_bftrainer(points, log, notes, quick=quick)
         with claimed(directory):
             list_written(directory, {*_FILES, *written_files(directory)})
-            _write(found, directory, made)
+            _write(result, directory, made)
             list_written(directory, written_files(directory), final=True)
-        return found
+        return result
     with result_directory([directory], force=force) as place:
-        found = (reproduce_zeus if paper == "zeus" else reproduce_bamboo)(
-            log, LocalEngine(workers).workers, quick=quick
-        )
-        _write(found, place.working, made)
-        on_done(found)
-    return found
+        evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
+        result = evaluate(log, engine.workers, quick=quick)
+        _write(result, place.working, made)
+        on_done(result)
+    return result
 
 
-_FILES = ("page.html", "data.csv", "summary.json")
-
-
-def _write(found: Reproduction, directory: Path, made: str) -> None:
-    summary = json.dumps({"made": made, **found.to_dict()}, indent=1, allow_nan=False) + "\n"
-    for name, content in (("page.html", found.page(made)), ("summary.json", summary.encode())):
+def _write(result: Reproduction, directory: Path, made: str) -> None:
+    summary = json.dumps({"made": made, **result.to_dict()}, indent=1, allow_nan=False) + "\n"
+    for name, content in (("page.html", result.page(made)), ("summary.json", summary.encode())):
         with replacing(directory / name) as stream:
             stream.write(content)
     with replacing(directory / "data.csv") as stream:
-        write_csv(stream, COLUMNS, found.rows())
+        write_csv(stream, COLUMNS, result.rows())
 
 
-def _parts(points: Sequence[PointResult], size: int) -> list[Sequence[PointResult]]:
-    return [points[at : at + size] for at in range(0, len(points), size)]
+def _assemble(
+    paper: str,
+    log: Path | None,
+    comparisons: Sequence[Comparison],
+    here: Sequence[str],
+    named: Mapping[str, object],
+    notes: Sequence[str] = (),
+) -> Reproduction:
+    """A reproduction of figures, what came out for each claim of the paper, and what its texts name."""
+    about = read_papers()[paper]
+    reported = []
+    for claim, outcome in zip(about["claim"], here, strict=True):
+        why = claim["published"] if log is not None else claim.get("sample", claim["published"])
+        reported.append(Reported(claim["what"], claim["paper"], outcome, why))
+    caveats = [text.format(**named) for text in about["caveats"]]
+    settings = about["settings"].format(**named)
+    parts = (tuple(reported), tuple(comparisons), (*caveats, *notes))
+    return Reproduction(about["name"], about["source"], settings, *parts)
 
 
-def _windows(quick: bool) -> int:
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A setting that is replayed in all windows: a level of an axis, or a way to decide."""
+
+    axis: str
+    tasks: str
+    level: Any
+    options: Mapping[str, Any]
+
+
+def _windows(*, quick: bool) -> int:
     return 4 if quick else 8
 
 
-def _cells(quick: bool) -> list[_Cell]:
-    """What is drawn: each of all windows, which are points of the sweep in turn."""
-    levels = {name: few if quick else every for name, (_, few, every) in _LEVELS.items()} | dict.fromkeys(
-        _CHOICES, (None,)
-    )
-    return [(name, tasks, level) for (name, of), tasks in product(levels.items(), _SETS) for level in of]
+def _list_cells(*, quick: bool) -> list[_Cell]:
+    """Cells of BFTrainer's figures; each has the windows as its points of the sweep, in turn."""
+    about = read_papers()["bftrainer"]
+    levels = about["levels"]["quick" if quick else "whole"]
+    settings = [(axis, level, {axis: level}) for axis, of_axis in levels.items() for level in of_axis]
+    settings += [("ways", way, options) for way, options in about["ways"].items()]
+    return [_Cell(axis, tasks, level, options) for (axis, level, options), tasks in product(settings, _TASK_SETS)]
 
 
-def _sweep(log: Path | None, directory: Path, quick: bool, notes: list[str]) -> SweepSpec:
+def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quick: bool) -> SweepSpec:
     """The sweep that `bftrainer sweep` would read from the directory's sweep.toml."""
-    place = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute()
+    place, windows = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute(), _windows(quick=quick)
     node_log, log_notes = read_log(place)
     notes += log_notes
-    length_s = node_log.window_s / _windows(quick)
+    length_s = node_log.window_s / windows
     # Enough tasks for a window with twice the mean idle node-time.
-    work = 2 * idle_node_s(node_log, node_log.window_s) / _windows(quick) * _IMAGES_PER_NODE_S
-    base = _BASE | ({"node_log": str(place)} if log else {})
+    work = 2 * idle_node_s(node_log, node_log.window_s) / windows * _IMAGES_PER_NODE_S
     count = max(50, math.ceil(work / DEFAULT_WORK))
+    base = read_papers()["bftrainer"]["base"] | ({"node_log": str(place)} if log else {})
     points: list[dict[str, Any]] = []
     task_sets: dict[str, tuple[TaskSpec, ...]] = {}
-    for name, of, level in _cells(quick):
-        changes = {name: level} if name in _OF_TASKS else {}
-        tasks = f"{TASKS}/{of}-{count}{f'-{name}-{level}' if changes else ''}.toml"
-        task_sets[tasks] = _tasks(of, count, **changes)
-        options = {"tasks": tasks} | ({} if changes else _CHOICES.get(name, {name: level}))
-        points += [options | {"window": [at * length_s, (at + 1) * length_s]} for at in range(_windows(quick))]
+    for cell in _list_cells(quick=quick):
+        is_of_tasks = cell.axis in _OF_TASKS
+        tasks = f"tasks/{cell.tasks}-{count}{f'-{cell.axis}-{cell.level}' if is_of_tasks else ''}.toml"
+        task_sets[tasks] = _generate_tasks(cell, count)
+        options = {"tasks": tasks} | ({} if is_of_tasks else dict(cell.options))
+        points += [options | {"window": [at * length_s, (at + 1) * length_s]} for at in range(windows)]
     text = toml_text({"schema": SCHEMA, "base": base, "point": points})
     return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), task_sets)
 
 
-def _tasks(of: str, count: int, max_nodes: int = 64, cost_scale: float = 1.0) -> tuple[TaskSpec, ...]:
-    """Generated tasks of a set, of at most so many nodes, with their costs times a factor."""
-    tasks = generate_tasks(of, count, np.random.default_rng(0), max_nodes=max_nodes)  # type: ignore[arg-type]
+def _generate_tasks(cell: _Cell, count: int) -> tuple[TaskSpec, ...]:
+    """Tasks of a cell's set, with its largest number of nodes and factor of costs."""
+    most, scale = cell.options.get("max_nodes", 64), cell.options.get("cost_scale", 1.0)
+    tasks = generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)  # type: ignore[arg-type]
     return tuple(
-        replace(task, grow_cost_s=task.grow_cost_s * cost_scale, shrink_cost_s=task.shrink_cost_s * cost_scale)
-        for task in tasks
+        replace(task, grow_cost_s=task.grow_cost_s * scale, shrink_cost_s=task.shrink_cost_s * scale) for task in tasks
     )
 
 
-def _figures(cells: Mapping[_Cell, Sequence[PointResult]], log: Path | None, notes: Sequence[str]) -> Reproduction:
-    reading = "Work done, as a share of that of the same tasks on as many dedicated nodes."
+def _evaluate_bftrainer(
+    points: Sequence[PointResult], log: Path | None, notes: Sequence[str], *, quick: bool
+) -> Reproduction:
+    """Means of U over the windows at each level, and paired differences of the ways to decide."""
+    about, windows = read_papers()["bftrainer"], _windows(quick=quick)
+    runs: dict[str, dict[str, dict[Any, Sequence[PointResult]]]] = {}
+    for number, cell in enumerate(_list_cells(quick=quick)):
+        of_axis = runs.setdefault(cell.axis, {tasks: {} for tasks in _TASK_SETS})
+        of_axis[cell.tasks][cell.level] = points[number * windows : (number + 1) * windows]
     comparisons = []
-    for name, (axis, *_) in _LEVELS.items():
-        lines = {of: {cell[2]: _mean(runs) for cell, runs in cells.items() if cell[:2] == (name, of)} for of in _SETS}
-        comparisons.append(Comparison(name, reading, "efficiency U", axis, lines, within=(0.0, math.inf)))
-    best = max(
-        (at for of in comparisons for line in of.lines.values() for at in line.values()),
-        key=lambda at: at.mean if at.number else -1.0,
+    for axis, label in about["axes"].items():
+        lines = {
+            tasks: {level: mean_of([run.figures["efficiency"] for run in cell]) for level, cell in levels.items()}
+            for tasks, levels in runs[axis].items()
+        }
+        comparisons.append(Comparison(axis, lines, axis=label, **about["figure"]["axes"]))
+    values = [value for each in comparisons for line in each.lines.values() for value in line.values()]
+    best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
+    for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
+        lines = {}
+        for tasks, ways in runs["ways"].items():
+            optimum = runs["max_tasks"][tasks][about["base"]["max_tasks"]]
+            lines[tasks] = {
+                way: mean_of([ratio_less_one(*pair, metric) for pair in zip(cell, optimum, strict=True)])
+                for way, cell in ways.items()
+            }
+        comparisons.append(Comparison(metric, lines, label=label, **about["figure"]["ways"]))
+    done = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
+    finished = [f"All tasks are done before the end of {done} replays; their U is that until then."] if done else []
+    named = {"log": "Embedded sample" if log is None else log.name, "windows": windows}
+    return _assemble("bftrainer", log, comparisons, [best], named, [*finished, *notes])
+
+
+def evaluate_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
+    """Simulate recurring jobs over eta and policies against not tuning at all.
+
+    Parameters
+    ----------
+    log : Path, optional
+        A folder with the published traces; by default the embedded synthetic ones.
+    workers : int
+    quick : bool
+        Whether 5 seeds are enough, instead of 20.
+
+    Raises
+    ------
+    InputError
+        If the traces cannot be used.
+    """
+    about = read_papers()["zeus"]
+    trace = load_traces(*(log and log / f"summary_{name}.csv" for name in ("train", "power_v100"))).trace
+    jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
+    rows = {}
+    for eta in _ETAS:
+        pairs = (_TUNED, *(_OTHERS if eta == _USUAL_ETA else ()))
+        results = simulate_all(trace, simulations_of(jobs, pairs, seeds, eta_knob=eta), workers)
+        rows[eta] = {(row.policies, row.job): row for row in compare_policies(trace, results)}
+    comparisons = []
+    for what in ("energy", "time"):
+        lines: dict[str, dict[Any, Estimate]] = {
+            job.dataset: {eta: _rescale(of_eta[_TUNED, job].relative[what], shift=-1.0) for eta, of_eta in rows.items()}
+            for job in jobs
+        }
+        comparisons.append(Comparison(f"eta-{what}", lines, label=f"change in {what}", **about["figure"]["eta"]))
+    regrets: dict[str, dict[Any, Estimate]] = {str(pair): {} for pair in (_TUNED, *_OTHERS)}
+    for (pair, job), row in rows[_USUAL_ETA].items():
+        base = rows[_USUAL_ETA][BASELINE, job].regret_j
+        if job is not None and pair != BASELINE and base is not None and base.mean:
+            regrets[str(pair)][job.dataset] = _rescale(row.regret_j, factor=1.0 / base.mean)
+    comparisons.append(Comparison("regret", regrets, **about["figure"]["regret"]))
+    saved = [-line[_USUAL_ETA].mean for line in comparisons[0].lines.values()]
+    here = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
+    name = "the embedded synthetic" if log is None else "the published V100"
+    return _assemble("zeus", log, comparisons, [here], {"jobs": len(jobs), "log": name, "seeds": seeds})
+
+
+def _rescale(value: Estimate | None, factor: float = 1.0, shift: float = 0.0) -> Estimate:
+    """An estimate in another unit; one of none if there is none."""
+    if value is None:
+        return mean_of([])
+    half = None if value.half_width is None else value.half_width * factor
+    return Estimate(value.mean * factor + shift, half, value.number)
+
+
+def evaluate_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
+    """Simulate checkpointed training over levels of preemption.
+
+    Parameters
+    ----------
+    log : Path, optional
+        A trace of spot instances that the model of preemptions is fitted to; by default figures of one of 64.
+    workers : int
+    quick : bool
+        Whether 10 traces a level are enough, instead of 100.
+
+    Raises
+    ------
+    InputError
+        If the trace cannot be used.
+    """
+    notes: list[str] = []
+    model = fit_minutes(None if log is None else read_availability(log, notes.append), log)
+    settings, repeats = CheckpointedTraining(load_profile(None)[0]), 10 if quick else 100
+    levels = (0.0, 0.25, 0.5, 1.0, 2.0) if quick else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
+    sweep = SpotSweep(model, settings, levels, repeats=repeats, prices=Prices(0.3, 1.0))
+    points = list(product(sweep.levels, range(repeats)))
+    with closing(in_order(sweep.run, points, workers, 8)) as results:
+        figures = dict(zip(points, results, strict=True))
+    runs = {level: [figures[(level, 1.0), seed] for seed in range(repeats)] for level in levels}
+
+    def average(value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]) -> dict[Any, Estimate]:
+        """Mean at each level of a figure of a run and of that of the same seed without preemption."""
+        return {level: mean_of(list(map(value, of_level, runs[0.0]))) for level, of_level in runs.items()}
+
+    def measure_share(name: str) -> dict[Any, Estimate]:
+        """Share of an account in the time."""
+        return average(lambda run, _: float(run[name] / run["span_s"]))
+
+    throughput = average(lambda run, undisturbed: ratio(run["iterations_done"], undisturbed["iterations_done"]))
+    worth = average(lambda run, _: run["value_against_on_demand"])
+    spot = "checkpointing on spot instances"
+    lines = {"throughput": {spot: throughput}, "value": {spot: worth}}
+    lines["time"] = {name.removesuffix("_s"): measure_share(name) for name in TIME_ACCOUNTS}
+    about = read_papers()["bamboo"]["figure"]
+    comparisons = [Comparison(key, of_figure, **about[key]) for key, of_figure in lines.items()]
+    room = (
+        f"x {1 / throughput[1.0].mean:.1f} at most"
+        if throughput[1.0].mean > 0
+        else "all, as checkpointing gets nothing done"
     )
-    usual = {of: cells["max_tasks", of, _BASE["max_tasks"]] for of in _SETS}
-    reading = "Against the exact optimum for throughput at all events; differences of the same windows."
-    for metric, label in (("work_done", "work done"), ("efficiency", "efficiency U")):
-        lines = {of: {name: _paired(cells[name, of, None], usual[of], metric) for name in _CHOICES} for of in _SETS}
-        comparisons.append(Comparison(metric, reading, f"change in {label}", "way to decide", lines, even=0.0))
-    done = sum(each.figures["tasks_completed"] == each.figures["tasks_total"] for of in cells.values() for each in of)
-    number, sample = len(next(iter(cells.values()))), "a generated log of 512 nodes; " if log is None else ""
-    caveats = (
-        "Decisions are the exact optimum of the published problem, by dynamic programming instead of a MILP solver.",
-        f"{number} disjoint windows of equal length, tasks submitted from the start of each; differences are paired.",
-        "Task sets: hpo, trials of one model; nas, seven models; generated with the published throughputs on Summit.",
-        *([f"All tasks are done before the end of {done} replays; their U is that until then."] if done else []),
-        *notes,
-    )
-    why = f"Not comparable: {sample}the paper's windows, tasks and settings are not at hand."
-    claim = Reported("best efficiency U", "up to 93 %", comparisons[0].text(best), why)
-    usually = f"unless varied, Tfwd {_BASE['forward_time_s']:g} s and maxJ {_BASE['max_tasks']}"
-    settings = f"{'Embedded sample' if log is None else log.name} in {number} windows; {usually}"
-    source = "Liu, Kettimuthu, Papka and Foster, arXiv:2106.12091"
-    return Reproduction("BFTrainer", source, settings, (claim,), tuple(comparisons), caveats)
-
-
-def _mean(cell: Sequence[PointResult]) -> Estimate:
-    return mean_of([each.figures["efficiency"] for each in cell])
-
-
-def _paired(cell: Sequence[PointResult], other: Sequence[PointResult], metric: str) -> Estimate:
-    """Mean of the relative differences of runs in the same windows."""
-    ratios = [ratio_less_one(one, two, metric) for one, two in zip(cell, other, strict=True)]
-    return mean_of([ratio for ratio in ratios if ratio is not None])
+    value = f"x {worth[1.0].mean:.2f}" if worth[1.0].number else "-"
+    named: dict[str, object] = {"repeats": repeats, "log": "a trace of 64 instances" if log is None else log.name}
+    named |= {"depth": settings.depth, "nodes": model.initial_nodes, "most": model.max_nodes}
+    return _assemble("bamboo", log, comparisons, [room, value], named, notes)

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
-from bftrainer.campaigns.sweep_directory import RUNS, TABLE, SweepDirectory
+from bftrainer.campaigns.sweep_directory import RUNS, TABLE, drop_other_runs, save_description, sweep_directory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SettingsError
-from bftrainer.files.arrow import integers, reals, texts
 from bftrainer.files.directories import result_directory
 from bftrainer.files.writing import replacing
 from bftrainer.objectives import get_objective
@@ -22,11 +21,10 @@ from bftrainer.parallel import Lost
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.report.sweep_page import sweep_page
-from bftrainer.runs.config import OPTIONS, ReplayConfig
+from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
-from bftrainer.tasksets import write_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.registry import declaration
 
@@ -35,6 +33,15 @@ if TYPE_CHECKING:
 
 # Clock times differ between equal runs, so the table leaves them out; summaries have them.
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
+_LOOKUPS: dict[str, Callable[[str], Any]] = {
+    "objective": get_objective,
+    **dict.fromkeys(("solver", "fallback"), declaration),
+    "policy": BATCH_SIZES.get,
+    "power_policy": POWER_LIMITS.get,
+}
+"""Options whose values are names of code, perhaps as ``module:callable``, and what looks them up."""
+# Inputs that a point cannot begin without; everything else in a sweep's file has been checked.
+_NEEDED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,34 +83,25 @@ class SweepResult:
         """One row per point: number, key, varied options, error, and all figures that do not depend on the clock."""
         import pyarrow as pa
 
-        points = self.points
-        columns: dict[str, Any] = {
-            "point": integers([each.point.number for each in points]),
-            "run": texts([f"{RUNS}/{each.point.key}" for each in points]),
-        }
-        for place, (name, _) in enumerate(points[0].point.varied if points else ()):
-            columns[name] = _column([each.point.varied[place][1] for each in points])
-        columns["error"] = _column([each.error for each in points])
-        if any(each.assumed for each in points):
-            columns["assumed_scaling"] = _column([each.assumed.note if each.assumed else None for each in points])
-        names = dict.fromkeys(name for each in points for name in each.figures)
-        for name in names:
-            if name not in columns:
-                columns[name] = _column([each.figures.get(name) for each in points])
-        return pa.table(columns)
+        rows, is_assumed = [], any(result.assumed for result in self.points)
+        for result in self.points:
+            row = {"point": result.point.number, "run": f"{RUNS}/{result.point.key}", **dict(result.point.varied)}
+            row["error"] = result.error
+            if is_assumed:
+                row["assumed_scaling"] = result.assumed.note if result.assumed else None
+            rows.append(row | {name: value for name, value in result.figures.items() if name not in row})
+        names = dict.fromkeys(name for row in rows for name in row)
+        return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
 
 
 def _column(values: Sequence[Any]) -> pa.Array:
     """Column of whole numbers, numbers or texts, the first type that fits all values; others become text."""
-    import numpy as np
+    import pyarrow as pa
 
-    known = [value for value in values if value is not None]
-    if known and all(isinstance(value, int) and not isinstance(value, bool) for value in known):
-        return integers(values)
-    if all(isinstance(value, int | float) and not isinstance(value, bool) for value in known):
-        return reals(values)
-    which = [-1 if value is None else place for place, value in enumerate(values)]
-    return texts([str(plain_value(value)) for value in values], np.array(which, dtype=np.int32))
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float}:
+        return pa.array(values, pa.int64() if kinds == {int} else pa.float64(), from_pandas=True)
+    return pa.array([None if value is None else str(plain_value(value)) for value in values], pa.string())
 
 
 def run_sweep(
@@ -140,68 +138,37 @@ def run_sweep(
     BftrainerError
         If all points fail that would replace others.
     """
-    place = SweepDirectory(directory, resume=resume, force=force)
-    points = [] if spec.task_sets else _checked(spec)
-    with place.open(spec.text):
-        for name, tasks in spec.task_sets.items():
-            write_task_set(place.task_file(name), tasks)
-        points = points or _checked(spec)
-        result = _computed(points, place, engine, on_done, anew=force)
+    with sweep_directory(directory, spec, resume=resume, force=force):
+        points = spec.resolved()
+        _check_names(spec, points)
+        _check_inputs(points)
+        _check_effects(spec, points)
+        result = _compute_points(points, directory, engine, on_done, anew=force)
         if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
             raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
-        place.describe(spec.text)
+        save_description(directory, spec)
         _write_table(result, directory / TABLE)
-    if force:
-        done = {each.point.key for each in result.points if each.error is None}
-        given = [value for point in points for name, value in point.options if OPTIONS[name].is_file]
-        place.drop_others(done, {Path(value) for value in given if isinstance(value, str)})
+        if force:
+            drop_other_runs(directory, {result.point.key for result in result.points if result.error is None}, spec)
     return result
 
 
-def _checked(spec: SweepSpec) -> list[SweepPoint]:
-    """The points, after checking what they name, and that one of them can begin."""
-    points = spec.resolved()
-    _refuse_unknown(spec, points)
-    _refuse_futile(points)
-    spec.refuse_unused(points)
-    return points
-
-
-_LOOKUPS: dict[str, Callable[[str], Any]] = {
-    "objective": get_objective,
-    **dict.fromkeys(("solver", "fallback"), declaration),
-    "policy": BATCH_SIZES.get,
-    "power_policy": POWER_LIMITS.get,
-}
-"""Options whose values are names of code, perhaps as ``module:callable``, and what looks them up."""
-
-
-def _refuse_unknown(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
-    """Refuse a sweep that names an objective, a solver or other code that cannot be found, before its first point.
-
-    Raises
-    ------
-    SettingsError
-        Naming the line.
-    """
+def _check_names(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
+    """Refuse an objective, a solver or other code that cannot be found, naming its line."""
     for name, value in dict.fromkeys(item for point in points for item in point.options if item[0] in _LOOKUPS):
         try:
             _LOOKUPS[name](value)
         except InputError as error:
-            raise SettingsError(f"{spec.at(name)}: {error}") from None
+            raise SettingsError(f"{spec.locate(name)}: {error}") from None
 
 
-# Inputs that a point cannot begin without; everything else in a sweep's file has been checked.
-_NAMED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
-
-
-def _refuse_futile(points: Sequence[SweepPoint]) -> None:
+def _check_inputs(points: Sequence[SweepPoint]) -> None:
     """Refuse a sweep of which no point can begin, with the fault of the first one, an `InputError`."""
     first = None
     for point in points:
         try:
-            named = {name: value for name, value in point.options if name in _NAMED}
-            load_inputs(ReplayConfig(**named, baseline=False))
+            options = {name: value for name, value in point.options if name in _NEEDED}
+            load_inputs(ReplayConfig(**options, baseline=False))
         except InputError as error:
             first = first or error
         except Exception:  # a solver may be licensed on the workers only; a user's objective may raise anything
@@ -212,41 +179,51 @@ def _refuse_futile(points: Sequence[SweepPoint]) -> None:
         raise first
 
 
-def _computed(
+def _check_effects(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
+    """Refuse options that have no effect on any point, naming them and the first one's line."""
+    ineffective = [point.ineffective_options() for point in points]
+    effective = {
+        name for point, vain in zip(points, ineffective, strict=True) for name, _ in point.options if name not in vain
+    }
+    reasons = {name: why for vain in ineffective for name, why in vain.items() if name not in effective}
+    if reasons:
+        listed = ", ".join(f"{name} ({why})" for name, why in reasons.items())
+        raise SettingsError(f"{spec.locate(next(iter(reasons)))}: Options that have no effect: {listed}.")
+
+
+def _compute_points(
     points: Sequence[SweepPoint],
-    place: SweepDirectory,
+    directory: Path,
     engine: Engine,
     on_done: Callable[[PointResult], None],
     *,
     anew: bool,
 ) -> SweepResult:
-    """Results of all points; finished ones are not computed again, unless `anew`."""
+    """Results of all points; finished ones are not computed again, unless `anew`, and equal ones are computed once."""
     results: dict[int, PointResult] = {}
     for point in points:
-        finished = None if anew else _finished(point, place.path)
-        if finished is not None:
-            results[point.number] = finished
-            on_done(finished)
-    # Points with the same replay are computed once.
-    left = list({point.key: point for point in points if point.number not in results}.values())
+        earlier = None if anew else _read_finished(point, directory)
+        if earlier is not None:
+            results[point.number] = earlier
+            on_done(earlier)
+    pending = list({point.key: point for point in points if point.number not in results}.values())
     # What runs and the table are written with, imported once before processes are forked.
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
-    with closing(engine.run(_Work(place.path.resolve(), anew), left)) as outcomes:
+    with closing(engine.run(_PointWork(directory.resolve(), anew), pending)) as outcomes:
         for index, outcome in outcomes:
             for point in points:
-                if point.key == left[index].key:
-                    if isinstance(outcome, Lost):
-                        results[point.number] = PointResult(point, {}, error=outcome.reason)
-                    else:
-                        results[point.number] = replace(outcome, point=point)
-                    on_done(results[point.number])
+                if point.key == pending[index].key:
+                    is_lost = isinstance(outcome, Lost)
+                    result = PointResult(point, {}, error=outcome.reason) if is_lost else replace(outcome, point=point)
+                    results[point.number] = result
+                    on_done(result)
     return SweepResult(tuple(results[point.number] for point in points))
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _PointWork:
     """Work of one point: replay it, unless that was done, and save the run."""
 
     directory: Path
@@ -255,41 +232,42 @@ class _Work:
     def __call__(self, point: SweepPoint) -> PointResult:
         """Compute a point; any error becomes its result and does not end the sweep."""
         try:
-            finished = None if self.anew else _finished(point, self.directory)
-            if finished is not None:
-                return finished
-            inputs = load_inputs(point.config())
-            refuse_changed_inputs(inputs, dict(point.contents))
-            result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
-            if not (self.directory / RUNS).is_dir():
-                # The sweep was given up, and a cluster's worker was not notified.
-                raise SettingsError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
-            # This replaces the run of an earlier sweep, or the empty directory of a killed worker.
-            with result_directory([self.directory / RUNS / point.key], force=True) as place:
-                write_run(result, place.working)
-            return _read(point, result.summary())
+            earlier = None if self.anew else _read_finished(point, self.directory)
+            return earlier or self._replay(point)
         except BftrainerError as error:
             return PointResult(point, {}, error=str(error))
         except Exception as error:  # a user's objective or solver may raise anything
             return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
 
+    def _replay(self, point: SweepPoint) -> PointResult:
+        inputs = load_inputs(point.config())
+        refuse_changed_inputs(inputs, dict(point.contents))
+        result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
+        if not (self.directory / RUNS).is_dir():
+            # The sweep was given up, and a cluster's worker was not notified.
+            raise SettingsError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
+        # This replaces the run of an earlier sweep, or the empty directory of a killed worker.
+        with result_directory([self.directory / RUNS / point.key], force=True) as place:
+            write_run(result, place.working)
+        return _to_result(point, result.summary())
 
-def _finished(point: SweepPoint, directory: Path) -> PointResult | None:
+
+def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
     """Result of a point whose run is finished, else None."""
     path = directory / RUNS / point.key
     if not (path / "summary.json").is_file():
         return None
     try:
-        return replace(_read(point, read_summary(path)), was_done=True)
+        return replace(_to_result(point, read_summary(path)), was_done=True)
     except RunDirectoryError as error:
         raise SettingsError(f"{error} Remove it to have it computed again.") from None
 
 
-def _read(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
+def _to_result(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
     """Result of a point from the summary of its run."""
     figures = figures_of(json.loads(json.dumps(summary))).items()
-    kept = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
-    return PointResult(point, kept, assumption(summary))
+    steady = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
+    return PointResult(point, steady, assumption(summary))
 
 
 def _write_table(result: SweepResult, path: Path) -> None:
@@ -301,23 +279,14 @@ def _write_table(result: SweepResult, path: Path) -> None:
 
 
 def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
-    """Write the page of a sweep.
-
-    Parameters
-    ----------
-    result : SweepResult
-    spec : SweepSpec
-    path : Path
-    metrics : sequence of str
-        Figures to judge settings by, as `sweep_page` takes them.
+    """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them.
 
     Raises
     ------
     OutputError
         If it cannot be written.
     """
-    text = sweep_page(
-        spec.path.name, result.table().to_pylist(), spec.varied, spec.text.decode(errors="backslashreplace"), metrics
-    )
+    description = spec.text.decode(errors="backslashreplace")
+    text = sweep_page(spec.path.name, result.table().to_pylist(), spec.varied, description, metrics)
     with replacing(path) as stream:
         stream.write(text)

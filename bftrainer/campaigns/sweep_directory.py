@@ -1,4 +1,4 @@
-"""Directory of a sweep: runs, each whole or not there, their table, and what was made for them."""
+"""Directory of a sweep: runs, each whole or not there, their table, and the files that describe the sweep."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from bftrainer.campaigns.sweep_file import SweepSpec
 from bftrainer.errors import OutputError
 from bftrainer.files.claims import LOCK, claimed
 from bftrainer.files.directories import (
@@ -20,127 +21,95 @@ from bftrainer.files.directories import (
 )
 from bftrainer.files.writing import leftovers, replacing
 from bftrainer.parallel import interrupts_held
+from bftrainer.tasksets import write_task_set
 
-TABLE = "sweep.parquet"
-RUNS = "runs"
+TABLE, RUNS = "sweep.parquet", "runs"
 JOB_LOGS = "job-logs"
 """Directory of the output of a batch system's jobs; always kept."""
-TASKS = "tasks"
-"""Directory of task sets of the sweep's own."""
-_FILE = "sweep.toml"
+_FILE, _TASKS = "sweep.toml", "tasks"
 _KEY = re.compile("[0-9a-f]{16}")
 
 
-class SweepDirectory:
-    """Directory of the runs and the table of a sweep.
+@contextmanager
+def sweep_directory(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> Iterator[None]:
+    """Make the directory of a sweep, as its only writer; undo that if there is no result.
 
     Parameters
     ----------
     path : Path
+    spec : SweepSpec
+        Its file is saved beside the table, and its task sets under their names.
     resume, force : bool
         Whether to continue in an existing directory, or to compute it anew.
 
     Raises
     ------
     OutputError
-        If a sweep exists and neither is given, or the directory is not a sweep's.
+        If a sweep exists and neither is given, the directory is not a sweep's or cannot be made, or another process is
+        writing to it.
     """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
+    if path.is_dir() and {*path.iterdir()} - {*leftovers(path, MANIFEST), path / LOCK}:
+        if _FILE not in written_files(path):
+            raise OutputError(
+                f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
+            )
+        if not resume and not force:
+            raise OutputError(f"{path}: Directory exists; --resume continues in it, --force starts anew.")
+    with ExitStack() as undo:
+        for place in reversed((path, *path.parents)):  # what is pushed first is removed last
+            if not place.exists():
+                undo.callback(remove_if_empty, place)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            undo.enter_context(claimed(path))
+            # The manifest comes first, so that a killed sweep can be resumed.
+            list_written(path, {_FILE, TABLE, *spec.task_sets, *written_files(path)})
+            if not (path / TABLE).exists():
+                save_description(path, spec)
+            (path / RUNS).mkdir(exist_ok=True)
+            clear_leftovers(path / RUNS, _KEY)
+            for name, tasks in spec.task_sets.items():
+                (path / name).parent.mkdir(exist_ok=True)
+                write_task_set(path / name, tasks)
+        except OSError as error:
+            raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
+        try:
+            yield
+        finally:
+            with interrupts_held():
+                if (path / TABLE).is_file() or any((path / RUNS).glob(f"*/{SUMMARY}")):
+                    list_written(path, written_files(path), final=True)
+                else:
+                    _undo(path)
 
-    def __init__(self, path: Path, *, resume: bool = False, force: bool = False) -> None:
-        if path.exists() and not path.is_dir():
-            raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-        if path.is_dir() and {*path.iterdir()} - {*leftovers(path, MANIFEST), path / LOCK}:
-            if _FILE not in written_files(path):
-                raise OutputError(
-                    f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
-                )
-            if not resume and not force:
-                raise OutputError(f"{path}: Directory exists; --resume continues in it, --force starts anew.")
-        self.path = path
 
-    @contextmanager
-    def open(self, description: bytes) -> Iterator[None]:
-        """Make the directory, as its only writer; undo that on an error before the first result.
+def save_description(path: Path, spec: SweepSpec) -> None:
+    """Save the sweep's file beside the table: `OutputError` if it cannot be written."""
+    with replacing(path / _FILE) as stream:
+        stream.write(spec.text)
 
-        Parameters
-        ----------
-        description : bytes
-            Content of the sweep's file, which is saved beside the table.
 
-        Raises
-        ------
-        OutputError
-            If it cannot be made, or another process is writing to it.
-        """
-        with ExitStack() as undo:
-            for place in reversed((self.path, *self.path.parents)):  # what is pushed first is removed last
-                if not place.exists():
-                    undo.callback(remove_if_empty, place)
-            try:
-                self.path.mkdir(parents=True, exist_ok=True)
-                undo.enter_context(claimed(self.path))
-                # The manifest comes first, so that a killed sweep can be resumed.
-                list_written(self.path, {_FILE, TABLE, *written_files(self.path)})
-                if not (self.path / TABLE).exists():
-                    self.describe(description)
-                (self.path / RUNS).mkdir(exist_ok=True)
-                clear_leftovers(self.path / RUNS, _KEY)
-            except OSError as error:
-                raise OutputError(f"{self.path}: Cannot write results: {error.strerror or error}.") from None
-            try:
-                yield
-            finally:
-                with interrupts_held():
-                    if (self.path / TABLE).is_file() or any((self.path / RUNS).glob(f"*/{SUMMARY}")):
-                        list_written(self.path, written_files(self.path), final=True)
-                    else:
-                        self._undo()
+def _undo(path: Path) -> None:
+    """Remove what was made; other files stay. The manifest goes last, so that the sweep can be resumed at any time."""
+    with suppress(OSError):
+        clear_leftovers(path / RUNS, _KEY)
+        for name in written_files(path):
+            (path / name).unlink(missing_ok=True)
+        for name in (RUNS, _TASKS, JOB_LOGS):
+            remove_if_empty(path / name)
+        if {each.name for each in path.iterdir()} <= {MANIFEST, LOCK}:
+            (path / MANIFEST).unlink()
 
-    def describe(self, description: bytes) -> None:
-        """Save the sweep's file beside the table.
 
-        Raises
-        ------
-        OutputError
-            If it cannot be written.
-        """
-        with replacing(self.path / _FILE) as stream:
-            stream.write(description)
-
-    def _undo(self) -> None:
-        """Remove what was made; other files, and a directory that existed before, stay.
-
-        The manifest is removed last, so that the sweep can be resumed at any time.
-        """
-        with suppress(OSError):
-            clear_leftovers(self.path / RUNS, _KEY)
-            for name in written_files(self.path):
-                (self.path / name).unlink(missing_ok=True)
-            for name in (RUNS, TASKS, JOB_LOGS):
-                remove_if_empty(self.path / name)
-            if {path.name for path in self.path.iterdir()} <= {MANIFEST, LOCK}:
-                (self.path / MANIFEST).unlink()
-
-    def task_file(self, name: str) -> Path:
-        """Path for a task set of the sweep's own, which is in `TASKS`.
-
-        Raises
-        ------
-        OutputError
-            If it cannot be added to the manifest.
-        """
-        path = self.path / name
-        path.parent.mkdir(exist_ok=True)
-        list_written(self.path, {name, *written_files(self.path)})
-        return path
-
-    def drop_others(self, keys: Collection[str], inputs: Collection[Path]) -> None:
-        """Delete runs of other keys, and own task sets that are no longer inputs; other files stay."""
-        for run in sorted((self.path / RUNS).iterdir()):
-            if run.name not in keys and not run.is_symlink() and SUMMARY in written_files(run):
-                remove_written(run)
-        listed = written_files(self.path)
-        gone = {name for name in listed if name.startswith(f"{TASKS}/") and self.path.absolute() / name not in inputs}
-        for name in gone:
-            (self.path / name).unlink(missing_ok=True)
-        list_written(self.path, listed.keys() - gone, final=True)
+def drop_other_runs(path: Path, keys: Collection[str], spec: SweepSpec) -> None:
+    """Delete runs of other keys, and task sets of an earlier sweep; files of others stay."""
+    for run in sorted((path / RUNS).iterdir()):
+        if run.name not in keys and not run.is_symlink() and SUMMARY in written_files(run):
+            remove_written(run)
+    names = written_files(path).keys()
+    gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
+    for name in gone:
+        (path / name).unlink(missing_ok=True)
+    list_written(path, names - gone, final=True)

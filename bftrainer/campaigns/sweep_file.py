@@ -7,22 +7,18 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import (
-    BftrainerError,
-    SettingsError,
-    suggestion,
-)
+from bftrainer.errors import BftrainerError, SettingsError, suggestion
 from bftrainer.files.documents import toml_file
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import TaskSpec, instant_ns
 from bftrainer.objectives.credits import as_given
-from bftrainer.runs.config import OPTIONS, ReplayConfig, check_value
+from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.run_inputs import LEARNED, checksum, read_tasks
 from bftrainer.tasksets import TaskSet
 
@@ -34,26 +30,27 @@ _ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in optio
 # Options that only sweeps have (part of the log, tasks of a sample), and those they stand for.
 WINDOW, SAMPLE = "window", "sample"
 _INSTEAD = {WINDOW: ("since", "until"), SAMPLE: ("tasks", "scalability", "scaling")}
-_REMOVED = dict.fromkeys(
-    ("max_nodes", "cost_scale", "work_scale", "count", "scenario"),
-    "name task sets in tasks, as 'bftrainer tasks generate' makes them.",
-) | dict.fromkeys(("trace_seed", "generate"), "name node logs in node_log, as 'bftrainer trace generate' makes them.")
-_REMOVED |= dict.fromkeys(
-    ("foresight", "foresight_use", "foresight_horizon", "foresight_least", "queue"),
-    "no replay forecasts departures any more; 'bftrainer bound' says what knowing all would bring.",
-)
-"""Options and sections that the previous release had, and what to use instead."""
+_REMOVED = {
+    "name task sets in tasks, as 'bftrainer tasks generate' makes them.": (
+        *("max_nodes", "cost_scale", "work_scale", "count", "scenario"),
+    ),
+    "name node logs in node_log, as 'bftrainer trace generate' makes them.": ("trace_seed", "generate"),
+    "no replay forecasts departures any more; 'bftrainer bound' says what knowing all would bring.": (
+        *("foresight", "foresight_use", "foresight_horizon", "foresight_least", "queue"),
+    ),
+}
+"""What to use instead of options and sections that the previous release had."""
 
 
 def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of a point into those of the base, replacing also those that they stand for."""
     over = {name for one, others in _INSTEAD.items() if one in point for name in others}
-    over |= {one for one, others in _INSTEAD.items() if any(_names(name, point) for name in others)}
-    kept = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
-    return kept | dict(point)
+    over |= {one for one, others in _INSTEAD.items() if any(_names_inputs(name, point) for name in others)}
+    options = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
+    return options | dict(point)
 
 
-def _names(name: str, point: Mapping[str, Any]) -> bool:
+def _names_inputs(name: str, point: Mapping[str, Any]) -> bool:
     """Whether a point has an option that names inputs, as a law of scaling does; that curves are learned does not."""
     return name in point and (name, point[name]) != ("scaling", LEARNED)
 
@@ -86,6 +83,17 @@ class SweepPoint:
         """Configuration of the replay."""
         return ReplayConfig(**dict(self.options))
 
+    def ineffective_options(self) -> dict[str, str]:
+        """Options of the point that have no effect, and why; none if its tasks cannot be read, which a replay says."""
+        options = dict(self.options)
+        try:
+            task_set = _read_task_set(options)
+        except (BftrainerError, OSError):
+            return {}
+        is_tuned = any(task.tuning is not None for task in task_set.tasks)
+        reasons = self.config().without_effect(tuned=is_tuned, learned=bool(task_set.learned))
+        return {name: why for name, why in reasons.items() if name in options}
+
 
 @dataclass(frozen=True, slots=True)
 class SweepSpec:
@@ -115,16 +123,16 @@ class SweepSpec:
         """Options in which points may differ, in the order of the file."""
         return tuple(dict.fromkeys(name for point in self.points for name in point))
 
-    def at(self, name: str) -> str:
+    def locate(self, name: str) -> str:
         """The file, and the line that gives an option."""
-        return _Reader(self.path, self.text.decode()).at(name)
+        return _Reader(self.path, self.text.decode()).locate(name)
 
     @property
     def inputs(self) -> dict[Path, str]:
         """Files that the sweep names, and by which options."""
-        given = [item for point in (self.base, *self.points) for item in point.items()]
-        named = [(name, value) for name, value in given if name in OPTIONS and OPTIONS[name].is_file]
-        return {self.path.parent / value: f"{name} {value}" for name, value in named if isinstance(value, str)}
+        options = [item for point in (self.base, *self.points) for item in point.items()]
+        files = [(name, value) for name, value in options if name in OPTIONS and OPTIONS[name].is_file]
+        return {self.path.parent / value: f"{name} {value}" for name, value in files if isinstance(value, str)}
 
     def resolved(self) -> list[SweepPoint]:
         """The points, with resolved paths and keys.
@@ -134,30 +142,9 @@ class SweepSpec:
         SettingsError
             If a named file is missing.
         """
-        return [self._resolved(number, point) for number, point in enumerate(self.points)]
+        return [self._resolve(number, point) for number, point in enumerate(self.points)]
 
-    def refuse_unused(self, points: Sequence[SweepPoint]) -> None:
-        """Refuse options that have no effect on any point.
-
-        Raises
-        ------
-        SettingsError
-            Naming them and the first one's line.
-        """
-        vain: dict[str, str] = {}
-        useful: set[str] = set()
-        for point in points:
-            given = dict(point.options)
-            kinds = kinds_of_tasks(given)
-            reasons = point.config().without_effect(**kinds) if kinds else {}
-            useful |= given.keys() - reasons.keys()
-            vain |= {name: why for name, why in reasons.items() if name in given}
-        unused = [f"{name} ({why})" for name, why in vain.items() if name not in useful]
-        if unused:
-            first = self.at(unused[0].partition(" ")[0])
-            raise SettingsError(f"{first}: Options that have no effect: {', '.join(unused)}.")
-
-    def _resolved(self, number: int, point: Mapping[str, Any]) -> SweepPoint:
+    def _resolve(self, number: int, point: Mapping[str, Any]) -> SweepPoint:
         options = merged(self.base, point)
         window, sample = (options.pop(name, None) for name in (WINDOW, SAMPLE))
         if sample == "tuned":
@@ -177,14 +164,13 @@ class SweepSpec:
                 except OSError as error:
                     raise SettingsError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
-        text = json.dumps([replayed, referenced(options)], sort_keys=True, default=plain_value)
+        text = json.dumps([replayed, _checksums_of_tasks(options)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.varied)
         return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
 
 
-def _task_set(options: Mapping[str, Any]) -> TaskSet:
-    """The task set of a point."""
+def _read_task_set(options: Mapping[str, Any]) -> TaskSet:
     scalability = options.get("scalability")
     return read_tasks(
         Path(options.get("tasks") or sample_path(SAMPLE_TASKS)),
@@ -193,24 +179,15 @@ def _task_set(options: Mapping[str, Any]) -> TaskSet:
     )
 
 
-def kinds_of_tasks(options: Mapping[str, Any]) -> dict[str, bool]:
-    """Whether a point has tuned and learned tasks; empty if they cannot be read, reported when it is replayed."""
-    try:
-        found = _task_set(options)
-    except (BftrainerError, OSError):
-        return {}
-    return {"tuned": any(task.tuning is not None for task in found.tasks), "learned": bool(found.learned)}
-
-
-def referenced(options: Mapping[str, Any]) -> list[str]:
+def _checksums_of_tasks(options: Mapping[str, Any]) -> list[str]:
     """Checksums of the files that a task set refers to: its scalability and training traces."""
     if "tasks" not in options:
         return []
     try:
-        found = _task_set(options)
-        tuned = [task.tuning for task in found.tasks if task.tuning is not None]
-        traces = dict.fromkeys(Path(file) for each in tuned for file in (each.train_trace, each.power_trace))
-        return [checksum(path)["sha256"] for path in (*found.sources, *traces)]
+        task_set = _read_task_set(options)
+        tunings = [task.tuning for task in task_set.tasks if task.tuning is not None]
+        traces = dict.fromkeys(Path(file) for tuning in tunings for file in (tuning.train_trace, tuning.power_trace))
+        return [checksum(path)["sha256"] for path in (*task_set.sources, *traces)]
     except (BftrainerError, OSError) as error:
         # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
         return [str(error)]
@@ -234,113 +211,103 @@ def read_sweep(path: Path) -> SweepSpec:
     tables, text = toml_file(path, SettingsError)
     reader = _Reader(path, text)
     for name in tables:
-        reader.refuse_removed(name)
-        if name not in _SECTIONS:
-            close = suggestion(name, _SECTIONS)
-            raise SettingsError(f"{reader.at(name)}: Expected a section of a sweep, got {name!r}.{close}")
+        reader.check_key(name, _SECTIONS, "a section of a sweep")
     if tables.get("schema") != SCHEMA or isinstance(tables["schema"], bool):
         raise SettingsError(f"{path}: Expected schema = {SCHEMA}, got {tables.get('schema')!r}.")
-    base = reader.options(tables.get("base", {}), "base")
-    grid = reader.options(tables.get("grid", {}), "grid", reader.values)
-    tables_of_points = tables.get("point", [])
-    if not isinstance(tables_of_points, list):
-        raise SettingsError(f"{reader.at('point')}: Expected points as [[point]] tables, got {tables_of_points!r}.")
-    listed = [reader.options(point, "point") for point in tables_of_points]
-    number = (math.prod(map(len, grid.values())) if grid else 0) + len(listed)
+    base = reader.read_options(tables.get("base", {}), "base")
+    grid = reader.read_options(tables.get("grid", {}), "grid", are_lists=True)
+    listed = tables.get("point", [])
+    if not isinstance(listed, list):
+        raise reader.fault("point", f"Expected points as [[point]] tables, got {listed!r}.")
+    points = [reader.read_options(point, "point") for point in listed]
+    number = (math.prod(map(len, grid.values())) if grid else 0) + len(points)
     if number > MOST_POINTS:
         raise SettingsError(f"{path}: Expected at most {MOST_POINTS:,} points, got {number:,}.")
-    products = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
-    points = [*products, *listed] if number else [{}]
+    if grid:
+        points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] + points
+    points = points or [{}]
     for point in points:
-        reader.check(base, point)
+        reader.check_point(base, point)
     return SweepSpec(path, text.encode(), base, tuple(points))
 
 
 class _Reader:
-    """Checker of options that knows their lines in the file."""
+    """Checks options, and knows their lines in the file."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._path, self._lines = path, text.splitlines()
 
-    def at(self, name: str) -> str:
+    def locate(self, name: str) -> str:
         """The file, and the line that gives `name` or its alias, if any."""
-        for each in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
-            key = re.escape(each)
+        for alias in (name, *(key for key in _ALIASES if _ALIASES[key] == name)):
+            key = re.escape(alias)
             pattern = re.compile(rf"^\s*(\[+\s*)?[\"']?{key}[\"']?\s*[\].=]|[^#]*[{{,]\s*{key}\s*=")
             for number, line in enumerate(self._lines, start=1):
                 if pattern.match(line):
                     return f"{self._path}: line {number}"
         return str(self._path)
 
-    def options(self, table: Any, section: str, read: Callable[[str, Any], Any] | None = None) -> dict[str, Any]:
-        """Options of a section, each converted by `read`, by default `value`."""
-        if not isinstance(table, dict):
-            raise SettingsError(f"{self.at(section)}: Expected a table [{section}], got {table!r}.")
-        found: dict[str, Any] = {}
-        for key, value in table.items():
-            if self.name(key) in found:
-                raise SettingsError(f"{self.at(key)}: Expected each option once, got {self.name(key)} again.")
-            found[self.name(key)] = (read or self.value)(key, value)
-        for one, others in _INSTEAD.items():
-            named = (name for name in others if name in found and found[name] not in (LEARNED, [LEARNED]))
-            both = next(named, None) if one in found else None
-            if both is not None:
-                raise SettingsError(f"{self.at(both)}: Give {one} or {both}, not both.")
-        return found
+    def fault(self, key: str, text: str) -> SettingsError:
+        """An error that names the line of a key."""
+        return SettingsError(f"{self.locate(key)}: {text}")
 
-    def name(self, key: str) -> str:
-        """Name of the option that a key stands for."""
-        self.refuse_removed(key)
-        known = {*_INSTEAD, *_ALIASES, *OPTIONS}
+    def check_key(self, key: str, known: Collection[str], what: str) -> None:
+        """Refuse an unknown key with the closest one, and one that sweeps had once with what replaces it."""
+        for instead, names in _REMOVED.items():
+            if key in names:
+                raise self.fault(key, f"{key} was removed: {instead}")
         if key not in known:
-            raise SettingsError(f"{self.at(key)}: Expected an option of a replay, got {key!r}.{suggestion(key, known)}")
-        return _ALIASES.get(key, key)
+            raise self.fault(key, f"Expected {what}, got {key!r}.{suggestion(key, known)}")
 
-    def refuse_removed(self, key: str) -> None:
-        """Refuse an option or section that sweeps had once, with what replaces it."""
-        if key in _REMOVED:
-            raise SettingsError(f"{self.at(key)}: {key} was removed: {_REMOVED[key]}")
+    def read_options(self, table: Any, section: str, *, are_lists: bool = False) -> dict[str, Any]:
+        """Options of a section by their field names."""
+        if not isinstance(table, dict):
+            raise self.fault(section, f"Expected a table [{section}], got {table!r}.")
+        options: dict[str, Any] = {}
+        for key, value in table.items():
+            self.check_key(key, {*_INSTEAD, *_ALIASES, *OPTIONS}, "an option of a replay")
+            name = str(_ALIASES.get(key, key))
+            if name in options:
+                raise self.fault(key, f"Expected each option once, got {name} again.")
+            if are_lists and not (isinstance(value, list) and value):
+                raise self.fault(key, f"Expected a list of values of {key}, got {value!r}.")
+            options[name] = (
+                [self._read_value(key, item) for item in value] if are_lists else self._read_value(key, value)
+            )
+        for one, others in _INSTEAD.items():
+            for both in others:
+                if one in options and options.get(both, LEARNED) not in (LEARNED, [LEARNED]):
+                    raise self.fault(both, f"Give {one} or {both}, not both.")
+        return options
 
-    def values(self, key: str, value: Any) -> list[Any]:
-        """List of values of an option."""
-        if not isinstance(value, list) or not value:
-            raise SettingsError(f"{self.at(key)}: Expected a list of values of {key}, got {value!r}.")
-        return [self.value(key, each) for each in value]
-
-    def value(self, key: str, value: Any) -> Any:
-        """Check a value of an option."""
-        name = self.name(key)
-        if name == WINDOW:
-            return self._window(key, value)
-        if isinstance(value, list | dict) or (name == SAMPLE and value not in ("plain", "tuned")):
-            expected = "plain or tuned" if name == SAMPLE else "a single value"
-            raise SettingsError(f"{self.at(key)}: Expected {key} to be {expected}, got {value!r}.")
-        if name in OPTIONS:
-            try:
-                check_value(key, OPTIONS[name], value)
-            except SettingsError as fault:
-                raise SettingsError(f"{self.at(key)}: {fault}") from None
+    def _read_value(self, key: str, value: Any) -> Any:
+        """A value; its type and range are checked with its point."""
+        if key == WINDOW:
+            return self._read_window(value)
+        if isinstance(value, list | dict) or (key == SAMPLE and value not in ("plain", "tuned")):
+            expected = "plain or tuned" if key == SAMPLE else "a single value"
+            raise self.fault(key, f"Expected {key} to be {expected}, got {value!r}.")
         return value
 
-    def _window(self, key: str, value: Any) -> tuple[Any, Any]:
-        moments = isinstance(value, list) and all(type(each) in (datetime, int, float) for each in value)
-        if not moments or len(value) != 2:
-            raise SettingsError(f"{self.at(key)}: Expected a window of a begin and an end, got {value!r}.")
+    def _read_window(self, value: Any) -> tuple[Any, Any]:
+        is_pair = isinstance(value, list) and len(value) == 2
+        if not is_pair or any(type(moment) not in (datetime, int, float) for moment in value):
+            raise self.fault(WINDOW, f"Expected a window of a begin and an end, got {value!r}.")
         try:
-            begin, end = (instant_ns(each) if isinstance(each, datetime) else each for each in value)
+            begin, end = (instant_ns(moment) if isinstance(moment, datetime) else moment for moment in value)
         except OverflowError as error:
-            raise SettingsError(f"{self.at(key)}: {error}") from None
-        if len({isinstance(each, datetime) for each in value}) > 1 or not begin < end:
+            raise self.fault(WINDOW, str(error)) from None
+        if isinstance(value[0], datetime) != isinstance(value[1], datetime) or not begin < end:
             expected = "a begin before its end, both times or both seconds"
-            raise SettingsError(f"{self.at(key)}: Expected {expected}, got {value!r}.")
+            raise self.fault(WINDOW, f"Expected {expected}, got {value!r}.")
         return value[0], value[1]
 
-    def check(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
-        """Refuse values out of range."""
+    def check_point(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
+        """Refuse values of a wrong type or out of range."""
         options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
         try:
             # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**options).settings(as_given, "dp")
         except BftrainerError as error:
-            named = next((name for name in (*point, *base) if name in str(error)), "")
-            raise SettingsError(f"{self.at(named) if named else self._path}: {error}") from None
+            named = next((name for name in (*point, *base) if re.search(rf"\b{name}\b", str(error))), None)
+            raise SettingsError(f"{self.locate(named) if named else self._path}: {error}") from None

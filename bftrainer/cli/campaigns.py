@@ -293,8 +293,12 @@ def _print_bounds(found: WorkBounds) -> None:
 
     rows = []
     for each in found.bounds:
-        gain = "" if each.name == NAMED or each.against_named is None else f"{100 * each.against_named:+.1f} %"
-        losses = (f"{100 * share:.1f} %" for share in (each.departure_share, each.rescale_share))
+        gain = (
+            ""
+            if each.name == NAMED or each.against_named is None
+            else f"{round(100 * each.against_named, 1) + 0.0:+.1f} %"
+        )
+        losses = (f"{round(100 * share, 1) + 0.0:.1f} %" for share in (each.departure_share, each.rescale_share))
         rows.append([each.name, f"{each.work:.4g}", gain, *losses])
     print_table(["granted", "work done", "against named", "lost to departures", "to own changes"], rows)
     click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")

@@ -236,7 +236,7 @@ def reproduce(
     """Make the evaluation of PAPER again: one page, with what the paper reports beside it, and its data.
 
     bftrainer: efficiency against Tfwd, maxJ, Jmax and rescaling cost, objectives, task sets, solvers, event modes.
-    zeus: energy and time over eta, regret of policies, groups. bamboo: throughput and value over preemption.
+    zeus: energy and time over eta, regret of policies. bamboo: throughput and value over preemption.
 
     Without --quick the published log is needed; --quick takes data that ship with bftrainer unless --log names others.
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.

@@ -44,7 +44,8 @@ def assessment_page(found: Mapping[str, Any]) -> Page:
     """Make the page of an assessment, which `bftrainer.campaigns.assess.assess` made."""
     log, kind, cards = found["log"], _kind(found), _cards(found)
     limit, name = limit_in_words(kind), _name_kind(kind["name"])
-    said = [found["sentence"], found["mostly_empty"], limit and f"What limits {name}: {limit}."]
+    is_new = limit is not None and limit not in found["sentence"]
+    said = [found["sentence"], found["mostly_empty"], is_new and f"What limits {name}: {limit}."]
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",

@@ -41,7 +41,8 @@ GLOSSARY: dict[str, Term] = {
     "efficiency": Term(
         "efficiency U",
         "share",
-        "The work that was harvested, as a share of what as many dedicated nodes would have done in the same time.",
+        "The work that was harvested, as a share of what as many dedicated nodes would have done in the same time. "
+        "Above 100 %, a pool that changes suits the tasks better than its mean does.",
         1,
     ),
     "efficiency_eq_nodes": Term(

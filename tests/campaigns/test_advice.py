@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bftrainer.campaigns import advice
-from bftrainer.campaigns.advice import Advice, AdvicePlan, SearchedSettings, advise
+from bftrainer.campaigns.advice import Advice, AdvicePlan, SearchedSettings, advise, find_best, try_in_turn
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.runs import ReplayConfig
@@ -93,35 +93,31 @@ def test_any_seed_is_taken():
     assert advised(log(3_000, 1_000), seed=2**63 - 1).plan.seed == 2**63 - 1
 
 
-def test_settings_are_tried_in_turn(monkeypatch):
-    """Values of the second setting are tried with the best of the first; each choice is replayed once on that part."""
-    tried = []
-    original = advice._value
+def test_settings_are_tried_in_turn():
+    """Values of the second setting are tried with the best of the first; each choice is measured once."""
+    measured = []
 
-    def noted(config, settings, *more):
-        tried.append((settings.max_tasks, settings.forward_time_s))
-        return original(config, settings, *more)
+    def measure(settings):
+        measured.append((settings.max_tasks, settings.forward_time_s))
+        return settings.max_tasks * settings.forward_time_s
 
-    monkeypatch.setattr(advice, "_value", noted)
-    found = advised(log(6_000, 0), in_turn={"max_tasks": (1, 2), "forward_time_s": (60.0, 900.0)})
-    given = (found.plan.given.max_tasks, found.plan.given.forward_time_s)
-    most = tried[: len(found.tried)]
-    first = [most[0], (1, given[1]), (2, given[1])]
-    assert most[: len(set(first))] == list(dict.fromkeys(first))
-    assert {active for active, _ in most[len(set(first)) :]} == {found.best.max_tasks}
-    assert len(most) == len(set(most))
+    given = SearchedSettings(10.0, 1, "as-given")
+    tried = {given: measure(given)}
+    try_in_turn(tried, {"max_tasks": (1, 2), "forward_time_s": (60.0, 900.0)}, measure, "work_done")
+    assert measured == [(1, 10.0), (2, 10.0), (2, 60.0), (2, 900.0)]
+    assert find_best(tried, "work_done") == SearchedSettings(900.0, 2, "as-given")
 
 
 def test_objectives_may_vary(monkeypatch):
     """Only if asked for; each named one may be tried."""
     tried = set()
-    original = advice._value
+    original = advice.measure_settings
 
     def noted(config, settings, *more):
         tried.add(settings.objective)
         return original(config, settings, *more)
 
-    monkeypatch.setattr(advice, "_value", noted)
+    monkeypatch.setattr(advice, "measure_settings", noted)
     advised(log(2_000, 0))
     assert tried == {"as-given"}
     advised(log(2_000, 0), objectives=("throughput", "scaling-efficiency"), trials=20)
@@ -143,7 +139,7 @@ def test_objectives_may_vary(monkeypatch):
 def test_verdicts(trained, held_out, metric, verdict):
     """More of a metric is better, or less of it."""
     plan = AdvicePlan(ReplayConfig(), metric=metric)
-    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0, ()).verdict == verdict
+    assert Advice(plan, SearchedSettings(99.0, 3, "as-given"), trained, held_out, 1.0).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -166,7 +162,7 @@ def test_without_the_library(monkeypatch):
     """One line says how to get it."""
     monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r"extra advise .*pip install '\.\[advise\]'"):
-        AdvicePlan(ReplayConfig())
+        advise(AdvicePlan(ReplayConfig()))
 
 
 def test_times_of_fewer_tasks_are_no_better():
@@ -194,7 +190,7 @@ def test_advice_is_not_about_clocks():
 def test_from_nothing_to_something():
     """A gain over 0 has no share: JSON has null, the sentence the amounts."""
     plan = AdvicePlan(ReplayConfig(solver="dp"), "tasks_completed", trials=2)
-    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0, ())
+    found = Advice(plan, SearchedSettings(60.0, 5, "as-given"), (0.0, 3.0), (2.0, 4.0), 100.0)
     assert found.verdict == "better"
     assert "better by 3 (from 0 to 3) on the training part, and by 100.00 % on the rest" in found.sentence()
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))

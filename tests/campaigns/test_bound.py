@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bftrainer.campaigns.bound import BOTH, CHOSEN, FREE, KNOWN, NAMED, WorkBounds, bound_work
+from bftrainer.campaigns.grants import WHY_LESS
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
@@ -61,7 +62,7 @@ def test_an_order_that_does_not_hold_is_said(found):
     """Where more is granted and less done, a note names both."""
     swapped = [replace(each, work=1.0) if each.name == CHOSEN else each for each in found.bounds]
     notes = replace(found, bounds=tuple(swapped)).notes()
-    assert "chosen does less than named: decisions look only one forward time ahead." in notes
+    assert f"chosen does less than named: {WHY_LESS}." in notes
 
 
 def test_the_ceiling_knows_curves(found):

@@ -34,7 +34,7 @@ def pages(tmp_path_factory):
     factors = {"objective": [HOSTILE, "b"], "a": [1, 2, 3], "max_tasks": [5, 10], "solver": ["dp", "cbc"]}
     rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
     lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
-    figure = Comparison("key", "What it shows.", "change in work done", "way to decide", lines)
+    figure = Comparison("key", lines, "What it shows.", "change in work done", "way to decide")
     claims = (
         Reported("best efficiency U", "up to 93 %", "94.83 % (92.79 to 96.87)", "Not comparable: other nodes."),
     ) * 2
