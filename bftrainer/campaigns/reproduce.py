@@ -38,7 +38,7 @@ from bftrainer.tasksets.native_tasks import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 from bftrainer.zeus.simulation.campaign import simulate_all
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces
-from bftrainer.zeus.simulation.policy_comparison import BASELINE, PolicyPair, compare_policies, simulations_of
+from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, simulations_of
 
 _FILES = ("page.html", "data.csv", "summary.json")
 _TASK_SETS = ("hpo", "nas")
