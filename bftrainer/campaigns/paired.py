@@ -15,7 +15,7 @@ from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.report.comparison import setting_label
-from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrapped
+from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
 from bftrainer.report.glossary import ASSUMED, ON_SCALING, OVER_TASKS, Assumption, term_of
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.sweep_page import check_metrics
@@ -200,7 +200,7 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
     values, means = [str(each.value) for each, _ in drawn], [100 * of.mean for _, of in drawn]
     halves = [100 * (of.half_width or 0.0) for _, of in drawn]
     ax.errorbar(range(1, len(drawn) + 1), means, halves, fmt="o", color=ink["blue"], capsize=3, linewidth=1.0)
-    ax.set_xticks(range(len(drawn) + 1), [wrapped(name, 20) for name in (against, *values)])
+    ax.set_xticks(range(len(drawn) + 1), [wrap_label(name, 20) for name in (against, *values)])
     ax.set(
         xlabel=setting_label(option), ylabel=f"change of {label} (%),\n{way} is better", xlim=(-0.5, len(drawn) + 0.5)
     )

@@ -10,7 +10,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate
-from bftrainer.report.ledger import limit_in_words
+from bftrainer.report.words import limit_in_words
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01

@@ -101,15 +101,12 @@ def test_summary(two):
     assert {"work_done", "efficiency", "occupancy", "tasks_completed"} <= set(found["figures"])
 
 
-def test_summaries_of_earlier_versions(two):
-    """Where only the law was kept, all figures that may rest on it are taken to."""
-    summary = json.loads((two / "assumed" / "summary.json").read_text())
-    del summary["assumed_scaling"]
-    found = assumption(summary)
+def test_figures_of_quiet_times_rest_on_what_theirs_do(two):
+    """An assumption bears a figure under its full name too, and none of the log."""
+    found = assumption(json.loads((two / "assumed" / "summary.json").read_text()))
     assert found.bears("work_done")
     assert found.bears("below_large_idle.occupancy")
     assert not found.bears("eq_nodes")
-    assert assumption(summary | {"settings": {"scaling": None}}) is None
 
 
 @pytest.mark.usefixtures("two")
