@@ -10,6 +10,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate
+from bftrainer.report.ledger import limited_by
 from bftrainer.report.words import limit_in_words
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -129,6 +130,7 @@ def judged_kind(
     machine_h = machine_node_s / HOUR_S
     return dict(entry) | {
         "ledger": ledger,
+        "limited_by": limited_by(ledger),
         "useful_node_hours": useful_h,
         "useful_node_hours_ci95": bounds,
         "useful_share": useful_h / machine_h,

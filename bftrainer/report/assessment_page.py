@@ -58,7 +58,7 @@ _CARDS = {
 
 def assessment_page(result: Assessment) -> Page:
     """Make the page of an assessment, from the JSON of `bftrainer.campaigns.assess.assess`."""
-    log, kind, cards = result["log"], _best_kind(result), list(_cards(result))
+    log, kind = result["log"], _best_kind(result)
     limit, name = limit_in_words(kind), _name_kind(kind)
     texts = [result["sentence"], result["mostly_empty"], limit and f"What limits {name}: {limit}."]
     return Page(
@@ -66,14 +66,14 @@ def assessment_page(result: Assessment) -> Page:
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
         verdict=" ".join(filter(None, texts)),
         tone=_TONES[result["colour"]],
-        cards=tuple(cards[:MOST_CARDS]),
+        cards=tuple(_cards(result))[:MOST_CARDS],
         figures=tuple(_pictures(result, kind, name)),
         notes=tuple(result["caveats"]),
         tables=(
             PageTable("What to begin with", texts=list(_advice(result))),
             _grants(result, kind),
             PageTable("What to measure next", texts=result["next"]),
-            _kind_table(result, cards[MOST_CARDS:]),
+            _kind_table(result),
             _ledger_table(result),
             PageTable("When nodes are idle", figure=_week_picture(result["idle"]["nodes_by_hour_of_week"])),
             PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), list(_causes(log))),
@@ -109,9 +109,13 @@ def _cards(result: Assessment) -> Iterator[Card]:
     bar = format_value(result["thresholds"]["worth_share"], "share")
     text = f"By {kind['name']} tasks; the bar is {bar}."
     yield Card("of the machine", format_value(kind["useful_share"], "share"), text)
-    for key, (label, unit, meaning) in _CARDS.items():
+    for key, (label, _, meaning) in _CARDS.items():
         if kind[key] is not None:
-            yield Card(label, f"{kind[key]:,.0f}{unit}", meaning)
+            yield Card(label, _describe_amount(kind, key), meaning)
+
+
+def _describe_amount(kind: Kind, key: str) -> str:
+    return "-" if kind[key] is None else f"{kind[key]:,.0f}{_CARDS[key][1]}"
 
 
 def _pictures(result: Assessment, kind: Kind, name: str) -> Iterator[Picture]:
@@ -210,9 +214,10 @@ def _draw_grants(grants: Mapping[str, Any], kind: Kind, ax: Axes) -> None:
     ax.margins(y=0.3)
 
 
-def _kind_table(result: Assessment, cards: list[Card]) -> PageTable:
+def _kind_table(result: Assessment) -> PageTable:
     """Table of kinds of tasks, a row each."""
     limits = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for part in PARTS[1:]}
+    keys = [key for key in _CARDS if any(kind[key] is not None for kind in result["kinds"])]
     rows = []
     for kind in result["kinds"]:
         low, high = kind["useful_node_hours_ci95"]
@@ -221,15 +226,13 @@ def _kind_table(result: Assessment, cards: list[Card]) -> PageTable:
             "useful node-hours": f"{kind['useful_node_hours']:,.0f}",
             "95 %": "-" if low is None else f"{low:,.0f} to {high:,.0f}",
             "of the machine": format_value(kind["useful_share"], "share"),
-            "net value": None if kind["net_value"] is None else f"{kind['net_value']:,.0f}",
+            **{_CARDS[key][0]: _describe_amount(kind, key) for key in keys},
             "-Tfwd, -maxJ": f"{kind['settings']['forward_time_s']:g} s, {kind['settings']['max_tasks']}",
-            "node starts a day": f"{kind['node_starts_per_day']:,.0f}",
-            "interruptions a day": f"{kind['preemptions_per_day']:,.0f}",
             "limited by": limits.get(kind["limited_by"], "-"),
         }
-        rows.append({heading: text for heading, text in row.items() if text is not None})
+        rows.append(row)
     note = _DOUBTED if result["verdict"] == "none" else ""
-    return PageTable("By kind of models", tuple(rows[0]), [list(row.values()) for row in rows], note, cards=cards)
+    return PageTable("By kind of models", tuple(rows[0]), [list(row.values()) for row in rows], note)
 
 
 def _ledger_table(result: Assessment) -> PageTable:

@@ -189,8 +189,10 @@ class RunComparison:
             cells.append(Cell(text, below, tone))
         return cells
 
-    def describe_unlike(self) -> Iterator[str]:
-        """A sentence for each reason why some runs are not comparable with the first, or by few metrics alone."""
+    def notes(self) -> Iterator[str]:
+        """Why runs end at different times, and why some are not comparable with the first, or by few metrics alone."""
+        if self.note_of_ties is not None:
+            yield self.note_of_ties
         names: dict[Unlike, list[str]] = {}
         for name, unlike in zip(self.names, self.unlike, strict=True):
             if unlike.reasons:

@@ -59,12 +59,6 @@ OUTCOMES = {"optimal": "proven optimal", "claimed": "claimed optimal", "incumben
 """Names of the outcomes of decisions."""
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 _FIRST = ("energy_j", "eq_nodes", "occupancy", "tasks_completed", "turnaround_mean_s", "makespan_s", "preemptions")
-_MORE = (
-    *("efficiency", "ledger.useful", "eq_nodes", "occupancy", "tasks_completed", "makespan_s", "turnaround_mean_s"),
-    *("wait_mean_s", "return_on_investment", "preemptions", "rescales"),
-    *("energy_j", "idle_energy_j", "average_power_w", "emissions_gco2", "tasks_reached", "attempts"),
-    *("decisions_optimal", "solve_s_median", "wall_s"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +115,7 @@ def run_page(runs: Sequence[FinishedRun], worth: Worth | None = None) -> Page:
     timeline = timeline_of(runs)
     if len(runs) == 1:
         lead = first_side(runs[0], worth)
-        sections = [_more_figures(runs[0], {card.label for card in lead.cards})]
+        sections = [_all_figures(runs[0])]
     else:
         compared = compare_runs([run.name for run in runs], [run.summary for run in runs])
         lead = _first_side_of_several(runs, compared)
@@ -162,7 +156,7 @@ def _first_side_of_several(runs: Sequence[FinishedRun], compared: RunComparison)
         subtitle=machines.pop() if len(machines) == 1 else "Machines, units or windows differ.",
         verdict=verdict,
         figures=(losses_picture(runs),),
-        notes=(*compared.describe_unlike(), *(f"{run.name}: {note}" for run in runs for note in _notes(run))),
+        notes=(*compared.notes(), *(f"{run.name}: {note}" for run in runs for note in _notes(run))),
         command="\n".join(filter(None, (run.summary.get("command") for run in runs))),
     )
 
@@ -261,23 +255,22 @@ def _notes(run: FinishedRun) -> list[str]:
     return texts
 
 
-def _more_figures(run: FinishedRun, shown: set[str]) -> PageTable:
-    """Figures that are not on the first side, and sentences about them."""
-    summary, keys, figures = run.summary, list(_MORE), figures_of(run.summary)
-    if is_short_of_tasks(summary):
-        keys = [*keys[1:], keys[0]]  # dedicated nodes would have been starved as much
-    cards = []
-    for key in keys:
-        if (value := figures.get(key)) is not None:
-            cards.append(_card(summary, key, value))
+def _all_figures(run: FinishedRun) -> PageTable:
+    """All metrics with their meaning, and sentences about the run."""
+    summary, figures = run.summary, figures_of(run.summary)
+    rows: list[tuple[str | Cell, ...]] = []
+    for key, term in GLOSSARY.items():
+        value = figures.get(key)
+        if value is not None and key not in WORK_SHARES:
+            cell = Cell(format_value(value, term.unit), mark_assumed(summary, key).strip())
+            rows.append((term.label, cell, term.meaning))
         elif key == "makespan_s":
-            cards.append(Card(GLOSSARY[key].label, "-", "No task was completed."))
+            rows.append((term.label, "-", "No task was completed."))
     more, learned = more_tasks_in_words(summary), learning_in_words(summary)
     texts = [_describe_use(summary), _describe_few_idle(run)]
     texts += [f"Tasks at once: {more}."] if more else []
     texts += [f"Learned {learned}."] if learned else []
-    cards = [card for card in cards if card.label not in shown]
-    return PageTable("More figures", cards=cards, texts=list(filter(None, texts)))
+    return PageTable("All figures", ("figure", "value", "meaning"), rows, texts=list(filter(None, texts)))
 
 
 def _describe_use(summary: Mapping[str, Any]) -> str:
@@ -327,7 +320,7 @@ def _describe_decisions(run: FinishedRun) -> str:
     if not summary["decisions"]:
         return f"{run.name}: No decision was made."
     texts = [optimality_in_words(summary), solver_use_in_words(summary), fallback_in_words(summary)]
-    text = ". ".join(filter(None, [*texts, f"decision times: {decision_times_in_words(summary)}"]))
+    text = ". ".join(filter(None, [*texts, f"Decisions took {decision_times_in_words(summary)}"]))
     return f"{run.name}: {text}."
 
 

@@ -91,9 +91,7 @@ def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     ]
     sections, figures = [Section("setting", compared.setting_rows(), is_text=True)], Section("figure", rows)
     print_side_by_side(names, [*sections, figures] if compared.settings else [figures])
-    if compared.note_of_ties is not None:
-        click.echo(compared.note_of_ties)
-    for sentence in compared.describe_unlike():
+    for sentence in compared.notes():
         _echo_wrapped(sentence)
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(compared.names, compared.assumptions, strict=True):
