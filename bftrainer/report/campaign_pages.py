@@ -26,8 +26,8 @@ _MOST_STEPS, _STEPS = 500, 12
 _STEPS_S = (60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, _DAY_S, 2 * _DAY_S, 7 * _DAY_S)
 _SEARCHED = {"forward_time_s": "-Tfwd (s)", "max_tasks": "-maxJ", "objective": "objective"}
 _FAN = (
-    "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Shaded from the left: "
-    "{}, the middle 50 %, and their median. Dashed: the date asked for."
+    "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Blue: {}, and their "
+    "median. Dashed: the date asked for."
 )
 
 
@@ -139,10 +139,9 @@ def _draw_fan(forecast: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -
     steps_s = np.concatenate(([0.0], ends_s[:: 1 + ends_s.size // _MOST_STEPS], [horizon_s]))
     shares = [proportion(int(done), len(times_s)) for done in np.searchsorted(ordered, steps_s, side="right")]
     quantiles = {level: horizon_s if q is None else q for level, q in forecast["completion_quantiles_s"].items()}
-    for low, high, alpha, label in (("p10", "p90", 0.15, _label_spread(len(times_s))), ("p25", "p75", 0.3, "50 %")):
-        if quantiles[low] < horizon_s:
-            ends = along([quantiles[low], quantiles[high]])
-            ax.axvspan(*ends, facecolor=ink["sky"], alpha=alpha, linewidth=0, label=label)
+    if quantiles["p10"] < horizon_s:
+        ends = along([quantiles["p10"], quantiles["p90"]])
+        ax.axvspan(*ends, facecolor=ink["sky"], alpha=0.2, linewidth=0, label=_label_spread(len(times_s)))
     if quantiles["p50"] < horizon_s:
         ax.axvline(along(quantiles["p50"]), color=ink["blue"], linewidth=1.6, linestyle=":", label="median")
     x, band = along(steps_s), [[100 * share.low for share in shares], [100 * share.high for share in shares]]

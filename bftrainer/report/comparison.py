@@ -349,49 +349,12 @@ def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:
     return files
 
 
-def shortest_tails(paths: Sequence[PurePath]) -> tuple[str, ...]:
-    """Shortest ends of paths that distinguish them from each other.
-
-    Examples
-    --------
-    >>> shortest_tails([PurePath("/tmp/may/x"), PurePath("/tmp/june/x"), PurePath("y"), PurePath("y")])
-    ('may/x', 'june/x', 'y', 'y')
-    """
-    different = set(paths)
-
-    def tail(path: PurePath) -> str:
-        """Shortest end of a path that no other path has."""
-        for length in range(1, len(path.parts)):
-            last = path.parts[-length:]
-            if all(other == path or other.parts[-length:] != last for other in different):
-                return str(PurePath(*last))
-        return str(path)
-
-    return tuple(map(tail, paths))
-
-
-def with_short_names(summaries: Sequence[Summary]) -> list[Summary]:
-    """Copies of summaries with the shortest distinct names of input files instead of paths."""
-    inputs = [input_files(summary) for summary in summaries]
-    paths = [file["path"] for files in inputs for entries in files.values() for file in entries]
-    names = dict(zip(paths, shortest_tails([PurePath(path) for path in paths]), strict=True))
-    return [
-        {
-            **summary,
-            "inputs": {
-                key: [{**file, "path": names[file["path"]]} for file in entries] for key, entries in files.items()
-            },
-        }
-        for summary, files in zip(summaries, inputs, strict=True)
-    ]
-
-
 def _settings_of(summary: Summary) -> dict[str, tuple[Any, Any]]:
-    """Settings by name: the value for comparison, and the value to show; of files their contents, and their paths."""
+    """Settings by name: the value for comparison, and the value to show; of files their digests, and their names."""
     plain = {**summary["settings"], "bftrainer": (summary.get("versions") or {}).get("bftrainer")}
     settings: dict[str, tuple[Any, Any]] = {key: (value, value) for key, value in plain.items()}
     for name, files in input_files(summary).items():
-        shown = ", ".join(f"{file['path']} ({file['sha256'][:8]})" for file in files)
+        shown = ", ".join(f"{PurePath(file['path']).name} ({file['sha256'][:8]})" for file in files)
         settings[name] = (tuple(file["sha256"] for file in files) or None, shown or None)
     return settings
 
@@ -420,8 +383,17 @@ def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
     ('may/x', 'june/x', 'y')
     """
     absolute = [path.resolve() for path in paths]
-    tails = shortest_tails(absolute)
-    bare = [tail.removesuffix("-itrOut") for tail in tails]
+
+    def tail(path: PurePath) -> str:
+        """Shortest end of a path that no other path has."""
+        for length in range(1, len(path.parts)):
+            last = path.parts[-length:]
+            if all(other == path or other.parts[-length:] != last for other in absolute):
+                return str(PurePath(*last))
+        return str(path)
+
+    tails = list(map(tail, absolute))
+    bare = [name.removesuffix("-itrOut") for name in tails]
     # Directory names need not be valid text, and names of runs are written into pages and figures.
     names = [escaped(name) for name in (bare if len(set(bare)) == len(set(absolute)) else tails)]
     return tuple(

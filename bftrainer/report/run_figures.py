@@ -50,9 +50,9 @@ _PART_LOOKS = (
 )
 _COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
 _LEAST_SHARE = 5e-5
-_PAGE_POINTS, _POINTS, _BINS, _NAME, _MOST_SPANS, _MOST_NAMED = 300, 600, 200, 40, 20_000, 40
+_PAGE_POINTS, _POINTS, _NAME, _MOST_SPANS, _MOST_NAMED = 300, 600, 40, 20_000, 40
 _NO_LEDGER = "No idle node-time, or no ledger of it."
-_INTERVALS = "Bands and whiskers are 95 % confidence intervals of the mean over seeds (Student's t)."
+_INTERVALS = "Whiskers are 95 % confidence intervals of the mean over seeds (Student's t)."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -213,56 +213,38 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
 
 
 def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
-    """Idle nodes and nodes of tasks over time; a panel for each run, or for runs that differ in seeds."""
-    ink, groups = palette(), _alike(runs)
-    pools = [_pool_over_time([runs[n] for n in group.places]) for group in groups]
-    figure = sheet.figure(10 + len(groups) * max(14.0, min(0.36 * sheet.width_mm, 150.0 / len(groups))))
-    most = [max(pool["idle"].max(), 1) for pool in pools]
+    """Idle nodes and nodes of tasks over time, a panel for each run.
+
+    Raises
+    ------
+    SettingsError
+        If a run ended before its first event.
+    """
+    ink, rows = palette(), list[tuple[Any, ...]]()
+    figure = sheet.figure(10 + len(runs) * max(14.0, min(0.36 * sheet.width_mm, 150.0 / len(runs))))
+    most = [max(run.steps["idle"].max(initial=0), 1) for run in runs]
     is_like = max(most) < 4 * min(most)
-    panels = figure.subplots(len(groups), 1, sharex=True, sharey=is_like, squeeze=False)[:, 0]
-    rows: list[tuple[Any, ...]] = []
-    for ax, group, pool in zip(panels, groups, pools, strict=True):
-        edges, idle, used, half = (pool[name] for name in ("edges_s", "idle", "used", "half"))
-        has_band = not np.isnan(half).all()
-        ax.stairs(idle, edges / HOUR_S, fill=True, color=ink["rule"], linewidth=0, label="idle")
-        ax.stairs(used, edges / HOUR_S, fill=not has_band, color=ink["blue"], label="held by tasks")
-        if has_band:
-            band = [np.append(end, end[-1:]).clip(min=0.0) for end in (used - half, used + half)]
-            ax.fill_between(edges / HOUR_S, *band, step="post", color=ink["blue"], alpha=0.35, linewidth=0)
-        if len(groups) > 1:
-            ax.set_title(plain(group.label, sheet.letters(0.75)))
+    panels = figure.subplots(len(runs), 1, sharex=True, sharey=is_like, squeeze=False)[:, 0]
+    for ax, run in zip(panels, runs, strict=True):
+        time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
+        if not time_s.size:
+            raise SettingsError(f"{run.name}: The run ended before its first event.")
+        kept = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
+        edges = np.append(time_s[kept], run.window_s) / HOUR_S
+        ax.stairs(idle[kept], edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
+        ax.stairs(used[kept], edges, fill=True, color=ink["blue"], label="held by tasks")
+        if len(runs) > 1:
+            ax.set_title(plain(run.name, sheet.letters(0.75)))
         ax.set(ylabel="nodes")
-        widths = half.tolist() if has_band else [None] * used.size
-        cells = zip(edges[:-1].tolist(), idle.tolist(), used.tolist(), widths, strict=True)
-        rows += [(group.label, len(group.places), *row) for row in cells]
+        rows += zip([run.name] * kept.size, *(column[kept].tolist() for column in (time_s, idle, used)), strict=True)
     for ax in panels:  # once all is drawn: a limit that is set ends autoscaling of the panels that share the axis
         ax.set(ylim=(0, None))
     panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
     put_legend_above(figure, panels[0])
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"
     lead += "" if is_like else "; panels have scales of their own"
-    columns = ("run", "seeds", "time_s", "idle", "used", "used_half_width")
-    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, "used_node_s")
-
-
-def _pool_over_time(runs: Sequence[FinishedRun]) -> dict[str, Floats]:
-    """Edges, idle and used nodes between them, and half an interval of the latter, NaN for a single run.
-
-    Of a single run, the extremes of many short pieces are kept; of several, there are means over pieces of the time.
-    """
-    for run in runs:
-        if not run.steps["time_s"].size:
-            raise SettingsError(f"{run.name}: The run ended before its first event.")
-    if len(runs) == 1:
-        time_s, idle, used = (runs[0].steps[name] for name in ("time_s", "idle", "used"))
-        rows = thin_steps(time_s, [idle, used], runs[0].window_s, _POINTS)
-        edges_s = np.append(time_s[rows], runs[0].window_s)
-        return {"edges_s": edges_s, "idle": idle[rows], "used": used[rows], "half": np.full(rows.size, np.nan)}
-    edges_s = np.linspace(0.0, min(run.window_s for run in runs), _BINS + 1)
-    idle, used = (np.array([run.node_s_between(edges_s, name) for run in runs]) for name in ("idle", "used"))
-    idle, used = (node_s / np.diff(edges_s) for node_s in (idle, used))
-    half = np.array([estimate(column).half_width for column in used.T.tolist()])
-    return {"edges_s": edges_s, "idle": idle.mean(axis=0), "used": used.mean(axis=0), "half": half}
+    drawn = PrintFigure(figure, ("run", "time_s", "idle", "used"), rows, lead)
+    return _finish(drawn, sheet, runs, [], "used_node_s")
 
 
 def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:

@@ -220,16 +220,6 @@ def test_the_highest_of_pools_fits_all_panels(run):
     assert all(axis.get_ylim()[0] == 0 and most < axis.get_ylim()[1] < 1.2 * most for axis in axes)
 
 
-def test_means_over_seeds_keep_the_node_time(run):
-    """Of runs that differ in seeds, a panel has means over equal pieces, whose sum is the node-time of the window."""
-    found = drawn(lambda sheet: plot_pool(seeds(run), sheet))
-    assert len(found.figure.axes) == 1
-    assert {row[:2] for row in found.rows} == {("3 seeds", 3)}
-    used = np.mean([row[4] for row in found.rows]) * run.window_s
-    assert used == pytest.approx(run.summary["used_node_s"])
-    assert max(row[5] for row in found.rows) < 1e-9
-
-
 def test_losses_are_the_ledger(run):
     """The bars of a run fill its idle node-time, but for parts that are rounding noise, which have none."""
     bars = drawn(lambda sheet: plot_losses([run], sheet)).figure.axes[0].patches

@@ -43,7 +43,7 @@ FEW = 4
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
-    from bftrainer.report.comparison import compare_runs, run_names, with_short_names
+    from bftrainer.report.comparison import compare_runs, run_names
     from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES
     from bftrainer.runs.run_files import read_summary
 
@@ -53,9 +53,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     refuse_unused(
         {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
     )
-    summaries = [read_summary(path) for path in runs]
-    shown = summaries if as_json or as_csv else with_short_names(summaries)
-    compared = compare_runs(run_names(runs), shown)
+    compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
             usual = [key for key in COMPARED if key in compared.figures and key.startswith(name)]
@@ -133,7 +131,7 @@ _PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a
 \b
 {_LISTED}
 
-Runs that differ in their seeds alone are drawn as one, with the mean's 95 % confidence interval.
+In settings and losses, runs that differ in their seeds alone are one, with the mean's 95 % confidence interval.
 """
 _WIDTH = Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
 
