@@ -52,6 +52,9 @@ def short_label(value: Any, most: int = _MOST_SHOWN) -> str:
     return f"…{text[1 - most :]}" if "/" in text else f"{text[: most - 1]}…"
 
 
+_cell = partial(short_label, most=10**6)
+
+
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric of a sweep's settings."""
@@ -261,10 +264,6 @@ def _failures(rows: Sequence[Row], varied: Sequence[str]) -> PageTable:
     failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
     cells = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
     return PageTable("Points that failed", ("point", *varied, "why"), cells)
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def sweep_pictures(sweep: Sweep) -> Iterator[Picture]:

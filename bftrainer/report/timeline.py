@@ -32,19 +32,9 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Line:
-    """A step function: each value lasts until the next time.
+    """A step function: each value, NaN for a gap, lasts until the next time, in seconds since the window's start.
 
-    Parameters
-    ----------
-    name : str
-    time_s, value : ndarray of float64, shape (E,)
-        Seconds since the window's start, ascending; values of NaN are a gap.
-    color : str
-        A colour of style.css.
-    dash : tuple of int
-        Lengths of strokes and gaps; none for a solid line.
-    fill : bool
-        Whether the area below it is filled.
+    The colour is one of style.css; `dash` has lengths of strokes and gaps, none for a solid line.
     """
 
     name: str
@@ -68,19 +58,9 @@ class LineChart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """Drawings of a page's script.
+    """Drawings of a page's script, and notes on what they leave out.
 
-    Parameters
-    ----------
-    charts : list of LineChart
-    runs : list of str
-        Names of the runs.
-    data : str
-        Deflated JSON in base64: charts, and intervals in which tasks and nodes were held.
-    notes : list of str
-        What is left out, in sentences.
-    has_nodes : bool
-        Whether it has the intervals of nodes.
+    `data` is deflated JSON in base64: charts, and intervals in which tasks and, if `has_nodes`, nodes were held.
     """
 
     charts: list[LineChart]
