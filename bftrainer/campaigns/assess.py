@@ -35,7 +35,7 @@ from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.nodelogs.offers import idle_node_s
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
-from bftrainer.report.ledger import PARTS, best_rate, limited_by
+from bftrainer.report.ledger import PARTS, best_rate
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import RunResult, run_replay
@@ -313,7 +313,6 @@ def _replay(config: ReplayConfig) -> dict[str, Any]:
     return {
         "tasks": summary["tasks_total"],
         "ledger": ledger,
-        "limited_by": limited_by(ledger),
         "end_reason": summary["end_reason"],
         "used_node_s": summary["used_node_s"],
         **_useful_time(result, useful_s, log, _plan_search(config).train_share),

@@ -15,7 +15,7 @@ from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.arrow import parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.report.comparison import setting_label
-from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrapped
+from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
 from bftrainer.report.glossary import ASSUMED, ON_SCALING, OVER_TASKS, Assumption, term_of
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.sweep_page import check_metrics
@@ -194,7 +194,7 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
     ax.plot(0, 0.0, "o", color=ink["gray"], markerfacecolor="white")  # what is compared with
     look = {"fmt": "o", "color": ink["blue"], "capsize": 3, "linewidth": 1.0}
     ax.errorbar(range(1, len(rows) + 1), [row[2] for row in rows], [row[3] or 0.0 for row in rows], **look)
-    ax.set_xticks(range(len(rows) + 1), [wrapped(text, 20) for text in (against, *(row[0] for row in rows))])
+    ax.set_xticks(range(len(rows) + 1), [wrap_label(text, 20) for text in (against, *(row[0] for row in rows))])
     ax.set(xlabel=name, ylabel=f"change of {label} (%),\n{way} is better", xlim=(-0.5, len(rows) + 0.5))
     few, most = min(row[4] for row in rows), max(row[4] for row in rows)
     caption = (

@@ -10,7 +10,8 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate
-from bftrainer.report.ledger import limit_in_words, limited_by
+from bftrainer.report.ledger import limited_by
+from bftrainer.report.words import limit_in_words
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01
@@ -127,6 +128,7 @@ def evaluate_kind(
     carbon_kg = _multiply(prices.carbon_gco2_per_kwh, 1e-3)
     return dict(entry) | {
         "ledger": ledger,
+        "limited_by": limited_by(ledger),
         "useful_node_hours": useful_h,
         "useful_node_hours_ci95": list(bounds_h),
         "useful_share": useful_h / machine_h,

@@ -1,4 +1,4 @@
-"""Comparison of runs: settings that differ, and figures with their differences."""
+"""Comparison of runs: settings that differ, metrics with their changes against the first run, groups of alike runs."""
 
 from __future__ import annotations
 
@@ -11,28 +11,40 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from bftrainer.errors import escaped
-from bftrainer.report.glossary import GLOSSARY, Assumption, assumption
+from bftrainer.report.glossary import GLOSSARY, MARK, OVER_TASKS, Assumption, assumption, format_value, term_of
+from bftrainer.report.words import join_names
 
 Summary = Mapping[str, Any]
 
+TIES = (
+    "Runs of different solvers end at different times: each decides optimally, but they choose differently between "
+    "equally good decisions (ties)."
+)
 _WINDOWS = ("since", "until_s", "skip_events", "max_events", "node_log", "large_idle")
-
-# What is a number or null in a summary, and no outcome.
+# Numbers or null in a summary that are no outcome.
 _NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial", "node_log_zone", "assumed_scaling"}
+# Settings that follow from others, or change no replay.
+_FOLLOWING = ("large_idle", "baseline")
+_SAME_WINDOW = 0.01
+"""Share by which windows of one start may differ in length: runs of so many events end when tasks do."""
+_OF_TASKS = ("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s")
+"""Metrics that do not depend on how long a window goes on after all tasks are done."""
+_KEY = re.compile(r"(?:.*/)?[0-9a-f]{16}")
+"""Names of a sweep's runs."""
+_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:
-    """All numeric outcomes of a run: those of the glossary first, in its order, then the others.
+    """All numeric outcomes of a run: those of the glossary first, in its order, then all other ones.
 
-    Parts of the ledger are called ``ledger.useful`` and so on, figures of the time while few nodes are idle
+    Parts of the ledger are called ``ledger.useful`` and so on, metrics of the time while few nodes are idle
     ``below_large_idle.occupancy``.
     """
     numbers = {key: value for key, value in summary.items() if key not in _NOT_OUTCOMES and _is_number(value)}
     for group in ("ledger", "below_large_idle"):
-        parts = summary.get(group) or {}
-        numbers |= {f"{group}.{key}": value for key, value in parts.items() if _is_number(value)}
-    known = {key: numbers[key] for key in GLOSSARY if key in numbers}
-    return known | numbers
+        values = summary.get(group) or {}
+        numbers |= {f"{group}.{key}": value for key, value in values.items() if _is_number(value)}
+    return {key: numbers[key] for key in GLOSSARY if key in numbers} | numbers
 
 
 def _is_number(value: object) -> bool:
@@ -54,9 +66,67 @@ def relative(value: float | None, base: float | None) -> float | None:
     return (value - base) / abs(base) if base else None
 
 
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A cell of a table with a second line below its value, which may be ``better`` or ``worse``."""
+
+    value: str
+    below: str = ""
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """Why metrics of a run and of the first one are not comparable.
+
+    Parameters
+    ----------
+    reasons : tuple of str
+        Empty if the runs can be compared.
+    is_finished : bool
+        Whether the only reason is that tasks were done earlier: metrics of tasks are comparable all the same.
+    """
+
+    reasons: tuple[str, ...] = ()
+    is_finished: bool = False
+
+    @classmethod
+    def of(cls, base: Summary, other: Summary) -> Unlike:
+        """Compare machine, unit and window of a run with those of the first."""
+        reasons = []
+        if base["nodes_total"] != other["nodes_total"]:
+            reasons.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
+        if unit_of(base) != unit_of(other):
+            reasons.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
+        is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
+        is_long = is_long or base.get("engine") == "live"  # a harvest, whose replay ends when its tasks do
+        is_same_start = base["window_start"] == other["window_start"]
+        if is_same_start and is_long:
+            return cls(tuple(reasons))
+        if not reasons and is_same_start and _ends_with_tasks(base, other):
+            ours, theirs = (summary["window_end"][:19] for summary in (other, base))
+            return cls((f"a window ends when all tasks are done ({ours}, not {theirs})",), True)
+        ours, theirs = (f"{one['window_start'][:19]} to {one['window_end'][:19]}" for one in (other, base))
+        return cls((*reasons, f"another window ({ours}, not {theirs})"))
+
+    def allows(self, key: str) -> bool:
+        """Whether a metric of the run can be compared with the first one's."""
+        return not self.reasons or (self.is_finished and key in _OF_TASKS)
+
+
+def _ends_with_tasks(base: Summary, other: Summary) -> bool:
+    """Whether runs of the same tasks and log differ in length as all tasks of the shorter one were done."""
+    contents = [
+        [[file["sha256"] for file in input_files(summary).get(name, ())] for name in ("node_log", "tasks")]
+        for summary in (base, other)
+    ]
+    shorter = min(base, other, key=lambda summary: float(summary["window_s"]))
+    return contents[0] == contents[1] and shorter.get("end_reason") == "finished"
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RunComparison:
-    """Figures of several runs, relative to those of the first.
+    """Metrics of several runs, relative to those of the first.
 
     Parameters
     ----------
@@ -71,6 +141,8 @@ class RunComparison:
         Differences to the first run, as shares of its value.
     assumptions : tuple of (Assumption or None)
         Assumptions of each run.
+    unlike : tuple of Unlike
+        Why runs are not comparable with the first.
     """
 
     names: tuple[str, ...]
@@ -79,6 +151,7 @@ class RunComparison:
     figures: dict[str, tuple[float | None, ...]]
     differences: dict[str, tuple[float | None, ...]]
     assumptions: tuple[Assumption | None, ...]
+    unlike: tuple[Unlike, ...] = ()
 
     @property
     def note_of_ties(self) -> str | None:
@@ -86,17 +159,56 @@ class RunComparison:
         windows = self.figures.get("window_s", ())
         return TIES if set(self.settings) == {"solver"} and len(set(windows)) > 1 else None
 
-    def is_assumed(self, key: str, place: int) -> bool:
-        """Whether a figure of the run at this index rests on an assumption."""
-        found = self.assumptions[place]
-        return found is not None and found.bears(key)
+    def setting_rows(self) -> list[list[str]]:
+        """Settings that differ: a row each, with its name in words and the value of each run."""
+        return [
+            [setting_label(key), *("-" if value is None else str(value) for value in values)]
+            for key, values in self.settings.items()
+        ]
+
+    def cells(self, key: str) -> list[Cell]:
+        """A metric of each run, and below it the change against the first run where the two are comparable.
+
+        Changes of shares are in points, as a relative one would read like one of the whole.
+        """
+        term, base, cells = term_of(key), self.figures[key][0], []
+        for place, value in enumerate(self.figures[key]):
+            text = format_value(value, term.unit)
+            if value is not None:
+                count = self.figures[OVER_TASKS[key]][place] if key in OVER_TASKS else None
+                text += "" if count is None else f" of {count:,.0f} tasks"
+                assumed = self.assumptions[place]
+                text = f"{MARK} {text}" if assumed is not None and assumed.bears(key) else text
+            below = tone = ""
+            share = self.differences[key][place]
+            change = None if value is None or base is None else value - base
+            if place and change and self.unlike[place].allows(key) and (share is not None or term.unit == "share"):
+                below = f"{100 * change:+.2f} points" if term.unit == "share" else f"{100 * (share or 0.0):+.2f} %"
+                gain = change * term.better if below[1:5] != "0.00" else 0.0
+                tone = "better" if gain > 0 else "worse" if gain < 0 else ""
+            cells.append(Cell(text, below, tone))
+        return cells
+
+    def notes(self) -> Iterator[str]:
+        """Why runs end at different times, and why some are not comparable with the first, or by few metrics alone."""
+        if self.note_of_ties is not None:
+            yield self.note_of_ties
+        names: dict[Unlike, list[str]] = {}
+        for name, unlike in zip(self.names, self.unlike, strict=True):
+            if unlike.reasons:
+                names.setdefault(unlike, []).append(name)
+        for unlike, some in names.items():
+            can, by = "cannot be compared with", ""
+            if unlike.is_finished:
+                can, by = "can be compared with", f" by {join_names([GLOSSARY[key].label for key in _OF_TASKS])} alone"
+            yield f"{join_names(some)} {can} {self.names[0]}{by}: {', '.join(unlike.reasons)}."
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison, ready for JSON."""
         return {
             "runs": [
-                {"name": name, "partial": partial} | ({"assumed_scaling": found.note} if found else {})
-                for name, partial, found in zip(self.names, self.partial, self.assumptions, strict=True)
+                {"name": name, "partial": partial} | ({"assumed_scaling": assumed.note} if assumed else {})
+                for name, partial, assumed in zip(self.names, self.partial, self.assumptions, strict=True)
             ],
             "settings": {key: list(values) for key, values in self.settings.items()},
             "figures": {
@@ -106,17 +218,11 @@ class RunComparison:
         }
 
 
-TIES = (
-    "Runs of different solvers end at different times: each decides optimally, but they choose differently between "
-    "equally good decisions (ties)."
-)
-
-
 def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunComparison:
     """Compare runs by their summaries."""
-    each = [figures_of(summary) for summary in summaries]
-    keys = dict.fromkeys(key for figures in each for key in figures)
-    figures = {key: tuple(one.get(key) for one in each) for key in keys}
+    outcomes = [figures_of(summary) for summary in summaries]
+    keys = dict.fromkeys(key for figures in outcomes for key in figures)
+    figures = {key: tuple(one.get(key) for one in outcomes) for key in keys}
     figures = {key: values for key, values in figures.items() if any(value is not None for value in values)}
     return RunComparison(
         names=tuple(names),
@@ -125,12 +231,13 @@ def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunCompa
         figures=figures,
         differences={key: tuple(relative(value, values[0]) for value in values) for key, values in figures.items()},
         assumptions=tuple(map(assumption, summaries)),
+        unlike=tuple(Unlike.of(summaries[0], summary) for summary in summaries),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Alike:
-    """Runs that differ in their seeds, or also their windows, alone, by their places in what was compared.
+    """Runs that differ in their seeds, or also their windows, alone, by their places in a comparison.
 
     Parameters
     ----------
@@ -150,22 +257,22 @@ class Alike:
 def alike(
     names: Sequence[str], summaries: Sequence[Summary], apart: str | None = None, *, over_windows: bool = False
 ) -> list[Alike]:
-    """Put together runs that differ in their seeds alone.
+    """Group runs that differ in their seeds alone.
 
-    The same run given twice stays apart from itself, as it says nothing about spread.
+    The same run twice makes two groups, as it says nothing about spread.
 
     Parameters
     ----------
     names : sequence of str
     summaries : sequence of mapping
     apart : str, optional
-        A setting that is left out of the labels.
+        A setting that labels leave out.
     over_windows : bool
         Whether runs of one machine may also differ in what part of which node log they replay.
     """
-    found: dict[str, list[int]] = {}
+    groups: dict[str, list[int]] = {}
     firsts: list[dict[str, tuple[Any, Any]]] = []
-    seen: dict[str, int] = {}
+    copies: dict[str, int] = {}
     for place, summary in enumerate(summaries):
         settings = {**_settings_of(summary), "partial": (summary["partial"], summary["partial"])}
         seeds: list[Any] = [settings.pop("seed", None)] if apart != "seed" else []
@@ -173,120 +280,43 @@ def alike(
             settings["machine"] = ((summary["nodes_total"], unit_of(summary)), None)
             seeds += [settings.pop(name, None) for name in _WINDOWS]
         key = json.dumps({name: value for name, (value, _) in settings.items()}, default=str)
-        same = json.dumps([key, seeds], default=str)
-        times = seen[same] = seen.get(same, 0) + 1
-        if f"{times} {key}" not in found:
+        run = json.dumps([key, seeds], default=str)
+        copies[run] = copies.get(run, 0) + 1
+        key = f"{copies[run]} {key}"
+        if key not in groups:
             firsts.append(settings)
-        found.setdefault(f"{times} {key}", []).append(place)
-    repeated = [place for place, places in enumerate(found.values()) if len(places) > 1]
+        groups.setdefault(key, []).append(place)
+    repeated = [place for place, places in enumerate(groups.values()) if len(places) > 1]
     own = dict(zip(repeated, _settings_in_words([firsts[place] for place in repeated], apart), strict=True))
-    groups = []
-    for place, (places, setting) in enumerate(zip(found.values(), _settings_in_words(firsts, apart), strict=True)):
+    result = []
+    for place, (places, setting) in enumerate(zip(groups.values(), _settings_in_words(firsts, apart), strict=True)):
         label = ", ".join(filter(None, (own.get(place), f"{len(places)} seeds")))
         name = setting if setting and _KEY.fullmatch(names[places[0]]) else names[places[0]]
-        groups.append(Alike(label if place in own else name, tuple(places), setting))
-    # Of many runs, as those of a sweep, whose directories have no names of people, the settings say the sequence.
+        result.append(Alike(label if place in own else name, tuple(places), setting))
+    # Runs of a sweep have no order of their own: the settings say the sequence.
     is_sweep = repeated or all(map(_KEY.fullmatch, names))
-    return sorted(groups, key=lambda group: _natural(group.setting)) if is_sweep else groups
+    return sorted(result, key=lambda group: _natural_key(group.setting)) if is_sweep else result
+
+
+def _natural_key(text: str) -> list[tuple[float, str]]:
+    """Key by which texts with numbers in them sort as people would."""
+    return [(float(word), "") if number % 2 else (0.0, word) for number, word in enumerate(_NUMBER.split(text))]
 
 
 def unit_of(summary: Summary) -> str:
-    """What the log of a run counts: as its notes say, parts of shared nodes, or else nodes."""
-    found = re.search(r"lowest-numbered free (\w+)s of each node", " ".join(summary.get("node_log_notes") or ()))
-    return f"{found[1]}s" if found else "nodes"
-
-
-@dataclass(frozen=True, slots=True)
-class Unlike:
-    """What makes figures of a run and of the first one figures of different things.
-
-    Parameters
-    ----------
-    reasons : tuple of str
-        Empty if the runs can be compared.
-    is_finished : bool
-        Whether the only reason is that tasks were done earlier: figures of tasks can be compared all the same.
-    """
-
-    reasons: tuple[str, ...] = ()
-    is_finished: bool = False
-
-    @classmethod
-    def of(cls, base: Summary, other: Summary) -> Unlike:
-        """Compare machine, unit and window of a run with those of the first."""
-        found = []
-        if base["nodes_total"] != other["nodes_total"]:
-            found.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
-        if unit_of(base) != unit_of(other):
-            found.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
-        is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
-        is_long = is_long or base.get("engine") == "live"  # a harvest, whose replay ends when its tasks do
-        is_begun = base["window_start"] == other["window_start"]
-        if is_begun and is_long:
-            return cls(tuple(found))
-        if not found and is_begun and _ends_with_tasks(base, other):
-            ours, theirs = (each["window_end"][:19] for each in (other, base))
-            return cls((f"a window ends when all tasks are done ({ours}, not {theirs})",), True)
-        ours, theirs = (f"{each['window_start'][:19]} to {each['window_end'][:19]}" for each in (other, base))
-        return cls((*found, f"another window ({ours}, not {theirs})"))
-
-    def allows(self, key: str) -> bool:
-        """Whether a figure of the run can be compared with the first one's."""
-        return not self.reasons or (self.is_finished and key in _OF_TASKS)
-
-
-_SAME_WINDOW = 0.01
-"""Share by which windows of one start may differ in length: runs of so many events end when tasks do."""
-_OF_TASKS = ("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s")
-"""Figures that do not depend on how long a window goes on after all tasks are done."""
-
-
-def _ends_with_tasks(base: Summary, other: Summary) -> bool:
-    """Whether runs of the same tasks and log differ in length as all tasks of the shorter one were done."""
-    contents = [
-        [[file["sha256"] for file in input_files(each).get(name, ())] for name in ("node_log", "tasks")]
-        for each in (base, other)
-    ]
-    shorter = min(base, other, key=lambda each: float(each["window_s"]))
-    return contents[0] == contents[1] and shorter.get("end_reason") == "finished"
-
-
-def say_unlike(names: Sequence[str], unlike: Sequence[Unlike]) -> Iterator[str]:
-    """Sentences on runs that cannot be compared with the first one, or by few figures alone, a sentence a reason."""
-    found: dict[Unlike, list[str]] = {}
-    for name, each in zip(names, unlike, strict=True):
-        if each.reasons:
-            found.setdefault(each, []).append(name)
-    for each, some in found.items():
-        says = "cannot be compared with"
-        by = ""
-        if each.is_finished:
-            says, by = "can be compared with", f" by {join_names([GLOSSARY[key].label for key in _OF_TASKS])} alone"
-        yield f"{join_names(some)} {says} {names[0]}{by}: {', '.join(each.reasons)}."
-
-
-def join_names(names: Sequence[str]) -> str:
-    """All names, in a list."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
-
-
-def _natural(text: str) -> list[tuple[float, str]]:
-    """Key by which texts with numbers in them sort as people would."""
-    return [(float(part), "") if number % 2 else (0.0, part) for number, part in enumerate(_NUMBER.split(text))]
-
-
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
+    """Unit of the log of a run: as its notes say, parts of shared nodes, or else nodes."""
+    match = re.search(r"lowest-numbered free (\w+)s of each node", " ".join(summary.get("node_log_notes") or ()))
+    return f"{match[1]}s" if match else "nodes"
 
 
 def _settings_in_words(settings: Sequence[Mapping[str, tuple[Any, Any]]], apart: str | None) -> list[str]:
     """For each of several runs, the settings in which they differ."""
     different = {key: values for key, values in _differing(settings).items() if key not in (apart, *_FOLLOWING)}
-    named = [_split_unit(key) for key in different]
+    names = [_split_unit(key) for key in different]
     return [
         ", ".join(
             f"{name} -" if value is None else f"{name} {value} {unit}".rstrip()
-            for (name, unit), value in zip(named, row, strict=True)
+            for (name, unit), value in zip(names, row, strict=True)
         )
         for row in zip(*different.values(), strict=True)
     ] or [""] * len(settings)
@@ -310,80 +340,35 @@ def _split_unit(key: str) -> tuple[str, str]:
     return (key.removesuffix(ending) if unit else key).replace("_", " "), unit
 
 
-# What follows from other settings, or changes no replay.
-_FOLLOWING = ("large_idle", "baseline")
-
-
-# How a sweep names its runs.
-_KEY = re.compile(r"(?:.*/)?[0-9a-f]{16}")
-
-
 def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:
     """Files of each input of a run: path and SHA-256; none for inputs that are not files."""
-    found = {}
+    files = {}
     for name, entry in (summary.get("inputs") or {}).items():
         entries = entry if isinstance(entry, list | tuple) else [entry]
-        found[name] = tuple(each for each in entries if each)
-    return found
-
-
-def shortest_tails(paths: Sequence[PurePath]) -> tuple[str, ...]:
-    """Shortest ends of paths that distinguish them from each other.
-
-    Examples
-    --------
-    >>> shortest_tails([PurePath("/tmp/may/x"), PurePath("/tmp/june/x"), PurePath("y"), PurePath("y")])
-    ('may/x', 'june/x', 'y', 'y')
-    """
-    different = list(dict.fromkeys(paths))
-
-    def tail(path: PurePath) -> str:
-        """Shortest end of a path that no other path has."""
-        for length in range(1, len(path.parts)):
-            last = path.parts[-length:]
-            if all(other == path or other.parts[-length:] != last for other in different):
-                return str(PurePath(*last))
-        return str(path)
-
-    return tuple(map(tail, paths))
-
-
-def with_short_names(summaries: Sequence[Summary]) -> list[Summary]:
-    """Copies of summaries with the shortest distinct names of input files instead of paths."""
-    paths = [file["path"] for each in summaries for files in input_files(each).values() for file in files]
-    names = dict(zip(paths, shortest_tails([PurePath(path) for path in paths]), strict=True))
-    return [
-        {
-            **each,
-            "inputs": {
-                key: [{**file, "path": names[file["path"]]} for file in files]
-                for key, files in input_files(each).items()
-            },
-        }
-        for each in summaries
-    ]
+        files[name] = tuple(filter(None, entries))
+    return files
 
 
 def _settings_of(summary: Summary) -> dict[str, tuple[Any, Any]]:
-    """What settings are compared by, and what is shown of them: of input files their contents, and their paths."""
+    """Settings by name: the value for comparison, and the value to show; of files their digests, and their names."""
     plain = {**summary["settings"], "bftrainer": (summary.get("versions") or {}).get("bftrainer")}
-    found: dict[str, tuple[Any, Any]] = {key: (value, value) for key, value in plain.items()}
+    settings: dict[str, tuple[Any, Any]] = {key: (value, value) for key, value in plain.items()}
     for name, files in input_files(summary).items():
-        shown = ", ".join(f"{file['path']} ({file['sha256'][:8]})" for file in files)
-        found[name] = (tuple(file["sha256"] for file in files) or None, shown or None)
-    return found
+        shown = ", ".join(f"{PurePath(file['path']).name} ({file['sha256'][:8]})" for file in files)
+        settings[name] = (tuple(file["sha256"] for file in files) or None, shown or None)
+    return settings
 
 
 def _differing(settings: Sequence[Mapping[str, tuple[Any, Any]]]) -> dict[str, tuple[Any, ...]]:
-    found = {}
-    for key in dict.fromkeys(key for each in settings for key in each):
-        compared, shown = zip(*(each.get(key, (None, None)) for each in settings), strict=True)
-        if any(not _same(value, compared[0]) for value in compared):
-            found[key] = shown
-    return found
+    different = {}
+    for key in dict.fromkeys(key for one in settings for key in one):
+        compared, shown = zip(*(one.get(key, (None, None)) for one in settings), strict=True)
+        if any(not _is_same(value, compared[0]) for value in compared):
+            different[key] = shown
+    return different
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return bool(one == other)
@@ -397,12 +382,21 @@ def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
     >>> run_names([Path("/tmp/may/x-itrOut"), Path("/tmp/june/x-itrOut"), Path("y-itrOut")])
     ('may/x', 'june/x', 'y')
     """
-    whole = [path.resolve() for path in paths]
-    tails = shortest_tails(whole)
-    bare = [tail.removesuffix("-itrOut") for tail in tails]
+    absolute = [path.resolve() for path in paths]
+
+    def tail(path: PurePath) -> str:
+        """Shortest end of a path that no other path has."""
+        for length in range(1, len(path.parts)):
+            last = path.parts[-length:]
+            if all(other == path or other.parts[-length:] != last for other in absolute):
+                return str(PurePath(*last))
+        return str(path)
+
+    tails = list(map(tail, absolute))
+    bare = [name.removesuffix("-itrOut") for name in tails]
     # Directory names need not be valid text, and names of runs are written into pages and figures.
-    names = [escaped(name) for name in (bare if len(set(bare)) == len(set(whole)) else tails)]
+    names = [escaped(name) for name in (bare if len(set(bare)) == len(set(absolute)) else tails)]
     return tuple(
-        name if whole.count(path) == 1 else f"{name} ({whole[: place + 1].count(path)})"
-        for place, (path, name) in enumerate(zip(whole, names, strict=True))
+        name if absolute.count(path) == 1 else f"{name} ({absolute[: place + 1].count(path)})"
+        for place, (path, name) in enumerate(zip(absolute, names, strict=True))
     )

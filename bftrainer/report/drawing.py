@@ -1,4 +1,4 @@
-"""Tools that all figures share: names and forms of files, styles, legends, step lines of counts.
+"""Tools of all figures: forms of files, styles, legends, axes of dates, step lines of counts.
 
 Drawing needs matplotlib (extra ``report``), which is imported on use; figures do not touch pyplot's state. Equal
 figures give equal bytes, whatever the user's settings of matplotlib, and fonts are embedded as TrueType.
@@ -10,13 +10,17 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from functools import cache
 from importlib import resources
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
 
 from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
@@ -32,8 +36,14 @@ SIZE_IN = (7.0, 3.6)
 MM_PER_IN = 25.4
 PRINT_DPI = 600
 """Dots per inch of PNG for print; what publishers ask of line art."""
-_DOTS_PER_INCH = 150
+COLUMN_MM, PAGE_MM, WIDTHS_MM = 90.0, 180.0, (50.0, 500.0)
+SERIES = ("blue", "orange", "green", "purple", "red", "gray")
+"""Names of the page's colours in which lines are drawn, in sequence; all are as dark, so lines differ in more."""
+MARKERS = "os^DvP"
 _DASHES = ("-", "--", ":", "-.")
+_PICTURE_IN = 7.2
+_TEXT_PT = 8.0
+_LETTER_IN = 0.62 * _TEXT_PT / 72  # letters are 0.62 of their height wide
 
 # No date, no version, and ids from a fixed salt: equal figures give equal bytes.
 METADATA: dict[str, dict[str, str | None]] = {
@@ -43,21 +53,17 @@ METADATA: dict[str, dict[str, str | None]] = {
 }
 
 
-COLUMN_MM, PAGE_MM, WIDTHS_MM = 90.0, 180.0, (50.0, 500.0)
-_PICTURE_IN = 8.6
-_CYCLE = (*("blue", "orange", "green", "purple", "sky", "red"), *("gray", "gantt4", "gantt3", "gantt2"))
-# Colour and hatching of the parts of the ledger: what became work is solid, what nobody held is lighter.
-PART_LOOKS = (
-    *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", ".....")),
-    *(("blue", "//"), ("sky", "xxxxx")),
-    *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
-)
-_TEXT_PT = 8.0
+@cache
+def palette() -> dict[str, str]:
+    """Colours of the light theme, by name, as the pages' style declares them."""
+    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
+    light = style[: style.index("}")]
+    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """What a figure for print is drawn on.
+    """Paper for a figure.
 
     Parameters
     ----------
@@ -84,7 +90,7 @@ class Sheet:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Have figures drawn in this style meanwhile, whatever the user's settings of matplotlib."""
+        """Draw figures in this style meanwhile, whatever the user's settings of matplotlib."""
         import matplotlib as mpl
         import matplotlib.style as styles
 
@@ -105,8 +111,8 @@ class Sheet:
             yield
 
     def letters(self, share: float = 1.0) -> int:
-        """How many letters fit into a share of the width."""
-        return max(8, int(share * self.width_mm * 72 / MM_PER_IN / _TEXT_PT / 0.62))
+        """Number of letters that fit into a share of the width."""
+        return max(8, int(share * self.width_mm / MM_PER_IN / _LETTER_IN))
 
     def figure(self, height_mm: float) -> Figure:
         """A new figure of this width; a legend above it adds to the height."""
@@ -116,24 +122,13 @@ class Sheet:
         return Figure(figsize=(self.width_mm / MM_PER_IN, height_mm / MM_PER_IN), layout="constrained")
 
 
-SERIES = ("blue", "orange", "green", "purple", "red", "gray")
-"""Names of the page's colours in which runs are drawn, in sequence; all are as dark, so lines differ in more."""
-
-
-@cache
-def palette() -> dict[str, str]:
-    """Colours of the light theme, by name, as the pages' style declares them."""
-    style = resources.files("bftrainer.report").joinpath("style.css").read_text(encoding="utf-8")
-    light = style[: style.index("}")]
-    return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
-
-
-def legend_above(figure: Figure, handles: Sequence[Any], labels: Sequence[str]) -> None:
-    """Put a legend above all axes of a figure, in as many columns as fit; the figure grows by it."""
-    letters = int(figure.get_figwidth() * 72 / _TEXT_PT / 0.62)  # they are 0.62 of their height wide
+def put_legend_above(figure: Figure, ax: Axes) -> None:
+    """Put the legend of axes above all axes of the figure, in as many columns as fit; the figure grows by it."""
+    handles, labels = ax.get_legend_handles_labels()
+    letters = int(figure.get_figwidth() / _LETTER_IN)
     texts = [plain(label, letters - 6) for label in labels]
     columns = max(1, min(len(texts), letters // (max(map(len, texts), default=0) + 6)))
-    figure.legend(list(handles), texts, loc="outside upper left", ncols=columns, handlelength=1.6)
+    figure.legend(handles, texts, loc="outside upper left", ncols=columns, handlelength=1.6)
     figure.set_figheight(figure.get_figheight() + 1.5 * _TEXT_PT / 72 * -(-len(texts) // columns))
 
 
@@ -150,6 +145,30 @@ def below_axes(ax: Axes, distance_in: float) -> None:
             return
 
 
+def date_of(start: str, time_s: Any) -> Any:
+    """Days as matplotlib counts them, of seconds after an ISO time."""
+    from matplotlib.dates import date2num
+
+    return date2num(np.datetime64(start[:19], "ms")) + np.asarray(time_s) / 86_400
+
+
+def label_dates(ax: Axes, zone: str = "UTC") -> None:
+    """Write dates of a time zone along axes whose x counts days, the legend below them."""
+    from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+
+    clock: tzinfo = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
+    locator = AutoDateLocator(tz=clock, minticks=3, maxticks=8)
+    ax.xaxis.set_major_locator(locator)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=clock))
+    below_axes(ax, 0.2)
+
+
+def write_instead(text: str, ax: Axes) -> None:
+    """Write in the middle of a picture why there is none."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center")
+    ax.set_axis_off()
+
+
 def check_drawable(name: str) -> str:
     """Check a figure's file name and return its form; call this before the work that the figure shows.
 
@@ -160,32 +179,20 @@ def check_drawable(name: str) -> str:
     SettingsError
         If matplotlib is not installed.
     """
-    form = next((form for form in FORMS if name.lower().endswith(f".{form}")), None)
-    if form is None:
+    form = name.lower().rpartition(".")[2]
+    if form not in FORMS:
         raise OutputError(f"{name}: Expected a figure's name to end in {', '.join(f'.{form}' for form in FORMS)}.")
     require_matplotlib()
     return form
 
 
 def require_matplotlib() -> None:
-    """Refuse to draw without matplotlib, which is not imported for the check.
-
-    Raises
-    ------
-    SettingsError
-        If matplotlib is not installed.
-    """
+    """Refuse to draw without matplotlib, which the check does not import: `SettingsError`."""
     require_extra("Figures need", "report", "matplotlib")
 
 
 def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes:
-    """Return the given axes, or those of a new figure (width and height in inches) outside pyplot's state.
-
-    Raises
-    ------
-    SettingsError
-        If a new one is needed and matplotlib is not installed.
-    """
+    """Return these axes, or those of a new figure (width and height in inches) outside pyplot's state."""
     if ax is not None:
         return ax
     require_matplotlib()
@@ -194,20 +201,19 @@ def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes
     return Figure(figsize=size_in, layout="constrained").add_subplot()
 
 
-def wrapped(name: str, width: int) -> str:
-    """Escape a name for Matplotlib, in at most two lines of so many characters."""
+def wrap_label(name: str, width: int) -> str:
+    """Escape a name for matplotlib, in at most two lines of so many characters."""
     return plain("\n".join(wrap(name, width, max_lines=2, placeholder=" …")))
 
 
 def plain(name: str, most: int | None = None) -> str:
-    """Escape a name for Matplotlib: a dollar begins no formula, a leading _ hides no label, all characters have glyphs.
+    """Escape a name for matplotlib: a dollar begins no formula, a leading _ hides no label, all characters have glyphs.
 
     Names longer than `most` characters end in an ellipsis.
     """
-    known = _glyphs()
-    text = "".join(
-        each if ord(each) in known or each == "\n" else each.encode("unicode_escape").decode() for each in name
-    )
+    glyphs = _glyphs()
+    signs = (sign if ord(sign) in glyphs or sign == "\n" else sign.encode("unicode_escape").decode() for sign in name)
+    text = "".join(signs)
     text = text if most is None or len(text) <= most else f"{text[: most - 1]}…"
     text = text.replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text
@@ -215,7 +221,7 @@ def plain(name: str, most: int | None = None) -> str:
 
 @cache
 def _glyphs() -> frozenset[int]:
-    """Characters of the font that comes with Matplotlib, and so is everywhere."""
+    """Characters of the font that comes with matplotlib, and so is everywhere."""
     from matplotlib.font_manager import findfont, get_font
 
     return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
@@ -231,23 +237,8 @@ def figure_of(ax: Axes) -> Figure:
     return figure
 
 
-def rendered(drawn: Axes | Figure, form: str, dpi: int = _DOTS_PER_INCH) -> bytes:
-    """Render a figure as the content of a file; equal figures give equal bytes.
-
-    Parameters
-    ----------
-    drawn : matplotlib.axes.Axes or matplotlib.figure.Figure
-        Axes stand for their figure.
-    form : str
-        One of `FORMS`.
-    dpi : int
-        Dots per inch of what is no vector image.
-
-    Raises
-    ------
-    SettingsError
-        If the form is unknown.
-    """
+def rendered(drawn: Axes | Figure, form: str, dpi: int = 150) -> bytes:
+    """Render a figure, or that of axes, as the content of a file of one of `FORMS`; equal figures give equal bytes."""
     if form not in FORMS:
         raise SettingsError(f"Expected a figure's form to be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {form!r}.")
     import matplotlib as mpl
@@ -262,16 +253,15 @@ def rendered(drawn: Axes | Figure, form: str, dpi: int = _DOTS_PER_INCH) -> byte
 
 
 def page_style() -> dict[str, Any]:
-    """Settings of Matplotlib for pictures of pages: the page's ink, small letters, and no frames."""
+    """Settings of matplotlib for pictures of pages: the page's ink, small letters, and no frames."""
     import matplotlib as mpl
 
     ink = palette()
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
     sizes = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
     absent = ("axes.spines.top", "axes.spines.right", "legend.frameon")
-    colors = mpl.cycler(color=[ink[name] for name in _CYCLE])
+    colors = mpl.cycler(color=[ink[name] for name in SERIES])
     settings = dict.fromkeys(inked, ink["ink"]) | dict.fromkeys(sizes, _TEXT_PT) | dict.fromkeys(absent, False)
-    # TrueType: many printers and publishers refuse fonts of type 3.
     return settings | {"axes.prop_cycle": colors, "pdf.fonttype": 42}
 
 
@@ -299,16 +289,7 @@ def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PrintFigure:
-    """A figure with what stands beside it.
-
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-    columns : tuple of str
-    rows : list of tuple
-        What is drawn, as numbers.
-    caption : str
-    """
+    """A figure, its data as rows of numbers, and a caption."""
 
     figure: Figure
     columns: tuple[str, ...]
@@ -316,16 +297,16 @@ class PrintFigure:
     caption: str
 
 
-def printed(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tuple[bytes, bytes, bytes]:
+def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tuple[bytes, bytes, bytes]:
     """Draw a figure; content of its data as CSV, of its caption, and of the figure itself."""
     with sheet.ready():
-        found = draw(sheet)
-        content = rendered(found.figure, form, PRINT_DPI)
+        drawn = draw(sheet)
+        content = rendered(drawn.figure, form, PRINT_DPI)
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow(found.columns)
-    writer.writerows(("" if value is None else value for value in row) for row in found.rows)
-    texts = (table.getvalue(), f"{found.caption}\n")
+    writer.writerow(drawn.columns)
+    writer.writerows(drawn.rows)
+    texts = (table.getvalue(), f"{drawn.caption}\n")
     data, caption = (text.encode(errors="backslashreplace") for text in texts)  # names need not be valid text
     return data, caption, content
 

@@ -1,10 +1,13 @@
-"""A finished run as pages and figures show it: arrays by column, who held how many nodes, and which."""
+"""A finished run for pages and figures: arrays by column, nodes of tasks over time, and times of its site."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import pyarrow as pa
@@ -40,8 +43,8 @@ class Holdings:
         """Begin, end, task and nodes of each span in which a task holds nodes; open spans end at `end_s`."""
         last = np.append(self.task[1:] != self.task[:-1], True) if self.task.size else np.zeros(0, dtype=bool)
         end = np.where(last, end_s, np.append(self.time_s[1:], end_s)[: self.time_s.size])
-        held = (self.nodes > 0) & (end > self.time_s)
-        return self.time_s[held], end[held], self.task[held], self.nodes[held]
+        rows = (self.nodes > 0) & (end > self.time_s)
+        return self.time_s[rows], end[rows], self.task[rows], self.nodes[rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,8 +62,8 @@ class NodeMoves:
         time_s, node, task = self.time_s[order], self.node[order], self.task[order]
         end = np.append(time_s[1:], end_s)[: time_s.size]
         end[np.flatnonzero(node[1:] != node[:-1])] = end_s
-        held = (task >= 0) & (end > time_s)
-        return time_s[held], end[held], node[held], task[held]
+        rows = (task >= 0) & (end > time_s)
+        return time_s[rows], end[rows], node[rows], task[rows]
 
     def holdings(self) -> Holdings:
         """Node counts of tasks: of the task that gets a node, and of the one that had it."""
@@ -111,6 +114,16 @@ class FinishedRun:
     def window_s(self) -> float:
         """Length of the replayed window."""
         return float(self.summary["window_s"])
+
+    def node_s_between(self, edges_s: Floats, name: str = "used") -> Floats:
+        """Node-seconds that nodes were ``used``, or ``idle``, between times."""
+        time_s = np.append(self.steps["time_s"], self.window_s)
+        sums = np.append(0.0, np.cumsum(self.steps[name] * np.diff(time_s)))
+        return np.asarray(np.diff(np.interp(edges_s, time_s, sums)), dtype=np.float64)
+
+    def at(self, time_s: float) -> str:
+        """Date and time at the site, so many seconds after the window's start."""
+        return local_time(self.summary["window_start"], time_s, zone_of(self.summary))
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
@@ -167,3 +180,32 @@ def _node_moves(table: pa.Table, start_ns: int, tasks: NDArray[Any]) -> NodeMove
     # Names go into pages, where control characters would take effect.
     labels = list(map(escaped, names.to_pylist()))
     return NodeMoves(time_s, node.to_numpy().astype(np.int64), task.to_numpy().astype(np.int64), labels)
+
+
+def zone_of(summary: Mapping[str, Any]) -> str:
+    """Time zone for the times of a run: the site's, if its node log names one that exists, else UTC."""
+    zone: str | None = summary.get("node_log_zone")
+    return zone if zone is not None and zone in _zones() else "UTC"
+
+
+_zones = cache(available_timezones)
+
+
+def local_time(start: str, time_s: float, zone: str) -> str:
+    """Date and time in a zone, so many seconds after an ISO time."""
+    at = datetime.fromisoformat(start[:19]).replace(tzinfo=UTC) + timedelta(seconds=float(time_s))
+    clock = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
+    return f"{at.astimezone(clock):%Y-%m-%d %H:%M}"
+
+
+def machine_in_words(run: FinishedRun) -> str:
+    """Number of nodes, and the window."""
+    return f"{run.summary['nodes_total']:,} nodes, {run.at(0.0)} to {run.at(run.window_s)} {zone_of(run.summary)}"
+
+
+def short_names(runs: Sequence[FinishedRun], most: int = 20) -> list[FinishedRun]:
+    """The runs under names that fit beside an axis, with numbers if they are equal then."""
+    labels = [run.name if len(run.name) <= most else f"{run.name[: most - 1]}…" for run in runs]
+    if len(set(labels)) < len(labels):
+        labels = [f"{place}. {label}" for place, label in enumerate(labels, start=1)]
+    return [replace(run, name=label) for run, label in zip(runs, labels, strict=True)]

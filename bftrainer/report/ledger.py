@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,8 +11,6 @@ from numpy.typing import NDArray
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording, TaskRecord
 from bftrainer.model.task import TaskSpec
-from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.glossary import format_value
 
 HELD = ("useful", "rescaling", "preemption", "saving", "given_back", "below_best")
 """Parts of the node-time that tasks held."""
@@ -21,24 +18,7 @@ FREE = ("not_offered", "capped", "declined", "admission", "demand")
 """Parts of the node-time that nobody held, in the order in which they are attributed."""
 PARTS = HELD + FREE
 LIMITING = 0.01
-"""Share of the idle node-time from which on what cost it is said to have limited the run."""
-_LIMITS = {
-    "rescaling": "growing and shrinking cost {} of the idle node-time; a larger -Tfwd changes less often",
-    "preemption": "work lost as nodes were taken back cost {} of the idle node-time; --offer-after leaves out nodes "
-    "that are idle only briefly",
-    "saving": "checkpoints took {} of the idle node-time; tasks may save less often",
-    "below_best": "{} of the idle node-time was held at counts at which a node does less than it could; a larger -maxJ "
-    "spreads nodes over more tasks",
-    "not_offered": "{} of the idle node-time was withheld; a smaller --offer-after offers more",
-    "capped": "the power cap forbade {} of the idle node-time",
-    "declined": "decisions left {} of the idle node-time free, for costs or minima; a larger -Tfwd, or tasks with a "
-    "smaller minimum, use more",
-    "admission": "too few tasks were admitted at once: {} of the idle node-time would have suited waiting ones; a "
-    "larger -maxJ admits more",
-    "demand": "there were too few tasks: {} of the idle node-time was wanted by none",
-    "pool": "the idle nodes themselves",
-}
-
+"""Share of the idle node-time from which on a loss is said to have limited the run."""
 Floats = NDArray[np.float64]
 
 
@@ -140,56 +120,3 @@ def limited_by(ledger: Mapping[str, float | None]) -> str | None:
     shares = {name: ledger.get(name) or 0.0 for name in PARTS[1:]}
     largest = max(shares, key=lambda name: shares[name])
     return largest if shares[largest] >= LIMITING else "pool"
-
-
-def is_short_of_tasks(summary: Mapping[str, Any]) -> bool:
-    """Whether idle nodes were wanted by no task at times, as then by as many dedicated ones: U says little."""
-    return ((summary.get("ledger") or {}).get("demand") or 0.0) >= LIMITING
-
-
-def ledger_share(run: FinishedRun, part: str) -> float | None:
-    """Share of a part of a run's ledger; None if there were no idle nodes, or an earlier version made the run."""
-    return (run.summary.get("ledger") or {}).get(part)
-
-
-def limit_in_words(summary: Mapping[str, Any]) -> str | None:
-    """What limited a run, from its summary; None where that is unknown."""
-    ledger, limit = summary.get("ledger") or {}, summary.get("limited_by")
-    return None if limit not in _LIMITS else _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
-
-
-def more_tasks_in_words(summary: Mapping[str, Any]) -> str | None:
-    """What more tasks at once would have done; None where few of them did not limit the run.
-
-    Examples
-    --------
-    >>> level = {"work_done": 110.0, "window_s": 60.0, "tasks_completed": 2}
-    >>> run = {"tasks_total": 9, "tasks_completed": 1, "work_done": 100.0, "window_s": 60.0, "max_tasks": 10}
-    >>> more_tasks_in_words(run | {"more_tasks": {"levels": {"30": level}}})
-    '30 would have done 10.00 % more work'
-    """
-    if (levels := (summary.get("more_tasks") or {}).get("levels")) is None:
-        return None
-    if not levels:
-        return "more may do more: try a larger -maxJ, as 30 or 70 (not tried here, as the run is too large)"
-    texts = []
-    for level, other in levels.items():
-        if summary["tasks_completed"] == summary["tasks_total"] == other["tasks_completed"]:
-            sooner = 1.0 - other["window_s"] / summary["window_s"]
-            text = f"been done {format_value(abs(sooner), 'share')} {'sooner' if sooner >= 0 else 'later'}"
-        else:
-            more = other["work_done"] / summary["work_done"] - 1.0 if summary["work_done"] else 0.0
-            text = f"done {format_value(abs(more), 'share')} {'more' if more >= 0 else 'less'} work"
-        texts.append(f"{level} would have {text}")
-    return ", ".join(texts)
-
-
-def learned_in_words(summary: Mapping[str, Any]) -> str | None:
-    """What decisions learned of how tasks scale; None if they knew it."""
-    if (tasks := summary.get("learned_tasks")) is None:
-        return None
-    errors = [summary.get("learned_error"), summary.get("learned_error_used")]
-    used, mean = (format_value(each, "share") for each in reversed(errors))
-    text = f"curves of {tasks:,} of {summary['tasks_total']:,} tasks, in {summary['learned_probes']:,} probes"
-    is_known = errors != [None, None]  # what curves truly are, which nobody knows of real tasks
-    return f"{text}; error at the end {used} where tasks ran, {mean} over all counts" if is_known else text

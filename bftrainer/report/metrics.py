@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +16,11 @@ from bftrainer.model import rounding_s
 from bftrainer.model.columns import Coded, Table
 from bftrainer.model.records import DecisionRecord, EventRecord, PowerRecord, Recording, TaskRecord, TunedRecord
 from bftrainer.replay.power_draw import Steps, steps_between
-from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import ratio
-from solvers.problem import DecidedBy, Held
+from solvers.problem import Held
 
 Floats = NDArray[np.float64]
 _J_PER_KWH = 3.6e6
-_SETTLED = {
-    DecidedBy.PRUNING: "exact pruning settled",
-    DecidedBy.SEARCH: "search settled",
-    DecidedBy.REMEMBERED: "answers remembered in",
-    DecidedBy.TRIVIAL: "nothing to choose in",
-}
 
 
 def _column(side: str, name: str) -> Any:
@@ -210,32 +203,9 @@ def decision_metrics(decisions: Table[DecisionRecord], fallback: str | None = No
     }
 
 
-def fallen_back(summary: Mapping[str, Any]) -> str | None:
-    """Say how often the fallback answered, as the solver failed; None if it never did, or there is none."""
-    number = summary.get("decisions_fallback")
-    return f"{summary['solver']} failed in {number:,} of {summary['decisions']:,} decisions" if number else None
-
-
 def _numbers(column: Coded) -> dict[Any, int]:
     """Number of rows with each value."""
     return dict(zip(column.names, np.bincount(column.codes, minlength=len(column.names)).tolist(), strict=True))
-
-
-def settled_before(summary: Mapping[str, Any]) -> str | None:
-    """Say how often the solver was asked, and what settled the other decisions; None if unknown, or it decided all.
-
-    Examples
-    --------
-    >>> by = {"trivial": 5, "pruning": 40, "search": 0, "backend": 44, "remembered": 10, "kept": 1}
-    >>> settled_before({"decisions": 100, "decided_by": by, "backend_asked": 44, "solvers": {"cbc": {}}})
-    'cbc was asked in 44.00 % of decisions; exact pruning settled 40, answers remembered in 10, nothing to choose in 5'
-    """
-    by, asked, total = summary.get("decided_by"), summary.get("backend_asked"), summary["decisions"]
-    if not by or asked is None or not total or by.get(DecidedBy.BACKEND) == total:
-        return None
-    text = f"{' or '.join(summary['solvers'])} was asked in {format_value(asked / total, 'share')} of decisions"
-    settled = ", ".join(f"{what} {by[key]:,}" for key, what in _SETTLED.items() if by.get(key))
-    return f"{text}; {settled}" if settled else text
 
 
 def _times(solve_s: Floats) -> dict[str, float | None]:

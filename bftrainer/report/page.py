@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer._version import __version__
 from bftrainer.errors import escaped
 from bftrainer.extras import require_extra
+from bftrainer.report.comparison import Cell
 from bftrainer.report.drawing import METADATA, page_style, palette, plain, svg_of
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 MOST_CARDS = 6
 """Cards on the first side of a page."""
+MOST_ROWS = 500
+"""Rows of a table of a campaign's page."""
 _A4_IN = (8.27, 11.69)
 _HEIGHTS = {2: (0.16, 0.16), 3: (0.075, 0.125, 0.065)}
 _MOST_NOTE_LINES = 8
@@ -31,7 +34,7 @@ _NO_NOTE = "All decisions are proven optimal, the scaling of tasks was given, an
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """A figure with what it means; the mark stands beside a value that rests on an assumption."""
+    """A figure with its meaning; the mark stands beside a value that rests on an assumption."""
 
     label: str
     value: str
@@ -41,7 +44,7 @@ class Card:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A picture with what it shows, drawn without a script.
+    """A picture that needs no script.
 
     Parameters
     ----------
@@ -51,7 +54,7 @@ class Picture:
     draw : callable
         Draws it on axes.
     height_in : float
-        Height in inches on a page that is 8.6 inches wide.
+        Height in inches on a page that is 7.2 inches wide.
     left : float
         Where its axes begin on a side of paper, as a share of the width.
     words : str
@@ -71,43 +74,21 @@ class Picture:
         return svg_of(self.draw, f"{self.key}{prefix}", self.height_in)
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """A cell of a table with a second line below its value, which may be better or worse."""
-
-    value: str
-    below: str = ""
-    tone: str = ""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTable:
-    """A section of a page: sentences, cards, a picture and a table, each where there is one.
-
-    Parameters
-    ----------
-    title : str
-    headings : tuple of str
-    rows : sequence of sequences of (str or Cell)
-    note : str
-        Stands below the table.
-    texts : sequence of str
-    cards : sequence of Card
-    figure : Picture, optional
-    """
+    """A section of a page: sentences, a picture, a table and a note below it, each where there is one."""
 
     title: str
     headings: tuple[str, ...] = ()
     rows: Sequence[Sequence[str | Cell]] = ()
     note: str = ""
     texts: Sequence[str] = ()
-    cards: Sequence[Card] = ()
     figure: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
-    """What a run, several runs or a campaign came to; its first side is its brief.
+    """The result of a run, several runs or a campaign; its first side is its brief.
 
     Parameters
     ----------
@@ -118,14 +99,14 @@ class Page:
     figures : tuple of Picture
         Those of the first side.
     tables : tuple of PageTable
-        Sections below the first side.
+        Sections below the first side; empty ones are left out.
     notes : tuple of str
-        What was assumed, trimmed or not checked.
+        Assumptions, trimmed data, and checks that were not made.
     subtitle : str
     tone : {"", "good", "fair", "poor"}
         Colour beside the verdict.
     command : str
-        How it was made: a command, or a file of several lines.
+        The command, or a file of several lines, that made it.
     timeline : Timeline, optional
         Charts over time, which take a script.
     """
@@ -140,6 +121,10 @@ class Page:
     tone: str = ""
     command: str = ""
     timeline: Timeline | None = None
+
+    def __post_init__(self) -> None:
+        sections = (one for one in self.tables if one.rows or one.texts or one.figure)
+        object.__setattr__(self, "tables", tuple(sections))
 
     def first_side(self) -> Page:
         """The brief: this page without all that stands below its first side."""
@@ -165,17 +150,19 @@ def render_pages(pages: Sequence[Page]) -> str:
     from jinja2 import Environment, StrictUndefined
 
     folder = resources.files("bftrainer.report")
-    read = {name: folder.joinpath(name).read_text(encoding="utf-8") for name in ("page.html", "style.css")}
+
+    def read(*path: str) -> str:
+        """Text of a file of this folder."""
+        return folder.joinpath(*path).read_text(encoding="utf-8")
+
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_escape)
-    environment.globals |= {"across": _cards_across, "lines": lambda text: text.split("\n")}
-    style, script = read["style.css"], ""
+    environment.globals["across"] = _cards_across
+    style, script = read("style.css"), ""
     if any(page.timeline for page in pages):
-        vendor = folder.joinpath("vendor")
-        style += vendor.joinpath("uPlot.min.css").read_text(encoding="utf-8")
-        parts = (vendor.joinpath("LICENSE"), vendor.joinpath("uPlot.iife.min.js"), folder.joinpath("explorer.js"))
-        licence, charts, own = (part.read_text(encoding="utf-8") for part in parts)
-        script = f"/* uPlot:\n{licence}*/\n{charts}\n{own}"
-    template = environment.from_string(read["page.html"])
+        style += read("vendor", "uPlot.min.css")
+        charts = read("vendor", "uPlot.iife.min.js")
+        script = f"/* uPlot:\n{read('vendor', 'LICENSE')}*/\n{charts}\n{read('explorer.js')}"
+    template = environment.from_string(read("page.html"))
     return template.render(pages=pages, style=style, script=script, version=__version__)
 
 
@@ -191,11 +178,9 @@ def _cards_across(number: int) -> int:
 
 
 def notebook_frame(page: Page) -> str:
-    """The first side of a page as a frame of its own, which keeps its style from the rest of a notebook."""
-    content = escape(page.first_side().html())
-    return (
-        f'<iframe srcdoc="{content}" title="{escape(page.title)}" width="100%" height="900" frameborder="0"></iframe>'
-    )
+    """The first side of a page as a frame, which keeps its style from the rest of a notebook."""
+    content, title = escape(page.first_side().html()), escape(page.title)
+    return f'<iframe srcdoc="{content}" title="{title}" width="100%" height="900" frameborder="0"></iframe>'
 
 
 def print_pages(pages: Sequence[Page]) -> bytes:

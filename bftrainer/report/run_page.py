@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,19 @@ import numpy as np
 
 from bftrainer.extras import absent
 from bftrainer.files.writing import refuse_existing, replacing
-from bftrainer.report.comparison import figures_of, input_files
-from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
+from bftrainer.report.comparison import Cell, RunComparison, alike, compare_runs, figures_of, input_files
+from bftrainer.report.finished_run import FinishedRun, machine_in_words, zone_of
+from bftrainer.report.glossary import (
+    GLOSSARY,
+    HEADLINES,
+    MARK,
+    WORK_SHARES,
+    assumption,
+    assumption_notes,
+    format_value,
+    mark_assumed,
+)
 from bftrainer.report.intervals import estimate
-from bftrainer.report.ledger import is_short_of_tasks, learned_in_words, limit_in_words, more_tasks_in_words
-from bftrainer.report.metrics import fallen_back, settled_before
 from bftrainer.report.page import (
     MOST_CARDS,
     Card,
@@ -30,41 +37,33 @@ from bftrainer.report.page import (
     print_pages,
     render_pages,
 )
-from bftrainer.report.pictures import (
-    OUTCOMES,
-    decisions_picture,
-    draw_window,
-    local_time,
-    losses_picture,
-    machine_in_words,
-    waterfall,
-    zone_of,
-)
-from bftrainer.report.side_by_side import names_of, side_by_side
+from bftrainer.report.run_figures import draw_window, ledger_picture, losses_picture
 from bftrainer.report.timeline import task_states, timeline_of
+from bftrainer.report.words import (
+    decision_times_in_words,
+    fallback_in_words,
+    headline,
+    is_short_of_tasks,
+    join_names,
+    learning_in_words,
+    limit_in_words,
+    more_tasks_in_words,
+    optimality_in_words,
+    solver_use_in_words,
+    useful_hours,
+)
 
 MOST_ROWS = 1_000
 """Tasks that all tables of a page together list; of decisions a fifth."""
+OUTCOMES = {"optimal": "proven optimal", "claimed": "claimed optimal", "incumbent": "best found", "kept": "kept"}
+"""Names of the outcomes of decisions."""
 _HOUR_S, _DAY_S = 3600.0, 86_400.0
 _FIRST = ("energy_j", "eq_nodes", "occupancy", "tasks_completed", "turnaround_mean_s", "makespan_s", "preemptions")
-_MORE = (
-    *("efficiency", "ledger.useful", "eq_nodes", "occupancy", "tasks_completed", "makespan_s", "turnaround_mean_s"),
-    *("wait_mean_s", "return_on_investment", "preemptions", "rescales"),
-    *("energy_j", "idle_energy_j", "average_power_w", "emissions_gco2", "tasks_reached", "attempts"),
-    *("decisions_optimal", "solve_s_median", "wall_s"),
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Worth:
-    """What a useful node-hour stands for; None where unknown.
-
-    Parameters
-    ----------
-    gpus_per_node : int, optional
-    node_hour : float, optional
-        Price of a node-hour, in the site's currency.
-    """
+    """GPUs of a node, and the price of a node-hour in the site's currency; None where unknown."""
 
     gpus_per_node: int | None = None
     node_hour: float | None = None
@@ -85,7 +84,7 @@ def write_page(
     brief : bool
         Whether the page has the brief of each run alone.
     worth : Worth, optional
-        What a useful node-hour stands for.
+        Worth of a useful node-hour.
 
     Raises
     ------
@@ -115,117 +114,111 @@ def run_page(runs: Sequence[FinishedRun], worth: Worth | None = None) -> Page:
     """Make the page of one run, or of several, compared with the first."""
     timeline = timeline_of(runs)
     if len(runs) == 1:
-        lead, notes = first_side(runs[0], worth), timeline.notes
-        sections = [_figures(runs[0], {card.label for card in lead.cards})]
+        lead = first_side(runs[0], worth)
+        sections = [_all_figures(runs[0])]
     else:
-        found = side_by_side(runs)
-        lead, sections = _several(runs), list(found.tables)
-        notes = [*timeline.notes, *found.apart, *(note for run in runs for note in _notes(run, run.name))]
-        sections.append(_texts("When few nodes were idle", [_large_idle(run) for run in runs]))
-        sections.append(_texts("What limited them", _limits(runs)))
-    sections += [_task_table(run, MOST_ROWS // len(runs), len(runs)) for run in runs]
-    sections.append(PageTable("Decisions", figure=decisions_picture(runs), texts=list(map(_optimality, runs))))
-    sections += [_decision_table(run, MOST_ROWS // 5 // len(runs), len(runs)) for run in runs]
-    sections += [_provenance(run, len(runs)) for run in runs]
-    return Page(
-        title=lead.title,
-        subtitle=lead.subtitle,
-        verdict=lead.verdict,
-        cards=lead.cards,
-        figures=lead.figures,
-        tables=tuple(sections),
-        notes=(*lead.notes, *notes),
-        command=lead.command,
-        timeline=timeline,
-    )
-
-
-def _several(runs: Sequence[FinishedRun]) -> Page:
-    """What stands at the top of a page of several runs."""
-    machines = list(dict.fromkeys(machine_in_words(run.summary) for run in runs))
-    subtitle = machines[0] if len(machines) == 1 else "Machines, units or windows differ."
-    title = f"{names_of(runs)}: training on idle nodes"
-    commands = "\n".join(filter(None, (run.summary.get("command") for run in runs)))
-    return Page(
-        title=title,
-        subtitle=subtitle,
-        verdict=_lead(runs),
-        figures=(losses_picture(runs),),
-        command=commands,
-    )
-
-
-def _lead(runs: Sequence[FinishedRun]) -> str:
-    """What several runs are about: how a harvest went that others replay, else that they are compared."""
-    if runs[0].summary.get("engine") != "live":
-        return "Settings that differ, and what came of them."
-    return f"{runs[0].name}: {headline(runs[0].summary)} Beside it: {names_of(runs[1:])}."
-
-
-def _texts(title: str, texts: Sequence[str]) -> PageTable:
-    return PageTable(title, texts=list(filter(None, texts)))
+        compared = compare_runs([run.name for run in runs], [run.summary for run in runs])
+        lead = _first_side_of_several(runs, compared)
+        sections = [*_comparison_tables(compared), *_groups(runs), *_limits(runs)]
+    suffixes = ["" if len(runs) == 1 else f" of {run.name}" for run in runs]
+    most = MOST_ROWS // len(runs)
+    sections += [_task_table(run, most, suffix) for run, suffix in zip(runs, suffixes, strict=True)]
+    sections.append(PageTable("Decisions", texts=list(map(_describe_decisions, runs))))
+    sections += [_decision_table(run, most // 5, suffix) for run, suffix in zip(runs, suffixes, strict=True)]
+    sections += [_provenance(run, suffix) for run, suffix in zip(runs, suffixes, strict=True)]
+    return replace(lead, tables=tuple(sections), notes=(*lead.notes, *timeline.notes), timeline=timeline)
 
 
 def first_side(run: FinishedRun, worth: Worth | None = None) -> Page:
     """Make the brief of a run."""
     summary = run.summary
     reading = "The light area is what the machine left idle, the dark one how many of those nodes tasks held."
+    window = Picture("window", "Idle nodes, and those that tasks held", reading, partial(draw_window, run), 2.6)
     return Page(
         title=f"{run.name}: training on idle nodes",
-        subtitle=machine_in_words(summary),
+        subtitle=machine_in_words(run),
         verdict=headline(summary),
         cards=tuple(_first_cards(run, worth or Worth())),
-        figures=(
-            Picture("window", "What was idle, and what tasks held", reading, partial(draw_window, run), 2.6),
-            waterfall(summary.get("ledger") or {}),
-        ),
+        figures=(window, ledger_picture(summary.get("ledger") or {})),
         notes=tuple(_notes(run)),
         command=summary.get("command", ""),
     )
 
 
-def headline(summary: Mapping[str, Any]) -> str:
-    """What became of the idle node-time, and what limited it, in a sentence."""
-    hours, limit = _node_hours(summary), limit_in_words(summary)
-    tasks = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
-    if hours is None or limit is None:
-        return f"{tasks}{_mark(summary, 'tasks_completed')}."
-    useful_h, idle_h = hours
-    share = format_value(summary["ledger"]["useful"], "share")
-    return (
-        f"{useful_h:,.0f} of {idle_h:,.0f} idle node-hours ({share}) became lasting work"
-        f"{_mark(summary, 'ledger.useful')}, and {tasks}. What limited it: {limit}."
+def _first_side_of_several(runs: Sequence[FinishedRun], compared: RunComparison) -> Page:
+    """What stands at the top of a page of several runs; a harvest comes first, and its replays beside it."""
+    machines = set(map(machine_in_words, runs))
+    verdict = "Settings that differ, and what came of them."
+    if runs[0].summary.get("engine") == "live":
+        verdict = f"{runs[0].name}: {headline(runs[0].summary)} Beside it: {join_names(compared.names[1:])}."
+    return Page(
+        title=f"{join_names(compared.names)}: training on idle nodes",
+        subtitle=machines.pop() if len(machines) == 1 else "Machines, units or windows differ.",
+        verdict=verdict,
+        figures=(losses_picture(runs),),
+        notes=(*compared.notes(), *(f"{run.name}: {note}" for run in runs for note in _notes(run))),
+        command="\n".join(filter(None, (run.summary.get("command") for run in runs))),
     )
 
 
-def _node_hours(summary: Mapping[str, Any]) -> tuple[float, float] | None:
-    """Useful and idle node-hours; None without idle nodes, or a ledger of them."""
-    ledger = summary.get("ledger") or {}
-    useful, idle_s = ledger.get("useful"), ledger.get("idle_node_s")
-    return None if useful is None or idle_s is None else (useful * idle_s / _HOUR_S, idle_s / _HOUR_S)
+def _comparison_tables(compared: RunComparison) -> Iterator[PageTable]:
+    """Headlines, settings that differ, and all other metrics, a column for each run."""
+    keys = [key for key in compared.figures if key in GLOSSARY and key not in WORK_SHARES]
+    rows: dict[str, list[str | Cell]] = {key: [GLOSSARY[key].label, *compared.cells(key)] for key in keys}
+    note = f"Below a value is its change against {compared.names[0]}; runs that cannot be compared have none. "
+    note += f"{MARK} rests on assumed scaling."
+    figures, settings = ("figure", *compared.names), ("setting", *compared.names)
+    yield PageTable("Headlines", figures, [rows[key] for key in HEADLINES if key in rows], note)
+    yield PageTable("Settings that differ", settings, compared.setting_rows())
+    yield PageTable("All other figures", figures, [rows[key] for key in keys if key not in HEADLINES], note)
 
 
-def _mark(summary: Mapping[str, Any], key: str) -> str:
-    """Mark after a figure that rests on an assumption."""
-    found = assumption(summary)
-    return f" ({ASSUMED})" if found is not None and found.bears(key) else ""
+def _groups(runs: Sequence[FinishedRun]) -> Iterator[PageTable]:
+    """Means and 95 % intervals of the headlines of runs that differ by seed or window alone, two at least."""
+    for group in alike([run.name for run in runs], [run.summary for run in runs], over_windows=True):
+        if len(group.places) < 2:
+            continue
+        figures: list[Mapping[str, float | None]] = [figures_of(runs[place].summary) for place in group.places]
+        rows = []
+        for key in HEADLINES:
+            sample = [value for one in figures if (value := one.get(key)) is not None]
+            if len(sample) > 1:
+                mean, unit = estimate(sample), GLOSSARY[key].unit
+                spread = format_value(mean.half_width, unit).replace(" %", " points")
+                rows.append((GLOSSARY[key].label, f"{format_value(mean.mean, unit)} ± {spread}", f"{len(sample)}"))
+        names = join_names([runs[place].name for place in group.places])
+        note = f"Mean and 95 % interval of {names}, which differ by seed or window alone."
+        yield PageTable(f"{len(figures)} runs that are alike", ("figure", "mean", "runs"), rows, note)
+
+
+def _limits(runs: Sequence[FinishedRun]) -> Iterator[PageTable]:
+    """Limits of runs, together where they are equal, what decisions learned, and times when few nodes were idle."""
+    yield PageTable("When few nodes were idle", texts=list(filter(None, map(_describe_few_idle, runs))))
+    limits: dict[str, list[str]] = {}
+    for run in runs:
+        if (text := limit_in_words(run.summary)) is not None:
+            limits.setdefault(text, []).append(run.name)
+    texts = [f"{join_names(names)}: limited by: {text}." for text, names in limits.items()]
+    for run in runs:
+        more, learned = more_tasks_in_words(run.summary), learning_in_words(run.summary)
+        texts += [f"{run.name}: tasks at once: {more}."] if more is not None else []
+        texts += [f"{run.name}: learned {learned}."] if learned is not None else []
+    yield PageTable("What limited them", texts=texts)
 
 
 def _card(summary: Mapping[str, Any], key: str, value: float) -> Card:
     term = GLOSSARY[key]
     text = format_value(value, term.unit)
     text += f" of {summary['tasks_total']:,}" if key == "tasks_completed" else ""
-    return Card(term.label, text, term.meaning, _mark(summary, key))
+    return Card(term.label, text, term.meaning, mark_assumed(summary, key))
 
 
 def _first_cards(run: FinishedRun, worth: Worth) -> list[Card]:
-    summary = run.summary
-    figures = figures_of(summary)
-    known, mark = _node_hours(summary), _mark(summary, "ledger.useful")
-    cards = []
-    if known is not None:
-        hours = known[0]
-        cards.append(Card("useful node-hours", f"{hours:,.0f}", _spread(run, hours), mark))
+    summary, cards = run.summary, []
+    figures, mark = figures_of(summary), mark_assumed(summary, "ledger.useful")
+    hours = useful_hours(summary)
+    if hours is not None:
+        cards.append(Card("useful node-hours", f"{hours:,.0f}", _describe_spread(run, hours), mark))
         if worth.gpus_per_node is not None:
             text = f"Useful node-hours times {worth.gpus_per_node} GPUs of a node."
             cards.append(Card("GPU-hours", f"{hours * worth.gpus_per_node:,.0f}", text, mark))
@@ -236,32 +229,22 @@ def _first_cards(run: FinishedRun, worth: Worth) -> list[Card]:
     return cards[:MOST_CARDS]
 
 
-def _spread(run: FinishedRun, useful_h: float) -> str:
+def _describe_spread(run: FinishedRun, useful_h: float) -> str:
     """How sure the useful node-hours are, by how much days or weeks differ in the node-time that tasks held."""
     text = "Idle node-hours that became lasting work, at the tasks' best rate."
-    length_s = _DAY_S if run.window_s < 28 * _DAY_S else 7 * _DAY_S
+    length_s, unit = (_DAY_S, "days") if run.window_s < 28 * _DAY_S else (7 * _DAY_S, "weeks")
     number = int(run.window_s // length_s)
-    held_s = _split_node_s(run, number) if number >= 3 else np.zeros(0)
-    if not held_s.sum() > 0:
+    used_s = run.node_s_between(np.linspace(0.0, run.window_s, number + 1)) if number >= 3 else np.zeros(1)
+    if not used_s.sum() > 0:
         return f"{text} Too short a window to say how much that varies."
-    found = estimate((held_s / held_s.sum() * useful_h).tolist())
-    half = (found.half_width or 0.0) * number
-    unit = "days" if length_s == _DAY_S else "weeks"
+    half = (estimate((used_s / used_s.sum() * useful_h).tolist()).half_width or 0.0) * number
     return f"{text} {useful_h - half:,.0f} to {useful_h + half:,.0f} (95 %) as {number} {unit} differ."
 
 
-def _split_node_s(run: FinishedRun, number: int) -> Any:
-    """Node-seconds that tasks held in each of so many equal parts of the window."""
-    time_s, used = run.steps["time_s"], run.steps["used"].astype(np.float64)
-    edges = np.linspace(0.0, run.window_s, number + 1)
-    sums = np.append(0.0, np.cumsum(used * np.diff(np.append(time_s, run.window_s))))
-    return np.diff(np.interp(edges, np.append(time_s, run.window_s), sums))
-
-
-def _notes(run: FinishedRun, name: str = "") -> list[str]:
-    """What figures of a run rest on, under its name where there are several."""
-    summary, found = run.summary, assumption(run.summary)
-    texts = [] if found is None else [f"Rests on {ASSUMED}: {found.note}."]
+def _notes(run: FinishedRun) -> list[str]:
+    """Caveats of the figures of a run."""
+    summary, assumed = run.summary, assumption(run.summary)
+    texts = assumption_notes(assumed)
     if summary["partial"]:
         ended = "failed" if summary["end_reason"] == "failed" else "was interrupted"
         texts.append(f"Partial: the run {ended}; its figures are those until then.")
@@ -269,189 +252,149 @@ def _notes(run: FinishedRun, name: str = "") -> list[str]:
     unproven = summary["decisions"] - summary["decisions_optimal"]
     if unproven:
         texts.append(f"{unproven:,} of {summary['decisions']:,} decisions are not proven optimal.")
-    return [f"{name}: {text}" for text in texts] if name else texts
+    return texts
 
 
-def _figures(run: FinishedRun, known: set[str]) -> PageTable:
-    """Figures that are not on the first side, and what they say in sentences."""
-    summary, keys, figures = run.summary, list(_MORE), figures_of(run.summary)
-    if is_short_of_tasks(summary):
-        keys = [*keys[1:], keys[0]]  # dedicated nodes would have been starved as much
-    cards = []
-    for key in keys:
-        if (value := figures.get(key)) is not None:
-            cards.append(_card(summary, key, value))
+def _all_figures(run: FinishedRun) -> PageTable:
+    """All metrics with their meaning, and sentences about the run."""
+    summary, figures = run.summary, figures_of(run.summary)
+    rows: list[tuple[str | Cell, ...]] = []
+    for key, term in GLOSSARY.items():
+        value = figures.get(key)
+        if value is not None and key not in WORK_SHARES:
+            cell = Cell(format_value(value, term.unit), mark_assumed(summary, key).strip())
+            rows.append((term.label, cell, term.meaning))
         elif key == "makespan_s":
-            cards.append(Card(GLOSSARY[key].label, "-", "No task was completed."))
-    shown = [card for card in cards if card.label not in known]
-    more, learned = more_tasks_in_words(summary), learned_in_words(summary)
-    texts = [_answer(summary), _large_idle(run), more and f"Tasks at once: {more}.", learned and f"Learned {learned}."]
-    return PageTable("More figures", cards=shown, texts=list(filter(None, texts)))
+            rows.append((term.label, "-", "No task was completed."))
+    more, learned = more_tasks_in_words(summary), learning_in_words(summary)
+    texts = [_describe_use(summary), _describe_few_idle(run)]
+    texts += [f"Tasks at once: {more}."] if more else []
+    texts += [f"Learned {learned}."] if learned else []
+    return PageTable("All figures", ("figure", "value", "meaning"), rows, texts=list(filter(None, texts)))
 
 
-def _answer(summary: Mapping[str, Any]) -> str:
-    """How much was idle and used, and what U says, in a sentence or two."""
+def _describe_use(summary: Mapping[str, Any]) -> str:
+    """How much was idle and used, and what U says."""
     nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / _HOUR_S
     text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
     if summary.get("occupancy") is not None:
-        used = f"{format_value(summary['occupancy'], 'share')} of that time{_mark(summary, 'occupancy')}"
-        text += f", and training used {used}"
-    text += "."
+        share = format_value(summary["occupancy"], "share")
+        text += f", and training used {share} of that time{mark_assumed(summary, 'occupancy')}"
     nodes = summary.get("efficiency_eq_nodes")
-    if summary.get("efficiency") is not None and nodes is not None:
-        held = format_value(summary["efficiency"], "share")
-        horizon = format_value(summary.get("efficiency_horizon_s"), "s")
-        text += (
-            f" In the first {horizon} training did {held} of the work that {nodes:,.1f} "
-            f"dedicated nodes would have done (decisions on {summary['settings'].get('decide_on', 'unknown')} events)"
-            f"{_mark(summary, 'efficiency')}."
-        )
-        if is_short_of_tasks(summary):
-            text += " Those would have been as short of tasks, so this says little."
-        else:
-            text += " Those would run the same tasks, so what they too would leave unused is no loss in U."
-    return text
+    if summary.get("efficiency") is None or nodes is None:
+        return f"{text}."
+    share, horizon = format_value(summary["efficiency"], "share"), format_value(summary["efficiency_horizon_s"], "s")
+    text += f". In the first {horizon} training did {share} of the work that {nodes:,.1f} dedicated nodes would have "
+    text += f"done (decisions on {summary['settings'].get('decide_on', 'unknown')} events)"
+    text += f"{mark_assumed(summary, 'efficiency')}. "
+    if is_short_of_tasks(summary):
+        return f"{text}Those would have been as short of tasks, so this says little."
+    return f"{text}Those would run the same tasks, so what they too would leave unused is no loss in U."
 
 
-def _large_idle(run: FinishedRun) -> str:
-    """What the times say in which few nodes were idle; empty where the run has no such figures."""
-    small = run.summary.get("below_large_idle")
-    if not small:
+def _describe_few_idle(run: FinishedRun) -> str:
+    """Occupancy of the times in which few nodes were idle; empty where the run has no such figures."""
+    few = run.summary.get("below_large_idle")
+    if not few:
         return ""
-    lead = f"{run.name}: " if run.name else ""
-    if small.get("occupancy") is None:
-        return f"{lead}There was no time in which fewer than {small['large_idle']:,} nodes, but some, were idle."
-    share, occupancy = (format_value(small.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
-    edges_s = np.append(run.steps["time_s"], run.window_s)
+    if few.get("occupancy") is None:
+        return f"{run.name}: There was no time in which fewer than {few['large_idle']:,} nodes, but some, were idle."
+    share, occupancy = (format_value(few.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
+    lengths_s = np.diff(np.append(run.steps["time_s"], run.window_s))
     large_s: dict[str, float] = {}
-    for row in np.flatnonzero(run.steps["idle"] >= small["large_idle"]).tolist():
-        day = local_time(run.summary["window_start"], edges_s[row], zone := zone_of(run.summary))[:10]
-        large_s[f"{day} {zone}"] = large_s.get(f"{day} {zone}", 0.0) + edges_s[row + 1] - edges_s[row]
-    longest = max(large_s, key=lambda each: large_s[each], default="")
-    when = f" (longest on {longest}: {format_value(large_s[longest], 's')})" if longest else ""
+    for row in np.flatnonzero(run.steps["idle"] >= few["large_idle"]).tolist():
+        day = run.at(run.steps["time_s"][row])[:10]
+        large_s[day] = large_s.get(day, 0.0) + lengths_s[row]
+    longest = max(large_s, key=lambda day: large_s[day], default="")
+    when = f"longest on {longest} {zone_of(run.summary)}: {format_value(large_s[longest], 's')}" if longest else "never"
     return (
-        f"{lead}Times at which {small['large_idle']:,} nodes or more were idle (drained for maintenance, say){when} "
-        f"weigh much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
-        f"{occupancy}{_mark(run.summary, 'occupancy')}."
+        f"{run.name}: Times at which {few['large_idle']:,} nodes or more were idle (drained for maintenance, say; "
+        f"{when}) weigh much: the other times hold {share} of the idle node-time. Counting those alone, occupancy is "
+        f"{occupancy}{mark_assumed(run.summary, 'occupancy')}."
     )
 
 
-def _limits(runs: Sequence[FinishedRun]) -> list[str]:
-    """What limited runs, those together that were limited by the same; and what decisions learned."""
-    found: dict[str, list[FinishedRun]] = {}
-    for run in runs:
-        if (text := limit_in_words(run.summary)) is not None:
-            found.setdefault(text, []).append(run)
-    notes = [f"{names_of(some)}: limited by: {text}." for text, some in found.items()]
-    for run in runs:
-        more, learned = more_tasks_in_words(run.summary), learned_in_words(run.summary)
-        notes += [f"{run.name}: tasks at once: {more}."] if more is not None else []
-        notes += [f"{run.name}: learned {learned}."] if learned is not None else []
-    return notes
+def _describe_decisions(run: FinishedRun) -> str:
+    """How many decisions are optimal, what settled them, and how long they took."""
+    summary = run.summary
+    if not summary["decisions"]:
+        return f"{run.name}: No decision was made."
+    texts = [optimality_in_words(summary), solver_use_in_words(summary), fallback_in_words(summary)]
+    text = ". ".join(filter(None, [*texts, f"Decisions took {decision_times_in_words(summary)}"]))
+    return f"{run.name}: {text}."
 
 
-def _optimality(run: FinishedRun) -> str:
-    """How many decisions are optimal, what found them, and how long they took."""
-    s, lead = run.summary, f"{run.name}: "
-    if not s["decisions"]:
-        return f"{lead}No decision was made."
-    text = f"{s['decisions_optimal']:,} of {s['decisions']:,} decisions are proven optimal"
-    if s.get("decisions_claimed"):
-        text += f", {s['decisions_claimed']:,} only claimed to be by the solver"
-    if s["decisions_incumbent"]:
-        gap = "" if s.get("gap_max") is None else f" (worst gap {format_value(s['gap_max'], 'share')})"
-        text += f", {s['decisions_incumbent']:,} are the best found within the limits{gap}"
-    if s["decisions_kept"]:
-        text += f", {s['decisions_kept']:,} kept what there was"
-    times = ", ".join(
-        f"{format_value(s.get(f'solve_s_{key}'), 'wall_s')} {name}"
-        for key, name in (("median", "median"), ("p95", "p95"), ("max", "at most"))
-    )
-    settled = settled_before(s)
-    before = f" {settled[0].upper()}{settled[1:]}." if settled else ""
-    failed = f" ({failures})" if (failures := fallen_back(s)) else ""
-    return f"{lead}{text}.{before} {times}; solver {', '.join(s['solvers'])}{failed}."
+def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
+    """Table of tasks in file order; if there are many, of those with the most node-time."""
+    tasks, states, waits_s = run.tasks, task_states(run), _waits(run)
+    total, has_started = len(states), ~np.isnan(tasks["started_s"])
+    rows, note = np.arange(total), f"Times are {zone_of(run.summary)}."
+    if total > most:
+        rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
+        note += f" {_describe_omission('tasks', most, total)} Listed are those with the most node-time."
+    work, done = tasks["work_total"], tasks["work_done"]
+    progress = np.clip(np.divide(done, work, out=np.zeros(total), where=work > 0), 0.0, 1.0)
+    columns: dict[str, Sequence[str]] = {
+        "task": tasks["name"][rows].tolist(),
+        "state": [states[row] for row in rows],
+        "progress": [f"{100 * share:.0f} %" for share in progress[rows]],
+    }
+    if any(tasks["group"]):
+        columns["group"] = [group or "-" for group in tasks["group"][rows]]
+    for name in ("submitted", "started", "completed"):
+        columns[name] = ["-" if np.isnan(time_s) else run.at(time_s) for time_s in tasks[f"{name}_s"][rows]]
+    columns["wait"] = [
+        "-" if np.isnan(waits_s[row]) else f"{'' if has_started[row] else '> '}{format_value(waits_s[row], 's')}"
+        for row in rows
+    ]
+    columns["node-hours"] = [f"{node_s / _HOUR_S:,.1f}" for node_s in tasks["node_s"][rows]]
+    for name in ("preemptions", "rescales"):
+        columns[name] = [f"{number:,}" for number in tasks[name][rows]]
+    if np.isfinite(tasks["energy_j"]).any():
+        columns["energy"] = [format_value(None if np.isnan(j) else float(j), "J") for j in tasks["energy_j"][rows]]
+    assumed = assumption(run.summary)
+    texts = [text for text in (_describe_longest_wait(run), *assumption_notes(assumed)) if text]
+    return PageTable(f"Tasks{suffix}", tuple(columns), list(zip(*columns.values(), strict=True)), note, texts)
 
 
 def _waits(run: FinishedRun) -> Any:
-    """How long tasks waited in the window; those that never started until its end, those submitted later NaN."""
+    """Waits of tasks in the window; of those that never started until its end, NaN for those submitted later."""
     submitted_s, started_s = run.tasks["submitted_s"], run.tasks["started_s"]
     waits_s = np.where(np.isnan(started_s), run.window_s, started_s) - submitted_s
     return np.where(waits_s < 0, np.nan, waits_s)
 
 
-def _longest_wait(run: FinishedRun) -> str:
-    """Which task waited longest, and how many never started, in a sentence or two."""
-    waits_s, has_started = _waits(run), ~np.isnan(run.tasks["started_s"])
-    known_s, text, zone = np.where(has_started, waits_s, 0.0), "", zone_of(run.summary)
-    if known_s.any():
-        row = int(np.argmax(known_s))
-        name, wait = run.tasks["name"][row], format_value(known_s[row], "s")
-        began = local_time(run.summary["window_start"], run.tasks["started_s"][row], zone)
-        text = f"Of the tasks that started, {name} waited longest: {wait}, until {began} {zone}. "
+def _describe_longest_wait(run: FinishedRun) -> str:
+    """The task that waited longest, and how many never started."""
+    waits_s, has_started, text = _waits(run), ~np.isnan(run.tasks["started_s"]), ""
+    started_s = np.where(has_started, waits_s, 0.0)
+    if started_s.any():
+        row = int(np.argmax(started_s))
+        name, wait = run.tasks["name"][row], format_value(started_s[row], "s")
+        start = f"{run.at(run.tasks['started_s'][row])} {zone_of(run.summary)}"
+        text = f"Of the tasks that started, {name} waited longest: {wait}, until {start}. "
     if waiting := int((~has_started & ~np.isnan(waits_s)).sum()):
         text += f"{waiting:,} waited until the end and never started."
     return text.strip()
 
 
-def _task_table(run: FinishedRun, most: int, runs: int) -> PageTable:
-    """Table of tasks in file order; if there are many, of those with the most node-time."""
-    tasks, zone = run.tasks, zone_of(run.summary)
-    total, waits_s, states = len(tasks["name"]), _waits(run), task_states(run)
-    shown_rows = np.arange(total)
-    note = f"Times are {zone}."
-    if total > most:
-        shown_rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
-        note += f" {_describe_omission('tasks', most, total)} Listed are those with the most node-time."
-    is_tuned, has_groups = bool(np.isfinite(tasks["energy_j"]).any()), any(tasks["group"])
-    rows = []
-    for row in shown_rows.tolist():
-        task = {key: column[row] for key, column in tasks.items()}
-        share = min(1.0, max(0.0, task["work_done"] / task["work_total"])) if task["work_total"] > 0 else 0.0
-        times = (task["submitted_s"], task["started_s"], task["completed_s"])
-        cells = [task["name"], states[row], f"{100 * share:.0f} %", *([task["group"] or "-"] if has_groups else [])]
-        cells += ["-" if np.isnan(each) else local_time(run.summary["window_start"], each, zone) for each in times]
-        wait = "-" if np.isnan(waits_s[row]) else format_value(waits_s[row], "s")
-        cells.append(f"> {wait}" if np.isnan(times[1]) and wait != "-" else wait)
-        cells += [f"{task['node_s'] / _HOUR_S:,.1f}", f"{task['preemptions']:,}", f"{task['rescales']:,}"]
-        if is_tuned:
-            energy = float(task["energy_j"])
-            cells.append(format_value(energy if np.isfinite(energy) else None, "J"))
-        rows.append(cells)
-    headings = ["task", "state", "progress", *(["group"] if has_groups else []), "submitted", "started", "completed"]
-    headings += ["wait", "node-hours", "preemptions", "rescales", *(["energy"] if is_tuned else [])]
-    texts = [text for text in (_longest_wait(run), *_scaling_note(run)) if text]
-    return PageTable(_section_title("Tasks", run, runs), tuple(headings), rows, note, texts)
-
-
-def _scaling_note(run: FinishedRun) -> list[str]:
-    found = assumption(run.summary)
-    return [] if found is None else [f"Rests on {ASSUMED}: {found.note}."]
-
-
-def _section_title(title: str, run: FinishedRun, runs: int) -> str:
-    return title if runs == 1 else f"{title} of {run.name}"
-
-
-def _decision_table(run: FinishedRun, most: int, runs: int) -> PageTable:
+def _decision_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
     """Table of decisions in order of time; if there are many, of those that took longest."""
-    columns, zone = run.decisions, zone_of(run.summary)
-    total = columns["time_s"].size
-    shown_rows = np.sort(np.argsort(-columns["solve_s"], kind="stable")[:most])
-    note = f"Times are {zone}."
+    decisions, note = run.decisions, f"Times are {zone_of(run.summary)}."
+    total = decisions["time_s"].size
     if total > most:
         note += f" {_describe_omission('decisions', most, total)} Listed are those that took longest."
     rows = [
         (
-            local_time(run.summary["window_start"], columns["time_s"][row], zone),
-            OUTCOMES[columns["held"][row]],
-            format_value(float(columns["solve_s"][row]), "wall_s"),
-            format_value(None if np.isnan(columns["gap"][row]) else float(columns["gap"][row]), "share"),
+            run.at(decisions["time_s"][row]),
+            OUTCOMES[decisions["held"][row]],
+            format_value(float(decisions["solve_s"][row]), "wall_s"),
+            format_value(None if np.isnan(decisions["gap"][row]) else float(decisions["gap"][row]), "share"),
         )
-        for row in shown_rows.tolist()
+        for row in np.sort(np.argsort(-decisions["solve_s"], kind="stable")[:most]).tolist()
     ]
     title = "The longest decisions" if total > most else "Each decision"
-    return PageTable(_section_title(title, run, runs), ("time", "outcome", "decision time", "gap"), rows, note)
+    return PageTable(f"{title}{suffix}", ("time", "outcome", "decision time", "gap"), rows, note)
 
 
 def _describe_omission(what: str, most: int, total: int) -> str:
@@ -459,7 +402,7 @@ def _describe_omission(what: str, most: int, total: int) -> str:
     return f"{total - most:,} of {total:,} {what} are left out here; {what}.parquet in the run's directory has all."
 
 
-def _provenance(run: FinishedRun, runs: int) -> PageTable:
+def _provenance(run: FinishedRun, suffix: str) -> PageTable:
     """Inputs, versions and settings."""
     summary = run.summary
     facts = [
@@ -469,4 +412,4 @@ def _provenance(run: FinishedRun, runs: int) -> PageTable:
     ]
     facts += [(f"version of {name}", version) for name, version in (summary.get("versions") or {}).items()]
     facts += [(name, "-" if value is None else str(value)) for name, value in summary["settings"].items()]
-    return PageTable(_section_title("Inputs and settings", run, runs), ("what", "value"), facts)
+    return PageTable(f"Inputs and settings{suffix}", ("what", "value"), facts)

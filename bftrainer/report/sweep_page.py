@@ -1,37 +1,37 @@
-"""The page of a sweep: which settings are best, by how much, and at what price; made of the rows of its table."""
+"""The page of a sweep: the best settings, by how much, and at what price; made of the rows of its table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.errors import SettingsError
-from bftrainer.report.campaign_pages import MOST_ROWS, scaling_notes, short_label
+from bftrainer.errors import SettingsError, escaped
 from bftrainer.report.drawing import below_axes, palette, plain
-from bftrainer.report.glossary import GLOSSARY, Term, check_metric, format_value, scaled_label
+from bftrainer.report.glossary import GLOSSARY, assumption_notes, check_metric, format_value, scale_axis
 from bftrainer.report.intervals import Estimate, estimate
-from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
+from bftrainer.report.page import MOST_ROWS, Card, Page, PageTable, Picture, page_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Row = Mapping[str, Any]
 _REPEATED = {"window": "windows", "seed": "seeds"}
-"""What varies by chance and not by choice: columns, and what their values are called."""
+"""Columns that vary by chance and not by choice, and names of their values."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
 _OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
 _SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")
 _MOST_CELLS, _MOST_LEVELS = 4000, 300
 """Larger maps and effects are left out: nobody could read them."""
-_MOST_LABELS, _MOST_SIGNS, _MOST_NUMBERS = 12, 14, 14
+_MOST_LABELS, _MOST_SIGNS, _MOST_NUMBERS, _MOST_SHOWN = 12, 14, 14, 24
 
 
 def check_metrics(names: Sequence[str]) -> None:
-    """Refuse figures that cannot be better or worse, or that depend on the clock.
+    """Refuse metrics that cannot be better or worse, or that depend on the clock.
 
     Raises
     ------
@@ -44,318 +44,308 @@ def check_metrics(names: Sequence[str]) -> None:
         raise SettingsError(f"Expected one metric or two different ones, got {', '.join(names)}.")
 
 
-@dataclass(frozen=True, slots=True)
-class _Setting:
-    """Values of the factors, and what came of them: points that differ in seeds or windows alone."""
+def short_label(value: Any, most: int = _MOST_SHOWN) -> str:
+    """Text of a setting's value with room beside a picture: the end of a path, the beginning of all else."""
+    text = "-" if value is None else f"{value:g}" if isinstance(value, float) else escaped(str(value))
+    if len(text) <= most:
+        return text
+    return f"…{text[1 - most :]}" if "/" in text else f"{text[: most - 1]}…"
 
-    values: tuple[Any, ...]
-    rows: tuple[Mapping[str, Any], ...]
-    sums: Mapping[str, Estimate]
+
+_cell = partial(short_label, most=10**6)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric of a sweep's settings."""
+
+    key: str
 
     @property
-    def error(self) -> str | None:
-        """Why a point failed."""
-        return next((row["error"] for row in self.rows if row["error"] is not None), None)
+    def label(self) -> str:
+        """Its name; parts of the ledger are shares."""
+        return GLOSSARY[self.key].label + " share" * self.key.startswith("ledger.")
 
-    def of(self, metric: str) -> float | None:
-        """Mean of a figure."""
-        found = self.sums.get(metric)
-        return None if found is None else found.mean
-
-    def text(self, metric: str, ending: str = "") -> str:
-        """Mean of a figure, and in brackets its interval."""
-        found, unit = self.sums.get(metric), GLOSSARY[metric].unit
-        if found is None or found.half_width is None:
-            return format_value(None if found is None else found.mean, unit)
-        low, high = (format_value(found.mean + sign * found.half_width, unit) for sign in (-1, 1))
-        return f"{format_value(found.mean, unit)} ({low} to {high}{ending.format(found.number)})"
+    def axis(self, settings: Sequence[Setting]) -> tuple[float, str]:
+        """Size of the unit for drawing it, and the label of the axis."""
+        size, label = scale_axis([one.mean(self) for one in settings], GLOSSARY[self.key])
+        return size, self.label + label.removeprefix(GLOSSARY[self.key].label)
 
 
-def _term(metric: str) -> Term:
-    """What a figure is; parts of the ledger are shares by name."""
-    term = GLOSSARY[metric]
-    return replace(term, label=f"{term.label} share") if metric.startswith("ledger.") else term
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """Values of the factors, their points, which differ in seeds or windows alone, and means of metrics of these."""
+
+    values: tuple[Any, ...]
+    rows: tuple[Row, ...]
+    estimates: Mapping[str, Estimate]
+
+    def mean(self, metric: Metric) -> float | None:
+        """Mean of a metric without its interval."""
+        result = self.estimates.get(metric.key)
+        return None if result is None else result.mean
+
+    def cost(self, metric: Metric) -> float:
+        """Order by a metric, the best first, those without it last."""
+        value = self.mean(metric)
+        return math.inf if value is None else -GLOSSARY[metric.key].better * value
+
+    def text(self, metric: Metric, ending: str = "") -> str:
+        """Mean of a metric, and in brackets its interval."""
+        result, unit = self.estimates.get(metric.key), GLOSSARY[metric.key].unit
+        if result is None or result.half_width is None:
+            return format_value(self.mean(metric), unit)
+        low, high = (format_value(result.mean + sign * result.half_width, unit) for sign in (-1, 1))
+        return f"{format_value(result.mean, unit)} ({low} to {high}{ending.format(result.number)})"
 
 
-class _Sweep:
-    """Settings of a sweep's rows, ordered and judged by two figures."""
+class Sweep:
+    """Settings of a sweep's rows, ordered and judged by two metrics.
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], varied: Sequence[str], metrics: Sequence[str]) -> None:
+    Parameters
+    ----------
+    rows : sequence of mapping
+        Rows of its table.
+    varied : sequence of str
+        Columns of the options that vary.
+    metrics : sequence of str
+        Metric to judge settings by, and one for the price; by default ones that differ between points.
+
+    Attributes
+    ----------
+    done : list of Setting
+        Settings that have the first metric, the best first.
+    front : list of Setting
+        Settings that no other one beats in both metrics, the best first.
+    """
+
+    def __init__(self, rows: Sequence[Row], varied: Sequence[str], metrics: Sequence[str]) -> None:
         self.rows = rows
         differing = [name for name in varied if len({str(row.get(name)) for row in rows}) > 1]
         self.factors = [name for name in differing if name not in _REPEATED]
         self.over = " and ".join(text for name, text in _REPEATED.items() if name in differing) or "seeds"
-        self.first = self._chosen(metrics[:1], _FIRST)
-        self.second = self._chosen(metrics[1:], [name for name in _SECOND if name != self.first])
-        grouped: dict[tuple[Any, ...], dict[str, Mapping[str, Any]]] = {}
+        self.first = Metric(self._choose(metrics[:1], _FIRST))
+        self.second = Metric(self._choose(metrics[1:], [name for name in _SECOND if name != self.first.key]))
+        self.keys = self.first.key, self.second.key
+        groups: dict[tuple[Any, ...], dict[str, Row]] = {}
         for row in rows:  # equal points have one run
-            grouped.setdefault(tuple(row.get(name) for name in self.factors), {}).setdefault(row["run"], row)
-        self.settings = [self._setting(values, tuple(each.values())) for values, each in grouped.items()]
-        done = [each for each in self.settings if each.of(self.first) is not None]
-        self.done = sorted(done, key=lambda each: (self.rank(each), self._price(each)))
-        self.front = self._front()
+            groups.setdefault(tuple(row.get(name) for name in self.factors), {}).setdefault(row["run"], row)
+        self.settings = [self._setting(values, tuple(runs.values())) for values, runs in groups.items()]
+        done = [one for one in self.settings if one.mean(self.first) is not None]
+        self.done = sorted(done, key=lambda one: (one.cost(self.first), one.cost(self.second)))
+        self.front: list[Setting] = []
+        for one in self.done:
+            if one.cost(self.second) < min((other.cost(self.second) for other in self.front[-1:]), default=math.inf):
+                self.front.append(one)
+        self.is_repeated = any(len(one.rows) > 1 for one in self.done)
 
-    def _chosen(self, given: Sequence[str], usual: Sequence[str]) -> str:
-        """The given figure, else the first of the usual ones that differs between points, of those that all have."""
-        values = {name: {row.get(name) for row in self.rows} - {None} for name in usual}
-        cut = any((row.get("tasks_completed") or 0) < (row.get("tasks_total") or 0) for row in self.rows)
+    def _choose(self, asked: Sequence[str], usual: Sequence[str]) -> str:
+        """The metric asked for, else the first usual one that differs between points, of those that all have."""
+        is_cut = any((row.get("tasks_completed") or 0) < (row.get("tasks_total") or 0) for row in self.rows)
 
         def order(name: str) -> tuple[int, int]:
-            """Times of the few tasks that are done say little of the others, as means without points that have none."""
-            unknown = len(self.rows) if cut and name in _OF_DONE else sum(row.get(name) is None for row in self.rows)
-            return -min(len(values[name]), 2), unknown
+            """Times of the few completed tasks say little of the others, as do means without some points."""
+            values = [row.get(name) for row in self.rows]
+            lacking = len(values) if is_cut and name in _OF_DONE else values.count(None)
+            return -min(len({*values} - {None}), 2), lacking
 
-        return [*given, *sorted(usual, key=order)][0]
+        return [*asked, *sorted(usual, key=order)][0]
 
-    def _setting(self, values: tuple[Any, ...], rows: tuple[Mapping[str, Any], ...]) -> _Setting:
-        sums = {}
-        for name in (self.first, self.second):
-            known = [float(row[name]) for row in rows if row.get(name) is not None]
-            if len(known) == len(rows):  # a mean without a point that failed would be of other seeds
-                sums[name] = estimate(known)
-        return _Setting(values, rows, sums)
+    def _setting(self, values: tuple[Any, ...], rows: tuple[Row, ...]) -> Setting:
+        """A setting; a mean without a point that failed would be of other seeds."""
+        samples = {key: [row[key] for row in rows if row.get(key) is not None] for key in self.keys}
+        estimates = {key: estimate(sample) for key, sample in samples.items() if len(sample) == len(rows)}
+        return Setting(values, rows, estimates)
 
-    def rank(self, each: _Setting) -> float:
-        """Order of settings, the best first."""
-        return -_term(self.first).better * (each.of(self.first) or 0.0)
-
-    def _front(self) -> list[_Setting]:
-        """Settings that no other one beats in both figures, by the first one."""
-        front: list[_Setting] = []
-        for each in self.done:
-            if math.isfinite(self._price(each)) and (not front or self._price(each) < self._price(front[-1])):
-                front.append(each)
-        return front
-
-    def _price(self, each: _Setting) -> float:
-        value = each.of(self.second)
-        return math.inf if value is None else -_term(self.second).better * value
-
-    def is_repeated(self) -> bool:
-        """Whether figures of some setting are means over seeds or windows."""
-        return any(each.sums[self.first].number > 1 for each in self.done)
-
-    def text(self, each: _Setting, metric: str) -> str:
-        """Mean of a figure, and in brackets its interval and what it is over."""
+    def text(self, setting: Setting, metric: Metric) -> str:
+        """Mean of a metric, and in brackets its interval with the number of points."""
         number = "{} runs of different" if " and " in self.over else "{}"
-        return each.text(metric, f", 95 % over {number} {self.over}")
-
-    def has_own_windows(self) -> bool:
-        """Whether some settings were not run on the same windows as others."""
-        windows = {frozenset(str(row.get("window")) for row in each.rows) for each in self.settings}
-        return "windows" in self.over and len(windows) > 1
-
-    def place(self, each: _Setting) -> str:
-        """Number of a setting on the front, as text; empty if it is not there."""
-        return next((str(number) for number, one in enumerate(self.front, start=1) if one is each), "")
+        return setting.text(metric, f", 95 % over {number} {self.over}")
 
     def levels(self, factor: int) -> list[Any]:
-        """Values of a factor: numbers in their order, all else as it comes; none given comes last."""
-        found = list(dict.fromkeys(each.values[factor] for each in self.settings if each.values[factor] is not None))
-        if all(isinstance(value, int | float) for value in found):
-            found.sort()
-        return found + [None] * any(each.values[factor] is None for each in self.settings)
+        """Values of a factor: numbers in their order, all else as it comes; those left to the sweep's base last."""
+        values = list(dict.fromkeys(one.values[factor] for one in self.settings))
+        levels = [value for value in values if value is not None]
+        if all(isinstance(value, int | float) for value in levels):
+            levels.sort()
+        return levels + [None] * (None in values)
 
-    def named(self, each: _Setting) -> str:
-        """The settings in words; what a point leaves to the sweep's base is not among them."""
-        known = [pair for pair in zip(self.factors, each.values, strict=True) if pair[1] is not None]
-        return ", ".join(f"{name} {short_label(value)}" for name, value in known) or "what [base] says"
+    @property
+    def largest_factors(self) -> list[int]:
+        """Numbers of the factors, those with most values first."""
+        return sorted(range(len(self.factors)), key=lambda number: -len(self.levels(number)))
 
     def headline(self) -> str:
-        """The best settings and their figure, or why there are none."""
-        term, failed = _term(self.first), sum(row["error"] is not None for row in self.rows)
-        said = f" {failed:,} of {len(self.rows):,} points failed." if failed else ""
+        """The best settings and their metric, or why there are none."""
+        failed = sum(row["error"] is not None for row in self.rows)
+        ending = f" {failed:,} of {len(self.rows):,} points failed." if failed else ""
         if not self.done:
-            return f"No point has a value of {term.label}.{said}"
+            return f"No point has a value of {self.first.label}.{ending}"
         best = self.done[0]
-        chosen = f", with {self.named(best)}." if self.factors else "."
-        text = f"Best {term.label}: {self.text(best, self.first)}{chosen}"
-        half = best.sums[self.first].half_width
-        away = [abs((each.of(self.first) or 0.0) - best.sums[self.first].mean) for each in self.done[1:]]
-        near, where = sum(each <= (half or 0.0) for each in away), "within that interval" if half else "as good"
-        return text + (f" Other settings {where}: {near:,}." if near else "") + said
+        pairs = [pair for pair in zip(self.factors, best.values, strict=True) if pair[1] is not None]
+        chosen = ", ".join(f"{name} {short_label(value)}" for name, value in pairs) or "what [base] says"
+        text = f"Best {self.first.label}: {self.text(best, self.first)}{f', with {chosen}' if self.factors else ''}."
+        middle = best.estimates.get(self.first.key)
+        half, mean = (0.0, 0.0) if middle is None else (middle.half_width or 0.0, middle.mean)
+        near = sum(abs((one.mean(self.first) or 0.0) - mean) <= half for one in self.done[1:])
+        where = "within that interval" if half else "as good"
+        return text + (f" Other settings {where}: {near:,}." if near else "") + ending
 
 
 def sweep_page(
-    name: str,
-    rows: Sequence[Mapping[str, Any]],
-    varied: Sequence[str],
-    made: str,
-    metrics: Sequence[str] = (),
+    name: str, rows: Sequence[Row], varied: Sequence[str], command: str, metrics: Sequence[str] = ()
 ) -> bytes:
     """Make the page of a sweep.
 
     Parameters
     ----------
     name : str
-    rows : sequence of mapping
-        Rows of its table.
-    varied : sequence of str
-        Columns of the options that vary.
-    made : str
+    rows, varied, metrics
+        As those of `Sweep`.
+    command : str
         The sweep's file.
-    metrics : sequence of str
-        Figure to judge settings by, and one that they are weighed against; by default ones that differ.
     """
-    found = _Sweep(rows, varied, metrics)
-    pictures = tuple(_pictures(found)) if found.done else ()
+    sweep = Sweep(rows, varied, metrics)
+    pictures = tuple(sweep_pictures(sweep)) if sweep.done else ()
     page = Page(
         title=f"Sweep {name}",
-        subtitle=f"{len(rows):,} points, {len(found.settings):,} settings of {', '.join(found.factors) or 'one kind'}",
-        verdict=found.headline(),
-        cards=tuple(_cards(found)),
+        subtitle=f"{len(rows):,} points, {len(sweep.settings):,} settings of {', '.join(sweep.factors) or 'one kind'}",
+        verdict=sweep.headline(),
+        cards=tuple(_cards(sweep)),
         figures=pictures,
-        tables=(_ranking(found), _failures(rows, varied)),
-        notes=tuple(_notes(found, has_map=not pictures or pictures[0].key == "map")),
-        command=made,
+        tables=(_ranking(sweep), _failures(rows, varied)),
+        notes=tuple(_notes(sweep, has_map=not pictures or pictures[0].key == "map")),
+        command=command,
     )
     return page_bytes(page)
 
 
-def _cards(found: _Sweep) -> list[Card]:
-    """Figures and settings of the best point."""
-    if not found.done:
-        return []
-    best, cards = found.done[0], []
-    for key, term in _both(found):
-        text, *interval = found.text(best, key).rstrip(")").split(" (", 1)
-        cards.append(Card(term.label, text, ". ".join([*interval, term.meaning])))
-    pairs = list(zip(found.factors, best.values, strict=True))[:4]
-    return cards + [Card(factor, short_label(value), "Of the best settings.") for factor, value in pairs]
+def _cards(sweep: Sweep) -> Iterator[Card]:
+    """Metrics and settings of the best point."""
+    if not sweep.done:
+        return
+    best = sweep.done[0]
+    for metric in (sweep.first, sweep.second):
+        text, *interval = sweep.text(best, metric).rstrip(")").split(" (", 1)
+        yield Card(metric.label, text, ". ".join([*interval, GLOSSARY[metric.key].meaning]))
+    for factor, value in list(zip(sweep.factors, best.values, strict=True))[:4]:
+        yield Card(factor, short_label(value), "Of the best settings.")
 
 
-def _notes(found: _Sweep, *, has_map: bool) -> list[str]:
-    notes: list[str] = []
-    for note in dict.fromkeys(row.get("assumed_scaling") for row in found.rows):
-        notes += scaling_notes(note)
-    if not found.is_repeated():
-        notes.append("One seed of each setting: nothing tells by how much figures would differ by chance.")
-    elif found.has_own_windows():
-        notes.append("Not all settings have the same windows: what differs between windows differs between means too.")
-    elif "windows" in found.over:
-        notes.append("How windows differ is part of the intervals; --paired compares settings window by window.")
-    if len(found.factors) > 1 and not has_map:
-        notes.append("There is no map of the settings: they have too many combinations.")
-    return notes
+def _notes(sweep: Sweep, *, has_map: bool) -> Iterator[str]:
+    for note in dict.fromkeys(row.get("assumed_scaling") for row in sweep.rows):
+        yield from assumption_notes(note)
+    windows = {frozenset(str(row.get("window")) for row in one.rows) for one in sweep.settings}
+    if not sweep.is_repeated:
+        yield "One seed of each setting: nothing tells by how much figures would differ by chance."
+    elif "windows" in sweep.over and len(windows) > 1:
+        yield "Not all settings have the same windows: what differs between windows differs between means too."
+    elif "windows" in sweep.over:
+        yield "How windows differ is part of the intervals; --paired compares settings window by window."
+    if len(sweep.factors) > 1 and not has_map:
+        yield "There is no map of the settings: they have too many combinations."
 
 
-def _ranking(found: _Sweep) -> PageTable:
+def _ranking(sweep: Sweep) -> PageTable:
     """Settings, the best first."""
+    places = {id(one): str(number) for number, one in enumerate(sweep.front, start=1)}
     rows = [
-        [*map(_cell, each.values), *(each.text(key) for key, _ in _both(found)), found.place(each)]
-        for each in found.done[:MOST_ROWS]
+        [*map(_cell, one.values), one.text(sweep.first), one.text(sweep.second), places.get(id(one), "")]
+        for one in sweep.done[:MOST_ROWS]
     ]
-    note = f"In brackets: 95 % intervals over {found.over}. " * found.is_repeated()
-    note += f"The best {MOST_ROWS} of {len(found.done):,}; all are in sweep.parquet." * (len(found.done) > MOST_ROWS)
-    headings = (*found.factors, *(term.label for _, term in _both(found)), "on the front")
-    return PageTable("Settings, the best first", headings, rows, note if rows else "")
+    note = f"In brackets: 95 % intervals over {sweep.over}. " * sweep.is_repeated
+    note += f"The best {MOST_ROWS} of {len(sweep.done):,}; all are in sweep.parquet." * (len(sweep.done) > MOST_ROWS)
+    headings = (*sweep.factors, sweep.first.label, sweep.second.label, "on the front")
+    return PageTable("Settings, the best first", headings, rows, note)
 
 
-def _failures(rows: Sequence[Mapping[str, Any]], varied: Sequence[str]) -> PageTable:
+def _failures(rows: Sequence[Row], varied: Sequence[str]) -> PageTable:
     """Points that failed, and why."""
     failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
-    cells = [[str(row["point"]), *(_cell(row.get(each)) for each in varied), row["error"]] for row in failed]
+    cells = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
     return PageTable("Points that failed", ("point", *varied, "why"), cells)
 
 
-def _both(found: _Sweep) -> list[tuple[str, Term]]:
-    return [(key, _term(key)) for key in (found.first, found.second)]
-
-
-def _cell(value: Any) -> str:
-    return "-" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _pictures(found: _Sweep) -> list[Picture]:
-    """A map of the first figure where two factors or more vary, what each factor does, and the front."""
-    (_, first), (_, second) = _both(found)
-    pictures = []
-    levels = [len(found.levels(place)) for place in _axes_of(found)]
-    if len(levels) > 1 and levels[0] * levels[1] <= _MOST_CELLS:
-        across, down, *others = (found.factors[place] for place in _axes_of(found))
-        reading = f"Mean {_axis_unit(found, found.first)[1]} with each {across} (across) and {down} (down); "
-        reading += "darker is better; hatched: a point failed."
+def sweep_pictures(sweep: Sweep) -> Iterator[Picture]:
+    """A map of the first metric where two factors or more vary, the effect of each factor, and the front."""
+    first, second = sweep.first.label, sweep.second.label
+    sizes = [len(sweep.levels(number)) for number in sweep.largest_factors]
+    if len(sizes) > 1 and sizes[0] * sizes[1] <= _MOST_CELLS:
+        across, down, *others = (sweep.factors[number] for number in sweep.largest_factors)
+        reading = f"Mean {sweep.first.axis(sweep.done)[1]} with each {across} (across) and {down} (down); darker is "
+        reading += "better; hatched: a point failed."
         reading += f" Means over {', '.join(others)}." if others else ""
-        height_in = min(10.0, 1.1 + 0.3 * levels[1])
-        pictures.append(Picture("map", f"Where {first.label} is best", reading, partial(_draw_map, found), height_in))
-    if 0 < sum(levels) <= _MOST_LEVELS:
-        reading = _AVERAGED if len(found.factors) > 1 else "Dots: the figure of each."
-        if len(found.factors) == 1 and found.is_repeated():
-            reading += f" Bars: 95 % intervals over {found.over}."
-        title, effects = f"What each factor does to {first.label}", partial(_draw_effects, found)
-        pictures.append(Picture("effects", title, reading, effects, 2.3))
-    if found.front:
-        reading = f"Each mark is a setting. On the front (diamonds, with numbers as in the table) {first.label} gets "
-        reading += f"better only as {second.label} gets worse; the star is the best of these settings."
-        reading += f" Others have no {second.label}." * any(each.of(found.second) is None for each in found.done)
-        title = f"{first.label} against {second.label}"
-        pictures.append(Picture("front", title, reading, partial(_draw_front, found), 2.5))
-    return pictures
+        height_in = min(10.0, 1.1 + 0.3 * sizes[1])
+        yield Picture("map", f"Where {first} is best", reading, partial(_draw_map, sweep), height_in)
+    if 0 < sum(sizes) <= _MOST_LEVELS:
+        reading = "Dots: mean over all other factors. Bars: from the worst to the best setting."
+        if len(sweep.factors) == 1:
+            reading = "Dots: the figure of each."
+            reading += f" Bars: 95 % intervals over {sweep.over}." * sweep.is_repeated
+        yield Picture("effects", f"What each factor does to {first}", reading, partial(_draw_effects, sweep), 2.3)
+    if sweep.front:
+        reading = f"Each mark is a setting. On the front (diamonds, with numbers as in the table) {first} gets better "
+        reading += f"only as {second} gets worse; the star is the best of these settings."
+        reading += f" Others have no {second}." * any(one.mean(sweep.second) is None for one in sweep.done)
+        yield Picture("front", f"{first} against {second}", reading, partial(_draw_front, sweep), 2.5)
 
 
-_AVERAGED = "Dots: mean over all other factors. Bars: from the worst to the best setting."
-
-
-def _axis_unit(found: _Sweep, key: str) -> tuple[float, str]:
-    """The unit in which a figure is drawn, as a number, and the figure's label with its name."""
-    return scaled_label([each.of(key) for each in found.done], _term(key))
-
-
-def _axes_of(found: _Sweep) -> list[int]:
-    """Factors, the two with most values first: across, and down."""
-    return sorted(range(len(found.factors)), key=lambda place: -len(found.levels(place)))
-
-
-def _draw_map(found: _Sweep, ax: Axes) -> None:
-    """Cells of the two factors with most values: means as strength of colour and, where there is room, in figures."""
+def _draw_map(sweep: Sweep, ax: Axes) -> None:
+    """Cells of the two factors with most values: means as strength of colour and, where there is room, as numbers."""
     from matplotlib.patches import Rectangle
 
-    ink, (x, y, *_) = palette(), _axes_of(found)
-    columns, rows = found.levels(x), found.levels(y)
-    size, _ = _axis_unit(found, found.first)
-    most, least = (each.of(found.first) or 0.0 for each in (found.done[0], found.done[-1]))
-    cells: dict[tuple[int, int], list[_Setting]] = {}
-    for each in found.settings:
-        cells.setdefault((columns.index(each.values[x]), rows.index(each.values[y])), []).append(each)
-    for corner, own in cells.items():
-        look: dict[str, Any] = {"facecolor": "none", "edgecolor": ink["orange"], "hatch": "////", "lw": 0.6}
-        if any(each.error for each in own):
+    ink, (x, y, *_) = palette(), sweep.largest_factors
+    columns, rows = sweep.levels(x), sweep.levels(y)
+    size, _ = sweep.first.axis(sweep.done)
+    best, worst = (one.mean(sweep.first) or 0.0 for one in (sweep.done[0], sweep.done[-1]))
+    cells: dict[tuple[int, int], list[Setting]] = {}
+    for one in sweep.settings:
+        cells.setdefault((columns.index(one.values[x]), rows.index(one.values[y])), []).append(one)
+    look: dict[str, Any] = {"facecolor": "none", "edgecolor": ink["orange"], "hatch": "////", "lw": 0.6}
+    for corner, settings in cells.items():
+        if any(row["error"] is not None for one in settings for row in one.rows):
             ax.add_patch(Rectangle(corner, 0.96, 0.94, **look))
-        known = [value for each in own if (value := each.of(found.first)) is not None]
-        if not known:
+        values = [value for one in settings if (value := one.mean(sweep.first)) is not None]
+        if not values:
             continue
-        mean = math.fsum(known) / len(known)
-        share = 0.5 if most == least else (mean - least) / (most - least)
+        mean = math.fsum(values) / len(values)
+        share = 0.5 if best == worst else (mean - worst) / (best - worst)
         ax.add_patch(Rectangle(corner, 0.96, 0.94, facecolor=ink["blue"], alpha=0.06 + 0.54 * share, linewidth=0))
         if len(columns) <= _MOST_NUMBERS:
             text = f"{mean / size:{'.1f' if size == 0.01 else '.4g'}}"
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 7}
-            ax.text(corner[0] + 0.48, corner[1] + 0.47, plain(text), **style)
-    steps = [np.arange(0, len(each), -(-len(each) // _MOST_LABELS)) for each in (columns, rows)]
-    ax.set_xticks(steps[0] + 0.5, [plain(short_label(columns[place], _MOST_SIGNS)) for place in steps[0]])
-    ax.set_yticks(steps[1] + 0.5, [plain(short_label(rows[place])) for place in steps[1]])
-    labels = {"xlabel": plain(found.factors[x]), "ylabel": plain(found.factors[y])}
-    ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), **labels)
+            ax.text(corner[0] + 0.48, corner[1] + 0.47, text, ha="center", va="center", fontsize=7)
+    ticks, labels = _thin_labels(columns, _MOST_LABELS, _MOST_SIGNS)
+    ax.set_xticks([tick + 0.5 for tick in ticks], labels)
+    ticks, labels = _thin_labels(rows, _MOST_LABELS, _MOST_SHOWN)
+    ax.set_yticks([tick + 0.5 for tick in ticks], labels)
+    names = {"xlabel": plain(sweep.factors[x]), "ylabel": plain(sweep.factors[y])}
+    ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), **names)
 
 
-def _draw_effects(found: _Sweep, ax: Axes) -> None:
-    """Mean of the first figure at each value of each factor, factors side by side."""
-    ink, begin, ticks, labels = palette(), 0, [], []
-    size, label = _axis_unit(found, found.first)
-    for number, factor in enumerate(found.factors):
-        levels = found.levels(number)
-        step = -(-len(levels) * len(found.factors) // (2 * _MOST_LABELS))
-        means = []
+def _thin_labels(levels: Sequence[Any], most: int, signs: int) -> tuple[list[int], list[str]]:
+    """Places of about so many levels, and their labels."""
+    places = list(range(0, len(levels), -(-len(levels) // most)))
+    return places, [plain(short_label(levels[place], signs)) for place in places]
+
+
+def _draw_effects(sweep: Sweep, ax: Axes) -> None:
+    """Mean of the first metric at each value of each factor, factors side by side."""
+    ink, begin, ticks, labels = palette(), 0, list[int](), list[str]()
+    size, label = sweep.first.axis(sweep.done)
+    for number, factor in enumerate(sweep.factors):
+        levels, means = sweep.levels(number), []
         for place, level in enumerate(levels, start=begin):
-            own = [each for each in found.done if each.values[number] == level]
-            values = [(each.of(found.first) or 0.0) / size for each in own] or [math.nan]
+            settings = [one for one in sweep.done if one.values[number] == level]
+            values = [(one.mean(sweep.first) or 0.0) / size for one in settings] or [math.nan]
             means.append(math.fsum(values) / len(values))
-            half = own[0].sums[found.first].half_width if len(found.factors) == 1 and own else None
-            ends = (min(values), max(values)) if half is None else (means[-1] - half / size, means[-1] + half / size)
+            ends = min(values), max(values)
+            result = settings[0].estimates.get(sweep.first.key) if len(sweep.factors) == 1 and settings else None
+            if result is not None and result.half_width is not None:
+                ends = means[-1] - result.half_width / size, means[-1] + result.half_width / size
             ax.plot([place, place], ends, color=ink["sky"], linewidth=4, alpha=0.5, solid_capstyle="butt")
-            if (place - begin) % step == 0:
-                ticks.append(place)
-                labels.append(plain(short_label(level, _MOST_SIGNS)))
+        places, texts = _thin_labels(levels, max(1, 2 * _MOST_LABELS // len(sweep.factors)), _MOST_SIGNS)
+        ticks += [begin + place for place in places]
+        labels += texts
         line = "-" if all(isinstance(level, int | float | None) for level in levels) else "none"
         look: dict[str, Any] = {"color": ink["blue"], "linestyle": line, "marker": "o", "markersize": 4}
         ax.plot(range(begin, begin + len(levels)), means, **look)
@@ -366,29 +356,27 @@ def _draw_effects(found: _Sweep, ax: Axes) -> None:
     ax.set(ylabel=label)
 
 
-def _draw_front(found: _Sweep, ax: Axes) -> None:
-    """Settings by both figures, with the front as a line."""
+def _draw_front(sweep: Sweep, ax: Axes) -> None:
+    """Settings by both metrics, with the front as a line."""
     ink = palette()
-    (up, first), (across, second) = (_axis_unit(found, key) for key in (found.first, found.second))
+    (up, first), (across, second) = (metric.axis(sweep.done) for metric in (sweep.first, sweep.second))
 
-    def at(each: _Setting) -> tuple[float, float]:
-        """Place of a setting."""
-        return (each.of(found.second) or 0.0) / across, (each.of(found.first) or 0.0) / up
+    def at(settings: Sequence[Setting]) -> list[Any]:
+        """Places of settings: across, and up."""
+        places = [[(one.mean(sweep.second) or 0.0) / across, (one.mean(sweep.first) or 0.0) / up] for one in settings]
+        return list(np.reshape(places, (-1, 2)).T)
 
-    front = set(map(id, found.front))
-    others = [at(each) for each in found.done if id(each) not in front and each.of(found.second) is not None]
+    others = [one for one in sweep.done if one not in sweep.front and one.mean(sweep.second) is not None]
     if others:
-        look: dict[str, Any] = {"facecolors": "none", "edgecolors": ink["gray"], "label": "beaten in both"}
-        ax.scatter(*zip(*others, strict=True), s=16, **look)
-    line: dict[str, Any] = {"color": ink["blue"], "linewidth": 1, "marker": "D", "label": "on the front"}
-    ax.plot(*zip(*map(at, found.front), strict=True), markersize=5, **line)
-    best = found.front[0]
-    ax.plot(*at(best), marker="*", markersize=12, color=ink["green"], linestyle="none", label="the best")
-    half = best.sums[found.first].half_width
-    if half is not None:
-        ax.errorbar(*at(best), yerr=half / up, color=ink["green"], capsize=4, linewidth=1.2)
-    for number, each in enumerate(found.front[:_MOST_LABELS], start=1):
-        ax.annotate(str(number), at(each), xytext=(6, -10), textcoords="offset points")
+        ax.scatter(*at(others), s=16, facecolors="none", edgecolors=ink["gray"], label="beaten in both")
+    ax.plot(*at(sweep.front), "D-", color=ink["blue"], linewidth=1, markersize=5, label="on the front")
+    x, y = at(sweep.front[:1])
+    ax.plot(x, y, "*", markersize=12, color=ink["green"], label="the best")
+    best = sweep.front[0].estimates.get(sweep.first.key)
+    if best is not None and best.half_width is not None:
+        ax.errorbar(x, y, yerr=best.half_width / up, color=ink["green"], capsize=4, linewidth=1.2)
+    for number, place in enumerate(zip(*at(sweep.front[:_MOST_LABELS]), strict=True), start=1):
+        ax.annotate(str(number), place, xytext=(6, -10), textcoords="offset points")
     ax.set(xlabel=second, ylabel=first)
     ax.margins(x=0.08, y=0.15)
     below_axes(ax, 0.42)

@@ -41,7 +41,7 @@ from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.intervals import ratio
 from bftrainer.report.ledger import ledger_of, limited_by
-from bftrainer.report.run_page import headline
+from bftrainer.report.words import headline
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs

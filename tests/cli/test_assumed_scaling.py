@@ -101,15 +101,12 @@ def test_summary(two):
     assert {"work_done", "efficiency", "occupancy", "tasks_completed"} <= set(found["figures"])
 
 
-def test_summaries_of_earlier_versions(two):
-    """Where only the law was kept, all figures that may rest on it are taken to."""
-    summary = json.loads((two / "assumed" / "summary.json").read_text())
-    del summary["assumed_scaling"]
-    found = assumption(summary)
+def test_figures_of_quiet_times_rest_on_what_theirs_do(two):
+    """An assumption bears a figure under its full name too, and none of the log."""
+    found = assumption(json.loads((two / "assumed" / "summary.json").read_text()))
     assert found.bears("work_done")
     assert found.bears("below_large_idle.occupancy")
     assert not found.bears("eq_nodes")
-    assert assumption(summary | {"settings": {"scaling": None}}) is None
 
 
 @pytest.mark.usefixtures("two")
@@ -129,11 +126,13 @@ def test_compare(call):
 
 @pytest.mark.long
 def test_page(call, two):
-    """The page says it on top, on the cards and in the words; of several runs, in their columns."""
+    """The page says it on top, on the cards, in the table and in the words; of several runs, in their columns."""
     call("report", "assumed", "-o", "one.html")
     page = (two / "one.html").read_text().split("<script", 1)[0]
     assert re.search(r"<li>Rests on assumed scaling: linear .*-scfn.*--scaling", page)
-    for label in ("efficiency U", "occupancy", "tasks completed", "return on investment"):
+    for label in ("efficiency U", "return on investment"):
+        assert re.search(rf">{label}</td><td>[^<]*<small>\(assumed scaling\)", page), label
+    for label in ("occupancy", "tasks completed"):
         assert re.search(rf'"name">{label}</span><b>[^<]*<small class="soft"> \(assumed scaling\)', page), label
     assert re.search(r'"name">idle nodes</span><b>[^<]*</b>', page)
     assert "of that time (assumed scaling)" in page

@@ -78,8 +78,8 @@ def test_the_window_is_drawn_by_date(found):
 def test_grants_are_drawn_side_by_side(found):
     """Three bars of useful node-hours, as the JSON has them, and whiskers as long as the intervals of the gains."""
     ax = axes_or_new(None)
-    _draw_grants(found, ax)
     grants, kind = found["grants"], kind_of(found)
+    _draw_grants(grants, kind, ax)
     heights = [kind["useful_node_hours"] * (1 + grants[name]["gain"]) for name in ("named", "chosen", "notice")]
     assert [bar.get_height() for bar in ax.patches] == pytest.approx(heights)
     bars = [each for each in ax.containers if isinstance(each, ErrorbarContainer)]

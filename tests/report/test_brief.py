@@ -13,8 +13,8 @@ from bftrainer.report.drawing import axes_or_new, palette
 from bftrainer.report.glossary import format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages, render_pages
-from bftrainer.report.pictures import draw_ledger
-from bftrainer.report.run_page import Worth, _split_node_s, first_side
+from bftrainer.report.run_figures import draw_ledger
+from bftrainer.report.run_page import Worth, first_side
 from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -56,7 +56,8 @@ def test_worth_follows_from_useful_node_hours(runs):
 @pytest.mark.parametrize("number", [1, 3, 7, 1000])
 def test_node_time_of_parts_of_the_window_adds_up(runs, number):
     """Tasks held in all parts together what they held in the run."""
-    assert _split_node_s(runs[0], number).sum() == pytest.approx(runs[0].summary["used_node_s"], rel=1e-9)
+    edges_s = np.linspace(0.0, runs[0].window_s, number + 1)
+    assert runs[0].node_s_between(edges_s).sum() == pytest.approx(runs[0].summary["used_node_s"], rel=1e-9)
 
 
 def test_an_interval_is_told_of_at_least_three_days(runs):

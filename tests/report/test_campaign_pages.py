@@ -9,10 +9,10 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.campaign_pages import _draw_tried, advice_page, forecast_page, short_label, when_text
+from bftrainer.report.campaign_pages import advice_page, forecast_page, when_text
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.intervals import estimate
-from bftrainer.report.sweep_page import _pictures, _Sweep, check_metrics, sweep_page
+from bftrainer.report.sweep_page import Sweep, check_metrics, short_label, sweep_page, sweep_pictures
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e$a_$' + "x" * 300
 
@@ -90,15 +90,15 @@ def test_settings_that_are_equally_good_are_told():
 def test_equal_points_are_no_repetitions():
     """A point that is listed twice has one run, and is no sample of two."""
     rows, varied = rows_of({"max_tasks": [5, 10]}, lambda v, _: (v[0] / 100, 1))
-    found = _Sweep([*rows, rows[0] | {"point": 2}], varied, ())
-    assert [each.sums["efficiency"].number for each in found.settings] == [1, 1]
+    found = Sweep([*rows, rows[0] | {"point": 2}], varied, ())
+    assert [each.estimates["efficiency"].number for each in found.settings] == [1, 1]
 
 
 def test_the_front_holds_what_no_setting_beats():
     """Higher efficiency and fewer preemptions, found by comparing all pairs."""
     figures = {(a, b): ((7 * a + 3 * b) % 11 / 11, (5 * a + 2 * b) % 13) for a in range(5) for b in range(5)}
     rows, varied = rows_of({"a": list(range(5)), "b": list(range(5))}, lambda v, _: figures[v])
-    found = _Sweep(rows, varied, ("efficiency", "preemptions"))
+    found = Sweep(rows, varied, ("efficiency", "preemptions"))
     beaten = {
         one
         for one, other in itertools.permutations(figures, 2)
@@ -113,7 +113,7 @@ def test_the_front_holds_what_no_setting_beats():
 def test_metrics_are_weighed_by_their_signs():
     """With preemptions first the setting with the fewest is the best."""
     rows, varied = rows_of({"a": [1, 2, 3]}, lambda v, _: (v[0] / 10, 4 - v[0]))
-    assert _Sweep(rows, varied, ("preemptions", "efficiency")).done[0].values == (3,)
+    assert Sweep(rows, varied, ("preemptions", "efficiency")).done[0].values == (3,)
     assert "Best preemptions: 1, with a 3." in page_of(rows, varied, metrics=("preemptions", "efficiency"))
 
 
@@ -137,8 +137,8 @@ def test_the_map_has_a_cell_for_each_pair_of_values(levels):
     """The two factors with most values go across and down; a cell has the mean over all others, as the caption says."""
     factors = {f"f{number}": list(range(count)) for number, count in enumerate(levels)}
     rows, varied = rows_of(factors, lambda v, _: (0.5 + sum(v) / 100, 1 + v[0]))
-    found = _Sweep(rows, varied, ())
-    (picture,) = (each for each in _pictures(found) if each.key == "map")
+    found = Sweep(rows, varied, ())
+    (picture,) = (each for each in sweep_pictures(found) if each.key == "map")
     ax = axes_or_new(None)
     picture.draw(ax)
     across, down = sorted(factors, key=lambda name: -len(factors[name]))[:2]
@@ -166,9 +166,9 @@ def test_points_that_failed_are_hatched_and_told():
     rows, varied = rows_of(
         {"a": [1, 2], "b": [1, 2]}, lambda v, _: (sum(v) / 10, 1), seeds=2, failed=[((1, 2), 1), ((2, 2), 0)]
     )
-    found = _Sweep(rows, varied, ())
+    found = Sweep(rows, varied, ())
     assert {each.values for each in found.done} == {(1, 1), (2, 1)}
-    (picture,) = (each for each in _pictures(found) if each.key == "map")
+    (picture,) = (each for each in sweep_pictures(found) if each.key == "map")
     ax = axes_or_new(None)
     picture.draw(ax)
     assert sum(str(patch.get_hatch() or "") == "////" for patch in ax.patches) == 2
@@ -195,7 +195,7 @@ def test_effects_are_means_over_the_other_factors():
     """Of two factors, one of which does nothing."""
     rows, varied = rows_of({"a": [1, 2, 3], "b": [0, 1]}, lambda v, _: (v[0] / 10, 1))
     ax = axes_or_new(None)
-    next(each for each in _pictures(_Sweep(rows, varied, ())) if each.key == "effects").draw(ax)
+    next(each for each in sweep_pictures(Sweep(rows, varied, ())) if each.key == "effects").draw(ax)
     lines = [line.get_ydata() for line in ax.lines if line.get_marker() == "o"]
     assert [list(each) for each in lines] == [pytest.approx([10, 20, 30]), pytest.approx([20, 20])]
 
@@ -309,21 +309,6 @@ def test_advice_tells_what_was_tried_and_what_it_gains(verdict):
     assert f"<b>{found['advised']['forward_time_s']:g}</b>" in text
     rows = re.findall(r"<tr><td>([a-z, ]*)</td>", text)
     assert rows == {"same": ["given, best", ""]}.get(verdict, ["best", "given", ""])
-
-
-def test_settings_that_were_tried_are_ticks():
-    """On the logarithmic axis, the best and the given one first, as many as have room."""
-    each = {"max_tasks": 5, "objective": "as-given", "training": 2.0}
-    for tried, shown in (
-        ([32.0, 40.0, 60.0, 140.0], ["32", "40", "60", "140"]),
-        ([32.0, 60.0, 60.5, 140.0], ["32", "60", "140"]),
-    ):
-        found = advice(tried=[each | {"forward_time_s": value} for value in tried])
-        found |= {name: found[name] | {"forward_time_s": tried[1]} for name in ("given", "best")}
-        ax = axes_or_new(None)
-        _draw_tried(found, ax)
-        assert [label.get_text() for label in ax.get_xticklabels()] == shown
-        assert not len(ax.get_xticks(minor=True))
 
 
 def test_gains_from_nothing_have_amounts():

@@ -12,13 +12,11 @@ import pytest
 
 from bftrainer.report import timeline
 from bftrainer.report.drawing import axes_or_new, svg_of
-from bftrainer.report.finished_run import FinishedRun, Holdings, NodeMoves
-from bftrainer.report.ledger import PARTS, ledger_share
-from bftrainer.report.pictures import decisions_picture, draw_decisions, draw_losses, losses_picture, short_names
+from bftrainer.report.finished_run import FinishedRun, Holdings, NodeMoves, short_names
+from bftrainer.report.ledger import PARTS
+from bftrainer.report.run_figures import draw_losses, losses_picture
 from bftrainer.report.timeline import time_charts, timeline_of
-from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run_files import read_run, read_runs
-from bftrainer.runs.run_inputs import load_inputs
 from tests.finished import write_sample_run, write_tuned_run
 
 
@@ -163,23 +161,12 @@ def test_completions_end_with_all_that_are_done(runs):
 
 def test_shares_add_up(runs):
     """The parts of the ledger are all idle node-time, and the bars of each run show them."""
-    assert sum(ledger_share(runs[0], part) or 0.0 for part in PARTS) == pytest.approx(1.0)
+    assert sum(runs[0].summary["ledger"].get(part, 0.0) for part in PARTS) == pytest.approx(1.0)
     ax = axes_or_new(None)
     draw_losses(runs, ax)
     drawn = np.sum([[bar.get_width() for bar in bars] for bars in ax.containers], axis=0)
     assert drawn == pytest.approx([100.0, 100.0], abs=1e-4)
     assert len({bars[0].get_hatch() for bars in ax.containers}) == len(ax.containers)
-
-
-def test_decisions_are_all_counted(runs):
-    """The bars hold every decision once, of one run stacked by outcome."""
-    run = runs[0]
-    held = run.decisions["held"].copy()
-    held[:100] = "incumbent"
-    ax = axes_or_new(None)
-    draw_decisions([replace(run, decisions={**run.decisions, "held": held})], ax)
-    stacks = [bars.get_data() for bars in ax.patches]
-    assert [int((each.values - each.baseline).sum()) for each in stacks] == [held.size - 100, 100]
 
 
 def test_power_and_cap(tuned, runs):
@@ -199,34 +186,12 @@ def test_submissions_after_the_window_are_not_drawn():
     assert found["submitted"].value[-1] == 1
 
 
-def test_drawings_without_data_say_so(tmp_path):
-    """Where nothing was decided, and no run has a ledger, the drawing has words instead."""
-    run = read_run(write_sample_run(tmp_path / "idle", tasks=late_tasks()))
-    bare = replace(run, summary={**run.summary, "ledger": None})
-    for draw, words in (
-        (draw_decisions, "No decision was made."),
-        (draw_losses, "No idle node-time, or no ledger of it."),
-    ):
-        ax = axes_or_new(None)
-        draw([bare, bare], ax)
-        assert [text.get_text() for text in ax.texts] == [words]
-
-
-def late_tasks():
-    """Tasks of the sample that nobody submits within its log."""
-    tasks = load_inputs(ReplayConfig(solver="dp")).tasks
-    return [replace(task, submit_s=1e9) for task in tasks[:2]]
-
-
-def test_long_decisions_are_drawn_where_they_are():
-    """A decision of 500 s is not told as one of 100 s."""
+def test_drawings_without_data_say_so(runs):
+    """Where no run has a ledger, the drawing has words instead."""
+    bare = replace(runs[0], summary={**runs[0].summary, "ledger": None})
     ax = axes_or_new(None)
-    draw_decisions([replace(roster(2), decisions=decisions_of([1e-4, 500.0]))], ax)
-    bars = ax.patches[0].get_data()
-    rows = np.flatnonzero(bars.values)
-    low, high = np.sqrt(bars.edges[rows] * bars.edges[rows + 1])
-    assert low == pytest.approx(0.1, rel=0.2)
-    assert high == pytest.approx(500e3, rel=0.2)
+    draw_losses([bare, bare], ax)
+    assert [text.get_text() for text in ax.texts] == ["No idle node-time, or no ledger of it."]
 
 
 def decisions_of(solve_s):
@@ -250,9 +215,9 @@ def test_names_of_runs_stay_short_and_apart():
 def test_names_are_no_markup_in_drawings(runs):
     """Names of runs that look like elements or formulas are drawn as text."""
     named = [replace(run, name=name) for run, name in zip(runs, ("<b>$x_", "&amp;</svg>"), strict=True)]
-    for picture in (decisions_picture(named).svg(), losses_picture(named).svg()):
-        assert "<b>" not in picture
-        assert picture.count("</svg>") == 1
+    picture = losses_picture(named).svg()
+    assert "<b>" not in picture
+    assert picture.count("</svg>") == 1
 
 
 def test_drawings_have_the_colours_of_the_page():

@@ -8,6 +8,7 @@ import pytest
 
 from bftrainer.report.comparison import TIES, alike, compare_runs, figures_of
 
+_WINDOW = {"nodes_total": 9, "window_s": 10.0, "window_start": "2026-01-01", "window_end": "2026-01-02"}
 BASE = {
     "schema": 1,
     "partial": False,
@@ -20,6 +21,7 @@ BASE = {
     "makespan_s": None,
     "work_done": -4.0,
     "end_reason": "finished",
+    **_WINDOW,
     "below_large_idle": {"occupancy": 0.25, "large_idle": 3},
 }
 
@@ -32,7 +34,7 @@ def run(**changes):
 def test_outcomes_alone_are_figures():
     """Numbers that came out, those of quiet times by their full name; no settings, texts, schema or assumptions."""
     assert list(figures_of(run(assumed_scaling=None))) == [
-        *("efficiency", "work_done", "makespan_s", "gap_max"),
+        *("efficiency", "work_done", "makespan_s", "gap_max", "window_s", "nodes_total"),
         *("below_large_idle.large_idle", "below_large_idle.occupancy"),
     ]
 
@@ -101,7 +103,7 @@ def test_runs_of_several_windows_are_alike_where_asked():
         {"settings": {**settings, "max_tasks": 1}},
         {"nodes_total": 1},
     ]
-    runs = [run(**{"nodes_total": 9} | each) for each in changes]
+    runs = [run(**each) for each in changes]
     groups = [group.places for group in alike("abcdef", runs, over_windows=True)]
     assert sorted(groups) == [(0, 1, 2), (3,), (4,), (5,)]
     assert len(alike("abcdef", runs)) == 6

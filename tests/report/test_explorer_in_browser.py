@@ -167,7 +167,7 @@ def test_tables_are_sorted_and_searched(browser, address, run):
     group, name = run.tasks["group"][0], run.tasks["name"][3]
     fields = [
         browser.find_element("css selector", "#search"),
-        browser.find_element("css selector", "label.tools input"),
+        browser.find_element("css selector", 'label.tools:has(+ [aria-label="Table: Tasks"]) input'),
     ]
     held = np.unique(run.holdings.spans(run.window_s)[2])
     members = np.flatnonzero(run.tasks["group"] == group)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from bftrainer import run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.report.ledger import PARTS, limit_in_words, limited_by
+from bftrainer.report.ledger import PARTS, limited_by
+from bftrainer.report.words import limit_in_words
 from tests.tiny import write_inputs
 
 S = 1_000_000_000

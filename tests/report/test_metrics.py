@@ -11,7 +11,8 @@ import pytest
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.columns import Table
 from bftrainer.model.records import AllocationChange, DecisionRecord, EventRecord, Recording, TaskRecord
-from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, settled_before, task_metrics
+from bftrainer.report.metrics import Intervals, decision_metrics, pool_metrics, task_metrics
+from bftrainer.report.words import solver_use_in_words
 from solvers import DecidedBy, Held, SolveResult, StopReason
 
 
@@ -190,7 +191,7 @@ def test_who_decided_is_counted():
         "kept": 0,
     }
     assert (metrics["backend_asked"], metrics["backend_s"]) == (4, 1.25)
-    text = settled_before(metrics)
+    text = solver_use_in_words(metrics)
     assert text.startswith("cbc was asked in 50.00 % of decisions; ")
     assert all(part in text for part in ("pruning settled 2", "search settled 1", "remembered in 1", "choose in 1"))
 
@@ -200,4 +201,4 @@ def test_nothing_is_said_where_the_solver_decided_all(lacking):
     """Nor of runs that did not note who decided."""
     records = [decided(Held.OPTIMAL, StopReason.OPTIMAL, "dp", 1.0)]
     metrics = decision_metrics(Table.of(DecisionRecord, records))
-    assert settled_before({key: value for key, value in metrics.items() if key not in lacking}) is None
+    assert solver_use_in_words({key: value for key, value in metrics.items() if key not in lacking}) is None

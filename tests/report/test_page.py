@@ -11,9 +11,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from bftrainer.report.page import Cell
+from bftrainer.report.comparison import Cell
 from bftrainer.report.run_page import run_page
-from bftrainer.report.side_by_side import side_by_side
 from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -82,7 +81,7 @@ def test_headlines_say_what_the_summary_says(runs):
     """The sentence and the cards of one run."""
     text, summary = made(runs[:1]).text, runs[0].summary
     assert f"On average {summary['eq_nodes']:,.1f} of 512 nodes were idle" in text
-    assert f"{summary['decisions']:,} of {summary['decisions']:,} decisions are proven optimal" in text
+    assert f"{summary['decisions']:,} of {summary['decisions']:,} decisions proven optimal" in text
     assert f"{100 * summary['efficiency']:.2f} %" in text
     assert "bftrainer-replay --made up" in text
     assert summary["inputs"]["node_log"]["sha256"] in text
@@ -94,9 +93,9 @@ def test_several_runs_are_compared(runs):
     alike = changed(runs[1], window_s=runs[0].summary["window_s"], window_end=runs[0].summary["window_end"])
     text = made([runs[0], alike]).text
     assert text.count("plain and tuned: training on idle nodes") == 2
-    assert "idle_power_w - 100.0" in text
+    assert "idle power (W) - 100.0" in text
     assert "cannot be compared with" not in text
-    change = r"[+-]\d+\.\d\d points \([+-]\d+\.\d\d %\) (better|worse)"
+    change = r"[+-]\d+\.\d\d points (better|worse)"
     assert re.search(rf"occupancy \d+\.\d\d % \d+\.\d\d % {change}", text)
 
 
@@ -110,8 +109,8 @@ def test_several_runs_are_compared(runs):
 )
 def test_what_cannot_be_compared_gets_no_percentages(runs, figures, reason):
     """Runs of another machine, window or unit are said to be so, and have figures without differences."""
-    found = side_by_side([runs[0], changed(runs[0], **figures)])
-    assert reason in found.apart[0]
+    found = run_page([runs[0], changed(runs[0], **figures)])
+    assert reason in found.notes[0]
     assert {cell.below for cells in figures_of(found).values() for cell in cells} == {""}
 
 
@@ -119,19 +118,19 @@ def test_a_run_whose_tasks_were_done_earlier_is_compared_by_them(runs):
     """Of the same log and tasks, a shorter window is no other one: figures of tasks keep their differences."""
     base = changed(runs[0], end_reason="max_events", efficiency=0.4, occupancy=0.4)
     half = {"window_s": base.summary["window_s"] / 2, "window_end": "2021-02-10T12:00:00", "occupancy": 0.5}
-    found = side_by_side([base, changed(base, **half, end_reason="finished", efficiency=0.5)])
-    assert "by efficiency U, makespan, mean turnaround and mean wait alone" in found.apart[0]
+    found = run_page([base, changed(base, **half, end_reason="finished", efficiency=0.5)])
+    assert "by efficiency U, makespan, mean turnaround and mean wait alone" in found.notes[0]
     assert [figures_of(found)[name][1].below != "" for name in ("efficiency U", "occupancy")] == [True, False]
-    cut = side_by_side([base, changed(base, **half, end_reason="max_events")])
-    assert "cannot be compared" in cut.apart[0]
+    cut = run_page([base, changed(base, **half, end_reason="max_events")])
+    assert "cannot be compared" in cut.notes[0]
 
 
 def test_a_replay_is_compared_with_its_harvest(runs):
     """It ends when its tasks do, and a harvest when nodes are given back; differences to almost 0 are in points."""
     real = changed(runs[0], engine="live", window_s=2.0 * runs[0].summary["window_s"], occupancy=0.001)
-    found = side_by_side([real, changed(runs[0], occupancy=0.1)])
-    assert found.apart == ()
-    assert figures_of(found)["occupancy"][1] == Cell("10.00 %", "+9.90 points better", "better")
+    found = run_page([real, changed(runs[0], occupancy=0.1)])
+    assert not any("compared" in note for note in found.notes)
+    assert figures_of(found)["occupancy"][1] == Cell("10.00 %", "+9.90 points", "better")
 
 
 def test_a_harvest_beside_its_replay_says_how_it_went(runs):
@@ -142,12 +141,12 @@ def test_a_harvest_beside_its_replay_says_how_it_went(runs):
 
 
 def test_differences_by_hand(runs):
-    """Of 40 to 50 % occupancy it is 10 points, a quarter more; headlines come first."""
+    """From 40 to 50 % occupancy it is 10 points, of times a share; headlines come first."""
     pair = [changed(runs[0], occupancy=0.4, makespan_s=7200.0), changed(runs[0], occupancy=0.5, makespan_s=3600.0)]
-    rows = figures_of(side_by_side(pair))
+    rows = figures_of(run_page(pair))
     assert list(rows)[:2] == ["efficiency U", "occupancy"]
-    assert rows["occupancy"][1].below == "+10.00 points (+25.00 %) better"
-    assert rows["makespan"][1].below == "-1 h (-50.00 %) better"
+    assert rows["occupancy"][1] == Cell("50.00 %", "+10.00 points", "better")
+    assert (rows["makespan"][1].below, rows["makespan"][1].tone) == ("-50.00 %", "better")
 
 
 def test_runs_that_differ_by_seed_have_a_mean(runs):
@@ -156,15 +155,15 @@ def test_runs_that_differ_by_seed_have_a_mean(runs):
         changed(runs[0], occupancy=value, settings=runs[0].summary["settings"] | {"seed": number})
         for number, value in enumerate((0.4, 0.5, 0.6))
     ]
-    (group,) = (table for table in side_by_side([*seeds, runs[1]]).tables if "alike" in table.title)
+    (group,) = (table for table in run_page([*seeds, runs[1]]).tables if "alike" in table.title)
     assert group.title.startswith("3 runs")
     assert ("occupancy", "50.00 % ± 24.84 points", "3") in group.rows
 
 
 def figures_of(found):
     """Cells of each figure of runs side by side."""
-    tables = [table for table in found.tables if table.headings[0] == "figure" and isinstance(table.rows[0][1], Cell)]
-    return {row[0]: row[1:] for table in tables for row in table.rows}
+    rows = [row for table in found.tables if table.headings[:1] == ("figure",) for row in table.rows]
+    return {row[0]: row[1:] for row in rows if isinstance(row[1], Cell)}
 
 
 def changed(run, **figures):

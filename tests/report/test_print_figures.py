@@ -11,8 +11,8 @@ import pytest
 
 from bftrainer.cli.replay.results import fill_settings, tuning_groups
 from bftrainer.errors import SettingsError
-from bftrainer.report.drawing import WIDTHS_MM, Sheet, printed
-from bftrainer.report.print_figures import (
+from bftrainer.report.drawing import WIDTHS_MM, Sheet, print_figure
+from bftrainer.report.run_figures import (
     plot_allocation,
     plot_energy,
     plot_losses,
@@ -90,7 +90,7 @@ KINDS = ("pool", "gantt", "setting", "bars", "losses", "energy")
 @pytest.mark.parametrize("kind", KINDS)
 def test_fonts_are_truetype(run, tuned, places, kind):
     """Of PDF, fonts are embedded as TrueType, none as type 3, which publishers refuse."""
-    *_, content = printed(kinds(run, tuned, places)[kind], Sheet(), "pdf")
+    *_, content = print_figure(kinds(run, tuned, places)[kind], Sheet(), "pdf")
     assert b"/FontFile2" in content
     assert b"/Type3" not in content
 
@@ -111,7 +111,7 @@ def test_styles_of_matplotlib(run, tuned, places, kind, style):
     """Each kind is drawn in them, lines in their colours, from the same data, and the user's own settings stay."""
     before = dict(mpl.rcParams)
     draw = kinds(run, tuned, places)[kind]
-    plain, styled = (printed(draw, Sheet(90.0, name), "svg") for name in ("", style))
+    plain, styled = (print_figure(draw, Sheet(90.0, name), "svg") for name in ("", style))
     assert plain[:2] == styled[:2]
     assert plain[2] != styled[2] or kind not in ("setting", "energy")
     assert dict(mpl.rcParams) == before
@@ -149,9 +149,9 @@ def check_outside(box, figure):
 
 def test_settings_of_matplotlib_change_nothing(run):
     """Equal runs are equal bytes, whatever the user's own settings are, and these stay."""
-    one = printed(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
+    one = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
     with mpl.rc_context({"font.size": 31.0, "axes.facecolor": "red", "lines.linewidth": 9.0}):
-        assert printed(lambda sheet: plot_losses([run], sheet), Sheet(), "svg") == one
+        assert print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), "svg") == one
         assert mpl.rcParams["font.size"] == 31.0
 
 
@@ -220,16 +220,6 @@ def test_the_highest_of_pools_fits_all_panels(run):
     assert all(axis.get_ylim()[0] == 0 and most < axis.get_ylim()[1] < 1.2 * most for axis in axes)
 
 
-def test_means_over_seeds_keep_the_node_time(run):
-    """Of runs that differ in seeds, a panel has means over equal pieces, whose sum is the node-time of the window."""
-    found = drawn(lambda sheet: plot_pool(seeds(run), sheet))
-    assert len(found.figure.axes) == 1
-    assert {row[:2] for row in found.rows} == {("3 seeds", 3)}
-    used = np.mean([row[4] for row in found.rows]) * run.window_s
-    assert used == pytest.approx(run.summary["used_node_s"])
-    assert max(row[5] for row in found.rows) < 1e-9
-
-
 def test_losses_are_the_ledger(run):
     """The bars of a run fill its idle node-time, but for parts that are rounding noise, which have none."""
     bars = drawn(lambda sheet: plot_losses([run], sheet)).figure.axes[0].patches
@@ -275,6 +265,6 @@ def test_data_are_what_is_drawn(run):
 def test_names_are_shown_as_they_are(run):
     """Names are no formulas or markup; what the font lacks is escaped; long ones are cut, and whole in the data."""
     run = replace(run, name="$a_b$ <i> \u5de5")
-    data, _, content = printed(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
+    data, _, content = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
     assert re.search(r">\$a_b\$ &lt;i&gt; \\u5de5</text>", content.decode())
     assert data.decode().splitlines()[1].startswith("$a_b$ <i> \u5de5,1,useful,")

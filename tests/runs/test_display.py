@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.report.run_page import headline
+from bftrainer.report.words import headline
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from bftrainer.cli.replay.result_table import render_summary
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import format_value
-from bftrainer.report.ledger import learned_in_words
+from bftrainer.report.words import learning_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay, write_run
 from bftrainer.tasksets import read_task_set
 from tests.replayed import node_log
@@ -44,7 +44,7 @@ def test_what_was_learnt_is_reported(files, tmp_path):
     assert summary["settings"]["profile_noise"] == 0.0
     assert summary["learned_error_used"] < 1e-3
     assert summary["learned_error"] < 1.0
-    text = learned_in_words(summary)
+    text = learning_in_words(summary)
     assert text.startswith(f"curves of 2 of 2 tasks, in {summary['learned_probes']} probes; error at the end ")
     assert text.endswith(f"% where tasks ran, {format_value(summary['learned_error'], 'share')} over all counts")
     write_run(result, tmp_path)
@@ -58,7 +58,7 @@ def test_without_the_option_nothing_is_said_of_it(files, tmp_path):
     """No key of the summary, no setting, no file."""
     result = run_replay(**files(("a", GIVEN)))
     assert not [key for key in result.summary() if "learned" in key]
-    assert learned_in_words(result.summary()) is None
+    assert learning_in_words(result.summary()) is None
     assert "profile_noise" not in result.summary()["settings"]
     write_run(result, tmp_path)
     assert not (tmp_path / "beliefs.parquet").exists()
@@ -117,7 +117,7 @@ def test_tasks_of_python_can_be_learnt(files):
 def test_people_are_told_what_was_learnt(files, tmp_path):
     """Terminal and page say it in the same words."""
     result = run_replay(**files(("a", GIVEN)), scaling="learned")
-    text, out = learned_in_words(result.summary()), io.StringIO()
+    text, out = learning_in_words(result.summary()), io.StringIO()
     render_summary(result.summary(), out)
     assert text in " ".join(out.getvalue().split())
     assert f"Learned {text}." in result.report(tmp_path / "page.html").read_text(encoding="utf-8")

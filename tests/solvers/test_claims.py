@@ -70,8 +70,8 @@ def test_the_bound_is_never_below_the_optimum() -> None:
 
 def test_claims_are_told_on_every_surface(tmp_path) -> None:
     """All decisions of a run are claimed: summary, table, terminal and page say so, and an audit says what is wrong."""
-    from bftrainer.cli.replay.result_table import _optimality
-    from bftrainer.report import run_page
+    from bftrainer.report.run_page import run_page
+    from bftrainer.report.words import optimality_in_words
 
     result = run_replay(solver="tests.solvers.claims:Nothing", max_events=20, baseline=False)
     summary = result.summary()
@@ -79,11 +79,13 @@ def test_claims_are_told_on_every_surface(tmp_path) -> None:
     assert claimed == summary["decisions"] > 10
     assert optimal == 0
     assert summary["decided_by"]["backend"] == summary["decisions"]
-    assert _optimality(summary) == f"0 of {claimed} decisions proven optimal, {claimed} claimed optimal by the solver"
+    text = optimality_in_words(summary)
+    assert text == f"0 of {claimed} decisions proven optimal, {claimed} claimed optimal by the solver"
     write_run(result, tmp_path)
     run = read_run(tmp_path)
     assert set(run.decisions["held"].tolist()) == {"claimed"}
-    assert f"{claimed} only claimed to be by the solver" in run_page._optimality(run)
+    (section,) = (table for table in run_page([run]).tables if table.title == "Decisions")
+    assert text in section.texts[0]
     wrong = [line for line in audit(tmp_path).wrong if "held: claimed with 0" in line]
     assert len(wrong) == claimed
     assert wrong[0].endswith("is possible")

@@ -8,8 +8,15 @@ from typing import IO, Any
 from bftrainer.cli._shared.stdio import duration, write_rows
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value
-from bftrainer.report.ledger import learned_in_words, limit_in_words, more_tasks_in_words
-from bftrainer.report.metrics import fallen_back, settled_before
+from bftrainer.report.words import (
+    decision_times_in_words,
+    fallback_in_words,
+    learning_in_words,
+    limit_in_words,
+    more_tasks_in_words,
+    optimality_in_words,
+    solver_use_in_words,
+)
 
 Summary = dict[str, Any]
 
@@ -29,19 +36,6 @@ def render_summary(summary: Summary, out: IO[str]) -> None:
         if key == "eq_nodes":
             rows += [("" if at else "  of the log", note) for at, note in enumerate(summary["node_log_notes"])]
     write_rows(title, rows, out)
-
-
-def _optimality(summary: Summary) -> str:
-    text = f"{summary['decisions_optimal']:,} of {summary['decisions']:,} decisions proven optimal"
-    if summary.get("decisions_claimed"):
-        text += f", {summary['decisions_claimed']:,} claimed optimal by the solver"
-    if summary["decisions_incumbent"]:
-        gap = summary["gap_max"]
-        worst = f" (worst gap {100 * gap:.3g} %)" if gap is not None else ""
-        text += f", {summary['decisions_incumbent']:,} with an incumbent{worst}"
-    if summary["decisions_kept"]:
-        text += f", {summary['decisions_kept']:,} kept what there was"
-    return text
 
 
 def _efficiency(summary: Summary) -> str:
@@ -95,13 +89,6 @@ def _first_failure(summary: Summary) -> str:
     return str(first) + (f" ({len(others):,} more in summary.json)" if others else "")
 
 
-def _decision_time(summary: Summary) -> str:
-    times = (summary[f"solve_s_{name}"] for name in ("median", "p95", "max"))
-    median, p95, most = ("-" if each is None else f"{1000 * each:,.3g} ms" for each in times)
-    answered = ", ".join(summary["solvers"]) or summary["solver"]
-    return f"{median} median, {p95} p95, {most} max ({answered})"
-
-
 def _wall_time(summary: Summary) -> str:
     parts = ", ".join(f"{summary[f'{name}_s']:.2f} {name}" for name in ("load", "replay", "baseline"))
     return f"{summary['wall_s']:.2f} s: {parts}"
@@ -129,7 +116,7 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("ledger", "occupancy", _ledger),
     ("  limited by", "limited_by", limit_in_words),
     ("  tasks at once", "", more_tasks_in_words),
-    ("learned", "", learned_in_words),
+    ("learned", "", learning_in_words),
     ("return on investment", "return_on_investment", lambda s: format_value(s["return_on_investment"], "share")),
     (
         "tasks",
@@ -149,9 +136,9 @@ _ROWS: tuple[tuple[str, str, Callable[[Summary], str | None]], ...] = (
     ("  given up", "failures", _first_failure),
     ("energy", "energy_j", _energy),
     ("emissions", "emissions_gco2", lambda s: f"{_amount(s['emissions_gco2'] / 1e3)} kg CO2 (PUE {s['pue']:g})"),
-    ("optimality", "decisions_optimal", _optimality),
-    ("  asked", "decisions_optimal", settled_before),
-    ("  fallback", "decisions_fallback", fallen_back),
-    ("decision time", "solve_s_median", _decision_time),
+    ("optimality", "decisions_optimal", optimality_in_words),
+    ("  asked", "decisions_optimal", solver_use_in_words),
+    ("  fallback", "decisions_fallback", fallback_in_words),
+    ("decision time", "solve_s_median", decision_times_in_words),
     ("wall time", "wall_s", _wall_time),
 )

@@ -18,7 +18,7 @@ from bftrainer.cli._shared.usage import FIGURE, WIDE, Parsed, open_option, refus
 from bftrainer.cli.zeus.zeus_options import FILE
 
 if TYPE_CHECKING:
-    from bftrainer.report.comparison import RunComparison, Unlike
+    from bftrainer.report.comparison import RunComparison
     from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
     from bftrainer.runs.audit import Findings
@@ -43,7 +43,7 @@ FEW = 4
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.errors import SettingsError, suggestion
-    from bftrainer.report.comparison import Unlike, compare_runs, run_names, with_short_names
+    from bftrainer.report.comparison import compare_runs, run_names
     from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES
     from bftrainer.runs.run_files import read_summary
 
@@ -53,52 +53,50 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     refuse_unused(
         {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
     )
-    summaries = [read_summary(path) for path in runs]
-    shown = summaries if as_json or as_csv else with_short_names(summaries)
-    found = compare_runs(run_names(runs), shown)
+    compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
-        if name not in found.figures:
-            usual = [key for key in COMPARED if key in found.figures and key.startswith(name)]
-            close = f" Did you mean {usual[0]!r}?" if usual else suggestion(name, found.figures)
+        if name not in compared.figures:
+            usual = [key for key in COMPARED if key in compared.figures and key.startswith(name)]
+            close = f" Did you mean {usual[0]!r}?" if usual else suggestion(name, compared.figures)
             raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+        click.echo(json.dumps(compared.to_dict(), indent=2, allow_nan=False))
     elif as_csv:
-        _write_csv(found, chosen or tuple(found.figures))
+        _write_csv(compared, chosen or tuple(compared.figures))
     else:
-        columns = COMPARED if len(found.names) <= FEW else HEADLINES
-        known = tuple(key for key in found.figures if key.rpartition(".")[2] not in WORK_SHARES)
-        keys = chosen or (known if show_all else tuple(key for key in columns if key in found.figures))
-        _print_comparison(found, keys, [Unlike.of(summaries[0], each) for each in summaries])
+        usual = list(COMPARED if len(compared.names) <= FEW else HEADLINES)
+        if show_all:
+            usual = [key for key in compared.figures if key.rpartition(".")[2] not in WORK_SHARES]
+        _print_comparison(compared, chosen or [key for key in usual if key in compared.figures])
 
 
-def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
+def _write_csv(compared: RunComparison, keys: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(("run", "figure", "value", "relative"))
-    for place, name in enumerate(found.names):
+    for place, name in enumerate(compared.names):
         for key in keys:
-            values = (found.figures[key][place], found.differences[key][place])
-            writer.writerow((name, key, *("" if value is None else value for value in values)))
+            writer.writerow((name, key, compared.figures[key][place], compared.differences[key][place]))
 
 
-def _print_comparison(found: RunComparison, keys: Sequence[str], unlike: Sequence[Unlike]) -> None:
+def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     from bftrainer.cli._shared.stdio import Section, print_side_by_side
-    from bftrainer.report.comparison import say_unlike, setting_label
     from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
-    names = [f"{name} (partial)" if cut else name for name, cut in zip(found.names, found.partial, strict=True)]
-    settings = [
-        [setting_label(key), *("-" if value is None else str(value) for value in values)]
-        for key, values in found.settings.items()
+    names = [f"{name} (partial)" if cut else name for name, cut in zip(compared.names, compared.partial, strict=True)]
+    rows = [
+        [term_of(key).label, *(f"{cell.value}\n({cell.below})" if cell.below else cell.value for cell in cells)]
+        for key, cells in ((key, compared.cells(key)) for key in keys)
     ]
-    figures = Section("figure", [[term_of(key).label, *_cells(found, key, unlike)] for key in keys])
-    print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
-    if found.note_of_ties is not None:
-        click.echo(found.note_of_ties)
-    for sentence in say_unlike(found.names, unlike):
+    sections, figures = [Section("setting", compared.setting_rows(), is_text=True)], Section("figure", rows)
+    print_side_by_side(names, [*sections, figures] if compared.settings else [figures])
+    for sentence in compared.notes():
         _echo_wrapped(sentence)
-    for note, of in _assumptions(found).items():
-        where = "" if len(of) == len(names) else f" ({', '.join(of)})"
+    notes: dict[str, list[str]] = {}
+    for name, assumed in zip(compared.names, compared.assumptions, strict=True):
+        if assumed is not None:
+            notes.setdefault(assumed.note, []).append(name)
+    for note, runs in notes.items():
+        where = "" if len(runs) == len(names) else f" ({', '.join(runs)})"
         _echo_wrapped(f"{MARK} {ASSUMED}{where}: {note}")
 
 
@@ -107,34 +105,6 @@ def _echo_wrapped(text: str) -> None:
     from bftrainer.cli._shared.stdio import line_width
 
     click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
-
-
-def _assumptions(found: RunComparison) -> dict[str, list[str]]:
-    """What was assumed, and in which runs."""
-    notes: dict[str, list[str]] = {}
-    for name, assumed in zip(found.names, found.assumptions, strict=True):
-        if assumed is not None:
-            notes.setdefault(assumed.note, []).append(name)
-    return notes
-
-
-def _cells(found: RunComparison, key: str, unlike: Sequence[Unlike]) -> list[str]:
-    from bftrainer.report.glossary import MARK, OVER_TASKS, format_value, term_of
-
-    unit = term_of(key).unit
-    cells = []
-    for place, (value, change) in enumerate(zip(found.figures[key], found.differences[key], strict=True)):
-        text = format_value(value, unit)
-        if value is not None and key in OVER_TASKS:
-            text += f" of {found.figures[OVER_TASKS[key]][place]:,} tasks"
-        if value is not None and found.is_assumed(key, place):
-            text = f"{MARK} {text}"
-        if place and change and value is not None and unlike[place].allows(key):
-            is_share = unit == "share"  # whose relative change would read like one of the whole
-            points = 100 * (value - (found.figures[key][0] or 0.0))
-            text += f"\n({points:+.2f} points)" if is_share else f"\n({100 * change:+.2f} %)"
-        cells.append(text)
-    return cells
 
 
 def _width_mm(text: str) -> float:
@@ -161,7 +131,7 @@ _PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a
 \b
 {_LISTED}
 
-Runs that differ in their seeds alone are drawn as one, with the mean's 95 % confidence interval.
+In settings and losses, runs that differ in their seeds alone are one, with the mean's 95 % confidence interval.
 """
 _WIDTH = Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
 
@@ -220,7 +190,7 @@ def plot(
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
     from bftrainer.cli._shared.usage import refuse_figure
     from bftrainer.files.writing import refuse_existing, replacing_together
-    from bftrainer.report.drawing import Sheet, check_drawable, printed
+    from bftrainer.report.drawing import Sheet, check_drawable, print_figure
     from bftrainer.runs.run_files import read_summary
 
     other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
@@ -236,7 +206,7 @@ def plot(
     for path in written:
         refuse_existing(path, force=force)
     form, sheet = check_drawable(output.name), Sheet(width, style)
-    contents = printed(_drawing(kind, runs, against, figure), sheet, form)
+    contents = print_figure(_drawing(kind, runs, against, figure), sheet, form)
     with replacing_together(*written) as streams:
         for stream, content in zip(streams, contents, strict=True):
             stream.write(content)
@@ -265,7 +235,7 @@ def tuning_groups(path: Path) -> dict[str, str]:
 
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
-    from bftrainer.report import print_figures as figures
+    from bftrainer.report import run_figures as figures
     from bftrainer.runs.run_files import read_runs
 
     if kind == "paired":

@@ -1,0 +1,418 @@
+"""Figures of finished runs: pictures of pages, and figures for print with their data and a caption.
+
+Runs that differ in seeds alone are one line, with a confidence interval. `print_figure` makes files of print figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bftrainer.errors import SettingsError, escaped, suggestion
+from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
+from bftrainer.report.drawing import (
+    MARKERS,
+    PrintFigure,
+    Sheet,
+    below_axes,
+    date_of,
+    label_dates,
+    line_look,
+    palette,
+    plain,
+    put_legend_above,
+    wrap_label,
+    write_instead,
+)
+from bftrainer.report.finished_run import FinishedRun, local_time, short_names, zone_of
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, term_of
+from bftrainer.report.intervals import estimate
+from bftrainer.report.ledger import FREE, HELD, PARTS
+from bftrainer.report.page import Picture
+from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Floats = NDArray[np.float64]
+HOUR_S = 3600.0
+# Colour and hatching of the parts of the ledger: what became work is solid.
+_PART_LOOKS = (
+    *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", ".....")),
+    *(("blue", "//"), ("sky", "xxxxx")),
+    *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
+)
+_COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
+_LEAST_SHARE = 5e-5
+_PAGE_POINTS, _POINTS, _NAME, _MOST_SPANS, _MOST_NAMED = 300, 600, 40, 20_000, 40
+_NO_LEDGER = "No idle node-time, or no ledger of it."
+_INTERVALS = "Whiskers are 95 % confidence intervals of the mean over seeds (Student's t)."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """A step line: its label, N + 1 edges in seconds, and N numbers of nodes between them."""
+
+    label: str
+    edges_s: Floats
+    nodes: NDArray[Any]
+
+
+def draw_window(run: FinishedRun, ax: Axes) -> None:
+    """Idle nodes and nodes of tasks by date."""
+    time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
+    if not time_s.size:
+        write_instead("No event.", ax)
+        return
+    rows = thin_steps(time_s, [idle, used], run.window_s, _PAGE_POINTS)
+    edges_s = np.append(time_s[rows], run.window_s)
+    lines = Steps("idle nodes", edges_s, idle[rows]), Steps("held by tasks", edges_s, used[rows])
+    draw_idle(run.summary["window_start"], lines, run.summary.get("eq_nodes") or 0.0, ax, zone_of(run.summary))
+
+
+def draw_idle(start: str, lines: tuple[Steps, Steps], mean: float, ax: Axes, zone: str = "UTC") -> None:
+    """Draw idle nodes by date, with their mean and their largest number, and the nodes in use.
+
+    Parameters
+    ----------
+    start : str
+        ISO time that edges are seconds after.
+    lines : tuple of Steps
+        Idle nodes and nodes in use; where these have the same edges, they are some of the idle nodes, and filled.
+    mean : float
+    ax : Axes
+    zone : str
+    """
+    from matplotlib.colors import to_rgba
+
+    ink, (idle, used) = palette(), lines
+    top, dates = int(np.argmax(idle.nodes)), date_of(start, idle.edges_s)
+    ax.stairs(idle.nodes, dates, fill=True, fc=to_rgba(ink["sky"], 0.3), ec=ink["sky"], linewidth=0.5, label=idle.label)
+    is_exact = used.edges_s is idle.edges_s
+    look: dict[str, Any] = {"fill": True, "linewidth": 0} if is_exact else {"baseline": None, "linewidth": 2.2}
+    ax.stairs(used.nodes, date_of(start, used.edges_s), color=ink["blue"], label=used.label, **look)
+    ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
+    most, is_late = float(idle.nodes[top]), idle.edges_s[top] > idle.edges_s[-1] / 2
+    text = f"most idle: {round(most):,} nodes, {local_time(start, idle.edges_s[top], zone)} {zone}"
+    align: dict[str, Any] = {"ha": "right" if is_late else "left", "va": "bottom"}
+    ax.annotate(text, (dates[top], most), xytext=(0, 3), textcoords="offset points", **align)
+    ax.set(ylabel="nodes", ylim=(0, 1.2 * max(1.0, most)), xlim=(dates[0], dates[-1]))
+    label_dates(ax, zone)
+
+
+def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", note: str = "") -> Picture:
+    """The waterfall of a ledger, and its numbers in words; `note` is a sentence on what shares are of."""
+    reading = "From all idle node-time, each bar takes away a part that did not become lasting work; "
+    reading += f"the rest is useful. {note}"
+    shares = [(GLOSSARY[f"ledger.{part}"].label, ledger[part]) for part in PARTS if ledger.get(part) is not None]
+    words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in shares)
+    return Picture(
+        key="ledger",
+        title=f"Where the idle node-time went{suffix}",
+        reading=reading.rstrip(),
+        draw=partial(draw_ledger, ledger),
+        height_in=2.9,
+        left=0.2,
+        words=f"{words}." if words else "",
+    )
+
+
+def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
+    """Waterfall of the idle node-time: free node-time, then losses of tasks; the rest is useful."""
+    if ledger.get("useful") is None:
+        write_instead(_NO_LEDGER, ax)
+        return
+    ink, left = palette(), 100.0
+    bars = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
+    for part in (*FREE, *HELD[1:]):
+        if abs(share := ledger.get(part) or 0.0) >= _LEAST_SHARE:
+            left -= 100 * share
+            bars.append((GLOSSARY[f"ledger.{part}"].label, left, 100 * share, ink["orange"], "////"))
+    bars.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
+    for row, (_, begin, width, color, hatch) in enumerate(bars):
+        fill = "none" if hatch else color
+        ax.barh(row, width, left=begin, color=fill, edgecolor=color, hatch=hatch, linewidth=0.8)
+        ax.text(max(begin + width, begin) + 1, row, f"{width:.2f} %", va="center")
+    ax.set_yticks(range(len(bars)), [label for label, *_ in bars])
+    ax.set(ylim=(len(bars) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
+
+
+def losses_picture(runs: Sequence[FinishedRun]) -> Picture:
+    """Ledgers of several runs."""
+    reading = "Each node-second that was idle, once: useful, lost by tasks, or left free, and why."
+    draw, height_in = partial(draw_losses, short_names(runs)), 2.2 + 0.35 * len(runs)
+    return Picture("losses", "Where the idle node-time went", reading, draw, height_in)
+
+
+def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
+    """Draw the ledgers of runs, a bar each, whose parts differ in hatching too."""
+    if all(_ledger_share(run, "useful") is None for run in runs):
+        write_instead(_NO_LEDGER, ax)
+        return
+    shares = {part: [100 * (_ledger_share(run, part) or 0.0) for run in runs] for part in PARTS}
+    _draw_parts([plain(run.name) for run in runs], shares, ax)
+    below_axes(ax, 0.42)
+
+
+def _draw_parts(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
+    """Bars of the ledger's parts, side by side; negative ones go to the left of 0, and empty ones are left out."""
+    ink, above, below = palette(), np.zeros(len(labels)), np.zeros(len(labels))
+    for (part, values), (color, hatch) in zip(shares.items(), _PART_LOOKS, strict=True):
+        amount = np.round(values, 6)
+        if amount.any():
+            look = {"facecolor": ink["page" if hatch else color], "edgecolor": ink[color], "hatch": hatch}
+            place = np.where(amount < 0, below, above)
+            ax.barh(range(len(labels)), amount, left=place, label=GLOSSARY[f"ledger.{part}"].label, **look)
+        above, below = above + np.maximum(amount, 0.0), below + np.minimum(amount, 0.0)
+    ax.set_yticks(range(len(labels)), labels)
+    ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5), xlim=(below.min(), max(100.0, above.max())))
+
+
+def _ledger_share(run: FinishedRun, part: str) -> float | None:
+    return (run.summary.get("ledger") or {}).get(part)
+
+
+def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
+    """Plot the ledger of the idle node-time, a bar a run.
+
+    Raises
+    ------
+    SettingsError
+        If a run has no ledger, as without idle nodes.
+    """
+    for run in runs:
+        if _ledger_share(run, "useful") is None:
+            raise SettingsError(f"{run.name}: The run has no ledger of its idle node-time, or no idle nodes.")
+    groups = _alike(runs)
+    shares = {
+        part: [estimate([100 * (_ledger_share(runs[n], part) or 0.0) for n in group.places]) for group in groups]
+        for part in PARTS
+    }
+    figure = sheet.figure(20 + 8 * len(groups))
+    ax = figure.add_subplot()
+    labels = [wrap_label(group.label, min(_NAME, sheet.letters(0.35))) for group in groups]
+    _draw_parts(labels, {part: [share.mean for share in row] for part, row in shares.items()}, ax)
+    for row, useful in enumerate(shares["useful"]):
+        if useful.half_width:
+            ax.errorbar(useful.mean, row, xerr=useful.half_width, color=palette()["ink"], capsize=2)
+    put_legend_above(figure, ax)
+    rows = [
+        (group.label, len(group.places), part, row[n].mean, row[n].half_width)
+        for n, group in enumerate(groups)
+        for part, row in shares.items()
+    ]
+    lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
+    columns = ("run", "seeds", "part", "share_percent", "half_width")
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, "ledger.useful")
+
+
+def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
+    """Idle nodes and nodes of tasks over time, a panel for each run.
+
+    Raises
+    ------
+    SettingsError
+        If a run ended before its first event.
+    """
+    ink, rows = palette(), list[tuple[Any, ...]]()
+    figure = sheet.figure(10 + len(runs) * max(14.0, min(0.36 * sheet.width_mm, 150.0 / len(runs))))
+    most = [max(run.steps["idle"].max(initial=0), 1) for run in runs]
+    is_like = max(most) < 4 * min(most)
+    panels = figure.subplots(len(runs), 1, sharex=True, sharey=is_like, squeeze=False)[:, 0]
+    for ax, run in zip(panels, runs, strict=True):
+        time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
+        if not time_s.size:
+            raise SettingsError(f"{run.name}: The run ended before its first event.")
+        kept = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
+        edges = np.append(time_s[kept], run.window_s) / HOUR_S
+        ax.stairs(idle[kept], edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
+        ax.stairs(used[kept], edges, fill=True, color=ink["blue"], label="held by tasks")
+        if len(runs) > 1:
+            ax.set_title(plain(run.name, sheet.letters(0.75)))
+        ax.set(ylabel="nodes")
+        rows += zip([run.name] * kept.size, *(column[kept].tolist() for column in (time_s, idle, used)), strict=True)
+    for ax in panels:  # once all is drawn: a limit that is set ends autoscaling of the panels that share the axis
+        ax.set(ylim=(0, None))
+    panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
+    put_legend_above(figure, panels[0])
+    lead = "Idle nodes (light) and those that training tasks held (dark) over time"
+    lead += "" if is_like else "; panels have scales of their own"
+    drawn = PrintFigure(figure, ("run", "time_s", "idle", "used"), rows, lead)
+    return _finish(drawn, sheet, runs, [], "used_node_s")
+
+
+def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
+    """Gantt chart: a row per task in order of their start, darker with more nodes."""
+    from matplotlib.collections import PolyCollection
+    from matplotlib.colors import ListedColormap
+
+    begin, end, task, nodes = run.holdings.spans(run.window_s)
+    tasks = np.unique(task)
+    spans = join_spans(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
+    started = run.tasks["started_s"][tasks]
+    order = tasks[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]
+    rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
+    rank[order] = np.arange(tasks.size)
+    figure = sheet.figure(max(52.0, min(12 + 3.4 * tasks.size, 0.8 * sheet.width_mm)))
+    ax = figure.add_subplot()
+    x0, x1, row = spans.begin_s / HOUR_S, spans.end_s / HOUR_S, rank[spans.task]
+    low, high = row - 0.42, row + 0.42
+    corners = np.stack((np.stack((x0, x0, x1, x1), 1), np.stack((low, high, high, low), 1)), 2)
+    shades = ListedColormap([palette()[f"gantt{number}"] for number in (1, 2, 3, 4)])
+    bars = PolyCollection(corners, array=spans.nodes, cmap=shades, linewidth=0)
+    ax.add_collection(bars)
+    ax.set(xlabel="time (h)", xlim=(0, run.window_s / HOUR_S), ylim=(max(tasks.size, 1) - 0.5, -0.5))
+    if tasks.size <= _MOST_NAMED:
+        names = [plain(str(name), min(24, sheet.letters(0.3))) for name in run.tasks["name"][order]]
+        ax.set_yticks(range(tasks.size), names)
+    else:
+        ax.set_ylabel("tasks, in order of their start")
+    if tasks.size:
+        figure.colorbar(bars, ax=ax, label="nodes")
+    names = run.tasks["name"][spans.task].tolist()
+    rows = list(zip(names, spans.begin_s.tolist(), spans.end_s.tolist(), spans.nodes.tolist(), strict=True))
+    lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
+    if spans.begin_s.size < begin.size:
+        lead += f"; {begin.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
+    drawn = PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead)
+    return _finish(drawn, sheet, [run], [], "used_node_s")
+
+
+def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: Sheet) -> PrintFigure:
+    """Plot a metric against a setting: a line for runs that are alike otherwise.
+
+    Raises
+    ------
+    SettingsError
+        If runs have no such setting or metric, or one of them has no number there.
+    """
+    values = [_metric_at(run, setting, key) for run in runs]
+    groups = alike([run.name for run in runs], [run.summary for run in runs], apart=setting)
+    size, label = scale_axis(values, term_of(key))
+    points: dict[str, list[tuple[Any, float, float | None, int]]] = {}
+    for group in groups:
+        mean = estimate([values[n] / size for n in group.places])
+        x = runs[group.places[0]].summary["settings"][setting]
+        points.setdefault(group.setting, []).append((x, mean.mean, mean.half_width, mean.number))
+    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
+    ax = figure.add_subplot()
+    xs = {x for line in points.values() for x, *_ in line}
+    is_number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in xs)
+    for number, (name, line) in enumerate(points.items()):
+        at, means, half, _ = zip(*(sorted(line, key=lambda point: point[:2]) if is_number else line), strict=True)
+        look = _look(number) | {"marker": MARKERS[number % len(MARKERS)], "capsize": 2, "label": plain(name, _NAME)}
+        if not is_number:
+            at = tuple(plain(str(x), sheet.letters(0.8 / len(xs))) for x in at)
+            look["linestyle"] = ""
+        ax.errorbar(at, means, np.array(half, dtype=np.float64), **look)
+    ax.set(xlabel=setting_label(setting), ylabel=label)
+    if len(points) > 1:
+        put_legend_above(figure, ax)
+    rows = [(name, *point) for name, line in points.items() for point in line]
+    columns = ("line", setting, f"{key}{label.removeprefix(term_of(key).label)}", "half_width", "runs")
+    lead = f"{term_of(key).label[0].upper()}{term_of(key).label[1:]} against {setting_label(setting)}"
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, key)
+
+
+def _look(number: int) -> dict[str, Any]:
+    """Colour, of the style's cycle, and dashes of a line among others."""
+    return line_look(number) | {"color": f"C{number}"}
+
+
+def _metric_at(run: FinishedRun, setting: str, key: str) -> float:
+    """A metric of a run that has the setting."""
+    settings, figures = run.summary["settings"], figures_of(run.summary)
+    if setting not in settings:
+        raise SettingsError(f"Expected a setting of the runs, got {setting!r}.{suggestion(setting, settings)}")
+    if key not in figures:
+        raise SettingsError(f"Expected a figure of the runs, got {key!r}.{suggestion(key, figures)}")
+    value = figures[key]
+    if value is None:
+        reason = " (replayed with --no-baseline, or tuned tasks whose work does not add up)" if key in _COMPARED else ""
+        raise SettingsError(f"{run.name}: The run has no {key}{reason}.")
+    return value
+
+
+def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]], sheet: Sheet) -> PrintFigure:
+    """Energy of each tuned task against its time to the target, from submission; a colour and marker a group of tasks.
+
+    Parameters
+    ----------
+    runs : sequence of FinishedRun
+    tuned : sequence of mapping of str to str
+        For each run, the group of each tuned task, by its name.
+    sheet : Sheet
+
+    Raises
+    ------
+    SettingsError
+        If no task of the runs is tuned and complete.
+    """
+    rows: list[tuple[Any, ...]] = []
+    for run, group_of in zip(runs, tuned, strict=True):
+        tasks, hours = run.tasks, (run.tasks["completed_s"] - run.tasks["submitted_s"]) / HOUR_S
+        for row in np.flatnonzero(np.isfinite(tasks["energy_j"]) & np.isfinite(hours)).tolist():
+            name, kwh = tasks["name"][row], float(tasks["energy_j"][row]) / 3.6e6
+            rows.append((run.name, group_of.get(name, "tuned"), name, float(hours[row]), kwh))
+    if not rows:
+        raise SettingsError("No tuned task of the runs reached its target.")
+    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
+    ax = figure.add_subplot()
+    for number, (run_name, group) in enumerate(sorted({row[:2] for row in rows})):
+        x, y = np.array([row[3:] for row in rows if row[:2] == (run_name, group)]).T
+        label = group if len(runs) == 1 else f"{plain(run_name, _NAME)}: {group}"
+        look = {"facecolor": "none", "edgecolor": _look(number)["color"], "marker": MARKERS[number % len(MARKERS)]}
+        ax.scatter(x, y, s=9, label=label, **look)
+    ax.set(xlabel="time to target (h)", ylabel="energy (kWh)")
+    # Groups of points would lie upon each other else.
+    for axis, values in (("x", [row[3] for row in rows]), ("y", [row[4] for row in rows])):
+        is_wide = 0 < 20 * min(values) < max(values)
+        ax.set(**{f"{axis}scale": "log"} if is_wide else {f"{axis}lim": (0, None)})
+    put_legend_above(figure, ax)
+    lead = "Energy of tuned tasks against the time from their submission to their target, a mark a task"
+    columns = ("run", "group", "task", "time_h", "energy_kwh")
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, [], "energy_j")
+
+
+def _alike(runs: Sequence[FinishedRun]) -> list[Alike]:
+    return alike([run.name for run in runs], [run.summary for run in runs])
+
+
+def _finish(
+    drawn: PrintFigure, sheet: Sheet, runs: Sequence[FinishedRun], groups: Sequence[Alike], key: str
+) -> PrintFigure:
+    """Add a caption, and the assumption of runs, if the metric with this key rests on it."""
+    assumed = [(run.name, assumption(run.summary)) for run in runs]
+    notes = {name: one.note for name, one in assumed if one is not None and one.bears(key)}
+    texts = [f"{drawn.caption}.", _describe_replay([run.summary for run in runs])]
+    if any(len(group.places) > 1 for group in groups):
+        texts.append(_INTERVALS)
+    if notes:
+        of = "" if len(runs) == 1 else f" ({', '.join(notes)})"
+        drawn.figure.supxlabel(wrap_label(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
+        drawn.figure.set_figheight(drawn.figure.get_figheight() + 0.15)
+        texts += [f"Rests on {ASSUMED}{of}: {note}." for note in dict.fromkeys(notes.values())]
+    return PrintFigure(drawn.figure, drawn.columns, drawn.rows, " ".join(texts))
+
+
+def _describe_replay(summaries: Sequence[Mapping[str, Any]]) -> str:
+    """Node logs, and the settings that all runs have in common, as a sentence."""
+    first, files = summaries[0], [file for one in summaries for file in input_files(one).get("node_log", ())]
+    logs = list(dict.fromkeys(escaped(PurePath(file["path"]).name) for file in files))
+    lead = f"Replay of {logs[0]}" if len(logs) == 1 else f"Replays of {len(logs) or 'other'} node logs"
+    texts = {
+        "nodes_total": "{:,} nodes",
+        "window_start": "from {:.16} UTC",
+        "solver": "solver {}",
+        "objective": "objective {}",
+        "forward_time_s": "decisions look {:g} s ahead",
+        "max_tasks": "at most {} tasks at once",
+    }
+    common = [key for key in texts if first.get(key) is not None and len({one.get(key) for one in summaries}) == 1]
+    return f"{', '.join([lead, *(texts[key].format(first[key]) for key in common)])}."
