@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +9,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.report_option import check_report, report_option
-from bftrainer.cli._shared.stdio import print_table, tell
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import (
     FIGURE,
-    LARGE_PROCESSES,
+    FILE,
     WIDE,
+    check_report,
     check_size,
+    json_option,
     open_option,
     refuse_inputs,
     refuse_unused,
+    report_option,
     show_page,
-    size_option,
+    workers_option,
 )
 from bftrainer.cli.replay.options import USUAL
-from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
 
@@ -42,12 +42,7 @@ MOST_ROWS = 50
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
 @click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
-@size_option(
-    "--workers",
-    usual=LARGE_PROCESSES,
-    kind=click.IntRange(min=1),
-    help="Local processes.  [default: one per processor]",
-)
+@workers_option
 @click.option(
     "--scheduler", metavar="ADDRESS", help="Dask cluster, as tcp://host:8786. Its workers see the same files."
 )
@@ -69,7 +64,7 @@ MOST_ROWS = 50
     metavar="OPTION",
     help="Also compare this option's values with its first one, point by point, with 95 % intervals.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@json_option
 @click.pass_context
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
@@ -113,15 +108,13 @@ def sweep(
         raise
     given = [{*spec.base, *point} for point in spec.points]
     if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
-        tell(f"Note: {SAMPLE_TASKS_USED}")
+        note(SAMPLE_TASKS_USED)
     if report is not None:
         write_sweep_page(result, spec, report, metrics)
     changes = None if paired is None else paired_changes(result.points, paired, judged)
     if as_json:
-        found: object = [_as_json(point) for point in result.points]
-        if changes is not None:
-            found = {"points": found, "paired": [change.to_dict() for change in changes]}
-        click.echo(json.dumps(found, indent=2, allow_nan=False))
+        points = [_describe(point) for point in result.points]
+        print_json(points if changes is None else {"points": points, "paired": [each.to_dict() for each in changes]})
     else:
         _print_points(result.points, metrics)
         _print_changes(paired, changes or [])
@@ -152,7 +145,8 @@ def _engine(name: str | None, workers: int | None, scheduler: str | None, jobque
     return DaskEngine(scheduler, jobqueue, place / JOB_LOGS) if on_dask else LocalEngine(workers)
 
 
-def _as_json(result: PointResult) -> dict[str, object]:
+def _describe(result: PointResult) -> dict[str, object]:
+    """A point for JSON."""
     from bftrainer.campaigns.sweep_file import plain_value
 
     varied = {name: plain_value(value) for name, value in result.point.varied}
@@ -166,7 +160,6 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
 
     if not results:
         return
-    varied = [name for name, _ in results[0].point.varied]
     keys = [
         key
         for key in dict.fromkeys((*SHOWN, *metrics))
@@ -175,15 +168,22 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
-        figures = [_marked(result, key) + format_value(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
-        rows.append([str(result.point.number), *cells, *(figures if result.error is None else ["failed"] * len(keys))])
+        figures = [_format_figure(result, key) if result.error is None else "failed" for key in keys]
+        rows.append([str(result.point.number), *cells, *figures])
+    varied = (name for name, _ in results[0].point.varied)
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
     if _differ_by_ties(results):
         click.echo(TIES)
-    for note in dict.fromkeys(result.assumed.note for result in results if result.assumed):
-        click.echo(f"{MARK} {ASSUMED}: {note}")
+    for text in dict.fromkeys(result.assumed.note for result in results if result.assumed):
+        click.echo(f"{MARK} {ASSUMED}: {text}")
+
+
+def _format_figure(result: PointResult, key: str) -> str:
+    value = result.figures.get(key)
+    mark = f"{MARK} " if result.assumed and value is not None and result.assumed.bears(key) else ""
+    return mark + format_value(value, GLOSSARY[key].unit)
 
 
 def _differ_by_ties(results: Sequence[PointResult]) -> bool:
@@ -214,10 +214,6 @@ def _print_changes(option: str | None, changes: Sequence[PairedChange]) -> None:
             click.echo(f"{each.value}: {each.note}.")
 
 
-def _marked(result: PointResult, key: str) -> str:
-    return f"{MARK} " if result.assumed and result.figures.get(key) is not None and result.assumed.bears(key) else ""
-
-
 @click.command(context_settings=WIDE, epilog="Example: bftrainer reproduce bamboo --quick")
 @click.argument("paper", type=click.Choice(["bftrainer", "zeus", "bamboo"]))
 @click.option("--quick", is_flag=True, help="Few settings and windows, minutes on two processors.")
@@ -225,10 +221,9 @@ def _marked(result: PointResult, key: str) -> str:
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Where results go.  [default: reproduce-<paper>]")
 @click.option("--resume", is_flag=True, help="bftrainer: finished replays are not computed again.")
 @click.option("--force", is_flag=True, help="Replace the results that are there.")
-@size_option(
-    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@workers_option
+@json_option
+@open_option
 def reproduce(
     paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None,
     as_json: bool,
@@ -257,13 +252,10 @@ def reproduce(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+        print_json(found.to_dict())
     else:
         rows = [[claim.what, claim.paper, claim.here] for claim in found.reported]
         print_table(["figure", "the paper reports", "here"], rows)
         click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in found.reported))
         click.echo(f"Results: {place}")
     show_page(place / "page.html", quiet=True)
-
-
-open_option(reproduce)

@@ -29,7 +29,7 @@ tasks = "tasks.toml"
 forward_time_s = [5.0, 10.0]
 """
 # Servers, real jobs, schedulers and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "harvest", "import", "completion", "watch")
+PARSED = ("bso", "master", "harvest", "import", "watch")
 
 
 def commands(command=cli, path=()):
@@ -53,9 +53,6 @@ def test_help_ends_with_an_example_that_parses(path, command, tmp_path, monkeypa
     """It names the command, takes one line of a narrow terminal, and its options are some that there are."""
     monkeypatch.chdir(tmp_path)
     assert len(command.epilog) <= 100
-    if path[0] == "completion":
-        assert command.epilog == 'Example: eval "$(bftrainer completion bash)"'
-        return
     words = example(command)
     assert tuple(words[: len(path)]) == path
     command.make_context("bftrainer", words[len(path) :])
@@ -156,10 +153,8 @@ def test_commands_that_report_do_so_in_json():
         " ".join(path): {flag for option in command.params for flag in option.opts} for path, command in commands()
     }
     assert {name for name, known in flags.items() if "--json" not in known} == {
-        *("bso delete", "bso export", "bso import", "bso serve", "bso token add", "bso token revoke", "bso void"),
-        *("completion", "convert", "plot", "report"),
-        *("harvest add", "harvest drain", "harvest stop"),
-        *("tasks generate", "trace anonymise", "trace cut", "trace filter", "trace merge"),
+        *("bso serve", "convert", "plot", "report"),
+        *("harvest add", "harvest stop", "tasks generate", "trace edit"),
     }
 
 

@@ -68,8 +68,9 @@ def test_run(call, here, job):
 def test_options_go_before_the_file(call, here, job):
     """Each option replaces a value of the file; the rest stays."""
     options = "--recurrences 1 --eta 1 --beta inf --seed 5 --policy default --log-base more --max-power 130 --gpus 2"
-    more = "--observer --measure model --timeout 60"
-    done = call("master", "run", job, *options.split(), *more.split(), "--json", "--quiet")
+    more = "observer_mode = true\nmeasure = 'model'\ntimeout_s = 60.0\n"
+    job.write_text(JOB.replace("grace_s", f"{more}grace_s"))
+    done = call("master", "run", job, *options.split(), "--json", "--quiet")
     assert done.status == 0, done.err
     assert "ENV" not in done.err
     plan, settings = done.json["plan"], done.json["settings"]
@@ -90,7 +91,7 @@ def test_status_and_resume(call, here, job):
     """A job that is over stands there with its runs, for people and programs, and has nothing left to run."""
     first = call("master", "run", job, "--json")
     status = call("master", "status", logdir(here), "--json")
-    again = call("master", "resume", logdir(here), "--json")
+    again = call("master", "run", "--resume", logdir(here), "--json")
     assert status.json | {"logdir": ""} == first.json | {"logdir": ""} == again.json | {"logdir": ""}
     assert call("master", "status", logdir(here)).out.endswith(f"Logs: {logdir(here)}\n")
 
@@ -102,7 +103,7 @@ def test_a_job_that_fails(call, here, job):
     message = "Job(d,n,adam,0.5,bs32~7): The default batch size 32 did not converge."
     assert (done.status, done.err.splitlines()[-1]) == (1, f"Error: {message}")
     assert f"failed: {message}\n" in call("master", "status", logdir(here)).out
-    assert call("master", "resume", logdir(here)).status == 1
+    assert call("master", "run", "--resume", logdir(here)).status == 1
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
@@ -123,12 +124,12 @@ def test_an_interrupted_job(call, here, job, signum):
     running.send_signal(signum)
     _, said = running.communicate()
     assert running.returncode == 128 + signum
-    assert said.splitlines()[-3:] == [f"Go on with: bftrainer master resume {logdir(here)}", "", SAID[signum]]
+    assert said.splitlines()[-3:] == [f"Go on with: bftrainer master run --resume {logdir(here)}", "", SAID[signum]]
     # A script that was about to start when the signal came is still being ended.
     until(lambda: not call("master", "status", logdir(here), "--json").json["running"])
     assert "interrupted: rec01+try01, batch size 32\n" in call("master", "status", logdir(here)).out
     (here / "go").touch()
-    done = call("master", "resume", logdir(here), "--json")
+    done = call("master", "run", "--resume", logdir(here), "--json")
     assert [each["reached"] for each in done.json["progress"]["booked"]] == [True, True]
     assert round(done.json["progress"]["booked"][0]["energy_j"], 1) == 338.6
 
@@ -162,7 +163,7 @@ def test_decisions_of_a_server(call, here, job):
         assert call("master", "run", job, "--server", address[0]).status == 1
         first = call("master", "run", job, *known, "--pause-after", 1)
         assert first.status == 0, first.err
-        found = call("master", "resume", logdir(here), "--token-file", "token", "--json").json
+        found = call("master", "run", "--resume", logdir(here), "--token-file", "token", "--json").json
         alone = call("master", "run", job, "--beta", "inf", "--json", "--log-base", "alone").json
         assert found["progress"]["booked"] == [
             each | {"launch": each["launch"] | {"trial": number}}
@@ -178,7 +179,7 @@ def test_a_night_at_a_time(call, here, job):
     whole = call("master", "run", job, "--json", "--log-base", "whole").json["progress"]
     first = call("master", "run", job, "--json", "--pause-after", 1).json["progress"]
     assert (first["recurrence"], len(first["booked"]), first["pending"]) == (2, 1, None)
-    second = call("master", "resume", logdir(here), "--json", "--pause-after", 1).json["progress"]
+    second = call("master", "run", "--resume", logdir(here), "--json", "--pause-after", 1).json["progress"]
     assert second == whole
 
 
@@ -191,7 +192,7 @@ def test_a_policy_of_ones_own(call, here, job):
     )
     first = call("master", "run", job, "--policy", "a_policy_of_mine:make", "--pause-after", 1, "--json")
     assert first.status == 0, first.err
-    progress = call("master", "resume", logdir(here), "--json").json["progress"]
+    progress = call("master", "run", "--resume", logdir(here), "--json").json["progress"]
     assert [booked["launch"]["batch_size"] for booked in progress["booked"]] == [32, 16]
 
 
@@ -263,7 +264,7 @@ BAD_OPTIONS = {
         ("run", "job.toml", "--set-power-limits"),
         "No GPU found whose power can be limited.",
     ),
-    "timeout": (("run", "job.toml", "--timeout", -1), "timeout_s: Input should be greater than 0, got -1.0."),
+    "resumed with an option": (("run", "--resume", "logs", "--seed", 1), "--seed (--resume goes on"),
     "log base": (("run", "job.toml", "--log-base", "job.toml"), "job.toml: Expected a directory, found a file."),
     "server": (
         ("run", "job.toml", "--server", "here"),
@@ -274,7 +275,7 @@ BAD_OPTIONS = {
         ("run", "job.toml", "--token-file", "job.toml"),
         "no effect: --token-file (there is no --server",
     ),
-    "nothing there": (("resume", "none"), "none: No such directory."),
+    "nothing there": (("run", "--resume", "none"), "none: No such directory."),
     "no job there": (("status", "."), ".: Not the logs of a recurring job: journal.jsonl"),
     "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -13,14 +13,17 @@ import click
 from click.core import ParameterSource
 
 from bftrainer.cli._shared.usage import (
+    FILE,
     LARGE_PROCESSES,
     LARGE_SIZE,
+    Decorator,
     Parsed,
-    open_option,
     refuse_unused,
+    report_option,
     size_option,
+    with_options,
 )
-from bftrainer.cli.zeus.zeus_options import FILE, policy_names, with_options
+from bftrainer.cli.zeus.zeus_options import policy_names
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
@@ -35,8 +38,7 @@ def _duration(text: str) -> float:
 
 
 def _positive(text: str) -> float:
-    length_s = _duration(text)
-    if not length_s:
+    if not (length_s := _duration(text)):
         raise ValueError(text)
     return length_s
 
@@ -83,38 +85,32 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 USUAL = {"tasks": LARGE_SIZE, "processes": LARGE_PROCESSES}
 """Largest usual sizes, by what is counted."""
-_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-NO_DEFAULTS: Mapping[str, Any] = {}
 
 
-def declared_option(name: str, option: Option, defaults: Mapping[str, Any] = NO_DEFAULTS) -> _Decorator:
+def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | None = None) -> Decorator:
     """The option of a field, for a command that may have other `defaults`."""
     text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
     if option.kind is bool:
         turns = (lambda _, __, value: not value) if option.default else None
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
-    default = defaults.get(name, option.default)
+    default = (defaults or {}).get(name, option.default)
     metavar = option.metavar or ("NAME" if option.kind is str else None)
-    known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar}
-    known["show_default"] = default is not None
+    known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar, "show_default": default is not None}
     if option.sized:
         return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if metavar == "NAME":
         known["shell_complete"] = policy_names if name.endswith("policy") else _names
-    kinds: dict[Any, Any] = {Path: FILE, datetime: _MOMENT}
-    kind = (
-        Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
-        if option.units
-        else kinds.get(option.kind, option.kind)
-    )
-    return click.option(
-        *option.flags, name, type=click.Choice(get_args(kind)) if get_origin(kind) is Literal else kind, **known
-    )
+    kind = {Path: FILE, datetime: _MOMENT}.get(option.kind, option.kind)
+    if option.units:
+        kind = Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+    elif get_origin(kind) is Literal:
+        kind = click.Choice(get_args(kind))
+    return click.option(*option.flags, name, type=kind, **known)
 
 
 # What stands for others, after which of these.
 _BESIDE = {"tasks": ("sample",), "max_tasks": ("mip",)}
-_SHORTCUTS: dict[str, _Decorator] = {
+_SHORTCUTS: dict[str, Decorator] = {
     "tasks": click.option(
         "--sample",
         type=click.Choice(["plain", "tuned"]),
@@ -128,7 +124,7 @@ _SHORTCUTS: dict[str, _Decorator] = {
 }
 
 
-def _of_sections(*sections: str) -> Iterator[_Decorator]:
+def _options_of(*sections: str) -> Iterator[Decorator]:
     for section in sections:
         for name, option in OPTIONS.items():
             if option.section == section:
@@ -137,8 +133,8 @@ def _of_sections(*sections: str) -> Iterator[_Decorator]:
                     yield _SHORTCUTS[name]
 
 
-_SETTINGS = tuple(_of_sections(*(section for section in SECTIONS if section != "figures")))
-_OUTPUT: tuple[_Decorator, ...] = (
+replay_options = with_options(
+    *_options_of(*(section for section in SECTIONS if section != "figures")),
     click.option(
         "-name", "--name", "name", default="debug", show_default=True, help="Names the result directory NAME-itrOut."
     ),
@@ -148,8 +144,7 @@ _OUTPUT: tuple[_Decorator, ...] = (
         type=FILE,
         help="The result directory.  [default: NAME-itrOut; without -name the next free one]",
     ),
-    click.option("--report", type=FILE, help="Also make one page of the run: a file that any browser shows."),
-    open_option,
+    report_option,
     click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
     click.option(
         "-print",
@@ -161,7 +156,7 @@ _OUTPUT: tuple[_Decorator, ...] = (
         help="false: print to iter-prints.log in the result directory.",
     ),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
-    *_of_sections("figures"),
+    *_options_of("figures"),
     click.option(
         "--checkpoint-every",
         type=DURATION,
@@ -185,7 +180,6 @@ _OUTPUT: tuple[_Decorator, ...] = (
     click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
 )
 
-
 COMMON = ("node_log", "tasks", "forward_time_s", "max_tasks", "solver", "objective", "since", "until")
 HELP_SECTIONS = {
     question: [
@@ -206,7 +200,6 @@ like_options = with_options(
     *(declared_option(name, OPTIONS[name]) for name in LIKE),
 )
 """The most common options of a replay; the others are those of a run or a file."""
-replay_options = with_options(*_SETTINGS, *_OUTPUT)
 
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
@@ -217,9 +210,7 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     if harvest is not None:
         from bftrainer.harvest.fidelity import harvest_inputs
 
-        given = (ctx.get_parameter_source(name) is not ParameterSource.DEFAULT for name in options)
-        typed = {name: value for (name, value), is_given in zip(options.items(), given, strict=True) if is_given}
-        options |= harvest_inputs(harvest) | typed
+        options |= harvest_inputs(harvest) | _pick_given(ctx, options, options)
     if ctx.get_parameter_source("solver") is ParameterSource.DEFAULT and harvest is None:
         if mip is False or options["strict_published"]:
             options["solver"] = "equal-share"
@@ -235,6 +226,11 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     return config
 
 
+def _pick_given(ctx: click.Context, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Options of these names that are not left at their defaults."""
+    return {name: options[name] for name in names if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+
+
 def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that `like_options` ask for: that of a run or a file, and the options given beside it."""
     from bftrainer.campaigns.sweep_file import merged, read_sweep
@@ -242,8 +238,7 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     from bftrainer.runs.run_files import read_summary, recorded_options
     from bftrainer.runs.run_inputs import LEARNED
 
-    like = options.pop("like")
-    given = {name: options[name] for name in LIKE if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    like, given = options.pop("like"), _pick_given(ctx, options, LIKE)
     if like is None:
         return ReplayConfig(**given)
     if like.is_dir():

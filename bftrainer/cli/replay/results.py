@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -13,18 +12,29 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared.removed import refuse_removed_value
-from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import FIGURE, WIDE, Parsed, open_option, refuse_inputs, refuse_unused, show_page
-from bftrainer.cli.zeus.zeus_options import FILE
+from bftrainer.cli._shared.stdio import Section, line_width, note, print_json, print_side_by_side, tell
+from bftrainer.cli._shared.usage import (
+    FIGURE,
+    FILE,
+    WIDE,
+    Parsed,
+    force_option,
+    json_option,
+    open_option,
+    refuse_files,
+    refuse_inputs,
+    refuse_unused,
+    show_page,
+)
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison, Unlike
     from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
-    from bftrainer.runs.audit import Findings
 
 # Of more runs than this only the headline figures are shown.
 FEW = 4
+_RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
 @click.command(context_settings=WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
@@ -62,7 +72,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
             close = f" Did you mean {usual[0]!r}?" if usual else suggestion(name, found.figures)
             raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+        print_json(found.to_dict())
     elif as_csv:
         _write_csv(found, chosen or tuple(found.figures))
     else:
@@ -82,7 +92,6 @@ def _write_csv(found: RunComparison, keys: Sequence[str]) -> None:
 
 
 def _print_comparison(found: RunComparison, keys: Sequence[str], unlike: Sequence[Unlike]) -> None:
-    from bftrainer.cli._shared.stdio import Section, print_side_by_side
     from bftrainer.report.comparison import say_unlike, setting_label
     from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
@@ -95,27 +104,17 @@ def _print_comparison(found: RunComparison, keys: Sequence[str], unlike: Sequenc
     print_side_by_side(names, [Section("setting", settings, is_text=True), figures] if settings else [figures])
     if found.note_of_ties is not None:
         click.echo(found.note_of_ties)
-    for sentence in say_unlike(found.names, unlike):
-        _echo_wrapped(sentence)
-    for note, of in _assumptions(found).items():
-        where = "" if len(of) == len(names) else f" ({', '.join(of)})"
-        _echo_wrapped(f"{MARK} {ASSUMED}{where}: {note}")
-
-
-def _echo_wrapped(text: str) -> None:
-    """Print a note in lines of the terminal's width."""
-    from bftrainer.cli._shared.stdio import line_width
-
-    click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
-
-
-def _assumptions(found: RunComparison) -> dict[str, list[str]]:
-    """What was assumed, and in which runs."""
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(found.names, found.assumptions, strict=True):
         if assumed is not None:
             notes.setdefault(assumed.note, []).append(name)
-    return notes
+    sentences = list(say_unlike(found.names, unlike))
+    for text, of in notes.items():
+        where = "" if len(of) == len(names) else f" ({', '.join(of)})"
+        sentences.append(f"{MARK} {ASSUMED}{where}: {text}")
+    for text in sentences:
+        width = line_width() or len(text)
+        click.echo("\n".join(wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)))
 
 
 def _cells(found: RunComparison, key: str, unlike: Sequence[Unlike]) -> list[str]:
@@ -179,10 +178,11 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 
 @click.command(help=_PLOT, context_settings=WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
 @click.argument("kind", type=click.Choice([*KINDS]))
-@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@_RUNS
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
-@click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True,
-              help="For kind setting; of paired the option.")  # fmt: skip
+@click.option(
+    "--against", metavar="SETTING", default="forward_time_s", show_default=True, help="Of kinds setting and paired."
+)
 @click.option(
     "--metric",
     "figure",
@@ -191,35 +191,19 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
 )
 @click.option(
-    "--style",
-    metavar="NAME",
-    default="",
-    callback=refuse_removed_value,
-    help="A style of matplotlib, over ours: ggplot, grayscale, ...",
+    "--style", metavar="NAME", default="", callback=refuse_removed_value, help="A style of matplotlib, over ours."
 )
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
-@click.option("--force", is_flag=True, help="Replace an existing figure, and what is beside it.")
+@force_option
 @click.option(
-    "--list",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_kinds,
-    help="Name kinds and metrics, and end.",
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
 )
 def plot(
-    kind: str,
-    runs: tuple[Path, ...],
-    output: Path,
-    against: str,
-    figure: str | None,
-    style: str,
-    width: float,
+    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, style: str, width: float,
     force: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
-    from bftrainer.cli._shared.usage import refuse_figure
-    from bftrainer.files.writing import refuse_existing, replacing_together
+    from bftrainer.files.writing import replacing_together
     from bftrainer.report.drawing import Sheet, check_drawable, printed
     from bftrainer.runs.run_files import read_summary
 
@@ -230,12 +214,9 @@ def plot(
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
     for run in runs if kind != "paired" else ():
         read_summary(run)  # report an invalid run before a problem with the figure's path
-    refuse_figure(output, force=force)
-    written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
-    refuse_inputs(*written)
-    for path in written:
-        refuse_existing(path, force=force)
     form, sheet = check_drawable(output.name), Sheet(width, style)
+    written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
+    refuse_files(*written, force=force)
     contents = printed(_drawing(kind, runs, against, figure), sheet, form)
     with replacing_together(*written) as streams:
         for stream, content in zip(streams, contents, strict=True):
@@ -288,7 +269,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
 
 
 @click.command(context_settings=WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
-@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@_RUNS
 @click.option(
     "-o",
     "--output",
@@ -303,13 +284,9 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
 @open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 def report(
-    runs: tuple[Path, ...],
-    output: Path,
-    brief: bool,
-    gpus_per_node: int | None,
-    price_node_hour: float | None,
+    runs: tuple[Path, ...], output: Path, brief: bool, gpus_per_node: int | None, price_node_hour: float | None,
     force: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Make one page of finished runs, which needs no network; several are set side by side."""
     from bftrainer.report.run_page import Worth, write_page
     from bftrainer.runs.run_files import read_runs, read_summary
@@ -328,13 +305,13 @@ WRONG, UNUSABLE = 1, 2
 
 
 @click.command(context_settings=WIDE, epilog="Example: bftrainer audit a-itrOut")
-@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@_RUNS
 @click.option(
     "--objective",
     metavar="MODULE:CALLABLE",
     help="An objective of yours, to check decisions of runs that have it: this runs its code.",
 )
-@click.option("--json", "as_json", is_flag=True, help="All that is wrong, or was not checked, as JSON.")
+@json_option
 @click.pass_context
 def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_json: bool) -> None:
     """Check finished runs: replay them by their recorded decisions, solve each again, and recompute all figures.
@@ -344,10 +321,16 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
     checked is named. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
     """
     from bftrainer.errors import BftrainerError, escaped
+    from bftrainer.objectives import get_objective
     from bftrainer.runs.audit import audit as check
 
-    own = None if objective is None else _own(objective)
-    status, results = 0, []
+    own = None
+    if objective is not None:
+        if ":" not in objective:
+            raise click.UsageError(f"--objective: Expected MODULE:CALLABLE, got {objective!r}.")
+        note(f"{objective} is code of yours, which this runs.")
+        own = get_objective(objective)
+    status, results = 0, list[dict[str, Any]]()
     for run in runs:
         try:
             findings = check(run, own)
@@ -360,27 +343,12 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})
         if not as_json:
-            _print_findings(run, findings)
+            lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
+            lines += [f"and {len(findings.wrong) - SHOWN:,} more"] * (len(findings.wrong) > SHOWN)
+            for what, times in findings.unchecked.items():
+                lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
+            lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
+            click.echo("\n".join(f"{run}: {line}" for line in lines))
     if as_json:
-        click.echo(json.dumps({"runs": results}, indent=2))
+        print_json({"runs": results})
     ctx.exit(status)
-
-
-def _own(name: str) -> Callable[..., Any]:
-    """The user's objective, whose code is run from here on."""
-    from bftrainer.objectives import get_objective
-
-    if ":" not in name:
-        raise click.UsageError(f"--objective: Expected MODULE:CALLABLE, got {name!r}.")
-    tell(f"Note: {name} is code of yours, which this runs.")
-    return get_objective(name)
-
-
-def _print_findings(run: Path, findings: Findings) -> None:
-    for line in findings.wrong[:SHOWN]:
-        click.echo(f"{run}: wrong: {line}")
-    if len(findings.wrong) > SHOWN:
-        click.echo(f"{run}: and {len(findings.wrong) - SHOWN:,} more")
-    for what, times in findings.unchecked.items():
-        click.echo(f"{run}: not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
-    click.echo(f"{run}: {findings.checked:,} checks, {len(findings.wrong):,} wrong")
