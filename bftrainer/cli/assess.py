@@ -11,19 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import note, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import (
-    FILE,
-    WIDE,
-    Sectioned,
-    command_line,
-    json_option,
-    open_option,
-    refuse_inputs,
-    refuse_unused,
-    show_page,
-    with_options,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.report.glossary import GLOSSARY, format_value
@@ -38,15 +28,15 @@ if TYPE_CHECKING:
 
 NODE_LOG, AUTO = "node-log", "auto"
 _READING = (
-    *("start", "end", "window", "zone", "nodes", "unseen", "partitions", "exclude_nodes", "downtimes", "cluster"),
-    *("map", "preset", "unit", "procs_per_node", "offer_after_s"),
+    *("start", "end", "window", "zone", "nodes", "partitions", "exclude_nodes", "downtimes", "unit", "procs_per_node"),
+    *("cluster", "offer_after_s"),
 )
 """Options of imports that logs are read with; where others are needed, the log is imported first."""
 
 
 @click.command(
-    cls=Sectioned,
-    context_settings=WIDE,
+    cls=usage.Sectioned,
+    context_settings=usage.WIDE,
     epilog="Example: bftrainer assess idle.parquet --price-node-hour 1.5 --open",
     sections={
         "Common options": (
@@ -82,9 +72,9 @@ _READING = (
 @click.option("-o", "--output-dir", type=FILE, default=Path("assessment"), show_default=True, help="Results' place.")
 @click.option("--force", is_flag=True, help="Replace an assessment that is there.")
 @click.option("--resume", is_flag=True, help="Go on with an unfinished assessment there.")
-@json_option
-@with_options(*map(log_option, _READING))
-@open_option
+@usage.json_option
+@usage.with_options(*map(log_option, _READING))
+@usage.open_option
 def assess(
     files: tuple[Path, ...], format_name: str, tasks: Path | None, scalability: Path | None, output_dir: Path,
     force: bool, resume: bool, as_json: bool, **options: Any,
@@ -104,14 +94,14 @@ def assess(
     from bftrainer.tasksets import read_task_set
 
     no_price = options["price_node_hour"] is None
-    refuse_unused(
+    usage.refuse_unused(
         {
             "scalability": tasks is None and "of --tasks alone",
             "worth_value": no_price and "of a net value, which takes --price-node-hour",
         }
     )
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
-    refuse_inputs(output_dir)
+    usage.refuse_inputs(output_dir)
     if output_dir.suffix in (".html", ".json", ".pdf"):
         raise click.UsageError(f"Expected --output-dir to name a directory, which gets a page.html, got {output_dir}.")
     if not resume:
@@ -130,7 +120,7 @@ def assess(
     ):
         steps = _Steps(directory, plan, count)
         try:
-            found = assessment_of(plan, quality, steps) | {"command": command_line()}
+            found = assessment_of(plan, quality, steps) | {"command": usage.command_line()}
         except KeyboardInterrupt:
             tell(f"Finished steps are kept; the same command with --resume continues in {output_dir}.")
             raise
@@ -141,7 +131,7 @@ def assess(
     else:
         _print(found)
         click.echo(f"Results: {output_dir}")
-    show_page(output_dir / "page.html", quiet=True)
+    usage.show_page(output_dir / "page.html", quiet=True)
 
 
 def _write(folder: Path, found: dict[str, Any], log: NodeLog | None) -> str:
@@ -211,13 +201,13 @@ def _read(
     if name == NODE_LOG or (name == AUTO and len(files) == 1 and is_node_log(files[0])):
         from bftrainer.nodelogs import read_node_log
 
-        refuse_unused(dict.fromkeys(options, "of a scheduler's log; this is a node log"))
+        usage.refuse_unused(dict.fromkeys(options, "of a scheduler's log; this is a node log"))
         if len(files) > 1:
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, note), None
     from bftrainer.schedulers.import_log import import_log
 
-    done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), command_line())
+    done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
     return done.log, done.quality.summary()
 
 

@@ -11,21 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import (
-    FIGURE,
-    WIDE,
-    Parsed,
-    Sectioned,
-    check_report,
-    command_line,
-    json_option,
-    refuse_unused,
-    report_option,
-    show_page,
-    size_option,
-    workers_option,
-)
 from bftrainer.cli.replay.options import DATE, LIKE, MOMENT, config_like, like_options
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
@@ -41,14 +28,14 @@ _page_force = click.option("--force", is_flag=True, help="Replace an existing pa
 def _settings(*own: str) -> dict[str, Any]:
     """Settings of a command that has options of its own and those of replays."""
     sections = {"Common options": (*own, "like", "node_log", "tasks", "solver"), "What it replays": LIKE}
-    return {"cls": Sectioned, "context_settings": WIDE, "sections": sections}
+    return {"cls": usage.Sectioned, "context_settings": usage.WIDE, "sections": sections}
 
 
 def _prepare(ctx: click.Context, options: dict[str, Any], report: Path | None, *, force: bool) -> ReplayConfig:
     """The configuration to replay, after checks of the page."""
     config = config_like(ctx, options)
-    refuse_unused({"force": report is None and "there is no page to replace"})
-    check_report(report, force=force)
+    usage.refuse_unused({"force": report is None and "there is no page to replace"})
+    usage.check_report(report, force=force)
     return config
 
 
@@ -63,12 +50,12 @@ def _show(
 
     if report is not None:
         with replacing(report) as stream:
-            stream.write(make_page(found.to_dict(), command_line()))
+            stream.write(make_page(found.to_dict(), usage.command_line()))
     if printing is None:
         print_json(found.to_dict())
     else:
         printing(found)
-    show_page(report, quiet=printing is None)
+    usage.show_page(report, quiet=printing is None)
 
 
 _Moment = datetime | float | tuple[int, float]
@@ -92,18 +79,18 @@ def _deadline(text: str) -> _Moment:
 )
 @click.option(
     "--deadline",
-    type=Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday"),
+    type=usage.Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday"),
     required=True,
     help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
 )
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
-@report_option
+@usage.report_option
 @_page_force
 @click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
-@workers_option
-@json_option
+@usage.workers_option
+@usage.json_option
 @like_options
 @click.pass_context
 def forecast(
@@ -128,7 +115,7 @@ def forecast(
     is_dated = not isinstance(deadline, float) or isinstance(horizon, datetime)
     if not (generated or is_dated or start is None):
         dated = any(task.submit_ns is not None for task in load_inputs(config).tasks)
-        refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
+        usage.refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
     if start_ns is None and is_dated:
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
@@ -196,19 +183,14 @@ def _print_forecast(found: Forecast) -> None:
     epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
 )
 @click.option(
-    "--metric",
-    metavar="NAME",
-    type=FIGURE,
-    default="efficiency",
-    show_default=True,
-    help="Figure to improve: see `plot --list`.",
+    "--metric", type=usage.FIGURE, default="efficiency", show_default=True, help="Figure to improve: see `plot --list`."
 )
 @click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
-@size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
-@report_option
+@usage.size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
+@usage.report_option
 @_page_force
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
-@json_option
+@usage.json_option
 @like_options
 @click.pass_context
 def advise(
@@ -257,12 +239,12 @@ def _notices(text: str) -> tuple[float, ...]:
 @click.option(
     "--notices",
     "notices_s",
-    type=Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
+    type=usage.Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
     default="30,120,300",
     show_default=True,
     help="How long before nodes leave decisions know it.",
 )
-@json_option
+@usage.json_option
 @like_options
 @click.pass_context
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **options: Any) -> None:

@@ -9,24 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import note, print_json, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import (
-    FILE,
-    LARGE_DAYS,
-    LARGE_PROCESSES,
-    Parsed,
-    Sectioned,
-    check_size,
-    force_option,
-    json_option,
-    refuse_figure,
-    refuse_files,
-    refuse_unused,
-    size_option,
-    with_options,
-    write_figure,
-)
+from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -46,7 +32,7 @@ def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
 
 
-_spot_options = with_options(
+_spot_options = usage.with_options(
     click.option("--profile", type=FILE, help="Measured times: TOML, or a directory of raw CSVs.  [default: a sample]"),
     click.option("--depth", type=int, default=16, help="Nodes per pipeline."),
     click.option("--max-world-size", type=int, default=64, help="Maximum number of active nodes."),
@@ -56,7 +42,7 @@ _spot_options = with_options(
         "--on-loss-during-reconfigure",
         type=click.Choice(["restart", "extend"]),
         default="restart",
-        help="What a loss during a reconfiguration does: restart it, or add one.",
+        help="A loss then restarts it, or adds one.",
     ),
     click.option("--tick", "tick_s", type=float, help="Notice events only at multiples of this many seconds."),
     click.option("--cold-start", is_flag=True, help="Let the first nodes prepare and form pipelines, too."),
@@ -64,11 +50,11 @@ _spot_options = with_options(
     click.option("--on-demand-price", type=float, help="Price of an on-demand node-hour, to compare with."),
     click.option("-o", "--output-dir", type=FILE, help="Write the results to this directory."),
     click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf."),
-    json_option,
-    force_option,
+    usage.json_option,
+    usage.force_option,
 )
 _SPOT_COMMAND: dict[str, Any] = {
-    "cls": Sectioned,
+    "cls": usage.Sectioned,
     "sections": {
         "Common options": (
             *("trace", "like", "preemption_scale", "addition_scale", "days", "repeats", "profile", "depth"),
@@ -98,17 +84,19 @@ class _Request:
         from bftrainer.spot.run import Prices, load_profile
 
         directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
-        refuse_unused({"force": directory is figure is None and "nothing is written"})
+        usage.refuse_unused({"force": directory is figure is None and "nothing is written"})
         if directory is not None:
             check_free(directory, force=force)
-        refuse_figure(figure)
-        refuse_files(figure, force=force)
+        usage.refuse_figure(figure)
+        usage.refuse_files(figure, force=force)
         profile, source = load_profile(options.pop("profile"))
-        refuse_unused({"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"})
+        usage.refuse_unused(
+            {"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"}
+        )
         names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
         settings = CheckpointedTraining(profile, **{name: options.pop(name) for name in names})
         price, on_demand = options.pop("price"), options.pop("on_demand_price")
-        refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
+        usage.refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
         prices = None if price is None else Prices(price, on_demand)
         return cls(settings, prices, source, directory, figure, force)
 
@@ -121,7 +109,7 @@ class _Request:
                 write(place.working)
             tell(f"Results: {self.output_dir}")
         if self.figure is not None:
-            write_figure(self.figure, draw())
+            usage.write_figure(self.figure, draw())
             tell(f"Figure: {self.figure}")
 
 
@@ -148,19 +136,19 @@ def model_options(figures: Mapping[str, float | None], before: str = "") -> Call
         return name.replace("-", "_") + ("_s" if name.startswith("fragment") else ""), float(value)
 
     known = ", ".join(name if value is None else f"{name}={value}" for name, value in figures.items())
-    kind = Parsed("NAME=VALUE", parse_figure, f"NAME=VALUE, with a name of {', '.join(figures)}")
+    kind = usage.Parsed("NAME=VALUE", parse_figure, f"NAME=VALUE, with a name of {', '.join(figures)}")
     text = f"Set a figure of the model; repeatable.  [default: {known}, or as the trace it is like]"
-    return with_options(
+    return usage.with_options(
         click.option("--set", "model_figures", type=kind, multiple=True, help=text),
-        size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
-        size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
+        usage.size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
+        usage.size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
     )
 
 
 @click.command(**_SPOT_COMMAND, epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
-@size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
+@usage.size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
 @_spot_options
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
@@ -225,7 +213,7 @@ def _print_summary(summary: Mapping[str, Any]) -> None:
     write_rows(f"Checkpointed training on {summary['nodes']:,} nodes over {summary['span_s'] / 3600:,.2f} h", rows)
 
 
-_LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
+_LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
 @click.command(
@@ -234,11 +222,11 @@ _LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "num
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
 @click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
-@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
-@size_option("--repeats", default=10, help="Traces of each pair of levels.")
+@usage.size_option("--days", usual=usage.LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
+@usage.size_option("--repeats", default=10, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same results.")
 @model_options(MINUTES)
-@size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one per processor]")
+@usage.size_option("--jobs", usual=usage.LARGE_PROCESSES, help="Processes.  [default: one per processor]")
 @_spot_options
 def sweep(
     like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
@@ -255,7 +243,7 @@ def sweep(
     changes = {key: value for key, value in options.items() if value is not None} | dict(model_figures)
     model = fit_minutes(trace, like).changed(**changes)
     made = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
-    check_size("traces", len(made.levels) * repeats)
+    usage.check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
 
     def draw() -> Axes:

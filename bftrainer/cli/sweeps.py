@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import (
-    FIGURE,
-    FILE,
-    WIDE,
-    check_report,
-    check_size,
-    json_option,
-    open_option,
-    refuse_inputs,
-    refuse_unused,
-    report_option,
-    show_page,
-    workers_option,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import USUAL
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
@@ -38,33 +26,25 @@ SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s"
 MOST_ROWS = 50
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
 @click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
-@workers_option
-@click.option(
-    "--scheduler", metavar="ADDRESS", help="Dask cluster, as tcp://host:8786. Its workers see the same files."
-)
+@usage.workers_option
+@click.option("--scheduler", metavar="ADDRESS", help="Dask cluster that sees the same files, as tcp://host:8786.")
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
 @click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
 @click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
-@report_option
+@usage.report_option
 @click.option(
     "--metric",
     "metrics",
     multiple=True,
-    metavar="NAME",
-    type=FIGURE,
-    help="Figure by which the page judges settings (see `plot --list`); a second one is what they are weighed against."
-    " Also those of --paired.",
+    type=usage.FIGURE,
+    help="Figure by which page and --paired judge settings (see `plot --list`); a second one is weighed against it.",
 )
-@click.option(
-    "--paired",
-    metavar="OPTION",
-    help="Also compare this option's values with its first one, point by point, with 95 % intervals.",
-)
-@json_option
+@click.option("--paired", metavar="OPTION", help="Compare this option's values with its first one, pair by pair.")
+@usage.json_option
 @click.pass_context
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
@@ -86,7 +66,7 @@ def sweep(
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
     no_page = report is None and paired is None and "of the page, which takes --report, or of --paired"
-    refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
+    usage.refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
     spec = read_sweep(file)
     _check_sizes(spec)
     judged = metrics or ("work_done",)
@@ -94,7 +74,7 @@ def sweep(
         check_pairing(spec.varied, paired, judged)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(engine, workers, scheduler, jobqueue, place)
-    check_report(report, force=resume or force)
+    usage.check_report(report, force=resume or force)
     check_metrics(metrics)
     if report is not None:
         results = {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()}
@@ -119,7 +99,7 @@ def sweep(
         _print_points(result.points, metrics)
         _print_changes(paired, changes or [])
         click.echo(f"Table: {place / 'sweep.parquet'}")
-    show_page(report, quiet=as_json)
+    usage.show_page(report, quiet=as_json)
     for point in result.failed:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
@@ -130,7 +110,7 @@ def _check_sizes(spec: SweepSpec) -> None:
     for name, option in OPTIONS.items():
         if option.sized:
             given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
-            check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
+            usage.check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
 
 
 def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:
@@ -139,7 +119,7 @@ def _engine(name: str | None, workers: int | None, scheduler: str | None, jobque
 
     on_dask = name == "dask" or (name is None and (scheduler is not None or jobqueue is not None))
     locally = not on_dask and "of the engine dask alone"
-    refuse_unused(
+    usage.refuse_unused(
         {"workers": on_dask and "a Dask cluster has its own", "scheduler": locally, "jobqueue": locally},
     )
     return DaskEngine(scheduler, jobqueue, place / JOB_LOGS) if on_dask else LocalEngine(workers)
@@ -214,16 +194,16 @@ def _print_changes(option: str | None, changes: Sequence[PairedChange]) -> None:
             click.echo(f"{each.value}: {each.note}.")
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer reproduce bamboo --quick")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer reproduce bamboo --quick")
 @click.argument("paper", type=click.Choice(["bftrainer", "zeus", "bamboo"]))
 @click.option("--quick", is_flag=True, help="Few settings and windows, minutes on two processors.")
 @click.option("--log", type=FILE, help="The published node log, folder of traces, or spot trace.")
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Where results go.  [default: reproduce-<paper>]")
 @click.option("--resume", is_flag=True, help="bftrainer: finished replays are not computed again.")
 @click.option("--force", is_flag=True, help="Replace the results that are there.")
-@workers_option
-@json_option
-@open_option
+@usage.workers_option
+@usage.json_option
+@usage.open_option
 def reproduce(
     paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None,
     as_json: bool,
@@ -241,10 +221,10 @@ def reproduce(
     from bftrainer.extras import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"
-    refuse_unused({"resume": alone or (force and "--force computes all anew")})
+    usage.refuse_unused({"resume": alone or (force and "--force computes all anew")})
     check_log(paper, log, quick=quick)
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
-    refuse_inputs(directory)
+    usage.refuse_inputs(directory)
     place = Path(f"reproduce-{paper}") if directory is None else directory
     words = ["bftrainer", "reproduce", paper, *["--quick"] * quick, *(["--log", log.name] if log else [])]
     with counting("Simulating", steps(paper, quick=quick)) as count:
@@ -258,4 +238,4 @@ def reproduce(
         print_table(["figure", "the paper reports", "here"], rows)
         click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in found.reported))
         click.echo(f"Results: {place}")
-    show_page(place / "page.html", quiet=True)
+    usage.show_page(place / "page.html", quiet=True)

@@ -111,17 +111,23 @@ def test_examples_of_help_run(path, command, call, here, inputs, monkeypatch):
 
 
 def test_common_options_come_first(call):
-    """The help of replays begins with ten options; each option is told once."""
-    text = call("replay", "--help").out
+    """The help of replays shows fifteen options, and the whole help each option once, those first."""
+    text = call("replay", "--help-all").out
     sections = re.findall(r"^(\S.*):\n((?:  .*\n|\n)+)", text, re.MULTILINE)
     names = [name for name, _ in sections if not name.startswith("Usage")]
     assert (names[0], names[-1]) == ("Common options", "Other options")
     rows = {name: re.findall(r"^  (-[^\s,]+)", body, re.MULTILINE) for name, body in sections}
     assert rows["Common options"] == [
-        *("-ndmap", "-bdfn", "-Tfwd", "-maxJ", "--solver", "--objective", "--since", "--until", "-o", "--report"),
+        *("-ndmap", "-bdfn", "-Tfwd", "-maxJ", "--solver", "--objective", "--since", "--until", "--sample"),
+        *("-o", "--resume", "--report", "--open", "--force", "--json"),
     ]
+    short = call("replay", "--help").out
+    assert re.findall(r"^  (-[^\s,]+)", short, re.MULTILINE) == rows["Common options"]
+    assert short.count("--help-all") == 1
     told = [flag for each in rows.values() for flag in each]
-    assert sorted(told) == sorted(["-h", *(option.opts[0] for option in dict(commands())[("replay",)].params)])
+    assert sorted(told) == sorted(
+        ["-h", "--help-all", *(option.opts[0] for option in dict(commands())[("replay",)].params)]
+    )
 
 
 def test_output_goes_to_o():
@@ -213,7 +219,7 @@ def test_version(call, here):
 def test_help_names_every_option(call, monkeypatch):
     """Help fits 80 columns and tells each option with a sentence."""
     monkeypatch.setenv("COLUMNS", "80")
-    done = call("replay", "--help")
+    done = call("replay", "--help-all")
     assert done.status == 0
     assert max(map(len, done.out.splitlines())) <= 80
     for option in replay_command.params:

@@ -228,6 +228,15 @@ BAD_FILES = {
     "default elsewhere": (JOB.replace("default_bs = 32", "default_bs = 24"), "got 24. Closest: 16, 32, 64."),
     "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
     "power": (JOB.replace("max_power_w = 250.0", ""), "highest power in watts (max_power_w, --max-power)"),
+    "measure": (JOB.replace("grace_s", "measure = 'rapl'\ngrace_s"), "'zeus' or 'model', got 'rapl'."),
+    "power limits": (
+        JOB.replace("grace_s", "set_power_limits = true\ngrace_s"),
+        "No GPU found whose power can be limited.",
+    ),
+    "timeout": (
+        JOB.replace("grace_s", "timeout_s = -1.0\ngrace_s"),
+        "timeout_s: Input should be greater than 0, got -1.0.",
+    ),
     "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "Expected log_base without the character NUL"),
     "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.command (value 6) without the character NUL"),
     "no directory": (
@@ -256,14 +265,6 @@ BAD_OPTIONS = {
     "eta": (("run", "job.toml", "--eta", 2), "Expected eta from 0 (time) to 1 (energy), got 2.0."),
     "beta": (("run", "job.toml", "--beta", 0), "Expected beta above 0 (inf: never stop early), got 0.0."),
     "power": (("run", "job.toml", "--max-power", 0), "max_power_w: Input should be greater than 0, got 0.0."),
-    "measure": (
-        ("run", "job.toml", "--measure", "rapl"),
-        "'zeus' or 'model', got 'rapl'.",
-    ),
-    "power limits": (
-        ("run", "job.toml", "--set-power-limits"),
-        "No GPU found whose power can be limited.",
-    ),
     "resumed with an option": (("run", "--resume", "logs", "--seed", 1), "--seed (--resume goes on"),
     "log base": (("run", "job.toml", "--log-base", "job.toml"), "job.toml: Expected a directory, found a file."),
     "server": (
@@ -277,7 +278,7 @@ BAD_OPTIONS = {
     ),
     "nothing there": (("run", "--resume", "none"), "none: No such directory."),
     "no job there": (("status", "."), ".: Not the logs of a recurring job: journal.jsonl"),
-    "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),
+    "command": (("resume",), "'bftrainer master resume' was removed: use `bftrainer master run --resume LOGDIR`."),
 }
 
 

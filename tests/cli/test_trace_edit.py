@@ -104,7 +104,7 @@ def test_anonymise_a_part(call, here):
         (("edit", "evt.pkl", "--min-hole", "-1", "-o", "x.csv"), "Expected 0 <= --min-hole"),
         (("edit", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("edit", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
-        (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOG evt.pkl"),
+        (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOGS evt.pkl"),
         (("edit", "evt.pkl", "--anonymise", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
         (("edit", "evt.pkl", "--anonymise", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("edit", "absent.csv", "--anonymise", "key", "-o", "x.csv"), "absent.csv: No such file."),

@@ -136,14 +136,14 @@ tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 
 """,
     "servers": """
 bso serve --host 127.0.0.1 --port 0 --database sqlite:///absent/x.db
-bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
+bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso jobs job --server http://127.0.0.1:1
 bso jobs job -o out.csv --server http://127.0.0.1:1
 bso jobs job --delete --server http://127.0.0.1:1 --yes
 bso jobs job --void 1 --reason why --server http://127.0.0.1:1
 bso jobs --import sqlite:///zeus.db --database sqlite:///x.db | zeus.db
-master run job.toml --log-base logs --recurrences 1 --measure model --quiet
+master run job.toml --log-base logs --recurrences 1 --quiet
 master run --resume logs/m
 """,
 }

@@ -40,15 +40,13 @@ _FORESIGHT = "use `--planned-departures` for known ones; `bftrainer bound` says 
 _LIMITS = ("body", "connections", "per-peer")
 _QUEUE = "nothing reads a scheduler's queue any more."
 _JOB_FILE = "set it in the job file (set_power_limits, measure, timeout_s)."
-_JOBS_FILE = "set it in a file of jobs, --jobs."
-_OF_JOBS = ("target", "max-epochs", "default-bs")
 _CHANCES = tuple(f"{what}-{figure}" for what in ("preemption", "addition") for figure in ("chance", "mean", "std"))
 _MINUTES = (*_CHANCES, "big-addition-share")
 _HOLES = ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
 _IMPORT_FIRST = "import the log with it first (bftrainer import), and assess the node log."
 _OF_IMPORT = (
     *("by", "offer", "columns", "suspended", "reservations", "reserved-busy", "cores-per-node", "max-overcommit"),
-    *("min-gap", "min-hole", "max-bad"),
+    *("min-gap", "min-hole", "max-bad", "unseen", "map", "preset"),
 )
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
@@ -81,7 +79,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{("trace generate", f"--hole-{what}"): "fit sizes of holes to a log (--like)." for what in ("mean", "median")},
     **{(f"spot {words}", "--on-demand-nodes"): "use --max-world-size." for words in ("simulate", "sweep")},
     **{(f"zeus {words}", "--figure-format"): "figures are SVG." for words in ("simulate", "compare")},
-    **{(f"zeus {words}", f"--{name}"): _JOBS_FILE for words in ("compare", "groups") for name in _OF_JOBS},
+    **{("bso quickstart", f"--{name}"): "the sample is the same each time." for name in ("max-power", "seed")},
     ("zeus groups", "--server-costs"): "use --correct server-costs.",
     **{
         ("zeus groups", f"--group-{name}"): f"use --correct {name}."
@@ -114,13 +112,7 @@ def command_words(ctx: click.Context, *more: str) -> str:
 
 
 def refuse_removed_command(ctx: click.Context, name: str) -> None:
-    """Fail in one line if `name` is a command that this group had once.
-
-    Raises
-    ------
-    click.UsageError
-        Saying what replaces it.
-    """
+    """Fail in one line if `name` is a command that this group had once."""
     words = command_words(ctx, name)
     if words in COMMANDS:
         ctx.fail(f"'bftrainer {words}' was removed: {COMMANDS[words]}")
@@ -134,13 +126,7 @@ def describe_unknown_option(error: click.NoSuchOption) -> str:
 
 
 def refuse_removed_value(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Pass a value of an option on, unless the option took it once.
-
-    Raises
-    ------
-    click.UsageError
-        Saying what replaces it.
-    """
+    """Pass a value of an option on, unless the option took it once."""
     option = max(param.opts, key=len)
     if instead := VALUES.get((command_words(ctx), option, value)):
         ctx.fail(f"{option} {value} was removed: {instead}")

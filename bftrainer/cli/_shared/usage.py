@@ -161,13 +161,7 @@ _ALLOWED = "BFTRAINER_LARGE"
 
 
 def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
-    """Refuse an unusually large size, which often is a slip, unless the environment allows it.
-
-    Raises
-    ------
-    click.UsageError
-        Naming it and the bound.
-    """
+    """Refuse an unusually large size, which often is a slip, unless the environment allows it."""
     if usual < number < math.inf and not os.environ.get(_ALLOWED):
         raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; set {_ALLOWED}=1 if you mean it.")
 
@@ -224,13 +218,7 @@ NODE_LOG_OUTPUT = output_option("Node log to write: .parquet, .csv, .csv.gz or .
 
 
 def check_report(report: Path | None, *, force: bool) -> None:
-    """Refuse a page that could not be made or written, or opened without being made, before anything is replayed.
-
-    Raises
-    ------
-    InputError
-        If it exists and not `force`, or cannot be written, or a library is missing, or there is none to open.
-    """
+    """Refuse a page that could not be made or written, or opened without being made, before anything is replayed."""
     from bftrainer.extras import require_extra
     from bftrainer.files.writing import refuse_existing
 
@@ -260,11 +248,6 @@ def refuse_inputs(*outputs: Path | None) -> None:
     """Refuse to overwrite an input, or to write two outputs to one file, even with `--force`.
 
     Inputs are all files that other parameters name, companion files beside them, and the results in a named directory.
-
-    Raises
-    ------
-    OutputError
-        Naming the file.
     """
     from bftrainer.files.writing import refuse_clash
 
@@ -312,13 +295,7 @@ def refuse_files(*paths: Path | None, force: bool) -> None:
 
 
 def refuse_figure(path: Path | None) -> None:
-    """Refuse a figure that could not be drawn, before any work is done.
-
-    Raises
-    ------
-    InputError
-        If its suffix is unknown, or matplotlib is missing.
-    """
+    """Refuse a figure that could not be drawn, before any work is done."""
     from bftrainer.report.drawing import check_drawable
 
     if path is not None:
@@ -326,13 +303,7 @@ def refuse_figure(path: Path | None) -> None:
 
 
 def write_figure(path: Path, figure: Axes | Figure) -> None:
-    """Write a figure, or that of axes, in the form of its suffix.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write a figure, or that of axes, in the form of its suffix."""
     from bftrainer.files.writing import replacing
     from bftrainer.report.drawing import check_drawable, rendered
 
@@ -347,11 +318,6 @@ def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
     ----------
     reasons : mapping of str to str, bool or None
         By parameter names, why they have no effect, in a few words; empty, None or False if they have one.
-
-    Raises
-    ------
-    UnusedOptionsError
-        Naming all of them.
     """
     ctx = click.get_current_context()
     unused: dict[str, str] = {}

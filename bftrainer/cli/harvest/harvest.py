@@ -14,18 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
 from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import (
-    FILE,
-    WIDE,
-    Sectioned,
-    command_line,
-    json_option,
-    refuse_unused,
-    with_options,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import DURATION, LENGTH, declared_option
 from bftrainer.cli.replay.replay import print_fidelity
 from bftrainer.runs.config import OPTIONS
@@ -61,8 +54,8 @@ def harvest() -> None:
 
 
 @click.command(
-    cls=Sectioned,
-    context_settings=WIDE,
+    cls=usage.Sectioned,
+    context_settings=usage.WIDE,
     sections={
         "Common options": ("sample", "engine", "partition", "pool", "speed", "max_nodes", "output_dir", "dry_run"),
         "How much is taken": ("offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
@@ -82,9 +75,7 @@ def harvest() -> None:
 )
 @click.option("-o", "--output-dir", type=FILE, default=Path("harvest"), show_default=True, help="Its directory.")
 @click.option(
-    "--max-nodes",
-    type=click.IntRange(1, MOST_NODES),
-    help="Most nodes at once.  [default: all; processors with neither --pool nor Slurm]",
+    "--max-nodes", type=click.IntRange(1, MOST_NODES), help="Most nodes at once.  [default: all; here all processors]"
 )
 @click.option(
     "--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, help="Take nodes idle so long."
@@ -103,7 +94,7 @@ def harvest() -> None:
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--dry-run", is_flag=True, help="Decide and say what would be done; start and write nothing.")
-@with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
+@usage.with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """Run TASKS on idle nodes; by the same command, go on with the harvest that the directory holds.
@@ -122,7 +113,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     if sample == (tasks is not None):
         raise click.UsageError("Expected either TASKS or --sample, also to go on: the same command does.")
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
-    refuse_unused({"speed": no_log, "pool": sample and no_log})
+    usage.refuse_unused({"speed": no_log, "pool": sample and no_log})
     if not options["speed"] < MOST_SPEED:  # nor is it NaN
         raise click.BadParameter(f"Expected less than {MOST_SPEED:g}, got {options['speed']}.", param_hint="--speed")
     _check_engine(options)
@@ -152,9 +143,11 @@ def _check_engine(options: dict[str, Any]) -> None:
     from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
 
     if options["engine"] != "slurm":
-        refuse_unused(dict.fromkeys(_SLURM, "--engine is not slurm"))
+        usage.refuse_unused(dict.fromkeys(_SLURM, "--engine is not slurm"))
         return
-    refuse_unused(dict.fromkeys(("pool", "grace_s"), "--engine slurm takes nodes and grace time of the partition"))
+    usage.refuse_unused(
+        dict.fromkeys(("pool", "grace_s"), "--engine slurm takes nodes and grace time of the partition")
+    )
     if options["partition"] is None:
         raise click.UsageError("Expected --partition with --engine slurm.")
     # A dry run is in nobody's way.
@@ -244,7 +237,7 @@ def _run_session(
     speed, is_dry = None if inputs.log is None else options["speed"], options["dry_run"]
     session = open_session(
         directory, journal, inputs.tasks, inputs.file, config, limits, speed, say=tell,
-        interrupted=lambda: bool(received), command=command_line(),
+        interrupted=lambda: bool(received), command=usage.command_line(),
     )  # fmt: skip
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
@@ -297,7 +290,7 @@ def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict
 
 @click.command(epilog="Example: bftrainer harvest status my-harvest")
 @_DIRECTORY
-@json_option
+@usage.json_option
 def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
     from bftrainer.files.claims import writer_of

@@ -54,9 +54,8 @@ def watch(
             "as_json": not once and "of --once",
         }
     )
-    poll: SlurmPoll | CommandPoll = CommandPoll(command)
-    if source == "slurm":
-        poll = SlurmPoll(partition, (lambda _, name: name == carriers) if carriers else None, carriers or "")
+    is_carrier = (lambda _, name: name == carriers) if carriers else None
+    poll = CommandPoll(command) if command else SlurmPoll(partition, is_carrier, carriers or "")
     if once:
         _print_now(poll, as_json)
     elif output is None:

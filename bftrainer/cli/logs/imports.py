@@ -9,22 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.removed import refuse_removed_command
 from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
-from bftrainer.cli._shared.usage import (
-    FILE,
-    NODE_LOG_OUTPUT,
-    WIDE,
-    Parsed,
-    Sectioned,
-    command_line,
-    force_option,
-    json_option,
-    refuse_files,
-    refuse_inputs,
-    refuse_unused,
-    with_options,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
@@ -117,12 +105,14 @@ def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
     return tuple((int(each), int(nodes)) for each, nodes in pairs)
 
 
-SHARE = Parsed("SHARE", _share, "a share such as 1% or 0.01")
+SHARE = usage.Parsed("SHARE", _share, "a share such as 1% or 0.01")
 _KINDS: dict[str | None, dict[str, Any]] = {
     "FILES": {"type": FILE, "multiple": True, "metavar": "FILE"},
-    "NAMES": {"type": Parsed("NAMES", lambda text: tuple(map(str.strip, text.split(","))), "names between commas")},
+    "NAMES": {
+        "type": usage.Parsed("NAMES", lambda text: tuple(map(str.strip, text.split(","))), "names between commas")
+    },
     "PROCESSORS": {
-        "type": Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
+        "type": usage.Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
     },
     "SECONDS": {"type": float, "metavar": "SECONDS"},
     "SHARE": {"type": SHARE},
@@ -155,7 +145,7 @@ _COUNTING = ("counts", "swf")
 """Formats that tell how many nodes were busy or there, and not which."""
 
 
-class _Import(Sectioned):
+class _Import(usage.Sectioned):
     """The command; a format in place of the first file, unless there is such a file, is told the new call."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -171,7 +161,7 @@ class _Import(Sectioned):
     help="Turn a scheduler's log into a node log, and report on its records.\n\nFILES may be packed, or directories of "
     "files; they are read in order.\n\nFormats:\n\n\b\n"
     + "\n".join(f"{k:<6}  {text}" for k, text in LOG_FORMATS.items()),
-    context_settings=WIDE,
+    context_settings=usage.WIDE,
     epilog="Example: bftrainer import sacct.txt -o idle.csv",
     sections={
         "Common options": ("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
@@ -188,10 +178,10 @@ class _Import(Sectioned):
     shell_complete=lambda _, __, incomplete: [name for name in (AUTO, *LOG_FORMATS) if name.startswith(incomplete)],
     help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
 )
-@with_options(*map(log_option, SETTINGS))
-@NODE_LOG_OUTPUT
-@force_option
-@json_option
+@usage.with_options(*map(log_option, SETTINGS))
+@usage.NODE_LOG_OUTPUT
+@usage.force_option
+@usage.json_option
 def import_log(
     files: tuple[Path, ...], format_name: str, output: Path, force: bool, as_json: bool, **options: Any
 ) -> None:
@@ -204,17 +194,17 @@ def import_log(
 
     account = quality_path(output)
     places = (*node_log_files(output), account)
-    refuse_inputs(*places)
+    usage.refuse_inputs(*places)
     refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
     refuse_node_log(output, force=force)
-    refuse_files(account, force=force)
+    usage.refuse_files(account, force=force)
     name = _recognise(files) if format_name == AUTO else format_name
     own = settings_of(name)
-    refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
+    usage.refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
     settings = ImportSettings(**options)
     named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
-    refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
-    done = import_files(name, files, settings, command_line())
+    usage.refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
+    done = import_files(name, files, settings, usage.command_line())
     write_node_log(output, done.log)
     write_quality_json(account, done.quality)
     if as_json:

@@ -9,18 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import note
-from bftrainer.cli._shared.usage import (
-    FILE,
-    NODE_LOG_OUTPUT,
-    command_line,
-    force_option,
-    refuse_files,
-    refuse_inputs,
-    refuse_unused,
-    with_options,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import log_option
 from bftrainer.errors import InputError, LogError, NodeLogError, SettingsError
 
@@ -46,18 +38,13 @@ def trace() -> None:
 @click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
 @click.option("--tz", "zone", metavar="ZONE", help="Zone of these times.  [default: UTC]")
 @click.option("--nodes", metavar="FILE|HOSTLIST", help="Only these nodes.")
-@with_options(*map(log_option, ("exclude_nodes", "partitions", "min_hole_s", "offer_after_s")))
+@usage.with_options(*map(log_option, ("exclude_nodes", "partitions", "min_hole_s", "offer_after_s")))
 @click.option(
-    "--anonymise",
-    "key_file",
-    metavar="KEY_FILE",
-    type=FILE,
-    help="Replace all names by pseudonyms, made of the secret key in this file, which is made if it is not there: "
-    "with it equal names become equal pseudonyms.",
+    "--anonymise", "key_file", metavar="KEY_FILE", type=FILE, help="Pseudonyms by this secret key, made if not there."
 )
 @click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all anonymous times.")
-@NODE_LOG_OUTPUT
-@force_option
+@usage.NODE_LOG_OUTPUT
+@usage.force_option
 def edit(
     node_logs: tuple[Path, ...], start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
     key_file: Path | None, shift_s: int, **filters: Any,
@@ -72,13 +59,13 @@ def edit(
     from bftrainer.schedulers.clock import Clock, is_instant
 
     given = [moment for moment in (start, end) if moment is not None]
-    refuse_unused(
+    usage.refuse_unused(
         {
             "zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end",
             "shift_s": key_file is None and "of --anonymise",
         }
     )
-    refuse_inputs(*node_log_files(output))
+    usage.refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
     log = _read(node_logs)
     if given:
@@ -86,7 +73,7 @@ def edit(
         log = cut_log(log, *(None if moment is None else clock.instant_ns(moment) for moment in (start, end)))
     log = _filter(log, **filters)
     if key_file is None:
-        write_node_log(output, record_command(log, command_line()))
+        write_node_log(output, record_command(log, usage.command_line()))
     else:
         _write_anonymous(output, log, key_file, shift_s)
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
@@ -182,11 +169,9 @@ def _write_anonymous(output: Path, log: NodeLog, key_file: Path, shift_s: int) -
 @click.option("-scfn", "--scalability", type=FILE, help="Legacy scalability of a legacy task set.")
 @click.option("--scaling", metavar="linear|amdahl:F", help="Scaling of legacy tasks that come without.")
 @click.option(
-    "--to",
-    type=click.Choice(["spot", "counts", "terminations"]),
-    help="Write a node log as a trace of preemptible nodes (.csv, .csv.gz).",
+    "--to", type=click.Choice(["spot", "counts", "terminations"]), help="Write a trace of preemptible nodes (.csv)."
 )
-@force_option
+@usage.force_option
 def convert(
     source: Path, target: Path | None, output: Path | None, scalability: Path | None, scaling: str | None,
     to: TraceForm | None, force: bool,
@@ -208,7 +193,7 @@ def convert(
     beside = [metadata_path(place)] if ".csv" in place.suffixes and to is None else []
     if beside:
         refuse_shared_metadata(place)
-    refuse_files(place, *beside, scalability_path(place), force=force)
+    usage.refuse_files(place, *beside, scalability_path(place), force=force)
     done = convert_file(source, place, scalability, scaling, to)
     for warning in done.warnings:
         note(warning)

@@ -10,21 +10,9 @@ from typing import Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import (
-    FILE,
-    LARGE_DAYS,
-    NODE_LOG_OUTPUT,
-    Sectioned,
-    force_option,
-    json_option,
-    refuse_figure,
-    refuse_files,
-    refuse_inputs,
-    refuse_unused,
-    size_option,
-    write_figure,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.spot import MINUTES, model_options
 
 Figures = Mapping[str, Any]
@@ -116,17 +104,12 @@ def _print_statistics(figures: Figures) -> None:
 
 @click.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
 @click.argument("file", type=FILE)
-@click.option(
-    "--recorded-terminations",
-    "recorded",
-    type=FILE,
-    help="Terminations recorded beside a count trace.  [default: its falls]",
-)
+@click.option("--recorded-terminations", "recorded", type=FILE, help="Those of a count trace.  [default: its falls]")
 @click.option("--additions", type=FILE, help="Write the additions that were measured: CSV, dt,additions.")
 @click.option("--terminations", type=FILE, help="Write the terminations that were measured: CSV, dt,preemptions.")
-@json_option
+@usage.json_option
 @click.option("--figure", type=FILE, help="Draw nodes over time and the survival curve: .png, .svg or .pdf.")
-@force_option
+@usage.force_option
 def stats(
     file: Path, recorded: Path | None, additions: Path | None, terminations: Path | None, as_json: bool,
     figure: Path | None, force: bool,
@@ -136,9 +119,9 @@ def stats(
     from bftrainer.spot.statistics import trace_statistics
 
     outputs = (additions, terminations, figure)
-    refuse_unused({"force": not any(outputs) and "nothing is written"})
-    refuse_figure(figure)
-    refuse_files(*outputs, force=force)
+    usage.refuse_unused({"force": not any(outputs) and "nothing is written"})
+    usage.refuse_figure(figure)
+    usage.refuse_files(*outputs, force=force)
     trace = read_availability(file, note, recorded)
     found = trace_statistics(trace)
     if additions or terminations:
@@ -147,7 +130,7 @@ def stats(
     if figure is not None:
         from bftrainer.spot.run_plots import trace_figure
 
-        write_figure(figure, trace_figure(trace.counts, found.survival))
+        usage.write_figure(figure, trace_figure(trace.counts, found.survival))
     if as_json:
         print_json(found.as_json())
     else:
@@ -159,7 +142,7 @@ _HOLES = {"fragment-mean": None, "fragment-median": None, "daily-amplitude": 0.3
 
 
 @click.command(
-    cls=Sectioned,
+    cls=usage.Sectioned,
     sections={
         "Common options": (
             *("output", "model", "like", "days", "nodes", "idle_share", "initial_nodes", "max_nodes", "start", "seed"),
@@ -171,10 +154,11 @@ _HOLES = {"fragment-mean": None, "fragment-median": None, "daily-amplitude": 0.3
 @click.option(
     "--model",
     type=click.Choice(["minutes", "supercomputer"]),
-    help="minutes: spot nodes; supercomputer: holes of a batch scheduler.  [default: minutes if LIKE is a spot or "
-    "count trace, else supercomputer]",
+    help="Spot nodes, or holes of a batch scheduler.  [default: minutes if LIKE is no node log, else supercomputer]",
 )
-@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=14.0, show_default=True, help="Length of the trace.")
+@usage.size_option(
+    "--days", usual=usage.LARGE_DAYS, kind=click.FLOAT, default=14.0, show_default=True, help="Length of the trace."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same bytes.")
 @click.option(
     "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
@@ -182,13 +166,13 @@ _HOLES = {"fragment-mean": None, "fragment-median": None, "daily-amplitude": 0.3
 @click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]")
 @click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]")
 @model_options(MINUTES | _HOLES, "minutes: ")
-@size_option("--nodes", help="supercomputer: nodes of the machine.  [default: 4734]")
+@usage.size_option("--nodes", help="supercomputer: nodes of the machine.  [default: 4734]")
 @click.option("--idle-share", type=float, help="supercomputer: mean share of idle nodes.  [default: 0.0827]")
-@NODE_LOG_OUTPUT
+@usage.NODE_LOG_OUTPUT
 @click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")
 @click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")
-@force_option
-@json_option
+@usage.force_option
+@usage.json_option
 def generate(
     output: Path, force: bool, start: datetime, spot: bool, counts: bool, as_json: bool,
     model_figures: tuple[tuple[str, float], ...], **options: Any,
@@ -201,8 +185,8 @@ def generate(
     refuse_node_log(output, force=force)
     beside = [sibling(output, "spot")] if spot else []
     beside += [sibling(output, what) for what in ("preemptions", "additions")] if counts else []
-    refuse_files(*beside, force=force)
-    refuse_inputs(*node_log_files(output), *beside)
+    usage.refuse_files(*beside, force=force)
+    usage.refuse_inputs(*node_log_files(output), *beside)
     chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
     made = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
     write_node_log(output, made.log)

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir, nullcontext
+from contextlib import AbstractContextManager, chdir, nullcontext
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -16,13 +16,14 @@ from click.core import ParameterSource
 
 from bftrainer._version import __version__
 from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
-from bftrainer.cli._shared.stdio import note, print_json, print_table
+from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
 from bftrainer.cli._shared.usage import WIDE, Sectioned, check_report, json_option, refuse_unused, show_page
 from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, replay_options
 from bftrainer.errors import ResumeError, RunFailedError, SolverError
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
+    from bftrainer.replay import Observer
     from bftrainer.runs import Inputs, RunResult
 
 
@@ -101,8 +102,7 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(counts))
     else:
-        for key, value in counts.items():
-            click.echo(f"{key:12} {value:,}")
+        write_rows(None, [(key, f"{value:,}") for key, value in counts.items()], indent=13)
 
 
 def _resume(place: Path) -> int:
@@ -164,13 +164,13 @@ def _replay(
     from bftrainer.runs.run import keep_decisions
 
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
-    with _show_progress(inputs) if options["print_"] and sys.stderr.isatty() else nullcontext() as bar:
+    with _show_progress(inputs, options["print_"]) as observers:
         if journal is not None and journal.known:
             note(f"{directory.path}: Resumed after {len(journal.known):,} decisions.")
         try:
             result = run_replay(
                 inputs=inputs,
-                observers=[] if bar is None else [bar],
+                observers=observers,
                 interrupted=lambda: bool(received),
                 command=shlex.join(["bftrainer-replay", *arguments]),
                 journal=journal,
@@ -196,10 +196,13 @@ def _replay(
     return result
 
 
-def _show_progress(inputs: Inputs) -> Any:
-    from bftrainer.cli._shared.progress import ProgressBar
+def _show_progress(inputs: Inputs, is_wanted: bool) -> AbstractContextManager[list[Observer]]:
+    """A bar on stderr, where that is a terminal, and the observers that move it."""
+    if not (is_wanted and sys.stderr.isatty()):
+        return nullcontext([])
+    from bftrainer.cli._shared.progress import show_replay
 
-    return ProgressBar(inputs.log.window_s, len(inputs.tasks))
+    return show_replay(inputs.log.window_s, len(inputs.tasks))
 
 
 def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:

@@ -11,21 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.removed import refuse_removed_value
 from bftrainer.cli._shared.stdio import Section, line_width, note, print_json, print_side_by_side, tell
-from bftrainer.cli._shared.usage import (
-    FIGURE,
-    FILE,
-    WIDE,
-    Parsed,
-    force_option,
-    json_option,
-    open_option,
-    refuse_files,
-    refuse_inputs,
-    refuse_unused,
-    show_page,
-)
+from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison, Unlike
@@ -37,15 +26,14 @@ FEW = 4
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--metric",
     "chosen",
-    metavar="NAME",
     multiple=True,
-    type=FIGURE,
-    help="A figure to show, as `plot --list` or a page names it; repeatable.",
+    type=usage.FIGURE,
+    help="A figure, as `plot --list` or a page names it; repeatable.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show all figures, not only those that say most.")
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
@@ -60,7 +48,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
     has_all = as_json and "--json has all figures"
-    refuse_unused(
+    usage.refuse_unused(
         {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
     )
     summaries = [read_summary(path) for path in runs]
@@ -162,7 +150,7 @@ _PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a
 
 Runs that differ in their seeds alone are drawn as one, with the mean's 95 % confidence interval.
 """
-_WIDTH = Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
+_WIDTH = usage.Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
 
 
 def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -176,7 +164,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.command(help=_PLOT, context_settings=WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
+@click.command(help=_PLOT, context_settings=usage.WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
 @click.argument("kind", type=click.Choice([*KINDS]))
 @_RUNS
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
@@ -186,15 +174,14 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
 @click.option(
     "--metric",
     "figure",
-    metavar="NAME",
-    type=FIGURE,
-    help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
+    type=usage.FIGURE,
+    help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
 @click.option(
     "--style", metavar="NAME", default="", callback=refuse_removed_value, help="A style of matplotlib, over ours."
 )
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
-@force_option
+@usage.force_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
 )
@@ -208,7 +195,7 @@ def plot(
     from bftrainer.runs.run_files import read_summary
 
     other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
-    refuse_unused({"against": other, "figure": other})
+    usage.refuse_unused({"against": other, "figure": other})
     if kind in ("gantt", "paired") and len(runs) > 1:
         what = {"gantt": "run for a Gantt chart", "paired": "sweep for gains over pairs"}[kind]
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
@@ -216,7 +203,7 @@ def plot(
         read_summary(run)  # report an invalid run before a problem with the figure's path
     form, sheet = check_drawable(output.name), Sheet(width, style)
     written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
-    refuse_files(*written, force=force)
+    usage.refuse_files(*written, force=force)
     contents = printed(_drawing(kind, runs, against, figure), sheet, form)
     with replacing_together(*written) as streams:
         for stream, content in zip(streams, contents, strict=True):
@@ -268,20 +255,15 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
     return kinds[kind]
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
 @_RUNS
 @click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    default=Path("report.html"),
-    show_default=True,
-    help="Where the page goes; NAME.pdf: briefs for print, an A4 side a run.",
+    "-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="The page; NAME.pdf: an A4 a run."
 )
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
 @click.option("--gpus-per-node", type=click.IntRange(1, 10**6), metavar="N", help="Also tell GPU-hours.")
 @click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
-@open_option
+@usage.open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 def report(
     runs: tuple[Path, ...], output: Path, brief: bool, gpus_per_node: int | None, price_node_hour: float | None,
@@ -295,23 +277,19 @@ def report(
         if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
             raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
         read_summary(run)  # report an invalid run before a problem with the page's path
-    refuse_inputs(output)
+    usage.refuse_inputs(output)
     write_page(read_runs(runs), output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
-    show_page(output)
+    usage.show_page(output)
 
 
 SHOWN = 20
 WRONG, UNUSABLE = 1, 2
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer audit a-itrOut")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer audit a-itrOut")
 @_RUNS
-@click.option(
-    "--objective",
-    metavar="MODULE:CALLABLE",
-    help="An objective of yours, to check decisions of runs that have it: this runs its code.",
-)
-@json_option
+@click.option("--objective", metavar="MODULE:CALLABLE", help="Check runs of this objective of yours: runs its code.")
+@usage.json_option
 @click.pass_context
 def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_json: bool) -> None:
     """Check finished runs: replay them by their recorded decisions, solve each again, and recompute all figures.

@@ -13,17 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import counted, note, print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import (
-    FILE,
-    SETTINGS,
-    force_option,
-    json_option,
-    refuse_files,
-    refuse_unused,
-    with_options,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
@@ -43,7 +36,7 @@ def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 
 
-server_options = with_options(
+server_options = usage.with_options(
     click.option(
         "--server",
         metavar="URL",
@@ -104,28 +97,19 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
             raise SettingsError(error.reason) from None
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso jobs my-job")
+@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer bso jobs my-job")
 @click.argument("job_id", metavar="[JOB]", required=False)
 @server_options
-@json_option
+@usage.json_option
 @click.option("-o", "--output", type=FILE, help="Write the trials of JOB: .json (with the job), .csv or .parquet.")
-@force_option
+@usage.force_option
 @click.option("--delete", "deletes", is_flag=True, help="Forget JOB with all its trials.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 @click.option(
-    "--void",
-    "trial",
-    type=click.IntRange(1, 2**31 - 1),
-    metavar="TRIAL",
-    help="Have a trial of JOB count for nothing: what is known of JOB is learned from its other trials.",
+    "--void", "trial", type=click.IntRange(1, 2**31 - 1), metavar="TRIAL", help="Have a trial of JOB count for nothing."
 )
 @click.option("--reason", help="Why, with --void; the server's log keeps it.")
-@click.option(
-    "--import",
-    "source",
-    metavar="URL",
-    help="Move the jobs of Zeus's server over: URL is what ZEUS_BSO_DATABASE_URL was. Nothing is changed there.",
-)
+@click.option("--import", "source", metavar="URL", help="Copy the jobs of Zeus's server: its ZEUS_BSO_DATABASE_URL.")
 @_database_option
 def jobs(
     job_id: str | None, server: str | None, token_file: str | None, as_json: bool, output: Path | None, force: bool,
@@ -142,7 +126,7 @@ def jobs(
         raise click.UsageError(f"Expected one of {' and '.join(chosen)}.")
     if source is None and (chosen and job_id is None):
         raise click.UsageError(f"Expected JOB with {chosen[0]}.")
-    refuse_unused(
+    usage.refuse_unused(
         {
             "force": output is None and "nothing is written",
             "yes": not deletes and "of --delete",
@@ -158,7 +142,7 @@ def jobs(
         from bftrainer.zeus.server.job_figures import check_form
 
         check_form(output)
-        refuse_files(output, force=force)
+        usage.refuse_files(output, force=force)
     if trial is not None and reason is None:
         raise click.UsageError("Expected --reason with --void.")
     with open_client(server, token_file) as client:
@@ -261,21 +245,13 @@ def _import_jobs(source: str, database_url: str | None) -> None:
 
 
 @click.command(
-    context_settings=SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db"
+    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db"
 )
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
 @_database_option
-@click.option(
-    "--compat",
-    metavar="zeus|none",
-    help="zeus: answer as the published server does, defects included.  [default: none]",
-)
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    help="Tokens and users (`bftrainer bso token`).  [default: one of yours, made at the first start]",
-)
+@click.option("--compat", metavar="zeus|none", help="zeus: answer as published, defects included.  [default: none]")
+@click.option("--token-file", metavar="FILE", help="Tokens and users (`bftrainer bso token`).  [default: one of yours]")
 @click.option("--open", "opened", is_flag=True, help="Let every user of this machine in, without a token.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate (PEM), to serve https.")
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
@@ -287,10 +263,7 @@ def _import_jobs(source: str, database_url: str | None) -> None:
     help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
 )
 @click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Least level that is logged; info has a line for each request. Who changed what is always logged.  "
-    "[default: info]",
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What is logged.  [default: info]"
 )
 def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     """Serve batch sizes to recurring training jobs until a signal ends it.
@@ -306,7 +279,7 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     chosen = {name: value for name, value in options.items() if value is not None}
     tls = {name: chosen.pop(name) for name in ("tls_cert", "tls_key", "log_level") if name in chosen}
-    refuse_unused({"opened": "token_file" in chosen and "requests have to carry a token"})
+    usage.refuse_unused({"opened": "token_file" in chosen and "requests have to carry a token"})
     if "token_file" not in chosen and is_loopback(host) and not opened:
         chosen["token_file"] = str(own_file())
     if chosen.get("compat") == "zeus":
@@ -319,18 +292,15 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
 _MOST_DAYS = 36_525  # a century
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso token add alice --role trainer --days 90")
+@click.command(
+    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso token add alice --role trainer --days 90"
+)
 @click.argument("action", type=click.Choice(["list", "add", "revoke"]), default="list")
 @click.argument("user", metavar="[USER]", required=False)
-@click.option(
-    "--role",
-    metavar="ROLE",
-    default="owner",
-    help="reader: looks; trainer: runs trials too; owner: registers, changes and deletes own jobs too; admin: all.",
-)
+@click.option("--role", default="owner", help="reader: looks; trainer: runs trials; owner: has jobs; admin: all.")
 @click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that a new token holds.")
 @click.option("--token-file", "path", type=FILE, help="File of tokens.  [default: that of your own servers]")
-@json_option
+@usage.json_option
 def token(action: str, user: str | None, role: str, days: float | None, path: Path | None, as_json: bool) -> None:
     """List who is let in, add USER and print a new token, or revoke the tokens of USER or the one of an id.
 
@@ -339,7 +309,7 @@ def token(action: str, user: str | None, role: str, days: float | None, path: Pa
     from bftrainer.zeus.server.access import own_file
 
     file = path or own_file()
-    refuse_unused(
+    usage.refuse_unused(
         {
             **dict.fromkeys(("role", "days"), action != "add" and "of add"),
             "as_json": action != "list" and "of list",

@@ -10,18 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import print_json, print_table
-from bftrainer.cli._shared.usage import (
-    FILE,
-    LARGE_PROCESSES,
-    LARGE_RUNS,
-    SETTINGS,
-    check_size,
-    json_option,
-    refuse_unused,
-    size_option,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.zeus.bso import read_token
 from bftrainer.cli.zeus.zeus_options import ETA, number
 
@@ -40,22 +32,26 @@ def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
+@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=FILE, required=False)
 @click.option("--resume", type=FILE, metavar="LOGDIR", help="Go on with the job whose logs are there.")
-@size_option("--recurrences", usual=LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs.")
+@usage.size_option(
+    "--recurrences", usual=usage.LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs."
+)
 @click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
 @click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid, ucb or module:callable.")
 @click.option("--log-base", help="Directory for the job's directory of logs.")
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
-@size_option("--gpus", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1.")
+@usage.size_option(
+    "--gpus", usual=usage.LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1."
+)
 @click.option("--server", metavar="URL", help="Take decisions from the batch-size server there.")
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give the server.")
 @click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences.")
 @click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same.")
-@json_option
+@usage.json_option
 def run(
     job_file: Path | None, resume: Path | None, server: str | None, token_file: str | None, pause_after: int | None,
     quiet: bool, as_json: bool, **changes: Any,
@@ -72,7 +68,7 @@ def run(
         raise click.UsageError("Expected either JOB_FILE or --resume LOGDIR.")
     with ExitStack() as stack:
         if resume is not None:
-            refuse_unused(dict.fromkeys((*changes, "server"), "--resume goes on as the job was begun"))
+            usage.refuse_unused(dict.fromkeys((*changes, "server"), "--resume goes on as the job was begun"))
             driver = Driver.resume(resume, token=read_token(token_file))
         else:
             driver = _start(stack, job_file or Path(), server, token_file, changes)
@@ -93,7 +89,7 @@ def _start(
     from bftrainer.zeus.master.zeus_master import ZeusMaster
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
-    refuse_unused(
+    usage.refuse_unused(
         {
             "token_file": server is None and "there is no --server",
             "policy": server is not None and "the server decides",
@@ -101,7 +97,7 @@ def _start(
     )
     recurring = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
     file = recurring.file
-    check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
+    usage.check_size(f"recurrences of {job_file}", file.recurrences, usage.LARGE_RUNS)
     context = PolicyContext(None, recurring.job, file.eta, file.beta, file.seed, window_size=file.window_size)
     policy = batch_size_optimizer(file.policy, context)
     zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **file.settings())
@@ -113,9 +109,9 @@ def _start(
     return zeus_master.start(recurring.job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master status logs/job+1")
+@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master status logs/job+1")
 @click.argument("logdir", type=FILE)
-@json_option
+@usage.json_option
 def status(logdir: Path, as_json: bool) -> None:
     """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
     from bftrainer.zeus.master.journal import JobJournal

@@ -18,16 +18,15 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server.messages import JobSummary
 
 
+MAX_POWER_W = 45.0
+
+
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso quickstart")
 @size_option("--runs", usual=LARGE_RUNS, kind=click.IntRange(min=1), default=20, help="Times that the job recurs.")
-@click.option("--max-power", "max_power_w", default=45.0, metavar="W", help="Highest power of this machine.")
-@click.option("--seed", type=click.IntRange(0, 4_000_000_000), default=1, help="Seed of the first run.")
 @click.option("--server", metavar="URL", help="Let the batch-size server there decide, not one of this command's own.")
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")
 @json_option
-def quickstart(
-    runs: int, max_power_w: float, seed: int, server: str | None, token_file: str | None, as_json: bool
-) -> None:
+def quickstart(runs: int, server: str | None, token_file: str | None, as_json: bool) -> None:
     """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
 
     Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took: time
@@ -41,7 +40,7 @@ def quickstart(
     from bftrainer.zeus.server.job_figures import figures_by_size
 
     with open_private_client() if server is None else open_client(server, token_file) as client:
-        for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):
+        for number, run in enumerate(make_served_runs(client, runs, max_power_w=MAX_POWER_W, seed=1), start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
             epochs = counted(run.epochs_done, "epoch")
             click.echo(
@@ -61,7 +60,7 @@ def quickstart(
     print_table(("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)"), rows, left=0)
     for line in explain_choice(job, sizes):
         click.echo(line)
-    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {max_power_w:g} W.")
+    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")
 
 
 def find_chosen(job: JobSummary) -> int:

@@ -10,24 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import (
-    FILE,
-    LARGE_TOTAL,
-    SETTINGS,
-    Sectioned,
-    check_size,
-    refuse_files,
-    refuse_unused,
-    size_option,
-)
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.zeus.zeus_options import (
     SECTIONS,
     amount,
     figures_option,
     job_choice,
     job_options,
-    jobs_options,
     knob_options,
     number,
     output_options,
@@ -48,7 +39,7 @@ if TYPE_CHECKING:
     from bftrainer.zeus.simulation.optimum import ZeusSummary
     from bftrainer.zeus.simulation.policy_comparison import GroupTotals, PolicyComparison
 
-_COMMAND: dict[str, Any] = {"cls": Sectioned, "sections": SECTIONS, "context_settings": SETTINGS}
+_COMMAND: dict[str, Any] = {"cls": usage.Sectioned, "sections": SECTIONS, "context_settings": usage.SETTINGS}
 
 
 def _load(options: dict[str, Any]) -> ZeusInputs:
@@ -57,10 +48,10 @@ def _load(options: dict[str, Any]) -> ZeusInputs:
     from bftrainer.zeus.simulation.inputs import load_traces
 
     output = options["output"]
-    refuse_unused({"force": output is options.get("figures") is None and "nothing is written"})
+    usage.refuse_unused({"force": output is options.get("figures") is None and "nothing is written"})
     if output is not None:
         check_suffix(output)
-        refuse_files(output, force=options["force"])
+        usage.refuse_files(output, force=options["force"])
     return load_traces(options["train"], options["power"])
 
 
@@ -82,7 +73,7 @@ def _simulate(
     figures = None
     if options.get("figures") is not None:
         figures = plan_figures(options["figures"], "svg", simulations, fronts=fronts, force=options["force"])
-    check_size(*size, LARGE_TOTAL)
+    usage.check_size(*size, usage.LARGE_TOTAL)
     with counting("Simulating", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, options["workers"], count)
     if options["output"] is not None:
@@ -226,7 +217,7 @@ def _print_simulations(results: Sequence[SimulationResult], summaries: Sequence[
 
 @click.command(**_COMMAND, epilog="Example: bftrainer zeus compare --policy zeus --recurrences 20 --seeds 2")
 @trace_options
-@jobs_options
+@job_options
 @click.option(
     "--policy",
     "policies",
@@ -304,7 +295,7 @@ def _print_rows(
 @click.option("--group", "names", metavar="NAME", multiple=True, help="Simulate this group alone; repeatable.")
 @click.option("--dataset", "datasets", metavar="NAME", multiple=True, help="Groups of this dataset; repeatable.")
 @trace_options
-@jobs_options
+@job_options
 @knob_options
 @policy_options
 @click.option(
@@ -315,7 +306,7 @@ def _print_rows(
     help="Correct what is published: a run that may not start costs 100 times its bound, not 0; bounds follow all "
     "tries of a job, not its last one; costs as the batch-size server counts them. Repeatable.",
 )
-@size_option("--max-retries", kind=click.IntRange(min=0), help="Retries before a group gives up.  [default: 100]")
+@usage.size_option("--max-retries", kind=click.IntRange(min=0), help="Retries before a group gives up.  [default: 100]")
 @seed_options(1)
 @output_options
 def groups(

@@ -32,18 +32,16 @@ trace_options = with_options(
     click.option("--train", type=FILE, help="Epochs to target by batch size (CSV).  [default: embedded]"),
     click.option("--power", type=FILE, help="Time and power by batch size and power limit (CSV).  [default: embedded]"),
 )
-jobs_options = with_options(
+job_options = with_options(
     click.option("--jobs", "jobs_file", type=FILE, help="Jobs (TOML); all of them unless --job picks some."),
     click.option(
         "--job", "job_names", metavar="DATASET,NETWORK,OPTIMIZER", multiple=True, help="A job to use; repeatable."
     ),
-)
-job_options = with_options(
-    jobs_options,
     click.option("--target", type=float, help="Metric that runs aim at; for all jobs, as the next two."),
     size_option("--max-epochs", help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, help="Batch size that is used when nothing is known."),
 )
+BATCH_SIZE_POLICIES = "zeus, gts, default, grid, ucb, oracle or module:callable"
 ETA = "Weight of energy in costs, 0 (only time counts) to 1 (only energy counts)."
 eta_option = click.option("--eta", type=float, default=0.5, help=ETA)
 knob_options = with_options(
@@ -55,18 +53,10 @@ recurrences_option = size_option(
 )
 policy_options = with_options(
     click.option(
-        "--policy",
-        metavar="NAME",
-        default="zeus",
-        shell_complete=policy_names,
-        help="Chooses batch sizes: zeus, gts, default, grid, ucb, oracle or module:callable.",
+        "--policy", default="zeus", shell_complete=policy_names, help=f"Chooses batch sizes: {BATCH_SIZE_POLICIES}."
     ),
     click.option(
-        "--power-policy",
-        metavar="NAME",
-        default="jit",
-        shell_complete=policy_names,
-        help="Chooses power limits: jit, max-power, oracle or module:callable.",
+        "--power-policy", default="jit", shell_complete=policy_names, help="Power limits: jit, max-power, oracle, ..."
     ),
 )
 
