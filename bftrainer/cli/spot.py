@@ -205,7 +205,7 @@ def _print_summary(summary: Mapping[str, Any]) -> None:
         value = summary[needed]
         if not text:
             share = value / summary["span_s"] if summary["span_s"] else 0.0
-            text = f"{value / 3600.0:,.2f} h, {share:.1%}"
+            text = f"{value / 3600.0:,.2f} h, {100 * share:.1f} %"
         if value is not None and label:
             rows.append((label, text.format(**summary)))
         elif value is not None:

@@ -94,7 +94,7 @@ _ROWS: tuple[tuple[str, str, Any], ...] = (
 def _print_statistics(figures: Figures) -> None:
     """Print the figures that there are, for people."""
     rows = [
-        (label, show.format(**figures) if isinstance(show, str) else show(figures))
+        (label, (show.format(**figures) if isinstance(show, str) else show(figures)).replace("%", " %"))
         for label, needed, show in _ROWS
         if figures[needed] is not None
     ]
