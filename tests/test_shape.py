@@ -62,13 +62,11 @@ ALIKE = {
 }
 MODULES_ALIKE = {
     "run": "`bftrainer.spot.run` is documented",
-    "assess": "the command and what it calls",
     "sweep": "`bftrainer.spot.sweep` is documented",
 }
 # Modules of few lines that are worth a file.
 SHORT = {
     "bftrainer/_version.py": "read where nothing may be imported",
-    "bftrainer/cli/_shared/report_option.py": "the option of a page, which commands of two modules share",
     "bftrainer/cli/_shared/removed.py": "one table, which the next release deletes",
     "bftrainer/replay/departure_order.py": "by known departures, which no other order needs",
 }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import fields
@@ -13,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.stdio import print_table, tell, write_rows
-from bftrainer.cli._shared.usage import WIDE, Sectioned, open_option, refuse_inputs, refuse_unused, show_page
-from bftrainer.cli.logs.imports import LOG_OPTIONS, SHARE
+from bftrainer.cli._shared import usage
+from bftrainer.cli._shared.stdio import note, print_table, tell, write_rows
+from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
-from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
@@ -28,57 +26,65 @@ if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.runs.config import ReplayConfig
 
-NODE_LOG, AUTO, DIRECTORY = "node-log", "auto", Path("assessment")
-_TAKEN = ("gpus_per_node",)
-
-_NUMBER: dict[str, Any] = {"type": float}
-_OWN = (
-    click.Option(
-        ["--format", "format_name"],
-        type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
-        default=AUTO,
-        show_default=True,
-        help="What LOG is: a node log, or a scheduler's log.",
-    ),
-    click.Option(
-        ["-bdfn", "--tasks"], type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]"
-    ),
-    click.Option(["-scfn", "--scalability"], type=FILE, help="Their legacy scalability."),
-    click.Option(["--planned-departures"], type=FILE, help="CSV of node,time: departures known in advance."),
-    click.Option(
-        ["--worth-share"], type=SHARE, default="1%", show_default=True, help="Least useful share of the machine."
-    ),
-    click.Option(["--worth-value"], default=0.0, show_default=True, help="Net value to exceed, if there is a price."),
-    click.Option(
-        ["--least-window", "least_window_s"],
-        type=DURATION,
-        default="7d",
-        show_default=True,
-        help="Less gets no verdict.",
-    ),
-    click.Option(["--price-node-hour"], **_NUMBER, help="Worth of a useful node-hour."),
-    click.Option(["--price-kwh"], **_NUMBER, help="Price of a kWh, in the same currency."),
-    click.Option(["--node-power", "node_w"], **_NUMBER, metavar="WATTS", help="What a node draws that trains."),
-    click.Option(["--idle-power", "idle_w"], **_NUMBER, metavar="WATTS", help="What an idle node draws."),
-    click.Option(["--pue"], default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes."),
-    click.Option(["--carbon", "carbon_gco2_per_kwh"], **_NUMBER, help="Grams of CO2 for a kWh."),
-    click.Option(["--gpus-per-node"], type=int, help="GPUs of a node."),
-    click.Option(["-o", "--output-dir"], type=FILE, default=DIRECTORY, show_default=True, help="Where results go."),
-    click.Option(["--force"], is_flag=True, help="Replace an assessment that is there."),
-    click.Option(["--resume"], is_flag=True, help="Go on with an unfinished assessment there."),
-    click.Option(["--json", "as_json"], is_flag=True, help="Print JSON instead of a table."),
+NODE_LOG, AUTO = "node-log", "auto"
+_READING = (
+    *("start", "end", "window", "zone", "nodes", "partitions", "exclude_nodes", "downtimes", "unit", "procs_per_node"),
+    *("cluster", "offer_after_s"),
 )
+"""Options of imports that logs are read with; where others are needed, the log is imported first."""
 
 
-def _assess(
+@click.command(
+    cls=usage.Sectioned,
+    context_settings=usage.WIDE,
+    epilog="Example: bftrainer assess idle.parquet --price-node-hour 1.5 --open",
+    sections={
+        "Common options": (
+            *("format_name", "nodes", "downtimes", "start", "end", "tasks", "price_node_hour", "gpus_per_node"),
+            *("output_dir", "resume", "as_json", "open"),
+        ),
+    },
+)
+@click.argument("files", nargs=-1, required=True, type=FILE, metavar="LOG...")
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
+    default=AUTO,
+    show_default=True,
+    help="What LOG is: a node log, or a scheduler's log.",
+)
+@click.option("-bdfn", "--tasks", type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]")
+@click.option("-scfn", "--scalability", type=FILE, help="Their legacy scalability.")
+@click.option("--planned-departures", type=FILE, help="CSV of node,time: departures known in advance.")
+@click.option("--worth-share", type=SHARE, default="1%", show_default=True, help="Least useful share of the machine.")
+@click.option("--worth-value", default=0.0, show_default=True, help="Net value to exceed, if there is a price.")
+@click.option(
+    "--least-window", "least_window_s", type=DURATION, default="7d", show_default=True, help="Less gets no verdict."
+)
+@click.option("--price-node-hour", type=float, help="Worth of a useful node-hour.")
+@click.option("--price-kwh", type=float, help="Price of a kWh, in the same currency.")
+@click.option("--node-power", "node_w", type=float, metavar="WATTS", help="What a node draws that trains.")
+@click.option("--idle-power", "idle_w", type=float, metavar="WATTS", help="What an idle node draws.")
+@click.option("--pue", default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes.")
+@click.option("--carbon", "carbon_gco2_per_kwh", type=float, help="Grams of CO2 for a kWh.")
+@click.option("--gpus-per-node", type=int, help="GPUs of a node.")
+@click.option("-o", "--output-dir", type=FILE, default=Path("assessment"), show_default=True, help="Results' place.")
+@click.option("--force", is_flag=True, help="Replace an assessment that is there.")
+@click.option("--resume", is_flag=True, help="Go on with an unfinished assessment there.")
+@usage.json_option
+@usage.with_options(*map(log_option, _READING))
+@usage.open_option
+def assess(
     files: tuple[Path, ...], format_name: str, tasks: Path | None, scalability: Path | None, output_dir: Path,
     force: bool, resume: bool, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Say whether harvesting is worth it on the machine of LOG, for which models, with which settings, and why.
 
-    LOG is a scheduler's log, read as `bftrainer import` does, or a node log. Only what the log covers is assessed.
-    Tasks of small, medium and large models, or yours, are replayed over all of it, with settings chosen on its first
-    part and proven on the rest. Results go to assessment/: page.html and summary.json.
+    LOG is a scheduler's log, read as `bftrainer import` does, or a node log, which `import` makes with more options.
+    Only what the log covers is assessed. Tasks of small, medium and large models, or yours, are replayed over all of
+    it, with settings chosen on its first part and proven on the rest. Results go to assessment/: page.html and
+    summary.json.
     """
     from bftrainer.campaigns.assess import AssessPlan, assessment_of
     from bftrainer.campaigns.verdict import MachinePrices, Thresholds
@@ -87,22 +93,22 @@ def _assess(
     from bftrainer.files.directories import check_free, result_directory
     from bftrainer.tasksets import read_task_set
 
-    refuse_unused(
+    no_price = options["price_node_hour"] is None
+    usage.refuse_unused(
         {
             "scalability": tasks is None and "of --tasks alone",
-            "worth_value": options["price_node_hour"] is None and "of a net value, which takes --price-node-hour",
+            "worth_value": no_price and "of a net value, which takes --price-node-hour",
         }
     )
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
-    refuse_inputs(output_dir)
+    usage.refuse_inputs(output_dir)
     if output_dir.suffix in (".html", ".json", ".pdf"):
         raise click.UsageError(f"Expected --output-dir to name a directory, which gets a page.html, got {output_dir}.")
     if not resume:
         check_free(output_dir, force=force)
     thresholds = Thresholds(**{each.name: options.pop(each.name) for each in fields(Thresholds)})
     prices = MachinePrices(**{each.name: options.pop(each.name) for each in fields(MachinePrices)})
-    names = ("offer_after_s", "planned_departures", "gpus_per_node")
-    own = {name: options.pop(name) for name in names}
+    own = {name: options.pop(name) for name in ("offer_after_s", "planned_departures", "gpus_per_node")}
     roster = () if tasks is None else read_task_set(tasks, scalability, None).tasks
     log, quality = _read(files, format_name, options, own["gpus_per_node"])
     if quality is not None and quality["unit"] != "node":
@@ -114,7 +120,7 @@ def _assess(
     ):
         steps = _Steps(directory, plan, count)
         try:
-            found = assessment_of(plan, quality, steps) | {"command": shlex.join(["bftrainer", *sys.argv[1:]])}
+            found = assessment_of(plan, quality, steps) | {"command": usage.command_line()}
         except KeyboardInterrupt:
             tell(f"Finished steps are kept; the same command with --resume continues in {output_dir}.")
             raise
@@ -125,7 +131,7 @@ def _assess(
     else:
         _print(found)
         click.echo(f"Results: {output_dir}")
-    show_page(output_dir / "page.html", quiet=True)
+    usage.show_page(output_dir / "page.html", quiet=True)
 
 
 def _write(folder: Path, found: dict[str, Any], log: NodeLog | None) -> str:
@@ -195,14 +201,13 @@ def _read(
     if name == NODE_LOG or (name == AUTO and len(files) == 1 and is_node_log(files[0])):
         from bftrainer.nodelogs import read_node_log
 
-        refuse_unused(dict.fromkeys(options, "of a scheduler's log; this is a node log"))
+        usage.refuse_unused(dict.fromkeys(options, "of a scheduler's log; this is a node log"))
         if len(files) > 1:
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
-        return read_node_log(files[0], 0, lambda note: tell(f"Note: {note}")), None
+        return read_node_log(files[0], 0, note), None
     from bftrainer.schedulers.import_log import import_log
 
-    settings = ImportSettings(**options, gpus_per_node=gpus)
-    done = import_log(name, files, settings, shlex.join(["bftrainer", *sys.argv[1:]]))
+    done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
     return done.log, done.quality.summary()
 
 
@@ -210,57 +215,38 @@ def _print(found: dict[str, Any]) -> None:
     """Print the verdict and the figures that it rests on."""
     from bftrainer.campaigns.verdict import called
 
-    idle, log = found["idle"], found["log"]
+    idle, log, best = found["idle"], found["log"], found["recommended"]
+    share = f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes"
     rows = [
-        (
-            "idle",
-            f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes, {idle['node_hours']:,.0f} node-hours",
-        ),
+        ("idle", f"{share}, {idle['node_hours']:,.0f} node-hours"),
         ("window", f"{log['window'][0][:19]} to {log['window'][1][:19]} UTC"),
     ]
-    if found["recommended"]:
-        best = found["recommended"]
-        rows.append(
-            ("begin with", f"{called(best['kind'])}, -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}")
-        )
+    if best:
+        settings = f"-Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}"
+        rows.append(("begin with", f"{called(best['kind'])}, {settings}"))
     if found["mostly_empty"]:
         rows.append(("and besides", found["mostly_empty"]))
     if found["grants"]:
         rows.append(("to grant", found["grants"]["sentence"]))
-    rows += [("caveat" if not number else "", text) for number, text in enumerate(found["caveats"])]
-    rows += [("measure next" if not number else "", text) for number, text in enumerate(found["next"])]
-    write_rows(found["sentence"], rows, sys.stdout)
+    for label, texts in (("caveat", found["caveats"]), ("measure next", found["next"])):
+        rows += [("" if number else label, text) for number, text in enumerate(texts)]
+    write_rows(found["sentence"], rows)
     headings = ["tasks", "useful node-hours", "95 %", "of the machine", "-Tfwd", "-maxJ", "node starts/d", "losses"]
-    table = []
-    for kind in found["kinds"]:
-        low, high = kind["useful_node_hours_ci95"]
-        lost = {
-            part: share for part, share in kind["ledger"].items() if share and part not in ("idle_node_s", "useful")
-        }
-        most = sorted(lost, key=lambda part: -lost[part])[:3]
-        table.append(
-            [
-                kind["name"],
-                f"{kind['useful_node_hours']:,.0f}",
-                "-" if low is None else f"{low:,.0f} to {high:,.0f}",
-                format_value(kind["useful_share"], "share"),
-                f"{kind['settings']['forward_time_s']:g}",
-                str(kind["settings"]["max_tasks"]),
-                f"{kind['node_starts_per_day']:,.0f}",
-                ", ".join(f"{GLOSSARY[f'ledger.{part}'].label} {format_value(lost[part], 'share')}" for part in most),
-            ]
-        )
-    print_table(headings, table)
+    print_table(headings, map(_kind_row, found["kinds"]))
 
 
-_IMPORTED = [option for option in LOG_OPTIONS if option.name not in _TAKEN]
-assess = Sectioned(
-    "assess",
-    params=[click.Argument(["files"], nargs=-1, required=True, type=FILE, metavar="LOG..."), *_OWN, *_IMPORTED],
-    callback=_assess,
-    help=_assess.__doc__,
-    context_settings=WIDE,
-    epilog="Example: bftrainer assess idle.parquet --price-node-hour 1.5 --open",
-    sections={"Options of the assessment": [str(option.name) for option in _OWN]},
-)
-open_option(assess)
+def _kind_row(kind: Mapping[str, Any]) -> list[str]:
+    """What tasks of a kind would get, and the three largest losses."""
+    low, high = kind["useful_node_hours_ci95"]
+    lost = {part: share for part, share in kind["ledger"].items() if share and part not in ("idle_node_s", "useful")}
+    most = sorted(lost, key=lambda part: -lost[part])[:3]
+    return [
+        kind["name"],
+        f"{kind['useful_node_hours']:,.0f}",
+        "-" if low is None else f"{low:,.0f} to {high:,.0f}",
+        format_value(kind["useful_share"], "share"),
+        f"{kind['settings']['forward_time_s']:g}",
+        str(kind["settings"]["max_tasks"]),
+        f"{kind['node_starts_per_day']:,.0f}",
+        ", ".join(f"{GLOSSARY[f'ledger.{part}'].label} {format_value(lost[part], 'share')}" for part in most),
+    ]

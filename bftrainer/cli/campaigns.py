@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, time
 from pathlib import Path
@@ -11,41 +11,51 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.report_option import (
-    check_report,
-    page_options,
-    save_report,
-)
-from bftrainer.cli._shared.stdio import print_table, tell
-from bftrainer.cli._shared.usage import (
-    FIGURE,
-    LARGE_PROCESSES,
-    WIDE,
-    Parsed,
-    Sectioned,
-    refuse_unused,
-    show_page,
-    size_option,
-)
-from bftrainer.cli.replay.options import (
-    DATE,
-    LIKE,
-    MOMENT,
-    config_like,
-    like_options,
-)
+from bftrainer.cli._shared import usage
+from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
+from bftrainer.cli.replay.options import DATE, LIKE, MOMENT, config_like, like_options
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
     from bftrainer.campaigns.bound import WorkBounds
     from bftrainer.campaigns.forecast import Forecast
+    from bftrainer.runs import ReplayConfig
+
+_page_force = click.option("--force", is_flag=True, help="Replace an existing page.")
 
 
-def _helped(*own: str) -> dict[str, Any]:
+def _settings(*own: str) -> dict[str, Any]:
     """Settings of a command that has options of its own and those of replays."""
-    sections = {"Options": own, "What it replays": ("like", *LIKE)}
-    return {"cls": Sectioned, "context_settings": WIDE, "sections": sections}
+    sections = {"Common options": (*own, "like", "node_log", "tasks", "solver"), "What it replays": LIKE}
+    return {"cls": usage.Sectioned, "context_settings": usage.WIDE, "sections": sections}
+
+
+def _prepare(ctx: click.Context, options: dict[str, Any], report: Path | None, *, force: bool) -> ReplayConfig:
+    """The configuration to replay, after checks of the page."""
+    config = config_like(ctx, options)
+    usage.refuse_unused({"force": report is None and "there is no page to replace"})
+    usage.check_report(report, force=force)
+    return config
+
+
+def _show(
+    found: Forecast | Advice,
+    report: Path | None,
+    make_page: Callable[[dict[str, Any], str], bytes],
+    printing: Callable[[Any], None] | None,
+) -> None:
+    """Write the page, if one is asked for, and print JSON, or what `printing` prints."""
+    from bftrainer.files.writing import replacing
+
+    if report is not None:
+        with replacing(report) as stream:
+            stream.write(make_page(found.to_dict(), usage.command_line()))
+    if printing is None:
+        print_json(found.to_dict())
+    else:
+        printing(found)
+    usage.show_page(report, quiet=printing is None)
 
 
 _Moment = datetime | float | tuple[int, float]
@@ -63,30 +73,24 @@ def _deadline(text: str) -> _Moment:
     return _WEEKDAYS.index(name), 3600.0 * at.hour + 60.0 * at.minute + at.second
 
 
-_DEADLINE = Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday")
-
-
 @click.command(
-    **_helped(
-        "deadline", "start", "horizon", "report", "open", "force", "stretches", "generated", "workers", "as_json"
-    ),
+    **_settings("deadline", "start", "horizon", "report", "open", "force", "stretches", "as_json"),
     epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
 )
 @click.option(
     "--deadline",
-    type=_DEADLINE,
+    type=usage.Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday"),
     required=True,
     help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
 )
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
-@page_options
+@usage.report_option
+@_page_force
 @click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
-@size_option(
-    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@usage.workers_option
+@usage.json_option
 @like_options
 @click.pass_context
 def forecast(
@@ -106,14 +110,12 @@ def forecast(
     from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
-    config = config_like(ctx, options)
-    refuse_unused({"force": report is None and "there is no page to replace"})
-    check_report(report, force=force)
+    config = _prepare(ctx, options, report, force=force)
     start_ns = _instant(start) if start is not None else None
     is_dated = not isinstance(deadline, float) or isinstance(horizon, datetime)
     if not (generated or is_dated or start is None):
         dated = any(task.submit_ns is not None for task in load_inputs(config).tasks)
-        refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
+        usage.refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
     if start_ns is None and is_dated:
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
@@ -122,13 +124,8 @@ def forecast(
     with counting("Replaying", stretches) as count:
         found = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
-        tell(f"Note: {SAMPLE_TASKS_USED}")
-    save_report(report, forecast_page, found.to_dict())
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    else:
-        _print_forecast(found)
-    show_page(report, quiet=as_json)
+        note(SAMPLE_TASKS_USED)
+    _show(found, report, forecast_page, None if as_json else _print_forecast)
 
 
 def _seconds(when: _Moment, start_ns: int | None) -> float:
@@ -161,79 +158,57 @@ def _print_forecast(found: Forecast) -> None:
         beyond = f"more than {format_value(found.plan.horizon_s, 's')}"
         return format_value(time_s, "s") if math.isfinite(time_s) else beyond
 
-    chance, (low, high), note = found.probability, found.interval(), note_of_few(len(found.completion_s))
-    span = f"{hours(low)} to {hours(high)} ({'80 %' if note is None else 'earliest and latest'})"
-    rows = (
+    chance, (low, high), few = found.probability, found.interval(), note_of_few(len(found.completion_s))
+    span = f"{hours(low)} to {hours(high)} ({'80 %' if few is None else 'earliest and latest'})"
+    rows = [
         ("deadline", when_text(found.to_dict()["start"], found.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
         ("all done after", f"{span}, median {hours(quantile(found.completion_s, 0.5))}"),
         ("from", f"{len(found.completion_s)} {'generated logs' if found.plan.generated else 'stretches of the log'}"),
-    )
-    for label, text in rows:
-        click.echo(f"{label:20}{text}")
-    if found.assumed_scaling is not None:
-        click.echo(f"{ASSUMED:20}{found.assumed_scaling}")
-    if note is not None:
-        click.echo(f"Note: {note}", err=True)
+        (ASSUMED, found.assumed_scaling),
+    ]
+    write_rows(None, rows, indent=20)
+    if few is not None:
+        note(few)
     if found.overlap > 1.5:
-        click.echo(
-            f"Note: stretches overlap, {found.overlap:.1f} cover each moment: they tell less than as many independent "
-            "ones; --generated draws those.",
-            err=True,
+        note(
+            f"stretches overlap, {found.overlap:.1f} cover each moment: they tell less than as many independent ones; "
+            "--generated draws those."
         )
 
 
 @click.command(
-    **_helped("metric", "train_share", "trials", "objectives", "report", "open", "force", "as_json"),
+    **_settings("metric", "train_share", "trials", "objectives", "report", "open", "force", "as_json"),
     epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
 )
 @click.option(
-    "--metric",
-    metavar="NAME",
-    type=FIGURE,
-    default="efficiency",
-    show_default=True,
-    help="Figure to improve: see `plot --list`.",
+    "--metric", type=usage.FIGURE, default="efficiency", show_default=True, help="Figure to improve: see `plot --list`."
 )
 @click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
-@size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
-@page_options
+@usage.size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
+@usage.report_option
+@_page_force
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@usage.json_option
 @like_options
 @click.pass_context
 def advise(
-    ctx: click.Context,
-    /,
-    metric: str,
-    train_share: float,
-    trials: int,
-    report: Path | None,
-    force: bool,
-    objectives: str | None,
-    as_json: bool,
-    **options: Any,
-) -> None:
+    ctx: click.Context, /, metric: str, train_share: float, trials: int, report: Path | None, force: bool,
+    objectives: str | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
     """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
     from bftrainer.campaigns.advice import AdvicePlan
     from bftrainer.campaigns.advice import advise as search
     from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import advice_page
 
-    config = config_like(ctx, options)
-    refuse_unused({"force": report is None and "there is no page to replace"})
-    check_report(report, force=force)
+    config = _prepare(ctx, options, report, force=force)
     choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
     plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
     with counting("Searching", trials) as count:
         found = search(plan, count)
-    save_report(report, advice_page, found.to_dict())
-    if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
-    else:
-        _print_advice(found)
-    show_page(report, quiet=as_json)
+    _show(found, report, advice_page, None if as_json else _print_advice)
 
 
 def _print_advice(found: Advice) -> None:
@@ -253,24 +228,23 @@ def _print_advice(found: Advice) -> None:
 def _notices(text: str) -> tuple[float, ...]:
     """Seconds above 0, with commas between them."""
     found = tuple(map(float, text.split(",")))
-    if not all(0 < each < float("inf") for each in found):
+    if not all(0 < each < math.inf for each in found):
         raise ValueError
     return found
 
 
 @click.command(
-    **_helped("notices_s", "as_json"),
-    epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000",
+    **_settings("notices_s", "as_json"), epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000"
 )
 @click.option(
     "--notices",
     "notices_s",
-    type=Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
+    type=usage.Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
     default="30,120,300",
     show_default=True,
     help="How long before nodes leave decisions know it.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@usage.json_option
 @like_options
 @click.pass_context
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
@@ -283,7 +257,7 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **
     with counting("Replaying", len(notices_s) + 5) as count:
         found = bound_work(inputs, notices_s, count)
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+        print_json(found.to_dict())
     else:
         _print_bounds(found)
 
@@ -302,5 +276,5 @@ def _print_bounds(found: WorkBounds) -> None:
         rows.append([each.name, f"{each.work:.4g}", gain, *losses])
     print_table(["granted", "work done", "against named", "lost to departures", "to own changes"], rows)
     click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
-    for note in found.notes():
-        click.echo(f"Note: {note}", err=True)
+    for text in found.notes():
+        note(text)

@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import (
-    LARGE_DAYS,
-    LARGE_PROCESSES,
-    Parsed,
-    Sectioned,
-    check_size,
-    refuse_figure,
-    refuse_inputs,
-    refuse_unused,
-    size_option,
-    write_figure,
-)
-from bftrainer.cli.zeus.zeus_options import FILE, with_options
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell, write_rows
+from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,8 +22,8 @@ if TYPE_CHECKING:
     from bftrainer.spot.run import Prices
 
 _COMMANDS = {
-    "simulate": ("bftrainer.cli.spot", "simulate", "Simulate a training run on a trace of nodes."),
-    "sweep": ("bftrainer.cli.spot", "sweep", "Simulate over levels of preemption and addition."),
+    "simulate": ("spot:simulate", "Simulate a training run on a trace of nodes."),
+    "sweep": ("spot:sweep", "Simulate over levels of preemption and addition."),
 }
 
 
@@ -44,40 +32,29 @@ def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
 
 
-_spot_options = with_options(
-    click.option(
-        "--profile",
-        type=FILE,
-        help="Measured times of the run: TOML, or a directory with raw CSVs.  [default: an embedded sample]",
-    ),
+_spot_options = usage.with_options(
+    click.option("--profile", type=FILE, help="Measured times: TOML, or a directory of raw CSVs.  [default: a sample]"),
     click.option("--depth", type=int, default=16, help="Nodes per pipeline."),
     click.option("--max-world-size", type=int, default=64, help="Maximum number of active nodes."),
-    click.option(
-        "--preparation",
-        "preparation_s",
-        type=float,
-        default=180.0,
-        help="Seconds from a node's arrival until it is on standby.",
-    ),
+    click.option("--preparation", "preparation_s", default=180.0, help="Seconds from a node's arrival to standby."),
     click.option("--load-on-reconfigure", is_flag=True, help="Let reconfigurations load a checkpoint."),
     click.option(
         "--on-loss-during-reconfigure",
         type=click.Choice(["restart", "extend"]),
         default="restart",
-        help="What a loss during a reconfiguration does: restart it, or add one.",
+        help="A loss then restarts it, or adds one.",
     ),
     click.option("--tick", "tick_s", type=float, help="Notice events only at multiples of this many seconds."),
     click.option("--cold-start", is_flag=True, help="Let the first nodes prepare and form pipelines, too."),
-    click.option("--samples-per-iteration", type=float, help="To tell samples per second.  [default: the profile's]"),
     click.option("--price", type=float, help="Price of a node-hour, in any currency."),
     click.option("--on-demand-price", type=float, help="Price of an on-demand node-hour, to compare with."),
     click.option("-o", "--output-dir", type=FILE, help="Write the results to this directory."),
     click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf."),
-    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
-    click.option("--force", is_flag=True, help="Replace existing results."),
+    usage.json_option,
+    usage.force_option,
 )
 _SPOT_COMMAND: dict[str, Any] = {
-    "cls": Sectioned,
+    "cls": usage.Sectioned,
     "sections": {
         "Common options": (
             *("trace", "like", "preemption_scale", "addition_scale", "days", "repeats", "profile", "depth"),
@@ -89,7 +66,7 @@ _SPOT_COMMAND: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     """What the options that both commands have ask for."""
 
     settings: CheckpointedTraining
@@ -100,26 +77,26 @@ class _Asked:
     force: bool
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> _Asked:
+    def of(cls, options: dict[str, Any]) -> _Request:
         """Take what both commands have out of their options; refuse places of results that cannot be used."""
         from bftrainer.files.directories import check_free
         from bftrainer.spot.checkpointing import CheckpointedTraining
         from bftrainer.spot.run import Prices, load_profile
 
         directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
-        refuse_unused({"force": directory is figure is None and "nothing is written"})
+        usage.refuse_unused({"force": directory is figure is None and "nothing is written"})
         if directory is not None:
             check_free(directory, force=force)
-        refuse_inputs(figure)
-        refuse_figure(figure, force=force)
+        usage.refuse_figure(figure)
+        usage.refuse_files(figure, force=force)
         profile, source = load_profile(options.pop("profile"))
-        if (samples := options.pop("samples_per_iteration")) is not None:
-            profile = replace(profile, samples_per_iteration=samples)
-        refuse_unused({"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"})
+        usage.refuse_unused(
+            {"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"}
+        )
         names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
         settings = CheckpointedTraining(profile, **{name: options.pop(name) for name in names})
         price, on_demand = options.pop("price"), options.pop("on_demand_price")
-        refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
+        usage.refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
         prices = None if price is None else Prices(price, on_demand)
         return cls(settings, prices, source, directory, figure, force)
 
@@ -132,97 +109,111 @@ class _Asked:
                 write(place.working)
             tell(f"Results: {self.output_dir}")
         if self.figure is not None:
-            write_figure(self.figure, draw())
+            usage.write_figure(self.figure, draw())
             tell(f"Figure: {self.figure}")
 
 
-def minute_options(before: str = "") -> tuple[Callable[[Any], Any], ...]:
-    """Options of the minute model without the levels; each line of help begins with `before`."""
-    figures = (
-        ("preemption-chance", "Chance that a minute sees a preemption", "0.16338"),
-        ("preemption-mean", "Mean number of nodes of a preemption", "2.4138"),
-        ("preemption-std", "Its standard deviation", "2.0862"),
-        ("addition-chance", "Chance that a minute sees an addition", "0.14366"),
-        ("addition-mean", "Mean number of nodes of a regular addition", "2.5417"),
-        ("addition-std", "Its standard deviation", "1.9456"),
-        ("big-addition-share", "Share of additions of 11 to 31 nodes", "0.0588"),
-    )
-    return (
-        *(
-            click.option(
-                f"--{name}",
-                type=float,
-                help=f"{before}{what}.  [default: {usual}, or that of the trace it is like]",
-            )
-            for name, what, usual in figures
-        ),
-        size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
-        size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
+MINUTES = {
+    "preemption-chance": 0.16338,
+    "preemption-mean": 2.4138,
+    "preemption-std": 2.0862,
+    "addition-chance": 0.14366,
+    "addition-mean": 2.5417,
+    "addition-std": 1.9456,
+    "big-addition-share": 0.0588,
+}
+"""Figures of the model of minutes, with its defaults."""
+
+
+def model_options(figures: Mapping[str, float | None], before: str = "") -> Callable[[Any], Any]:
+    """Options of a model of nodes: figures that `--set` takes, and bounds of the minutes, `before` their help."""
+
+    def parse_figure(text: str) -> tuple[str, float]:
+        """The parameter's name and the value."""
+        name, _, value = text.partition("=")
+        if name not in figures:
+            raise ValueError(name)
+        return name.replace("-", "_") + ("_s" if name.startswith("fragment") else ""), float(value)
+
+    known = ", ".join(name if value is None else f"{name}={value}" for name, value in figures.items())
+    kind = usage.Parsed("NAME=VALUE", parse_figure, f"NAME=VALUE, with a name of {', '.join(figures)}")
+    text = f"Set a figure of the model; repeatable.  [default: {known}, or as the trace it is like]"
+    return usage.with_options(
+        click.option("--set", "model_figures", type=kind, multiple=True, help=text),
+        usage.size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
+        usage.size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
     )
 
 
 @click.command(**_SPOT_COMMAND, epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
-@size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
+@usage.size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
 @_spot_options
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
     from bftrainer.spot.checkpointing import simulate as simulate_training
     from bftrainer.spot.run import load_log, summarise_run, write_spot
 
-    asked = _Asked.of(options)
-    log, sources = load_log(trace, additions, initial_nodes, lambda note: tell(f"Note: {note}"))
-    run = simulate_training(log, asked.settings)
-    summary = summarise_run(run, asked.prices, sources | {"profile": asked.profile})
+    request = _Request.of(options)
+    log, sources = load_log(trace, additions, initial_nodes, note)
+    run = simulate_training(log, request.settings)
+    summary = summarise_run(run, request.prices, sources | {"profile": request.profile})
 
     def draw() -> Figure:
         from bftrainer.spot.run_plots import run_figure
 
         return run_figure(run, summary)
 
-    click.echo(json.dumps(summary, indent=2) if as_json else "\n".join(_table(summary)))
-    asked.write(lambda directory: write_spot(run, summary, directory), draw)
+    if as_json:
+        print_json(summary)
+    else:
+        _print_summary(summary)
+    request.write(lambda directory: write_spot(run, summary, directory), draw)
 
 
-_INDENT = 23
+# Label, what it tells, and the figure without which the row, or the rest of it, is left out.
+_ROWS = (
+    ("iterations", "{iterations_done:,} done, {iterations_executed:,} executed, {iterations_lost:,} lost", "nodes"),
+    ("throughput", "{iterations_per_hour:,.1f} iterations/h", "iterations_per_hour"),
+    ("", "{samples_per_s:,.2f} samples/s", "samples_per_s"),
+    ("training", "", "training_s"),
+    ("redoing", "", "redoing_s"),
+    ("reconfiguring", "", "reconfiguring_s"),
+    ("stalled", "", "stalled_s"),
+    ("reconfigurations", "{reconfigurations:,}, {reconfiguration_restarts:,} drawn out", "nodes"),
+    ("checkpoints", "{checkpoints:,}, {checkpoints_lost:,} lost on the way", "nodes"),
+    ("preemptions", "{preemptions:,} nodes, {active_preemptions:,} of them active", "nodes"),
+    ("node-hours", "{node_hours_held:,.1f} held, {node_hours_used:,.1f} used", "nodes"),
+    ("world size", "{mean_world_size:.1f} mean, {largest_world_size} largest", "mean_world_size"),
+    ("cost", "{cost:,.2f}", "cost"),
+    ("", "{iterations_per_currency:,.2f} iterations per unit", "iterations_per_currency"),
+    (
+        "on demand",
+        "{on_demand_cost:,.2f}, {on_demand_iterations_per_currency:,.2f} iterations per unit on {on_demand_nodes} "
+        "nodes",
+        "on_demand_cost",
+    ),
+    ("", "spot is worth {value_against_on_demand:.2f} times that", "value_against_on_demand"),
+)
 
 
-def _table(summary: Mapping[str, Any]) -> list[str]:
-    """Headline figures, one a line."""
-    figures = {name: 0 if value is None else value for name, value in summary.items()}
-    span_h = figures["span_s"] / 3600.0
-    rows = {
-        "iterations": "{iterations_done:,} done, {iterations_executed:,} executed, {iterations_lost:,} lost",
-        "throughput": "{iterations_per_hour:,.1f} iterations/h",
-        "reconfigurations": "{reconfigurations:,}, {reconfiguration_restarts:,} drawn out",
-        "checkpoints": "{checkpoints:,}, {checkpoints_lost:,} lost on the way",
-        "preemptions": "{preemptions:,} nodes, {active_preemptions:,} of them active",
-        "node-hours": "{node_hours_held:,.1f} held, {node_hours_used:,.1f} used",
-        "world size": "{mean_world_size:.1f} mean, {largest_world_size} largest",
-        "cost": "{cost:,.2f}",
-        "on demand": (
-            "{on_demand_cost:,.2f}, {on_demand_iterations_per_currency:,.2f} iterations per unit on "
-            "{on_demand_nodes} nodes"
-        ),
-    }
-    more = {
-        "throughput": ("samples_per_s", ", {samples_per_s:,.2f} samples/s"),
-        "cost": ("iterations_per_currency", ", {iterations_per_currency:,.2f} iterations per unit"),
-        "on demand": ("value_against_on_demand", "; spot is worth {value_against_on_demand:.2f} times that"),
-    }
-    lines = [f"Checkpointed training on {figures['nodes']:,} nodes over {span_h:,.2f} h"]
-    for label, text in rows.items():
-        needed, rest = more.get(label, ("nodes", ""))
-        if label not in ("cost", "on demand") or summary["cost" if label == "cost" else "on_demand_cost"] is not None:
-            lines.append(f"{label:{_INDENT}}{(text + rest * (summary[needed] is not None)).format(**figures)}")
-    times = [(name, figures[f"{name}_s"]) for name in ("training", "redoing", "reconfiguring", "stalled")]
-    share = 100.0 / figures["span_s"] if figures["span_s"] else 0.0
-    lines[3:3] = [f"{name:{_INDENT}}{time_s / 3600.0:,.2f} h, {share * time_s:.1f} %" for name, time_s in times]
-    return lines
+def _print_summary(summary: Mapping[str, Any]) -> None:
+    """Print headline figures, one a line."""
+    rows = []
+    for label, text, needed in _ROWS:
+        value = summary[needed]
+        if not text:
+            share = value / summary["span_s"] if summary["span_s"] else 0.0
+            text = f"{value / 3600.0:,.2f} h, {100 * share:.1f} %"
+        if value is not None and label:
+            rows.append((label, text.format(**summary)))
+        elif value is not None:
+            rows[-1] = (rows[-1][0], f"{rows[-1][1]}, {text.format(**summary)}")
+    write_rows(f"Checkpointed training on {summary['nodes']:,} nodes over {summary['span_s'] / 3600:,.2f} h", rows)
 
 
-_LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
+_LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
 @click.command(
@@ -231,26 +222,28 @@ _LEVELS = Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "num
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
 @click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
-@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
-@size_option("--repeats", default=10, help="Traces of each pair of levels.")
+@usage.size_option("--days", usual=usage.LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
+@usage.size_option("--repeats", default=10, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same results.")
-@with_options(*minute_options())
-@size_option("--jobs", usual=LARGE_PROCESSES, help="Processes.  [default: one per processor]")
+@model_options(MINUTES)
+@usage.size_option("--jobs", usual=usage.LARGE_PROCESSES, help="Processes.  [default: one per processor]")
 @_spot_options
 def sweep(
     like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
-    repeats: int, seed: int, jobs: int | None, as_json: bool, **options: Any,
+    repeats: int, seed: int, jobs: int | None, as_json: bool, model_figures: tuple[tuple[str, float], ...],
+    **options: Any,
 ) -> None:  # fmt: skip
     """Simulate training over levels of preemption and addition, many times each."""
     from bftrainer.nodelogs.availability import read_availability
     from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
 
-    asked = _Asked.of(options)
-    trace = None if like is None else read_availability(like, lambda note: tell(f"Note: {note}"))
-    model = fit_minutes(trace, like).changed(**{key: value for key, value in options.items() if value is not None})
-    made = SpotSweep(model, asked.settings, preemption_scale, addition_scale, days, repeats, seed, asked.prices)
-    check_size("traces", len(made.levels) * repeats)
+    request = _Request.of(options)
+    trace = None if like is None else read_availability(like, note)
+    changes = {key: value for key, value in options.items() if value is not None} | dict(model_figures)
+    model = fit_minutes(trace, like).changed(**changes)
+    made = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
+    usage.check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
 
     def draw() -> Axes:
@@ -258,32 +251,35 @@ def sweep(
 
         return plot_sweep(result.rows)
 
-    click.echo(json.dumps(result.summary(), indent=2) if as_json else "\n".join(_levels_table(result.rows)))
-    asked.write(lambda directory: write_sweep(result, directory), draw)
+    if as_json:
+        print_json(result.summary())
+    else:
+        _print_levels(result.rows)
+    request.write(lambda directory: write_sweep(result, directory), draw)
 
 
-def _levels_table(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A line per pair of levels: means, with half the width of their 95 % confidence intervals."""
-    columns = {
-        "iterations_per_hour": "iter./hour",
-        "iterations_lost": "iter._lost",
-        "training_s": "training h",
-        "redoing_s": "redoing h",
-        "reconfiguring_s": "reconfiguring h",
-        "stalled_s": "stalled h",
-    }
-    if rows[0]["iterations_per_currency"] is not None:
-        columns["iterations_per_currency"] = "iter./currency"
-    lines = [f"{'preempt.':>8} {'add.':>6}" + "".join(f"{title:>20}" for title in columns.values())]
-    for row in rows:
-        levels = f"{row['preemption_scale']:>8g} {row['addition_scale']:>6g}"
-        lines.append(levels + "".join(f"{_cell(row, name):>20}" for name in columns))
-    return lines
+_COLUMNS = {
+    "preempt.": "preemption_scale",
+    "add.": "addition_scale",
+    "iter./hour": "iterations_per_hour",
+    "iter. lost": "iterations_lost",
+    "training h": "training_s",
+    "redoing h": "redoing_s",
+    "reconfiguring h": "reconfiguring_s",
+    "stalled h": "stalled_s",
+    "iter./currency": "iterations_per_currency",
+}
+
+
+def _print_levels(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line per pair of levels: means, with half the width of their 95 % confidence intervals."""
+    columns = {title: name for title, name in _COLUMNS.items() if rows[0][name] is not None}
+    print_table(list(columns), [[_cell(row, name) for name in columns.values()] for row in rows], left=0)
 
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
+    mean, width = row[name], row.get(f"{name}_ci95")
     unit = 3600.0 if name.endswith("_s") else 1.0
-    mean, width = row[name], row[f"{name}_ci95"]
-    if mean is None:
-        return "-"
+    if mean is None or name.endswith("_scale"):
+        return "-" if mean is None else f"{mean:g}"
     return f"{mean / unit:,.2f}" + ("" if width is None else f" +- {width / unit:,.2f}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,21 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.report_option import check_report, report_option
-from bftrainer.cli._shared.stdio import print_table, tell
-from bftrainer.cli._shared.usage import (
-    FIGURE,
-    LARGE_PROCESSES,
-    WIDE,
-    check_size,
-    open_option,
-    refuse_inputs,
-    refuse_unused,
-    show_page,
-    size_option,
-)
+from bftrainer.cli._shared import usage
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import USUAL
-from bftrainer.cli.zeus.zeus_options import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 from bftrainer.runs.config import OPTIONS
 
@@ -38,38 +26,25 @@ SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s"
 MOST_ROWS = 50
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
 @click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
-@size_option(
-    "--workers",
-    usual=LARGE_PROCESSES,
-    kind=click.IntRange(min=1),
-    help="Local processes.  [default: one per processor]",
-)
-@click.option(
-    "--scheduler", metavar="ADDRESS", help="Dask cluster, as tcp://host:8786. Its workers see the same files."
-)
+@usage.workers_option
+@click.option("--scheduler", metavar="ADDRESS", help="Dask cluster that sees the same files, as tcp://host:8786.")
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
 @click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
 @click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
-@report_option
+@usage.report_option
 @click.option(
     "--metric",
     "metrics",
     multiple=True,
-    metavar="NAME",
-    type=FIGURE,
-    help="Figure by which the page judges settings (see `plot --list`); a second one is what they are weighed against."
-    " Also those of --paired.",
+    type=usage.FIGURE,
+    help="Figure by which page and --paired judge settings (see `plot --list`); a second one is weighed against it.",
 )
-@click.option(
-    "--paired",
-    metavar="OPTION",
-    help="Also compare this option's values with its first one, point by point, with 95 % intervals.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@click.option("--paired", metavar="OPTION", help="Compare this option's values with its first one, pair by pair.")
+@usage.json_option
 @click.pass_context
 def sweep(
     ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
@@ -91,7 +66,7 @@ def sweep(
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
     no_page = report is None and paired is None and "of the page, which takes --report, or of --paired"
-    refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
+    usage.refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
     spec = read_sweep(file)
     _check_sizes(spec)
     judged = metrics or ("work_done",)
@@ -99,7 +74,7 @@ def sweep(
         check_pairing(spec.varied, paired, judged)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(engine, workers, scheduler, jobqueue, place)
-    check_report(report, force=resume or force)
+    usage.check_report(report, force=resume or force)
     check_metrics(metrics)
     if report is not None:
         results = {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()}
@@ -113,20 +88,18 @@ def sweep(
         raise
     given = [{*spec.base, *point} for point in spec.points]
     if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
-        tell(f"Note: {SAMPLE_TASKS_USED}")
+        note(SAMPLE_TASKS_USED)
     if report is not None:
         write_sweep_page(result, spec, report, metrics)
     changes = None if paired is None else paired_changes(result.points, paired, judged)
     if as_json:
-        found: object = [_as_json(point) for point in result.points]
-        if changes is not None:
-            found = {"points": found, "paired": [change.to_dict() for change in changes]}
-        click.echo(json.dumps(found, indent=2, allow_nan=False))
+        points = [_describe(point) for point in result.points]
+        print_json(points if changes is None else {"points": points, "paired": [each.to_dict() for each in changes]})
     else:
         _print_points(result.points, metrics)
         _print_changes(paired, changes or [])
         click.echo(f"Table: {place / 'sweep.parquet'}")
-    show_page(report, quiet=as_json)
+    usage.show_page(report, quiet=as_json)
     for point in result.failed:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
@@ -137,7 +110,7 @@ def _check_sizes(spec: SweepSpec) -> None:
     for name, option in OPTIONS.items():
         if option.sized:
             given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
-            check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
+            usage.check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
 
 
 def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:
@@ -146,13 +119,14 @@ def _engine(name: str | None, workers: int | None, scheduler: str | None, jobque
 
     on_dask = name == "dask" or (name is None and (scheduler is not None or jobqueue is not None))
     locally = not on_dask and "of the engine dask alone"
-    refuse_unused(
+    usage.refuse_unused(
         {"workers": on_dask and "a Dask cluster has its own", "scheduler": locally, "jobqueue": locally},
     )
     return DaskEngine(scheduler, jobqueue, place / JOB_LOGS) if on_dask else LocalEngine(workers)
 
 
-def _as_json(result: PointResult) -> dict[str, object]:
+def _describe(result: PointResult) -> dict[str, object]:
+    """A point for JSON."""
     from bftrainer.campaigns.sweep_file import plain_value
 
     varied = {name: plain_value(value) for name, value in result.point.varied}
@@ -166,7 +140,6 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
 
     if not results:
         return
-    varied = [name for name, _ in results[0].point.varied]
     keys = [
         key
         for key in dict.fromkeys((*SHOWN, *metrics))
@@ -175,15 +148,22 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
-        figures = [_marked(result, key) + format_value(result.figures.get(key), GLOSSARY[key].unit) for key in keys]
-        rows.append([str(result.point.number), *cells, *(figures if result.error is None else ["failed"] * len(keys))])
+        figures = [_format_figure(result, key) if result.error is None else "failed" for key in keys]
+        rows.append([str(result.point.number), *cells, *figures])
+    varied = (name for name, _ in results[0].point.varied)
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
     if _differ_by_ties(results):
         click.echo(TIES)
-    for note in dict.fromkeys(result.assumed.note for result in results if result.assumed):
-        click.echo(f"{MARK} {ASSUMED}: {note}")
+    for text in dict.fromkeys(result.assumed.note for result in results if result.assumed):
+        click.echo(f"{MARK} {ASSUMED}: {text}")
+
+
+def _format_figure(result: PointResult, key: str) -> str:
+    value = result.figures.get(key)
+    mark = f"{MARK} " if result.assumed and value is not None and result.assumed.bears(key) else ""
+    return mark + format_value(value, GLOSSARY[key].unit)
 
 
 def _differ_by_ties(results: Sequence[PointResult]) -> bool:
@@ -214,21 +194,16 @@ def _print_changes(option: str | None, changes: Sequence[PairedChange]) -> None:
             click.echo(f"{each.value}: {each.note}.")
 
 
-def _marked(result: PointResult, key: str) -> str:
-    return f"{MARK} " if result.assumed and result.figures.get(key) is not None and result.assumed.bears(key) else ""
-
-
-@click.command(context_settings=WIDE, epilog="Example: bftrainer reproduce bamboo --quick")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer reproduce bamboo --quick")
 @click.argument("paper", type=click.Choice(["bftrainer", "zeus", "bamboo"]))
 @click.option("--quick", is_flag=True, help="Few settings and windows, minutes on two processors.")
 @click.option("--log", type=FILE, help="The published node log, folder of traces, or spot trace.")
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Where results go.  [default: reproduce-<paper>]")
 @click.option("--resume", is_flag=True, help="bftrainer: finished replays are not computed again.")
 @click.option("--force", is_flag=True, help="Replace the results that are there.")
-@size_option(
-    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
-)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@usage.workers_option
+@usage.json_option
+@usage.open_option
 def reproduce(
     paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None,
     as_json: bool,
@@ -246,10 +221,10 @@ def reproduce(
     from bftrainer.extras import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"
-    refuse_unused({"resume": alone or (force and "--force computes all anew")})
+    usage.refuse_unused({"resume": alone or (force and "--force computes all anew")})
     check_log(paper, log, quick=quick)
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
-    refuse_inputs(directory)
+    usage.refuse_inputs(directory)
     place = Path(f"reproduce-{paper}") if directory is None else directory
     words = ["bftrainer", "reproduce", paper, *["--quick"] * quick, *(["--log", log.name] if log else [])]
     with counting("Simulating", steps(paper, quick=quick)) as count:
@@ -257,13 +232,10 @@ def reproduce(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
     if as_json:
-        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+        print_json(found.to_dict())
     else:
         rows = [[claim.what, claim.paper, claim.here] for claim in found.reported]
         print_table(["figure", "the paper reports", "here"], rows)
         click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in found.reported))
         click.echo(f"Results: {place}")
-    show_page(place / "page.html", quiet=True)
-
-
-open_option(reproduce)
+    usage.show_page(place / "page.html", quiet=True)

@@ -154,8 +154,10 @@ def generate_trace(
     trace = None if like is None else read_availability(like, warn)
     name = model or ("minutes" if trace is not None and trace.kind != "nodes" else "supercomputer")
     other, names = ("supercomputer", HOLE_OPTIONS) if name == "minutes" else ("minutes", MINUTE_OPTIONS)
-    # A command's option has the name of the parameter without the unit, which its help gives.
-    vain = [f"--{each.removesuffix('_s').replace('_', '-')}" for each in names if each in options]
+    # Options have the parameters' names without units; `--set` stands before figures that have no option of their own.
+    own = ("nodes", "idle_share", "initial_nodes", "max_nodes", "preemption_scale", "addition_scale")
+    flags = {each: "--" if each in own else "--set " for each in names}
+    vain = [f"{flags[each]}{each.removesuffix('_s').replace('_', '-')}" for each in names if each in options]
     if vain:
         raise UnusedOptionsError(dict.fromkeys(vain, f"of the model {other} alone"))
     rng = np.random.default_rng(seed)

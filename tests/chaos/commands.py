@@ -107,7 +107,7 @@ COMMANDS = {
     ),
     "convert": Command("convert tasks-{v}.toml made-Jbnd.pkl --force", ("made-Jbnd.pkl", "made-JNPs.pkl")),
     "report": Command("report run-{v} -o page.html --force", ("page.html",)),
-    "master": Command("master run job.toml --seed {v} --quiet", (), "master resume {logs} --quiet"),
+    "master": Command("master run job.toml --seed {v} --quiet", (), "master run --resume {logs} --quiet"),
 }
 
 

@@ -117,7 +117,6 @@ def test_names_that_cannot_be_printed(here, name, encoding):
         ("tasks", "generate", "--scenario", "xyz", "--count", "2", "-o", "new.toml"),
         ("tasks", "fit", "absent.csv"),
         ("tasks", "fit", "tasks.toml"),
-        ("completion", "tcsh"),
     ],
     ids=" ".join,
 )

@@ -66,7 +66,7 @@ def test_jobs_are_listed(bso):
 
 def test_a_job_is_shown(bso):
     """Settings, state, and what is believed of each batch size."""
-    done = bso("show", "t-1")
+    done = bso("jobs", "t-1")
     assert done.status == 0
     assert_matches(r"stage +MAB\n", done.out)
     assert_matches(r"target +at least 0.5 within 100 epochs\n", done.out)
@@ -76,25 +76,25 @@ def test_a_job_is_shown(bso):
     assert [line.split()[0] for line in (eight, sixteen, large)] == ["8", "16", "32"]
     # 16 was explored first and fifth of all.
     assert sixteen.split()[1:3] == ["1.602", "kJ"]
-    assert json.loads(bso("show", "t-1", "--json").out)["observations"] == 10
+    assert json.loads(bso("jobs", "t-1", "--json").out)["observations"] == 10
 
 
 def test_trials_are_exported(bso, here):
     """All of them, as JSON and CSV; an existing file stays unless it may be replaced."""
     for name in ("t.json", "t.csv"):
-        done = bso("export", "t-1", name)
+        done = bso("jobs", "t-1", "-o", name)
         assert (done.status, done.out) == (0, f"Wrote 10 trials to {name}.\n")
     document = json.loads((here / "t.json").read_text())
     rows = document["trials"]
     assert document["job"]["spec"]["job_id"] == "t-1"
     assert [row["trial_number"] for row in rows] == list(range(1, 11))
     assert pyarrow.csv.read_csv(here / "t.csv")["cost"].to_pylist() == [row["cost"] for row in rows]
-    again = bso("export", "t-1", "t.json")
+    again = bso("jobs", "t-1", "-o", "t.json")
     check_refusal(again)
     assert_matches("t.json: .*--force", again.err)
-    assert bso("export", "t-1", "t.json", "--force").status == 0
-    check_refusal(bso("export", "t-1", "t.xlsx"))
-    assert bso("export", "t-2", "none.csv").out == "Wrote 0 trials to none.csv.\n"
+    assert bso("jobs", "t-1", "-o", "t.json", "--force").status == 0
+    check_refusal(bso("jobs", "t-1", "-o", "t.xlsx"))
+    assert bso("jobs", "t-2", "-o", "none.csv").out == "Wrote 0 trials to none.csv.\n"
 
 
 @pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
@@ -113,11 +113,11 @@ def test_a_job_is_deleted(bso, running, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO())
     spec = SPEC | {"job_id": "t-3"}
     httpx.post(f"{running}/jobs", json=spec, headers={"Authorization": f"Bearer {TOKEN}"})
-    refused = bso("delete", "t-3")
+    refused = bso("jobs", "t-3", "--delete")
     assert refused.status == 2
     assert refused.err.splitlines()[1:] == ["Error: Expected a yes at a terminal, or --yes."]
-    assert bso("delete", "t-3", "--yes").out == "Deleted t-3.\n"
-    done = bso("delete", "t-3", "--yes")
+    assert bso("jobs", "t-3", "--delete", "--yes").out == "Deleted t-3.\n"
+    done = bso("jobs", "t-3", "--delete", "--yes")
     check_refusal(done)
     assert_matches(r"'t-3'\. Did you mean 't-[12]'\?", done.err)
 
@@ -128,17 +128,17 @@ def test_names_cannot_write_to_a_terminal(bso, running):
     sizes = {"batch_sizes": list(range(1, 1001)), "default_batch_size": 16}
     headers = {"Authorization": f"Bearer {TOKEN}"}
     httpx.post(f"{running}/jobs", json=SPEC | {"job_id": name} | sizes, headers=headers)
-    listed, shown, deleted = bso("jobs").out, bso("show", name).out, bso("delete", name, "--yes").out
+    listed, shown, deleted = bso("jobs").out, bso("jobs", name).out, bso("jobs", name, "--delete", "--yes").out
     (line,) = [line for line in listed.splitlines() if "red" in line]
     assert_matches(r"^t-\\x1b\[31m\\nred\\u202e +Pruning .* 13 14 \.\.\. 1000 \(1,000 in all\) +- +-", line)
     assert shown.splitlines()[0].endswith(r"t-\x1b[31m\nred\u202e")
     assert deleted == "Deleted t-\\x1b[31m\\nred\\u202e.\n"
 
 
-@pytest.mark.parametrize("words", [("show", "t-11"), ("export", "t-11", "x.json"), ("delete", "t-11", "--yes")])
+@pytest.mark.parametrize("words", [("t-11",), ("t-11", "-o", "x.json"), ("t-11", "--delete", "--yes")])
 def test_unknown_jobs(bso, words):
     """The closest name is told."""
-    done = bso(*words)
+    done = bso("jobs", *words)
     check_refusal(done)
     assert_matches(r"'t-11'\. Did you mean 't-1'\?", done.err)
 
@@ -163,10 +163,10 @@ def test_a_zeus_database_is_moved(call, here):
         connection.executescript((DATA / "bso_ddl.sql").read_text())
     connection.close()
     target = f"sqlite:///{here / 'bso.db'}"
-    done = call("bso", "import", f"sqlite:///{here / 'zeus.db'}", "--database", target)
+    done = call("bso", "jobs", "--import", f"sqlite:///{here / 'zeus.db'}", "--database", target)
     assert (done.status, done.out, done.err) == (0, "Moved 0 jobs.\n", "")
-    check_refusal(call("bso", "import", f"sqlite:///{here / 'none.db'}", "--database", target))
-    check_refusal(call("bso", "import", "mysql://host/zeus", "--database", target))
+    check_refusal(call("bso", "jobs", "--import", f"sqlite:///{here / 'none.db'}", "--database", target))
+    check_refusal(call("bso", "jobs", "--import", "mysql://host/zeus", "--database", target))
 
 
 def test_help_tells_the_defaults_of_servers(call):
@@ -185,7 +185,7 @@ def test_help_names_the_commands(call):
     """`bftrainer bso` lists what there is; a typo is answered with the closest."""
     done = call("bso")
     assert done.status == 0
-    for name in ("serve", "jobs", "show", "export", "delete", "import"):
+    for name in ("serve", "jobs", "quickstart", "token"):
         assert_matches(rf"\n  {name} +[A-Z]", done.out)
     check_refusal(call("bso", "serv"))
 
@@ -202,10 +202,10 @@ def test_certificates_that_are_none(call, here, monkeypatch):
 
 def test_a_trial_is_voided(bso):
     """The job is what it is without it; trials that are not there are refused."""
-    done = bso("void", "t-1", "10", "--reason", "why not")
+    done = bso("jobs", "t-1", "--void", "10", "--reason", "why not")
     assert (done.status, done.out) == (0, "Voided trial 10 of t-1, which is in stage MAB now.\n")
-    assert_matches(r"trials +10, 10 with a result, 1 voided\n", bso("show", "t-1").out)
-    refused = bso("void", "t-1", "99", "--reason", "why not")
+    assert_matches(r"trials +10, 10 with a result, 1 voided\n", bso("jobs", "t-1").out)
+    refused = bso("jobs", "t-1", "--void", "99", "--reason", "why not")
     check_refusal(refused)
     assert refused.err == "Error: Could not find trial 99 of job t-1\n"
 
@@ -213,9 +213,9 @@ def test_a_trial_is_voided(bso):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("void t-1 99999999999 --reason why", "Invalid value for 'TRIAL': 99999999999 is not in the range"),
-        ("void t-1 1 --reason=", "reason: String should have at least 1 character"),
-        ("show t" + 400 * "x", "Unknown job 'txxx"),
+        ("jobs t-1 --void 99999999999 --reason why", "Invalid value for '--void': 99999999999 is not in the range"),
+        ("jobs t-1 --void 1 --reason=", "reason: String should have at least 1 character"),
+        ("jobs t" + 400 * "x", "Unknown job 'txxx"),
     ],
 )
 def test_what_the_server_refuses(bso, words, said):

@@ -59,7 +59,7 @@ def helps(command, path=("bftrainer",)):
 def test_help_is_plain_text():
     """No command's help shows what should have formatted it: escapes, control characters, markup."""
     shown = dict(helps(cli))
-    assert len(shown) > 50
+    assert len(shown) > 40
     for name, text in shown.items():
         assert text.replace("\n", "").isprintable(), name
         assert not re.search(r"\\\w|``|:[a-z]+:`|\*\*", text), name
@@ -206,13 +206,13 @@ def test_solvers_as_json(call):
     assert rows["highs"]["version"].startswith("highspy ")
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(call, shell):
-    """Each shell's script completes both programs."""
-    done = call("completion", shell)
-    assert (done.status, done.err) == (0, "")
-    for program in ("bftrainer", "bftrainer-replay"):
-        assert f"_{program.replace('-', '_').upper()}_COMPLETE={shell}_complete" in done.out
+@pytest.mark.parametrize("program", ["bftrainer", "bftrainer-replay"])
+def test_completion_scripts(program, tmp_path):
+    """Click's own variable has each program print the script that completes it."""
+    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
+    env = {variable: "fish_source"}
+    done = subprocess.run([installed(program)], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert f"{variable}=fish_complete" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_completion_scripts(call, shell):
     [
         ("bftrainer", "bftrainer re", {"replay", "report", "reproduce"}),
         ("bftrainer", "bftrainer import --format s", {"slurm", "spot", "swf"}),
-        ("bftrainer", "bftrainer trace an", {"anonymise"}),
+        ("bftrainer", "bftrainer trace ed", {"edit"}),
         ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),
         ("bftrainer-replay", "bftrainer-replay --objective th", {"throughput"}),
         ("bftrainer-replay", "bftrainer-replay --decide-on ", {"all", "nodes"}),

@@ -29,7 +29,7 @@ tasks = "tasks.toml"
 forward_time_s = [5.0, 10.0]
 """
 # Servers, real jobs, schedulers and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "harvest", "import", "completion", "watch")
+PARSED = ("bso", "master", "harvest", "import", "watch")
 
 
 def commands(command=cli, path=()):
@@ -53,9 +53,6 @@ def test_help_ends_with_an_example_that_parses(path, command, tmp_path, monkeypa
     """It names the command, takes one line of a narrow terminal, and its options are some that there are."""
     monkeypatch.chdir(tmp_path)
     assert len(command.epilog) <= 100
-    if path[0] == "completion":
-        assert command.epilog == 'Example: eval "$(bftrainer completion bash)"'
-        return
     words = example(command)
     assert tuple(words[: len(path)]) == path
     command.make_context("bftrainer", words[len(path) :])
@@ -114,17 +111,23 @@ def test_examples_of_help_run(path, command, call, here, inputs, monkeypatch):
 
 
 def test_common_options_come_first(call):
-    """The help of replays begins with ten options; each option is told once."""
-    text = call("replay", "--help").out
+    """The help of replays shows fifteen options, and the whole help each option once, those first."""
+    text = call("replay", "--help-all").out
     sections = re.findall(r"^(\S.*):\n((?:  .*\n|\n)+)", text, re.MULTILINE)
     names = [name for name, _ in sections if not name.startswith("Usage")]
     assert (names[0], names[-1]) == ("Common options", "Other options")
     rows = {name: re.findall(r"^  (-[^\s,]+)", body, re.MULTILINE) for name, body in sections}
     assert rows["Common options"] == [
-        *("-ndmap", "-bdfn", "-Tfwd", "-maxJ", "--solver", "--objective", "--since", "--until", "-o", "--report"),
+        *("-ndmap", "-bdfn", "-Tfwd", "-maxJ", "--solver", "--objective", "--since", "--until", "--sample"),
+        *("-o", "--resume", "--report", "--open", "--force", "--json"),
     ]
+    short = call("replay", "--help").out
+    assert re.findall(r"^  (-[^\s,]+)", short, re.MULTILINE) == rows["Common options"]
+    assert short.count("--help-all") == 1
     told = [flag for each in rows.values() for flag in each]
-    assert sorted(told) == sorted(["-h", *(option.opts[0] for option in dict(commands())[("replay",)].params)])
+    assert sorted(told) == sorted(
+        ["-h", "--help-all", *(option.opts[0] for option in dict(commands())[("replay",)].params)]
+    )
 
 
 def test_output_goes_to_o():
@@ -156,10 +159,8 @@ def test_commands_that_report_do_so_in_json():
         " ".join(path): {flag for option in command.params for flag in option.opts} for path, command in commands()
     }
     assert {name for name, known in flags.items() if "--json" not in known} == {
-        *("bso delete", "bso export", "bso import", "bso serve", "bso token add", "bso token revoke", "bso void"),
-        *("completion", "convert", "plot", "report"),
-        *("harvest add", "harvest drain", "harvest stop"),
-        *("tasks generate", "trace anonymise", "trace cut", "trace filter", "trace merge"),
+        *("bso serve", "convert", "plot", "report"),
+        *("harvest add", "harvest stop", "tasks generate", "trace edit"),
     }
 
 
@@ -218,7 +219,7 @@ def test_version(call, here):
 def test_help_names_every_option(call, monkeypatch):
     """Help fits 80 columns and tells each option with a sentence."""
     monkeypatch.setenv("COLUMNS", "80")
-    done = call("replay", "--help")
+    done = call("replay", "--help-all")
     assert done.status == 0
     assert max(map(len, done.out.splitlines())) <= 80
     for option in replay_command.params:

@@ -67,8 +67,9 @@ def test_run(call, here, job):
 def test_options_go_before_the_file(call, here, job):
     """Each option replaces a value of the file; the rest stays."""
     options = "--recurrences 1 --eta 1 --beta inf --seed 5 --policy default --log-base more --max-power 130 --gpus 2"
-    more = "--observer --measure model --timeout 60"
-    done = call("master", "run", job, *options.split(), *more.split(), "--json", "--quiet")
+    more = "observer_mode = true\nmeasure = 'model'\ntimeout_s = 60.0\n"
+    job.write_text(JOB.replace("grace_s", f"{more}grace_s"))
+    done = call("master", "run", job, *options.split(), "--json", "--quiet")
     assert done.status == 0, done.err
     assert "ENV" not in done.err
     plan, settings = done.json["plan"], done.json["settings"]
@@ -89,7 +90,7 @@ def test_status_and_resume(call, here, job):
     """A job that is over stands there with its runs, for people and programs, and has nothing left to run."""
     first = call("master", "run", job, "--json")
     status = call("master", "status", logdir(here), "--json")
-    again = call("master", "resume", logdir(here), "--json")
+    again = call("master", "run", "--resume", logdir(here), "--json")
     assert status.json | {"logdir": ""} == first.json | {"logdir": ""} == again.json | {"logdir": ""}
     assert call("master", "status", logdir(here)).out.endswith(f"Logs: {logdir(here)}\n")
 
@@ -101,7 +102,7 @@ def test_a_job_that_fails(call, here, job):
     message = "Job(d,n,adam,0.5,bs32~7): The default batch size 32 did not converge."
     assert (done.status, done.err.splitlines()[-1]) == (1, f"Error: {message}")
     assert f"failed: {message}\n" in call("master", "status", logdir(here)).out
-    assert call("master", "resume", logdir(here)).status == 1
+    assert call("master", "run", "--resume", logdir(here)).status == 1
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
@@ -122,12 +123,12 @@ def test_an_interrupted_job(call, here, job, signum):
     running.send_signal(signum)
     _, said = running.communicate()
     assert running.returncode == 128 + signum
-    assert said.splitlines()[-3:] == [f"Go on with: bftrainer master resume {logdir(here)}", "", SAID[signum]]
+    assert said.splitlines()[-3:] == [f"Go on with: bftrainer master run --resume {logdir(here)}", "", SAID[signum]]
     # A script that was about to start when the signal came is still being ended.
     until(lambda: not call("master", "status", logdir(here), "--json").json["running"])
     assert "interrupted: rec01+try01, batch size 32\n" in call("master", "status", logdir(here)).out
     (here / "go").touch()
-    done = call("master", "resume", logdir(here), "--json")
+    done = call("master", "run", "--resume", logdir(here), "--json")
     assert [each["reached"] for each in done.json["progress"]["booked"]] == [True, True]
     assert round(done.json["progress"]["booked"][0]["energy_j"], 1) == 338.6
 
@@ -137,7 +138,7 @@ def test_a_night_at_a_time(call, here, job):
     whole = call("master", "run", job, "--json", "--log-base", "whole").json["progress"]
     first = call("master", "run", job, "--json", "--pause-after", 1).json["progress"]
     assert (first["recurrence"], len(first["booked"]), first["pending"]) == (2, 1, None)
-    second = call("master", "resume", logdir(here), "--json", "--pause-after", 1).json["progress"]
+    second = call("master", "run", "--resume", logdir(here), "--json", "--pause-after", 1).json["progress"]
     assert second == whole
 
 
@@ -150,7 +151,7 @@ def test_a_policy_of_ones_own(call, here, job):
     )
     first = call("master", "run", job, "--policy", "a_policy_of_mine:make", "--pause-after", 1, "--json")
     assert first.status == 0, first.err
-    progress = call("master", "resume", logdir(here), "--json").json["progress"]
+    progress = call("master", "run", "--resume", logdir(here), "--json").json["progress"]
     assert [booked["launch"]["batch_size"] for booked in progress["booked"]] == [32, 16]
 
 
@@ -186,6 +187,15 @@ BAD_FILES = {
     "default elsewhere": (JOB.replace("default_bs = 32", "default_bs = 24"), "got 24. Closest: 16, 32, 64."),
     "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
     "power": (JOB.replace("max_power_w = 250.0", ""), "highest power in watts (max_power_w, --max-power)"),
+    "measure": (JOB.replace("grace_s", "measure = 'rapl'\ngrace_s"), "'zeus' or 'model', got 'rapl'."),
+    "power limits": (
+        JOB.replace("grace_s", "set_power_limits = true\ngrace_s"),
+        "No GPU found whose power can be limited.",
+    ),
+    "timeout": (
+        JOB.replace("grace_s", "timeout_s = -1.0\ngrace_s"),
+        "timeout_s: Input should be greater than 0, got -1.0.",
+    ),
     "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "Expected log_base without the character NUL"),
     "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.command (value 6) without the character NUL"),
     "no directory": (
@@ -214,20 +224,12 @@ BAD_OPTIONS = {
     "eta": (("run", "job.toml", "--eta", 2), "Expected eta from 0 (time) to 1 (energy), got 2.0."),
     "beta": (("run", "job.toml", "--beta", 0), "Expected beta above 0 (inf: never stop early), got 0.0."),
     "power": (("run", "job.toml", "--max-power", 0), "max_power_w: Input should be greater than 0, got 0.0."),
-    "measure": (
-        ("run", "job.toml", "--measure", "rapl"),
-        "'zeus' or 'model', got 'rapl'.",
-    ),
-    "power limits": (
-        ("run", "job.toml", "--set-power-limits"),
-        "No GPU found whose power can be limited.",
-    ),
-    "timeout": (("run", "job.toml", "--timeout", -1), "timeout_s: Input should be greater than 0, got -1.0."),
+    "resumed with an option": (("run", "--resume", "logs", "--seed", 1), "--seed (--resume goes on"),
     "log base": (("run", "job.toml", "--log-base", "job.toml"), "job.toml: Expected a directory, found a file."),
     "server": (("run", "job.toml", "--server", "here"), "--server was removed: wrap the script's epochs"),
-    "nothing there": (("resume", "none"), "none: No such directory."),
+    "nothing there": (("run", "--resume", "none"), "none: No such directory."),
     "no job there": (("status", "."), ".: Not the logs of a recurring job: journal.jsonl"),
-    "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),
+    "command": (("resume",), "'bftrainer master resume' was removed: use `bftrainer master run --resume LOGDIR`."),
 }
 
 

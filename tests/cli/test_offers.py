@@ -33,7 +33,7 @@ def log(call, here):
 @pytest.mark.usefixtures("log")
 def test_offer_after_is_the_same_everywhere(call, here):
     """An import, a filter and a replay that wait an hour offer the same; each idle interval loses its first hour."""
-    assert call("trace", "filter", "idle.parquet", "--offer-after", "3600", "-o", "filtered.parquet").status == 0
+    assert call("trace", "edit", "idle.parquet", "--offer-after", "3600", "-o", "filtered.parquet").status == 0
     late, filtered = (list(read_node_log(here / name).rows()) for name in ("late.parquet", "filtered.parquet"))
     rows = [(time_s, joined, left) for time_s, joined, left in late]
     # n2 is idle from 3600 s to 11200 s; n1 twice, for less than an hour each time.

@@ -1,4 +1,4 @@
-"""`bftrainer trace cut`, `filter`, `merge` and `anonymise`."""
+"""`bftrainer trace edit`: windows, nodes, several logs, pseudonyms."""
 
 from __future__ import annotations
 
@@ -23,33 +23,33 @@ def idle(path):
 
 def test_cut(call, here):
     """A window is cut out; the command is noted in the log."""
-    done = call("trace", "cut", "evt.pkl", "--start", "2021-02-10T00:00:05", "--end", START + 20, "-o", "cut.parquet")
+    done = call("trace", "edit", "evt.pkl", "--start", "2021-02-10T00:00:05", "--end", START + 20, "-o", "cut.parquet")
     assert (done.status, done.out) == (0, "cut.parquet: node log of 4 nodes, 0.00 h\n")
     assert idle(here / "cut.parquet") == {"a": [(5, 20)], "b": [(5, 20)], "c": [(10, 20)], "d": [(10, 20)]}
     (command,) = read_node_log(here / "cut.parquet").provenance["edits"]
-    assert command.startswith("bftrainer trace cut evt.pkl --start")
+    assert command.startswith("bftrainer trace edit evt.pkl --start")
 
 
 def test_cut_in_a_zone(call, here):
     """Times are those of the zone."""
     words = ("--start", "2021-02-10T01:00:20", "--tz", "Europe/Berlin")
-    assert call("trace", "cut", "evt.pkl", *words, "-o", "x.csv").status == 0
+    assert call("trace", "edit", "evt.pkl", *words, "-o", "x.csv").status == 0
     assert idle(here / "x.csv")["a"] == [(20, 30)]
 
 
 def test_filter(call, here):
     """Nodes and idle intervals are picked."""
     words = ("--nodes", "a,b,c", "--exclude-nodes", "b", "--min-hole", 31)
-    done = call("trace", "filter", "evt.pkl", *words, "-o", "f.csv")
+    done = call("trace", "edit", "evt.pkl", *words, "-o", "f.csv")
     assert done.status == 0
     assert idle(here / "f.csv") == {"a": [], "c": []}
 
 
 def test_merge(call, here):
     """Parts are put together, and what is missing is said."""
-    call("trace", "cut", "evt.pkl", "--end", START + 10, "-o", "one.csv")
-    call("trace", "cut", "evt.pkl", "--start", START + 20, "-o", "two.csv")
-    done = call("trace", "merge", "two.csv", "one.csv", "-o", "whole.parquet")
+    call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "one.csv")
+    call("trace", "edit", "evt.pkl", "--start", START + 20, "-o", "two.csv")
+    done = call("trace", "edit", "two.csv", "one.csv", "-o", "whole.parquet")
     assert done.status == 0
     assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
     assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
@@ -74,10 +74,10 @@ def test_round_trip_of_an_import(call, here):
 
 def test_anonymise(call, here):
     """Names become pseudonyms by a key that is made once."""
-    done = call("trace", "anonymise", "evt.pkl", "--key-file", "key", "--shift", -20, "-o", "shared.parquet")
-    assert (done.status, done.out) == (0, "shared.parquet: node log of 4 nodes\n")
+    done = call("trace", "edit", "evt.pkl", "--anonymise", "key", "--shift", -20, "-o", "shared.parquet")
+    assert (done.status, done.out) == (0, "shared.parquet: node log of 4 nodes, 0.01 h\n")
     assert done.err == "Note: key: a new key; keep it to yourself, and for the next log.\n"
-    again = call("trace", "anonymise", "evt.pkl", "--key-file", "key", "-o", "again.parquet")
+    again = call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "again.parquet")
     assert again.err == ""
     shared = read_node_log(here / "shared.parquet")
     assert shared.nodes == read_node_log(here / "again.parquet").nodes
@@ -86,31 +86,31 @@ def test_anonymise(call, here):
 
 def test_anonymise_a_part(call, here):
     """What is not to be shared is left out on the way."""
-    words = ("anonymise", "evt.pkl", "--key-file", "key", "--exclude-nodes", "a,c", "--min-hole", 30)
-    assert call("trace", *words, "-o", "x.csv").out == "x.csv: node log of 2 nodes\n"
+    words = ("edit", "evt.pkl", "--anonymise", "key", "--exclude-nodes", "a,c", "--min-hole", 30)
+    assert call("trace", *words, "-o", "x.csv").out == "x.csv: node log of 2 nodes, 0.01 h\n"
     assert sorted(idle(here / "x.csv").values()) == [[(0, 30)], [(10, 40)]]
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("cut", "evt.pkl", "-o", "x.csv"), "--start or --end"),
-        (("cut", "evt.pkl", "--start", "2026-01-01", "-o", "x.csv"), "Expected a window within that of the log"),
-        (("cut", "evt.pkl", "--start", "noon", "-o", "x.csv"), "Expected a time such as"),
-        (("cut", "absent.pkl", "--start", "2026-01-01", "-o", "x.csv"), "absent.pkl: No such file."),
-        (("filter", "evt.pkl", "--nodes", "z", "-o", "x.csv"), "Expected nodes of the log (a, b, c, d), got z."),
-        (("filter", "evt.pkl", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
-        (("filter", "evt.pkl", "--min-hole", "-1", "-o", "x.csv"), "Expected 0 <= --min-hole"),
-        (("merge", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
-        (("merge", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
-        (("cut", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOG evt.pkl"),
-        (("anonymise", "evt.pkl", "--key-file", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
-        (("anonymise", "evt.pkl", "--key-file", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
-        (("anonymise", "absent.csv", "--key-file", "key", "-o", "x.csv"), "absent.csv: No such file."),
-        (("anonymise", "evt.pkl", "--key-file", "key", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
-        (("anonymise", "evt.pkl", "--columns", "a", "-o", "x.csv"), "--columns was removed: import the rows of sacct"),
+        (("edit", "evt.pkl", "--tz", "UTC", "-o", "x.csv"), "--tz (there is no --start or --end)"),
+        (("edit", "evt.pkl", "--shift", "9", "-o", "x.csv"), "--shift (of --anonymise)"),
+        (("edit", "evt.pkl", "--start", "2026-01-01", "-o", "x.csv"), "Expected a window within that of the log"),
+        (("edit", "evt.pkl", "--start", "noon", "-o", "x.csv"), "Expected a time such as"),
+        (("edit", "absent.pkl", "--start", "2026-01-01", "-o", "x.csv"), "absent.pkl: No such file."),
+        (("edit", "evt.pkl", "--nodes", "z", "-o", "x.csv"), "Expected nodes of the log (a, b, c, d), got z."),
+        (("edit", "evt.pkl", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
+        (("edit", "evt.pkl", "--min-hole", "-1", "-o", "x.csv"), "Expected 0 <= --min-hole"),
+        (("edit", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
+        (("edit", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
+        (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOGS evt.pkl"),
+        (("edit", "evt.pkl", "--anonymise", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
+        (("edit", "evt.pkl", "--anonymise", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
+        (("edit", "absent.csv", "--anonymise", "key", "-o", "x.csv"), "absent.csv: No such file."),
+        (("edit", "evt.pkl", "--anonymise", "key", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
         (("export", "evt.pkl", "-o", "x.csv"), "use `bftrainer convert`"),
-        (("anonymise", "tasks.toml", "--key-file", "key", "-o", "x.csv"), "tasks.toml: Expected a node log"),
+        (("edit", "tasks.toml", "--anonymise", "key", "-o", "x.csv"), "tasks.toml: Expected a node log"),
     ],
 )
 def test_bad_input(call, here, words, message):
@@ -127,24 +127,14 @@ def test_bad_input(call, here, words, message):
 def test_existing_files_are_spared(call, here):
     """Metadata beside a table are as precious as the table."""
     (here / "x.json").write_text("precious")
-    assert call("trace", "cut", "evt.pkl", "--end", START + 10, "-o", "x.csv").status == 2
-    assert call("trace", "cut", "evt.pkl", "--end", START + 10, "-o", "x.csv", "--force").status == 0
+    assert call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "x.csv").status == 2
+    assert call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "x.csv", "--force").status == 0
     assert json.loads((here / "x.json").read_text())["nodes"] == ["a", "b", "c", "d"]
 
 
-def test_help(call):
-    """The group lists its commands without importing them."""
-    out = call("trace").out
-    assert out == call("trace", "--help").out
-    for name in ("anonymise", "cut", "filter", "merge"):
-        assert f"  {name} " in out
-        assert "Usage: bftrainer trace" in call("trace", name, "--help").out
-
-
-@pytest.mark.parametrize("words", ["anonymise sacct.txt --key-file key", "cut sacct.txt --end 2026-09-02"])
-def test_logs_of_schedulers_are_imported_first(call, here, words):
+def test_logs_of_schedulers_are_imported_first(call, here):
     """A command that changes node logs names the import that makes one of a scheduler's log."""
     (here / "sacct.txt").write_text("JobID|State|Start|End|NNodes|NodeList\n1|COMPLETED|10|20|1|n1\n")
-    done = call("trace", *words.split(), "-o", "x.csv")
+    done = call("trace", "edit", "sacct.txt", "--end", "2026-09-02", "-o", "x.csv")
     check_refusal(done)
     assert "`bftrainer import --format slurm` makes one." in done.err

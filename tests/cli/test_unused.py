@@ -20,10 +20,10 @@ UNUSED = {
     "plot pool run -o p.svg --against seed --metric occupancy": "--metric (of the kinds setting and paired alone)",
     "compare run run --json --metric occupancy": "--metric (--json has all figures)",
     "tasks generate --scenario nas --count 2 --model resnet18 -o t.toml": "--model (nas is a mix of all models)",
-    "trace cut evt.pkl --start 1612915200 --tz Europe/Berlin -o x.csv": "--tz (the times say theirs)",
-    "trace cut evt.pkl --end 2021-02-10T00:00:20Z --tz Asia/Tokyo -o x.csv": "--tz (the times say theirs)",
+    "trace edit evt.pkl --start 1612915200 --tz Europe/Berlin -o x.csv": "--tz (the times say theirs)",
+    "trace edit evt.pkl --end 2021-02-10T00:00:20Z --tz Asia/Tokyo -o x.csv": "--tz (the times say theirs)",
     "trace generate --nodes 2 --model minutes -o a.parquet": "--nodes (of the model supercomputer alone)",
-    "trace generate --big-addition-share 0 -o a.parquet": "--big-addition-share (of the model minutes alone)",
+    "trace generate --set big-addition-share=0 -o a.parquet": "--set big-addition-share (of the model minutes alone)",
     "trace stats s.csv --force": "--force (nothing is written)",
     "spot simulate --trace s.csv --force": "--force (nothing is written)",
     "spot simulate --trace s.csv --initial-nodes 4": "--initial-nodes (without --additions",
@@ -42,7 +42,6 @@ UNUSED = {
     f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
     "replay --force": "--force (runs of the sample go to the next free directory)",
     "forecast -ndmap evt.pkl -bdfn tasks.toml --deadline 30 --start 2021-02-10": "--start (no task has a date",
-    f"zeus simulate {TRACES} --figure-format pdf": "--figure-format (no --figures are drawn)",
     f"zeus compare {TRACES} --force": "--force (nothing is written)",
     f"zeus groups {TRACES} --groups groups.csv --force": "--force (nothing is written)",
     "bso quickstart --token-file t": "--token-file (there is no --server)",
@@ -131,7 +130,7 @@ def test_what_is_not_typed_is_not_refused(call):
 def test_a_log_merged_with_itself(call, inputs):
     """A log that is named twice, be it by another path, is refused: it tells nothing more."""
     for other in ("evt.pkl", inputs / "evt.pkl"):
-        done = call("trace", "merge", "evt.pkl", other, "-o", "x.parquet")
+        done = call("trace", "edit", "evt.pkl", other, "-o", "x.parquet")
         check_refusal(done)
         assert "Expected each log once, got evt.pkl again" in done.err
     assert not (inputs / "x.parquet").exists()

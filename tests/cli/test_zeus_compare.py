@@ -123,6 +123,7 @@ def test_every_correction_is_a_switch(zeus, here):
     """Each correction of the published behaviour has a switch of its name, which turns it on."""
     words = ("--groups", "groups.csv", "--jobs", "jobs.toml", "--force", "--output", "out.json")
     for field in fields(Corrections):
-        assert zeus("groups", *words, f"--{field.name.replace('_', '-')}").status == 0
+        name = field.name.removeprefix("group_").replace("_", "-")
+        assert zeus("groups", *words, "--correct", name).status == 0
         (corrections,) = {json.dumps(each["corrections"]) for each in read_json(here / "out.json")["simulations"]}
         assert json.loads(corrections) == {other.name: other is field for other in fields(Corrections)}

@@ -252,14 +252,12 @@ def test_every_option_is_described():
     Of a replay, of a harvest and of a watch; of the last two with what each means.
     """
     from bftrainer.cli.harvest.harvest import run
-    from bftrainer.cli.harvest.watch import watch_command, watch_slurm
+    from bftrainer.cli.harvest.watch import watch
     from bftrainer.cli.replay.replay import replay
 
     page = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
     assert runpy.run_path(str(ROOT / "scripts" / "make_options_page"))["page"]() == page
-    others = [
-        each for command in (run, watch_slurm, watch_command) for each in command.params if each.opts[0][0] == "-"
-    ]
+    others = [each for command in (run, watch) for each in command.params if each.opts[0][0] == "-"]
     options = [max(option.opts, key=len) for option in (*replay.params, *others)]
     assert [name for name in options if f"`{name}`" not in page] == []
     assert [option.name for option in others if not option.help] == []

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.cli.logs.imports import LOG_OPTIONS
+from bftrainer.cli.logs.imports import import_log
 from bftrainer.schedulers.data_quality import DataQuality
-from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, settings_of
+from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -35,8 +35,8 @@ def test_every_format_has_a_page(name):
 
 def test_every_option_is_described():
     """What all formats take stands on the common page."""
-    text = page("import")
-    options = [max(option.opts, key=len) for option in LOG_OPTIONS if option.name not in OWN_SETTINGS]
+    text, shared = page("import"), set(SETTINGS) - set(OWN_SETTINGS)
+    options = [max(option.opts, key=len) for option in import_log.params if option.name in shared]
     assert [option for option in options if f"{option}" not in text] == []
 
 

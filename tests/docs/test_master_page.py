@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from benchmarks.published import ROOT
-from bftrainer.cli.zeus.master import resume, run, status
+from bftrainer.cli.zeus.master import run, status
 from bftrainer.zeus.master import ZeusMaster
 from bftrainer.zeus.master.plan import JobFile, LaunchedJob
 from bftrainer.zeus.master.script import MEASURES, RunEnvironment
@@ -16,7 +16,7 @@ from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
 PAGE = (ROOT / "docs" / "master.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("command", [run, resume, status], ids=lambda command: command.name)
+@pytest.mark.parametrize("command", [run, status], ids=lambda command: command.name)
 def test_every_option_is_described(command):
     """Each option of each command stands on the page."""
     options = [max(option.opts, key=len) for option in command.params if option.opts[0].startswith("-")]

@@ -22,18 +22,18 @@ trace stats {log} --json --additions add.csv --terminations term.csv
 convert {log} out.csv
 convert {log} out.csv --to spot
 convert {log} out.pkl
-trace cut {world} --start 2021-02-10T00:00:05 --end 2021-02-10T00:00:35 -o out.parquet
-trace filter {world} --nodes a,b --min-hole 5 -o out.csv
-trace filter {world} --nodes nodes.csv -o out.parquet
-trace merge {world} evt2.csv -o out.csv
+trace edit {world} --start 2021-02-10T00:00:05 --end 2021-02-10T00:00:35 -o out.parquet
+trace edit {world} --nodes a,b --min-hole 5 -o out.csv
+trace edit {world} --nodes nodes.csv -o out.parquet
+trace edit {world} evt2.csv -o out.csv
 convert {log} -o out.csv
-trace anonymise {log} --key-file key -o out.csv
+trace edit {log} --anonymise key -o out.csv
 trace generate --like busy.csv --days 0.05 --seed 1 -o out.csv
 trace stats busy.csv --json --figure out.svg
 replay -ndmap {log} -bdfn tasks.toml --solver dp --output-dir out
 replay -ndmap {log} -bdfn tasks.toml --dry-run
 replay -ndmap {log} -bdfn tasks.toml --solver dp --since 5 --until 20 --skip-events 1 --report page.html
-trace filter busy.csv --nodes inventory.txt --exclude-nodes n[2-3] -o out.csv
+trace edit busy.csv --nodes inventory.txt --exclude-nodes n[2-3] -o out.csv
 spot simulate --trace {log} -o out
 replay -ndmap {log} -bdfn tasks.toml --solver dp --json
 replay -ndmap {log} -bdfn tasks.toml --solver equal-share --compat published --json
@@ -133,19 +133,18 @@ tasks generate --scenario hpo --count 2 --seed 1 -o out.toml
 replay --sample tuned --max-events 2 --dry-run
 reproduce zeus --quick --workers 1 -o out
 tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 -o out.toml
-completion bash
 """,
     "servers": """
 bso serve --host 127.0.0.1 --port 0 --database sqlite:///absent/x.db
-bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1 --max-power 45 --measure model --seed 1
+bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
-bso show job --server http://127.0.0.1:1
-bso export job out.csv --server http://127.0.0.1:1
-bso delete job --server http://127.0.0.1:1 --yes
-bso void job 1 --reason why --server http://127.0.0.1:1
-bso import sqlite:///zeus.db --database sqlite:///x.db | zeus.db
-master run job.toml --log-base logs --recurrences 1 --measure model --quiet
-master resume logs/m
+bso jobs job --server http://127.0.0.1:1
+bso jobs job -o out.csv --server http://127.0.0.1:1
+bso jobs job --delete --server http://127.0.0.1:1 --yes
+bso jobs job --void 1 --reason why --server http://127.0.0.1:1
+bso jobs --import sqlite:///zeus.db --database sqlite:///x.db | zeus.db
+master run job.toml --log-base logs --recurrences 1 --quiet
+master run --resume logs/m
 """,
 }
 # What a command may change, as it says so.
@@ -153,7 +152,7 @@ CHANGES = {
     "replay --resume": (".unfinished", "unfinished"),
     "--force": ("run", "swept"),
     "sweep.toml --resume": ("swept", ".swept"),
-    "master resume": ("logs",),
+    "master run --resume": ("logs",),
     "harvest add": ("harvest",),
 }
 OUTPUTS = frozenset(

@@ -72,7 +72,7 @@ _MADE = (
     "--output-dir power",
     *("sweep sweep.toml -o swept --workers 1", "spot simulate --trace spot.csv -o spot"),
     " ".join(("zeus simulate --train train.csv --power power.csv --recurrences 3 --output zeus.json", *JOB)),
-    "master run job.toml --log-base logs --measure model --quiet",
+    "master run job.toml --log-base logs --quiet",
 )
 _TIMED = re.compile(r"(load|replay|baseline|wall|backend|solve)_s(_.*)?")
 

@@ -317,8 +317,8 @@ def test_what_was_interrupted_goes_on(call, here, tasks, twice):
     (here / twice).write_text((here / twice).read_text() + TASK.format("c", 1, '"true"'))
     assert call(*run).out == "h: 3 of 3 tasks done\n"
     assert call("audit", "h").status == 0
-    for word in ("stop", "drain"):
-        refused = call("harvest", word, "h")
+    for words in (("stop",), ("stop", "--drain")):
+        refused = call("harvest", *words, "h")
         check_refusal(refused)
         assert_matches("h: Expected a harvest that runs, found one that does not", refused.err)
 

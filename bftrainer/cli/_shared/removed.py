@@ -16,6 +16,18 @@ COMMANDS: dict[str, str] = {
     "harvest remove": "stop the harvest (Ctrl-C), and run the other tasks in another directory (-o).",
     "import batsim": "use `bftrainer import --format table` with the columns that docs/import.md names.",
     "import cobalt": "use a plug-in (docs/extending.md, An importer).",
+    "bso delete": "use `bftrainer bso jobs JOB --delete`.",
+    "bso export": "use `bftrainer bso jobs JOB -o FILE`.",
+    "bso import": "use `bftrainer bso jobs --import URL`.",
+    "bso show": "use `bftrainer bso jobs JOB`.",
+    "bso void": "use `bftrainer bso jobs JOB --void TRIAL --reason WHY`.",
+    "completion": 'use `eval "$(_BFTRAINER_COMPLETE=bash_source bftrainer)"`.',
+    "harvest drain": "use `bftrainer harvest stop --drain DIR`.",
+    "master resume": "use `bftrainer master run --resume LOGDIR`.",
+    "trace anonymise": "use `bftrainer trace edit LOG --anonymise KEY_FILE -o OUTPUT`.",
+    "trace cut": "use `bftrainer trace edit LOG --start TIME --end TIME -o OUTPUT`.",
+    "trace filter": "use `bftrainer trace edit` with the same options.",
+    "trace merge": "use `bftrainer trace edit LOGS -o OUTPUT`.",
     "trace export": "use `bftrainer convert`, which writes the same forms.",
     "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import --format table`.",
     "import auto": "use `bftrainer import FILES`, which tells the format by itself.",
@@ -27,6 +39,15 @@ _REPLAYS = ("replay", "bound", "forecast", "advise")
 _FORESIGHT = "use `--planned-departures` for known ones; `bftrainer bound` says what knowing all would bring."
 _LIMITS = ("body", "connections", "per-peer")
 _QUEUE = "nothing reads a scheduler's queue any more."
+_JOB_FILE = "set it in the job file (set_power_limits, measure, timeout_s)."
+_CHANCES = tuple(f"{what}-{figure}" for what in ("preemption", "addition") for figure in ("chance", "mean", "std"))
+_MINUTES = (*_CHANCES, "big-addition-share")
+_HOLES = ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
+_IMPORT_FIRST = "import the log with it first (bftrainer import), and assess the node log."
+_OF_IMPORT = (
+    *("by", "offer", "columns", "suspended", "reservations", "reserved-busy", "cores-per-node", "max-overcommit"),
+    *("min-gap", "min-hole", "max-bad", "unseen", "map", "preset"),
+)
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, f"--foresight{rest}"): _FORESIGHT for words in _REPLAYS for rest in ("", "-use", "-horizon", "-least")},
     **{(words, "--queue"): _QUEUE for words in (*_REPLAYS, "import")},
@@ -51,14 +72,24 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bso serve", "--proxy"): "requests are logged with the proxy's address; nginx logs who asked it.",
     ("bso serve", "--socket"): "use the port, which takes your own token; clients of yours find both.",
     ("bso serve", "--workers"): "one process answers all.",
-    ("bso token add", "--local"): "give the user the token that is printed.",
-    ("trace anonymise", "--columns"): "import the rows of sacct first, and anonymise the node log instead.",
+    ("bso token", "--local"): "give the user the token that is printed.",
     **{
         (words, "--exact-mean"): "lower the mean until the expected size is the one wanted."
         for words in ("spot sweep", "trace generate")
     },
+    **{("trace generate", f"--{name}"): f"use --set {name}=X." for name in _HOLES},
     **{("trace generate", f"--hole-{what}"): "fit sizes of holes to a log (--like)." for what in ("mean", "median")},
     **{(f"spot {words}", "--on-demand-nodes"): "use --max-world-size." for words in ("simulate", "sweep")},
+    **{(f"zeus {words}", "--figure-format"): "figures are SVG." for words in ("simulate", "compare")},
+    **{("bso quickstart", f"--{name}"): "the sample is the same each time." for name in ("max-power", "seed")},
+    ("zeus groups", "--server-costs"): "use --correct server-costs.",
+    **{
+        ("zeus groups", f"--group-{name}"): f"use --correct {name}."
+        for name in ("never-ran-cost", "min-cost-accumulates")
+    },
+    **{(f"spot {words}", "--samples-per-iteration"): "set it in the profile." for words in ("simulate", "sweep")},
+    **{(words, f"--{name}"): f"use --set {name}=X." for words in ("spot sweep", "trace generate") for name in _MINUTES},
+    **{("assess", f"--{name}"): _IMPORT_FIRST for name in _OF_IMPORT},
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
 }
 """What replaces an option, by the words of its command and its name."""
@@ -83,13 +114,7 @@ def command_words(ctx: click.Context, *more: str) -> str:
 
 
 def refuse_removed_command(ctx: click.Context, name: str) -> None:
-    """Fail in one line if `name` is a command that this group had once.
-
-    Raises
-    ------
-    click.UsageError
-        Saying what replaces it.
-    """
+    """Fail in one line if `name` is a command that this group had once."""
     words = command_words(ctx, name)
     if words in COMMANDS:
         ctx.fail(f"'bftrainer {words}' was removed: {COMMANDS[words]}")
@@ -103,13 +128,7 @@ def describe_unknown_option(error: click.NoSuchOption) -> str:
 
 
 def refuse_removed_value(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Pass a value of an option on, unless the option took it once.
-
-    Raises
-    ------
-    click.UsageError
-        Saying what replaces it.
-    """
+    """Pass a value of an option on, unless the option took it once."""
     option = max(param.opts, key=len)
     if instead := VALUES.get((command_words(ctx), option, value)):
         ctx.fail(f"{option} {value} was removed: {instead}")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import click
 
@@ -23,6 +24,16 @@ def counted(count: int, what: str) -> str:
 def tell(message: str) -> None:
     """Print a line on stderr, with control characters escaped."""
     click.echo(legible(message), err=True)
+
+
+def note(message: str) -> None:
+    """Print a note on stderr."""
+    tell(f"Note: {message}")
+
+
+def print_json(document: Any) -> None:
+    """Print a document for programs."""
+    click.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
 def ready_streams() -> None:
@@ -52,20 +63,18 @@ def settle_stdout() -> None:
         os.close(nowhere)
 
 
-_INDENT = 23
-
-
-def write_rows(title: str, rows: Iterable[tuple[str, str | None]], out: IO[str]) -> None:
+def write_rows(
+    title: str | None, rows: Iterable[tuple[str, str | None]], out: IO[str] | None = None, indent: int = 23
+) -> None:
     """Write a title and labelled rows; a terminal's width is respected, rows without text are left out."""
-    width = max(shutil.get_terminal_size().columns, 2 * _INDENT) if out.isatty() else None
-    lines = [title, *(f"{label:{_INDENT}}{escaped(text)}" for label, text in rows if text is not None)]
-    for line in lines:
-        folded = [line] if width is None else _folded(line, width)
+    out = out or sys.stdout
+    width = max(shutil.get_terminal_size().columns, 2 * indent) if out.isatty() else None
+    lines = [f"{label:{indent}}{escaped(text)}" for label, text in rows if text is not None]
+    for line in lines if title is None else [title, *lines]:
+        folded = [line]
+        if width is not None:
+            folded = textwrap.wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
         out.writelines(f"{part}\n" for part in folded)
-
-
-def _folded(line: str, width: int) -> list[str]:
-    return textwrap.wrap(line, width, subsequent_indent=" " * _INDENT, break_on_hyphens=False)
 
 
 def duration(value_s: float | None) -> str:
@@ -107,12 +116,8 @@ def print_table(
 
     table = Table(box=None, pad_edge=False)
     for number, heading in enumerate(headings):
-        table.add_column(
-            heading,
-            justify="left" if left is None or number < left else "right",
-            width=None if widths is None else widths[number],
-            overflow="fold",
-        )
+        justify: Any = "left" if left is None or number < left else "right"
+        table.add_column(heading, justify=justify, width=None if widths is None else widths[number], overflow="fold")
     for row in rows:
         table.add_row(*("\n".join(map(escaped, cell.split("\n"))) for cell in row))  # names come from files
     fits = widths is None and sys.stdout.isatty()
@@ -120,13 +125,11 @@ def print_table(
     console.print(table)
 
 
-_GAP = 2
-# Texts and labels are not wrapped to less than this.
-_LEAST_TEXT, _LEAST_LABEL = 12, 16
+_GAP, _LEAST_TEXT, _LEAST_LABEL = 2, 12, 16
 
 
 class Section(NamedTuple):
-    """Rows that share a heading.
+    """Rows of a comparison that share a heading.
 
     Parameters
     ----------
@@ -142,79 +145,37 @@ class Section(NamedTuple):
     rows: Sequence[Sequence[str]]
     is_text: bool = False
 
-
-class _Layout(NamedTuple):
-    """Widths of the labels and of each column, and the number of columns side by side."""
-
-    label: int
-    columns: tuple[int, ...]
-    beside: int
+    def lengths(self, *, is_folded: bool) -> tuple[int, int]:
+        """Least and greatest width that the longest cell takes."""
+        parts = [cell.split("\n") if is_folded else [cell] for _, *cells in self.rows for cell in cells]
+        longest = max((len(part) for each in parts for part in each), default=0)
+        return (min(longest, _LEAST_TEXT) if self.is_text else longest), longest
 
 
 def print_side_by_side(names: Sequence[str], sections: Sequence[Section]) -> None:
     """Print a column for each name, its values at the right.
 
-    On a terminal, or if the environment sets ``COLUMNS``, whatever does not fit continues below: first the second lines
-    of cells, then columns, in further tables. Elsewhere a row is a line.
+    On a terminal, or if the environment sets ``COLUMNS``, what does not fit continues below: first the second lines of
+    cells, then columns, in further tables. Elsewhere a row is a line.
     """
-    width, whole = line_width(), [_in_one_line(section) for section in sections]
-    layout = None
+    width, beside, is_folded, widths = line_width(), len(names), False, None
     if width is not None:
-        layout = _layout(names, whole, width)
-        if layout.beside < len(names):
-            layout = _layout(names, sections, width)
-            whole = list(sections)
-    beside = len(names) if layout is None else layout.beside
+        longest = max(len(text) for each in sections for text in (each.heading, *(row[0] for row in each.rows)))
+        label = min(longest, max(_LEAST_LABEL, width // 3))
+        named = Section("", [["", *names]], is_text=True)
+        for is_folded in (False, True):
+            found = [each.lengths(is_folded=is_folded) for each in (*sections, named)]
+            fitting = max(1, (width - label) // (max(least for least, _ in found) + _GAP))
+            if fitting >= len(names):
+                break
+        beside = -(-len(names) // -(-len(names) // fitting))  # tables as wide as one another
+        widths = [label, *[min(max(most for _, most in found), (width - label) // beside - _GAP)] * beside]
     for begin in range(0, len(names), beside):
         here = slice(begin, begin + beside)
-        for section in whole:
-            if begin or section is not whole[0]:
+        for section in sections:
+            if begin or section is not sections[0]:
                 print()
             rows = [[label, *cells[here]] for label, *cells in section.rows]
-            widths = None if layout is None else (layout.label, *layout.columns[here])
+            if not is_folded:
+                rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
             print_table([section.heading, *names[here]], rows, widths=widths)
-
-
-def _in_one_line(section: Section) -> Section:
-    return section._replace(rows=[[cell.replace("\n", " ") for cell in row] for row in section.rows])
-
-
-def _layout(names: Sequence[str], sections: Sequence[Section], width: int) -> _Layout:
-    """Fit as many columns side by side as possible; spare room goes to wrapped texts."""
-    texts_in = [row for section in sections if section.is_text for row in section.rows]
-    values_in = [row for section in sections if not section.is_text for row in section.rows]
-    labels = [*(section.heading for section in sections), *(row[0] for row in (*texts_in, *values_in))]
-    label = min(max(map(_length, labels)), max(_LEAST_LABEL, width // 3))
-    least, wanted = [], []
-    for place, name in enumerate(names, start=1):
-        texts = max(_length(name), *(_length(row[place]) for row in texts_in), 0)
-        values = max((_length(row[place]) for row in values_in), default=0)
-        least.append(max(values, min(texts, _LEAST_TEXT)))
-        wanted.append(max(values, texts))
-    room = width - label
-    for tables in range(1, len(names) + 1):
-        beside = -(-len(names) // tables)
-        starts = range(0, len(names), beside)
-        if all(sum(least[start : start + beside]) + beside * _GAP <= room for start in starts) or beside == 1:
-            break
-    columns: list[int] = []
-    for start in starts:
-        columns += _widened(least[start : start + beside], wanted[start : start + beside], room - beside * _GAP)
-    return _Layout(label, tuple(columns), beside)
-
-
-def _widened(least: Sequence[int], wanted: Sequence[int], room: int) -> list[int]:
-    """Widths between the least and the wanted ones, as even as the room allows."""
-    widths = list(least)
-    for _ in range(room - sum(least)):
-        short = [place for place, width in enumerate(widths) if width < wanted[place]]
-        if not short:
-            break
-        widths[min(short, key=lambda place: widths[place])] += 1
-    return widths
-
-
-def _length(text: str) -> int:
-    from rich.cells import cell_len
-
-    return max(map(cell_len, text.split("\n")))

@@ -1,9 +1,11 @@
-"""Checks before a command starts: output files, options without effect, unusually large sizes."""
+"""What options share: types of values, options that many commands have, and checks before a command starts."""
 
 from __future__ import annotations
 
 import math
 import os
+import shlex
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,14 +20,47 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    _ParamType = click.ParamType[Any]
+else:
+    _ParamType = click.ParamType  # generic since click 8.2 only
+
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
 WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 """Settings of commands that have many options."""
+SETTINGS = {**WIDE, "show_default": True}
+"""Settings of commands whose help shows all defaults."""
 
-_OPENS = f"{__name__}.opens"
+_ALL, _OPENS = f"{__name__}.all", f"{__name__}.opens"
+
+
+def command_line() -> str:
+    """Return the command as it was typed, which results keep."""
+    return shlex.join(["bftrainer", *sys.argv[1:]])
+
+
+# --- Help
+
+
+def _print_whole_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_whole_help,
+    help="Show all options.",
+)
 
 
 class Sectioned(click.Command):
-    """A command whose help shows its options in sections.
+    """A command whose help shows the options of its first section, and all of them with `--help-all`.
 
     Parameters
     ----------
@@ -37,170 +72,49 @@ class Sectioned(click.Command):
         super().__init__(*args, **more)
         self._sections = sections
 
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, and the option for the whole help."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections that hold options."""
-        told = {str(param.name): param.get_help_record(ctx) for param in self.get_params(ctx)}
-        sections = {**self._sections, "Other options": list(told)}
-        for heading, names in sections.items():
-            if records := [record for name in names if (record := told.pop(name, None)) is not None]:
+        records = {str(param.name): param.get_help_record(ctx) for param in self.get_params(ctx)}
+        for heading, names in {**self._sections, "Other options": list(records)}.items():
+            if rows := [record for name in names if (record := records.pop(name, None)) is not None]:
                 with formatter.section(heading.removesuffix("?")):
-                    formatter.write_dl(records)
+                    formatter.write_dl(rows)
+            if not ctx.meta.get(_ALL):
+                formatter.write_paragraph()
+                formatter.write_text(f"`{ctx.command_path} --help-all` shows all options.")
+                return
 
 
-open_option = click.option(
-    "--open",
-    is_flag=True,
-    expose_value=False,
-    callback=lambda ctx, _, value: ctx.meta.update({_OPENS: value}),
-    help="Open the page in a browser, where there is one.",
-)
-"""For commands that end with `show_page`."""
+def with_options(*options: Decorator) -> Callable[[F], F]:
+    """Make a decorator that adds all these options to a command, in this order."""
+
+    def add_options(command: F) -> F:
+        """Add the options to a command."""
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add_options
 
 
-def show_page(path: Path | None, *, quiet: bool = False) -> None:
-    """Say where a page is, unless quiet, and with `--open` show it in a browser; None: there is none."""
-    if path is None:
-        return
-    if not quiet:
-        click.echo(f"Page: {path}")
-    if click.get_current_context().meta.get(_OPENS):
-        import webbrowser
-
-        if not webbrowser.open(path.resolve().as_uri()):
-            tell(f"Note: No browser is here to open {path}.")
+# --- Types of values
 
 
-def refuse_inputs(*outputs: Path | None) -> None:
-    """Refuse to overwrite an input, or to write two outputs to one file, even with `--force`.
+class _File(click.Path):
+    """A path; an empty text, as a variable of a shell that is not set gives, is none."""
 
-    Inputs are all files that other parameters name, companion files beside them, and the results in a named directory.
-
-    Parameters
-    ----------
-    *outputs : Path or None
-        Output files, as given, and what is written beside them.
-
-    Raises
-    ------
-    OutputError
-        Naming the file.
-    """
-    from bftrainer.files.writing import refuse_clash
-
-    ctx = click.get_current_context()
-    written = [path for path in outputs if path is not None]
-    inputs: dict[Path, str] = {}
-    for param in ctx.command.params:
-        for path in _files(param, ctx.params.get(str(param.name))):
-            if not any(path is output for output in written):
-                inputs |= dict.fromkeys(_with_what_is_beside(path), f"{param.human_readable_name} {path}")
-    refuse_clash(written, inputs)
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("Expected a path, got nothing.", param, ctx)
+        return super().convert(value, param, ctx)
 
 
-def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
-    """Files that a value names: paths, and text if the parameter takes a file or something else."""
-    for each in value if isinstance(value, tuple) else (value,):
-        if isinstance(each, Path):
-            yield each
-        elif isinstance(each, str) and "FILE" in (getattr(param, "metavar", None) or ""):
-            yield Path(each)
-
-
-def _with_what_is_beside(path: Path) -> Iterator[Path]:
-    from bftrainer.files.directories import written_files
-    from bftrainer.nodelogs.native_logs import metadata_path
-    from bftrainer.tasksets.task_files import scalability_path
-
-    yield path
-    if path.is_dir():
-        yield from (path / name for name in written_files(path))
-        return
-    beside = (metadata_path(path) if ".csv" in path.suffixes else None, scalability_path(path))
-    yield from (other for other in beside if other is not None and other.is_file())
-
-
-def chosen_output(argument: Path | None, option: Path | None) -> Path:
-    """Where output goes, which an argument or `-o` names."""
-    if (argument is None) == (option is None):
-        raise click.UsageError("Expected one place for the output, as an argument or after -o.")
-    return argument or option  # type: ignore[return-value]
-
-
-def refuse_figure(path: Path | None, *, force: bool) -> None:
-    """Refuse a figure that could not be drawn or written, before any work is done.
-
-    Raises
-    ------
-    InputError
-        If it exists and not `force`, its suffix is unknown, or matplotlib is missing.
-    """
-    from bftrainer.files.writing import refuse_existing
-    from bftrainer.report.drawing import check_drawable
-
-    if path is not None:
-        check_drawable(path.name)
-        refuse_existing(path, force=force)
-
-
-def write_figure(path: Path, figure: Axes | Figure) -> None:
-    """Write a figure, or that of axes, in the form of its suffix.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
-    from bftrainer.files.writing import replacing
-    from bftrainer.report.drawing import check_drawable, rendered
-
-    with replacing(path) as stream:
-        stream.write(rendered(figure, check_drawable(path.name)))
-
-
-def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
-    """Refuse given options that have no effect in this call.
-
-    Parameters
-    ----------
-    reasons : mapping of str to str, bool or None
-        By parameter names, why they have no effect, in a few words; empty, None or False if they have one.
-
-    Raises
-    ------
-    UnusedOptionsError
-        Naming all of them.
-    """
-    ctx = click.get_current_context()
-    vain: dict[str, str] = {}
-    for option in ctx.command.params:
-        reason = reasons.get(str(option.name))
-        typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
-        if reason and typed:
-            vain[max(option.opts, key=len)] = str(reason)
-    if vain:
-        raise UnusedOptionsError(vain)
-
-
-LARGE_SIZE = 200_000
-"""Recurrences, tasks, trials, nodes and the like; the largest machines have 160,000 nodes."""
-LARGE_PROCESSES = 1_000
-"""Processes and threads of one machine."""
-LARGE_RUNS = 10_000
-"""Runs of a real script, each of which takes seconds at least."""
-LARGE_TOTAL = 20_000_000
-"""What sizes amount to together where each of them is usual."""
-LARGE_DAYS = 2_000
-"""Days of a generated trace."""
-
-_ALLOWED = "BFTRAINER_LARGE"
-"""Environment variable that allows unusual sizes."""
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-if TYPE_CHECKING:
-    _ParamType = click.ParamType[Any]
-else:
-    _ParamType = click.ParamType  # generic since click 8.2 only
+FILE = _File(path_type=Path)
 
 
 class Parsed(_ParamType):
@@ -236,6 +150,21 @@ def _figure_key(name: str) -> str:
 FIGURE = Parsed("NAME", _figure_key, "a figure")
 """A figure by its key in summaries, or by the words that pages have for it."""
 
+LARGE_SIZE = 200_000  # recurrences, tasks, trials, nodes; the largest machines have 160,000 nodes
+LARGE_PROCESSES = 1_000
+LARGE_RUNS = 10_000  # of a real script, each of which takes seconds at least
+LARGE_TOTAL = 20_000_000  # what usual sizes amount to together
+LARGE_DAYS = 2_000
+
+_ALLOWED = "BFTRAINER_LARGE"
+"""Environment variable that allows unusual sizes."""
+
+
+def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
+    """Refuse an unusually large size, which often is a slip, unless the environment allows it."""
+    if usual < number < math.inf and not os.environ.get(_ALLOWED):
+        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; set {_ALLOWED}=1 if you mean it.")
+
 
 class _Size(_ParamType):
     """A number that is refused if it is larger than `usual`, unless the environment allows it."""
@@ -252,31 +181,150 @@ class _Size(_ParamType):
         return number
 
 
-def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
-    """Refuse an unusually large size, which often is a slip, unless the environment allows it.
+def size_option(*names: str, usual: int = LARGE_SIZE, kind: click.ParamType[Any] = click.INT, **more: Any) -> Decorator:
+    """Make an option for a size; numbers above `usual` are refused, see `check_size`."""
+    return click.option(*names, type=_Size(kind, usual), **more)
 
-    Raises
-    ------
-    click.UsageError
-        Naming it and the bound.
+
+# --- Options of many commands
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+force_option = click.option("--force", is_flag=True, help="Replace existing files.")
+workers_option = size_option(
+    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
+)
+open_option = click.option(
+    "--open",
+    is_flag=True,
+    expose_value=False,
+    callback=lambda ctx, _, value: ctx.meta.update({_OPENS: value}),
+    help="Open the page in a browser, where there is one.",
+)
+"""For commands that end with `show_page`."""
+report_option = with_options(
+    click.option("--report", type=FILE, help="Also make one page of it: a file that any browser shows."), open_option
+)
+
+
+def output_option(text: str) -> Decorator:
+    """Make the option that names the file to write."""
+    return click.option("-o", "--output", type=FILE, required=True, help=text)
+
+
+NODE_LOG_OUTPUT = output_option("Node log to write: .parquet, .csv, .csv.gz or .pkl.")
+
+
+# --- Checks and pages
+
+
+def check_report(report: Path | None, *, force: bool) -> None:
+    """Refuse a page that could not be made or written, or opened without being made, before anything is replayed."""
+    from bftrainer.extras import require_extra
+    from bftrainer.files.writing import refuse_existing
+
+    refuse_unused({"open": report is None and "there is no --report"})
+    if report is not None:
+        require_extra("Pages need", "report", "jinja2", "matplotlib")
+        refuse_inputs(report)
+        if report.suffix not in ("", ".html", ".htm"):
+            raise click.UsageError(f"Expected --report to name a page, such as {report.stem}.html, got {report.name}.")
+        refuse_existing(report, force=force)
+
+
+def show_page(path: Path | None, *, quiet: bool = False) -> None:
+    """Say where a page is, unless quiet, and with `--open` show it in a browser; None: there is none."""
+    if path is None:
+        return
+    if not quiet:
+        click.echo(f"Page: {path}")
+    if click.get_current_context().meta.get(_OPENS):
+        import webbrowser
+
+        if not webbrowser.open(path.resolve().as_uri()):
+            tell(f"Note: No browser is here to open {path}.")
+
+
+def refuse_inputs(*outputs: Path | None) -> None:
+    """Refuse to overwrite an input, or to write two outputs to one file, even with `--force`.
+
+    Inputs are all files that other parameters name, companion files beside them, and the results in a named directory.
     """
-    if usual < number < math.inf and not os.environ.get(_ALLOWED):
-        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; set {_ALLOWED}=1 if you mean it.")
+    from bftrainer.files.writing import refuse_clash
+
+    ctx = click.get_current_context()
+    written = [path for path in outputs if path is not None]
+    inputs: dict[Path, str] = {}
+    for param in ctx.command.params:
+        for path in _files(param, ctx.params.get(str(param.name))):
+            if not any(path is output for output in written):
+                inputs |= dict.fromkeys(_companions(path), f"{param.human_readable_name} {path}")
+    refuse_clash(written, inputs)
 
 
-def size_option(
-    *names: str, usual: int = LARGE_SIZE, kind: click.ParamType[Any] = click.INT, **options: Any
-) -> Callable[[F], F]:
-    """An option for a size.
+def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
+    """Files that a value names: paths, and text if the parameter takes a file or something else."""
+    for each in value if isinstance(value, tuple) else (value,):
+        if isinstance(each, Path):
+            yield each
+        elif isinstance(each, str) and "FILE" in (getattr(param, "metavar", None) or ""):
+            yield Path(each)
+
+
+def _companions(path: Path) -> Iterator[Path]:
+    """The path, the results in it if it is a directory, and the files that belong to it."""
+    from bftrainer.files.directories import written_files
+    from bftrainer.nodelogs.native_logs import metadata_path
+    from bftrainer.tasksets.task_files import scalability_path
+
+    yield path
+    if path.is_dir():
+        yield from (path / name for name in written_files(path))
+        return
+    beside = (metadata_path(path) if ".csv" in path.suffixes else None, scalability_path(path))
+    yield from (other for other in beside if other is not None and other.is_file())
+
+
+def refuse_files(*paths: Path | None, force: bool) -> None:
+    """Refuse outputs that are inputs, or exist and must not be replaced; None: not written."""
+    from bftrainer.files.writing import refuse_existing
+
+    refuse_inputs(*paths)
+    for path in paths:
+        if path is not None:
+            refuse_existing(path, force=force)
+
+
+def refuse_figure(path: Path | None) -> None:
+    """Refuse a figure that could not be drawn, before any work is done."""
+    from bftrainer.report.drawing import check_drawable
+
+    if path is not None:
+        check_drawable(path.name)
+
+
+def write_figure(path: Path, figure: Axes | Figure) -> None:
+    """Write a figure, or that of axes, in the form of its suffix."""
+    from bftrainer.files.writing import replacing
+    from bftrainer.report.drawing import check_drawable, rendered
+
+    with replacing(path) as stream:
+        stream.write(rendered(figure, check_drawable(path.name)))
+
+
+def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
+    """Refuse given options that have no effect in this call.
 
     Parameters
     ----------
-    *names : str
-    usual : int
-        Larger numbers are refused, see `check_size`.
-    kind : click.ParamType
-        Further checks of the number.
-    **options
-        As those of `click.option`.
+    reasons : mapping of str to str, bool or None
+        By parameter names, why they have no effect, in a few words; empty, None or False if they have one.
     """
-    return click.option(*names, type=_Size(kind, usual), **options)
+    ctx = click.get_current_context()
+    unused: dict[str, str] = {}
+    for option in ctx.command.params:
+        reason = reasons.get(str(option.name))
+        typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+        if reason and typed:
+            unused[max(option.opts, key=len)] = str(reason)
+    if unused:
+        raise UnusedOptionsError(unused)

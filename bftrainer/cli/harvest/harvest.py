@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shlex
 import socket
-import sys
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
-from bftrainer.cli._shared.stdio import duration, print_table, tell
-from bftrainer.cli._shared.usage import WIDE, Sectioned, refuse_unused
+from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import DURATION, LENGTH, declared_option
 from bftrainer.cli.replay.replay import print_fidelity
-from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
@@ -32,11 +30,10 @@ if TYPE_CHECKING:
     from bftrainer.runs import ReplayConfig
 
 _COMMANDS = {
-    "add": (__name__, "add", "Add the tasks of a file to a harvest."),
-    "drain": (__name__, "drain", "Have a harvest take no more nodes, and end when it has none."),
-    "run": (__name__, "run", "Run tasks on idle nodes, or go on with that."),
-    "status": (__name__, "status", "Tell where a harvest stands."),
-    "stop": (__name__, "stop", "Have a harvest save its tasks, give its nodes back, and end."),
+    "add": ("harvest.harvest:add", "Add the tasks of a file to a harvest."),
+    "run": ("harvest.harvest:run", "Run tasks on idle nodes, or go on with that."),
+    "status": ("harvest.harvest:status", "Tell where a harvest stands."),
+    "stop": ("harvest.harvest:stop", "Have a harvest save its tasks, give its nodes back, and end."),
 }
 SAMPLE_SPEED, _NOTES, MOST_NODES, MOST_SPEED = 60.0, 10, 1_000_000, 1e9
 DEFAULTS: dict[str, Any] = {
@@ -57,11 +54,11 @@ def harvest() -> None:
 
 
 @click.command(
-    cls=Sectioned,
-    context_settings=WIDE,
+    cls=usage.Sectioned,
+    context_settings=usage.WIDE,
     sections={
-        "Common options": ("sample", "engine", "pool", "speed", "output_dir"),
-        "How much is taken": ("max_nodes", "offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
+        "Common options": ("sample", "engine", "partition", "pool", "speed", "max_nodes", "output_dir", "dry_run"),
+        "How much is taken": ("offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
         "With --engine slurm": _SLURM,
         "How it is decided": (*_SETTINGS, "profile_noise"),
     },
@@ -76,17 +73,9 @@ def harvest() -> None:
 @click.option(
     "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Times as fast as the log."
 )
+@click.option("-o", "--output-dir", type=FILE, default=Path("harvest"), show_default=True, help="Its directory.")
 @click.option(
-    "-o",
-    "--output-dir",
-    type=FILE,
-    default=Path("harvest"),
-    help="Directory of the harvest.  [default: harvest]",
-)
-@click.option(
-    "--max-nodes",
-    type=click.IntRange(1, MOST_NODES),
-    help="Most nodes at once.  [default: all; processors with neither --pool nor Slurm]",
+    "--max-nodes", type=click.IntRange(1, MOST_NODES), help="Most nodes at once.  [default: all; here all processors]"
 )
 @click.option(
     "--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, help="Take nodes idle so long."
@@ -105,7 +94,7 @@ def harvest() -> None:
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
 @click.option("--dry-run", is_flag=True, help="Decide and say what would be done; start and write nothing.")
-@with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
+@usage.with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     """Run TASKS on idle nodes; by the same command, go on with the harvest that the directory holds.
@@ -124,7 +113,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     if sample == (tasks is not None):
         raise click.UsageError("Expected either TASKS or --sample, also to go on: the same command does.")
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
-    refuse_unused({"speed": no_log, "pool": sample and no_log})
+    usage.refuse_unused({"speed": no_log, "pool": sample and no_log})
     if not options["speed"] < MOST_SPEED:  # nor is it NaN
         raise click.BadParameter(f"Expected less than {MOST_SPEED:g}, got {options['speed']}.", param_hint="--speed")
     _check_engine(options)
@@ -154,9 +143,11 @@ def _check_engine(options: dict[str, Any]) -> None:
     from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
 
     if options["engine"] != "slurm":
-        refuse_unused(dict.fromkeys(_SLURM, "--engine is not slurm"))
+        usage.refuse_unused(dict.fromkeys(_SLURM, "--engine is not slurm"))
         return
-    refuse_unused(dict.fromkeys(("pool", "grace_s"), "--engine slurm takes nodes and grace time of the partition"))
+    usage.refuse_unused(
+        dict.fromkeys(("pool", "grace_s"), "--engine slurm takes nodes and grace time of the partition")
+    )
     if options["partition"] is None:
         raise click.UsageError("Expected --partition with --engine slurm.")
     # A dry run is in nobody's way.
@@ -169,9 +160,9 @@ def _check_engine(options: dict[str, Any]) -> None:
         why = str(fault.strerror).partition(" (while")[0]
         raise SettingsError(f"Expected --address of this machine, got {address!r} ({why}).") from None
     if os.geteuid() == 0 and not options["knows"]:
-        tell("Note: The run itself refuses to run as root without --i-know.")
+        note("The run itself refuses to run as root without --i-know.")
     if partition.objection:
-        tell(f"Note: partition {partition.name}: {partition.objection}.")
+        note(f"partition {partition.name}: {partition.objection}.")
 
 
 def _show_prediction(directory: Path, *, quiet: bool) -> None:
@@ -182,12 +173,12 @@ def _show_prediction(directory: Path, *, quiet: bool) -> None:
     from bftrainer.runs.run_files import read_runs, read_summary
 
     if not read_summary(directory)["work_done"]:
-        tell("Note: Nothing was done, so that there is nothing to compare, and no page.")
+        note("Nothing was done, so that there is nothing to compare, and no page.")
         return
     predicted, page = predict(directory), directory / "page.html"
     missing = absent(*EXTRAS["report"])
     if missing:
-        tell(f"Note: {missing_extra('A page needs', 'report', missing)}.")
+        note(f"{missing_extra('A page needs', 'report', missing)}.")
     else:
         write_page(read_runs([directory, predicted]), page, force=True)
     if not quiet:
@@ -214,12 +205,12 @@ class _Inputs:
         from bftrainer.nodelogs import read_node_log
         from bftrainer.parallel import usable_processors
 
-        pool, log = options["pool"], None
+        log = None
         if file is None:
             directory.mkdir(parents=True, exist_ok=True)
             file, log = sample_inputs(directory)
-        elif pool is not None:
-            log = read_node_log(pool, 0, lambda text: tell(f"Note: {text}"))
+        elif options["pool"] is not None:
+            log = read_node_log(options["pool"], 0, note)
         tasks = read_live_tasks(file)
         is_here = log is None and options["engine"] == "local"
         max_nodes = options["max_nodes"] or (usable_processors() if is_here else MOST_NODES)
@@ -243,19 +234,11 @@ def _run_session(
     journal = EventJournal(directory)
     allow_many_files()
     limits = HarvestLimits(inputs.max_nodes, options["offer_after_s"], stays=options["stays"])
+    speed, is_dry = None if inputs.log is None else options["speed"], options["dry_run"]
     session = open_session(
-        directory,
-        journal,
-        inputs.tasks,
-        inputs.file,
-        config,
-        limits,
-        None if inputs.log is None else options["speed"],
-        say=tell,
-        interrupted=lambda: bool(received),
-        command=shlex.join(["bftrainer", *sys.argv[1:]]),
-    )
-    is_dry = options["dry_run"]
+        directory, journal, inputs.tasks, inputs.file, config, limits, speed, say=tell,
+        interrupted=lambda: bool(received), command=usage.command_line(),
+    )  # fmt: skip
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if session.reason is None:
@@ -265,14 +248,15 @@ def _run_session(
         result = session.run(engine)
     else:
         again = "" if is_dry else "; its results are written again"
-        tell(f"Note: The harvest in {directory} is over ({session.reason}){again}.")
+        note(f"The harvest in {directory} is over ({session.reason}){again}.")
         result = session.finish(session.reason)
     parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
-    said = "Nothing was started or written." if is_dry else f"{directory}: {session.outcome}"
-    summary = result.summary() | {"tasks": session.statuses}
-    click.echo(json.dumps(summary, indent=2) if options["as_json"] else said)
+    if options["as_json"]:
+        print_json(result.summary() | {"tasks": session.statuses})
+    else:
+        click.echo("Nothing was started or written." if is_dry else f"{directory}: {session.outcome}")
     return bool(parked)
 
 
@@ -299,14 +283,14 @@ def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict
         address, listen = options["address"] or socket.gethostname(), options["address"] or ""
         return SlurmCarriers(directory, partition, hold_s, every_s, address, listen, tell)
     pool = LogPool(inputs.log, options["speed"], inputs.max_nodes, since_s)
-    if options["dry_run"]:
-        return ShadowCarriers(pool, tell)
-    return LocalCarriers(directory, pool, options["grace_s"], hold_s)
+    return (
+        ShadowCarriers(pool, tell) if options["dry_run"] else LocalCarriers(directory, pool, options["grace_s"], hold_s)
+    )
 
 
 @click.command(epilog="Example: bftrainer harvest status my-harvest")
 @_DIRECTORY
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@usage.json_option
 def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
     from bftrainer.files.claims import writer_of
@@ -315,33 +299,26 @@ def status(directory: Path, as_json: bool) -> None:
     found = read_status(directory)
     runs = bool(writer_of(directory))
     if as_json:
-        click.echo(json.dumps(found | {"runs": runs}, indent=2))
+        print_json(found | {"runs": runs})
         return
     click.echo(status_text(found, runs=runs))
     print_table(*status_rows(found))
     if unused := describe_unused(found):
         click.echo(unused)
-    for note in found["notes"][-_NOTES:]:
-        click.echo(note)
+    for line in found["notes"][-_NOTES:]:
+        click.echo(line)
 
 
-def _make_request(name: str, text: str) -> click.Command:
-    """A command that asks something of a harvest."""
+@click.command(epilog="Example: bftrainer harvest stop my-harvest")
+@_DIRECTORY
+@click.option("--drain", is_flag=True, help="Only take no more nodes, and end when there are none.")
+def stop(directory: Path, drain: bool) -> None:
+    """Have the harvest in DIR, by default `harvest`, save its tasks, give its nodes back, and end."""
+    from bftrainer.harvest.harvest_directory import ask
+    from bftrainer.harvest.harvest_events import Asked
 
-    @click.command(name, help=text, epilog=f"Example: bftrainer harvest {name} my-harvest")
-    @_DIRECTORY
-    def command(directory: Path) -> None:
-        from bftrainer.harvest.harvest_directory import ask
-        from bftrainer.harvest.harvest_events import Asked
-
-        ask(directory, Asked(name))
-        _confirm(directory)
-
-    return command
-
-
-drain = _make_request("drain", "Have the harvest in DIR take no more nodes, and end when it has none.")
-stop = _make_request("stop", "Have the harvest in DIR save its tasks, give its nodes back, and end.")
+    ask(directory, Asked("drain" if drain else "stop"))
+    _confirm(directory)
 
 
 @click.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
@@ -360,7 +337,7 @@ def add(directory: Path, tasks: Path) -> None:
             ask(directory, Submitted(str(tasks.resolve()), task.table))
             asked = True
         else:
-            tell(f"Note: {task.name} is {known[task.name]} there, and stays as it was added.")
+            note(f"{task.name} is {known[task.name]} there, and stays as it was added.")
     if not asked:
         raise RunDirectoryError(f"{directory}: Expected a task that is new or parked in {tasks}, got none.")
     _confirm(directory)

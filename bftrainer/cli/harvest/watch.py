@@ -2,100 +2,76 @@
 
 from __future__ import annotations
 
-import json
 import math
-import shlex
-import sys
 import time
 from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import duration, print_table, tell
-from bftrainer.cli._shared.usage import refuse_unused
+from bftrainer.cli._shared.stdio import duration, print_json, print_table, tell
+from bftrainer.cli._shared.usage import FILE, command_line, refuse_unused
 from bftrainer.cli.replay.options import DURATION, LENGTH
-from bftrainer.cli.zeus.zeus_options import FILE, with_options
 from bftrainer.report.glossary import format_value
 
 if TYPE_CHECKING:
     from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll
 
-_COMMANDS = {
-    "command": (__name__, "watch_command", "Watch by a command of your own that prints nodes and their states."),
-    "slurm": (__name__, "watch_slurm", "Watch Slurm, as any of its users."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer watch slurm -o idle.parquet --for 7d")
-def watch() -> None:
-    """Write down which nodes are idle, for `bftrainer assess` and replays. Nothing is started on them."""
-
-
-_watches = with_options(
-    click.option(
-        "-o", "--output", type=FILE, help="Node log to write, or to go on with; its journal stands beside it."
-    ),
-    click.option("--every", "every_s", type=DURATION, default="30s", show_default=True, help="Interval between polls."),
-    click.option("--for", "for_s", type=LENGTH, help="How long to watch.  [default: until a signal comes]"),
-    click.option("--once", is_flag=True, help="Print how the nodes are now, and stop."),
-    click.option("--json", "as_json", is_flag=True, help="With --once: print JSON instead of a table."),
-)
-
-
-@click.command("slurm", epilog="Example: bftrainer watch slurm --once --partition batch")
+@click.command(epilog="Example: bftrainer watch slurm --once --partition batch")
+@click.argument("source", type=click.Choice(["slurm", "command"]))
+@click.argument("command", nargs=-1)
 @click.option("--partition", metavar="NAME", help="Only nodes of this partition, or of several between commas.")
 @click.option(
     "--carriers", metavar="NAME", help="Partition whose jobs make room for others: nodes that only they hold are idle."
 )
-@_watches
-def watch_slurm(partition: str | None, carriers: str | None, **options: Any) -> None:
-    """Watch Slurm: ask sinfo which nodes are idle, again and again."""
-    from bftrainer.harvest.scheduler_polls import SlurmPoll
+@click.option("-o", "--output", type=FILE, help="Node log to write, or to go on with; its journal stands beside it.")
+@click.option("--every", "every_s", type=DURATION, default="30s", show_default=True, help="Interval between polls.")
+@click.option("--for", "for_s", type=LENGTH, help="How long to watch.  [default: until a signal comes]")
+@click.option("--once", is_flag=True, help="Print how the nodes are now, and stop.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: print JSON instead of a table.")
+def watch(
+    source: str, command: tuple[str, ...], partition: str | None, carriers: str | None, output: Path | None,
+    every_s: float, for_s: float | None, once: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Write down which nodes are idle, for `bftrainer assess` and replays. Nothing is started on them.
 
-    poll = SlurmPoll(partition, (lambda _, name: name == carriers) if carriers else None, carriers or "")
-    _watch(poll, **options)
-
-
-@click.command("command", epilog="Example: bftrainer watch command -o idle.parquet -- ./nodes.sh --all")
-@click.argument("command", nargs=-1, required=True)
-@_watches
-def watch_command(command: tuple[str, ...], **options: Any) -> None:
-    """Watch by COMMAND, which prints a line for each node, its name and its state, or Slurm's JSON.
-
-    A node that it names several times is idle if it is so each time; else what first says otherwise counts.
-    A state is idle, job, down, drain, maintenance, reserved, planned, powered-down, away, unknown, or one of Slurm's.
+    Slurm is asked by sinfo, as any of its users may. COMMAND, such as `watch command -o idle.parquet -- ./nodes.sh
+    --all`, prints a line for each node, its name and its state, or Slurm's JSON. A node that it names several times is
+    idle if it is so each time; else what first says otherwise counts. A state is idle, job, down, drain, maintenance,
+    reserved, planned, powered-down, away, unknown, or one of Slurm's.
     """
-    from bftrainer.harvest.scheduler_polls import CommandPoll
+    from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll
 
-    _watch(CommandPoll(command), **options)
-
-
-def _watch(
-    poll: SlurmPoll | CommandPoll, output: Path | None, every_s: float, for_s: float | None, once: bool, as_json: bool
-) -> None:
-    """Watch until the time is over, or a signal comes."""
+    if (source == "command") != bool(command):
+        raise click.UsageError("Expected a command of yours after `watch command`, and nothing after `watch slurm`.")
     refuse_unused(
         {
+            **dict.fromkeys(("partition", "carriers"), source == "command" and "of slurm"),
             **dict.fromkeys(("output", "every_s", "for_s"), once and "--once only looks"),
             "as_json": not once and "of --once",
         }
     )
+    is_carrier = (lambda _, name: name == carriers) if carriers else None
+    poll = CommandPoll(command) if command else SlurmPoll(partition, is_carrier, carriers or "")
     if once:
         _print_now(poll, as_json)
-        return
-    if output is None:
+    elif output is None:
         raise click.UsageError("Missing option '-o' / '--output', or --once.")
+    else:
+        _watch(poll, output, every_s, math.inf if for_s is None else for_s)
+
+
+def _watch(poll: SlurmPoll | CommandPoll, output: Path, every_s: float, for_s: float) -> None:
+    """Watch until the time is over, or a signal comes."""
     from bftrainer.harvest.watch import Watch, journal_path
 
-    command = shlex.join(["bftrainer", *sys.argv[1:]])
-    with Watch(poll, output, every_s, tell, command) as watching:
+    with Watch(poll, output, every_s, tell, command_line()) as watching:
         tell(f"{journal_path(output)}: {poll.source}, every {every_s:g} s; Ctrl-C ends the watch.")
         with suppress(KeyboardInterrupt):  # as a server, it ends when it is told to
-            watching.run(math.inf if for_s is None else for_s)
+            watching.run(for_s)
         done = watching.write()
     if done is None:
         tell(f"{output}: Not written, as nothing is known yet: two polls have a time in between.")
@@ -120,7 +96,7 @@ def _print_now(poll: SlurmPoll | CommandPoll, as_json: bool) -> None:
     if as_json:
         total = sum(map(len, found.values()))
         known = {"time": iso(now), "source": poll.source, "nodes": total, "idle": len(found.get("idle", ()))}
-        click.echo(json.dumps(known | {"states": states}, indent=2))
+        print_json(known | {"states": states})
         return
     rows = [[name.replace("_", " "), str(state["names"]), f"{state['nodes']:,}"] for name, state in states.items()]
     print_table(["state", "names", "nodes"], rows, left=2)

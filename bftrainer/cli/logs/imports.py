@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shlex
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.removed import refuse_removed_command
-from bftrainer.cli._shared.stdio import duration, tell, write_rows
-from bftrainer.cli._shared.usage import WIDE, Parsed, Sectioned, refuse_inputs, refuse_unused
-from bftrainer.cli.zeus.zeus_options import FILE
+from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
@@ -23,36 +20,44 @@ if TYPE_CHECKING:
     from bftrainer.schedulers.data_quality import DataQuality
 
 
-def write_quality(quality: DataQuality, out: IO[str]) -> None:
-    """Write the data quality of an import to `out`."""
-    title = f"Import of {quality.format}: {quality.records:,} records read, {quality.kept:,} kept"
+def _print_quality(quality: DataQuality) -> None:
+    """Print the data quality of an import."""
+    busy = ", ".join(f"{cause_name(kind)} {_hours(node_s)}" for kind, node_s in quality.busy_node_s.items())
+    unusable = whole = over = None
+    if quality.bad:
+        unusable = f"{quality.bad:,} ({_percent(quality.bad / quality.records)}), the first: {quality.bad_examples[0]}"
+    if quality.whole_idle_share is not None:
+        whole = f"{_percent(quality.whole_idle_share)}; the figures above are those of {quality.unit}s"
+    if quality.over_capacity_share is not None:
+        over = f"{100 * quality.over_capacity_share:.4g} % of the window"
     rows = [
         ("dropped", ", ".join(f"{count:,} {reason}" for reason, count in quality.dropped.items()) or "none"),
         ("duplicates", f"{quality.duplicates:,}"),
-        ("unusable", _unusable(quality)),
+        ("unusable", unusable),
         ("nodes unknown", f"{quality.unknown:,} records; their nodes count as busy" if quality.unknown else None),
         ("outside the window", f"{quality.outside_window:,}" if quality.outside_window else None),
         ("window", f"{quality.window_start[:19]} to {quality.window_end[:19]} UTC, {duration(quality.window_s)}"),
         ("zone", quality.zone or "not needed"),
         ("nodes", _nodes(quality)),
         ("not in the inventory", _outside(quality)),
-        ("not there", f"{quality.away_node_s / 3600:,.1f} node-hours, left out" if quality.away_node_s else None),
-        ("busy", _busy(quality)),
-        ("idle", f"{format_value(quality.idle_share, 'share')}, {quality.idle_node_s / 3600:,.1f} node-hours"),
-        ("idle, whole nodes", _whole_nodes(quality)),
+        ("not there", f"{_hours(quality.away_node_s)} node-hours, left out" if quality.away_node_s else None),
+        ("busy", _percent(1 - quality.idle_share) + (f" (node-hours: {busy})" if busy else "")),
+        ("idle", f"{_percent(quality.idle_share)}, {_hours(quality.idle_node_s)} node-hours"),
+        ("idle, whole nodes", whole),
         *(("  " + name, _group(figures)) for name, figures in quality.by.items()),
         ("overlap factor", "-" if quality.overlap_factor is None else f"{quality.overlap_factor:.3f}"),
-        ("over capacity", _over_capacity(quality)),
+        ("over capacity", over or "-"),
         *((("notes" if number == 0 else ""), note) for number, note in enumerate(quality.notes)),
     ]
-    write_rows(title, rows, out)
+    write_rows(f"Import of {quality.format}: {quality.records:,} records read, {quality.kept:,} kept", rows)
 
 
-def _unusable(quality: DataQuality) -> str | None:
-    if not quality.bad:
-        return None
-    share = format_value(quality.bad / quality.records, "share")
-    return f"{quality.bad:,} ({share}), the first: {quality.bad_examples[0]}"
+def _percent(share: float) -> str:
+    return format_value(share, "share")
+
+
+def _hours(node_s: float) -> str:
+    return f"{node_s / 3600:,.1f}"
 
 
 def _nodes(quality: DataQuality) -> str:
@@ -75,31 +80,15 @@ def _outside(quality: DataQuality) -> str | None:
     return f"{quality.nodes_outside:,} nodes, left out: {', '.join(quality.outside_examples)}{tail}"
 
 
-def _busy(quality: DataQuality) -> str:
-    hours = ", ".join(f"{cause_name(kind)} {node_s / 3600:,.1f}" for kind, node_s in quality.busy_node_s.items())
-    return f"{format_value(1 - quality.idle_share, 'share')}" + (f" (node-hours: {hours})" if hours else "")
-
-
 def _group(figures: Mapping[str, Any]) -> str:
-    share, holes = format_value(figures["idle_share"], "share"), figures["holes"]
+    share, holes = _percent(figures["idle_share"]), figures["holes"]
     lengths = f", {duration(figures['hole_mean_s'])} long on average" if holes else ""
     return f"{share} idle of {figures['nodes']:,}, {holes:,} intervals{lengths}"
-
-
-def _whole_nodes(quality: DataQuality) -> str | None:
-    if quality.whole_idle_share is None:
-        return None
-    return f"{format_value(quality.whole_idle_share, 'share')}; the figures above are those of {quality.unit}s"
 
 
 def cause_name(kind: str) -> str:
     """A cause for which nodes are not idle, for people."""
     return "jobs" if kind == "job" else kind.replace("_", " ")
-
-
-def _over_capacity(quality: DataQuality) -> str:
-    share = quality.over_capacity_share
-    return "-" if share is None else f"{100 * share:.4g} % of the window"
 
 
 def _share(text: str) -> float:
@@ -116,12 +105,14 @@ def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
     return tuple((int(each), int(nodes)) for each, nodes in pairs)
 
 
-SHARE = Parsed("SHARE", _share, "a share such as 1% or 0.01")
+SHARE = usage.Parsed("SHARE", _share, "a share such as 1% or 0.01")
 _KINDS: dict[str | None, dict[str, Any]] = {
     "FILES": {"type": FILE, "multiple": True, "metavar": "FILE"},
-    "NAMES": {"type": Parsed("NAMES", lambda text: tuple(map(str.strip, text.split(","))), "names between commas")},
+    "NAMES": {
+        "type": usage.Parsed("NAMES", lambda text: tuple(map(str.strip, text.split(","))), "names between commas")
+    },
     "PROCESSORS": {
-        "type": Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
+        "type": usage.Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
     },
     "SECONDS": {"type": float, "metavar": "SECONDS"},
     "SHARE": {"type": SHARE},
@@ -131,13 +122,11 @@ _KINDS: dict[str | None, dict[str, Any]] = {
 def log_option(name: str) -> Callable[[Any], Any]:
     """The option of a setting of imports, as a decorator."""
     declared: Any = SETTINGS[name]
-    more = dict(declared.metadata)
-    flag, kind, kinds = more.pop("flag"), more.pop("kind", None), get_type_hints(ImportSettings)[name]
-    del more["formats"]
-    if choices := [
-        value for part in (kinds, *get_args(kinds)) if get_origin(part) is Literal for value in get_args(part)
-    ]:
-        more["type"] = click.Choice(choices)
+    more = {key: value for key, value in declared.metadata.items() if key not in ("flag", "kind", "formats")}
+    kind, kinds = declared.metadata.get("kind"), get_type_hints(ImportSettings)[name]
+    literals = [part for part in (kinds, *get_args(kinds)) if get_origin(part) is Literal]
+    if literals:
+        more["type"] = click.Choice(get_args(literals[0]))
     elif kinds is bool:
         more["is_flag"] = True
     elif kind is None and declared.default == ():
@@ -146,32 +135,17 @@ def log_option(name: str) -> Callable[[Any], Any]:
         more["type"] = int
     default = f"{100 * declared.default:g}%" if kind == "SHARE" else declared.default
     shown = kinds is not bool and declared.default not in (None, ())
-    return click.option(flag, name, **_KINDS.get(kind, {}) | more, default=default, show_default=shown)
+    return click.option(
+        declared.metadata["flag"], name, **_KINDS.get(kind, {}) | more, default=default, show_default=shown
+    )
 
 
-PARTITION, EXCLUDE = log_option("partitions"), log_option("exclude_nodes")
-HOLES = log_option("min_hole_s"), log_option("offer_after_s")
 AUTO = "auto"
 _COUNTING = ("counts", "swf")
 """Formats that tell how many nodes were busy or there, and not which."""
 
 
-def _take_options(*decorators: Callable[[Any], Any]) -> list[click.Parameter]:
-    """The options that these decorators make."""
-
-    def bare() -> None:
-        """Carries the options until they are taken from it."""
-
-    for decorate in reversed(decorators):
-        decorate(bare)
-    return list(reversed(bare.__click_params__))  # type: ignore[attr-defined]
-
-
-LOG_OPTIONS = _take_options(*map(log_option, SETTINGS))
-"""Options of imports, but for what is written."""
-
-
-class _Import(Sectioned):
+class _Import(usage.Sectioned):
     """The command; a format in place of the first file, unless there is such a file, is told the new call."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -181,38 +155,62 @@ class _Import(Sectioned):
         return super().parse_args(ctx, args)
 
 
-def _import(
+@click.command(
+    "import",
+    cls=_Import,
+    help="Turn a scheduler's log into a node log, and report on its records.\n\nFILES may be packed, or directories of "
+    "files; they are read in order.\n\nFormats:\n\n\b\n"
+    + "\n".join(f"{k:<6}  {text}" for k, text in LOG_FORMATS.items()),
+    context_settings=usage.WIDE,
+    epilog="Example: bftrainer import sacct.txt -o idle.csv",
+    sections={
+        "Common options": ("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
+        "Options of some formats": OWN_SETTINGS,
+    },
+)
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--format",
+    "format_name",
+    metavar="FORMAT",
+    default=AUTO,
+    show_default=True,
+    shell_complete=lambda _, __, incomplete: [name for name in (AUTO, *LOG_FORMATS) if name.startswith(incomplete)],
+    help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
+)
+@usage.with_options(*map(log_option, SETTINGS))
+@usage.NODE_LOG_OUTPUT
+@usage.force_option
+@usage.json_option
+def import_log(
     files: tuple[Path, ...], format_name: str, output: Path, force: bool, as_json: bool, **options: Any
 ) -> None:
-    """Turn a scheduler's log into a node log, and report on its records.
-
-    FILES may be packed, or directories of files; they are read in order.
-    """
+    """Turn a scheduler's log into a node log."""
     from bftrainer.files.log_files import log_paths
-    from bftrainer.files.writing import refuse_clash, refuse_existing
+    from bftrainer.files.writing import refuse_clash
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.data_quality import quality_path, write_quality_json
     from bftrainer.schedulers.import_log import import_log as import_files
 
     account = quality_path(output)
     places = (*node_log_files(output), account)
-    refuse_inputs(*places)
+    usage.refuse_inputs(*places)
     refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
     refuse_node_log(output, force=force)
-    refuse_existing(account, force=force)
+    usage.refuse_files(account, force=force)
     name = _recognise(files) if format_name == AUTO else format_name
     own = settings_of(name)
-    refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
+    usage.refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
     settings = ImportSettings(**options)
     named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
-    refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
-    done = import_files(name, files, settings, shlex.join(["bftrainer", *sys.argv[1:]]))
+    usage.refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
+    done = import_files(name, files, settings, usage.command_line())
     write_node_log(output, done.log)
     write_quality_json(account, done.quality)
     if as_json:
-        click.echo(json.dumps(done.quality.summary() | {"output": str(output)}, indent=2))
+        print_json(done.quality.summary() | {"output": str(output)})
         return
-    write_quality(done.quality, sys.stdout)
+    _print_quality(done.quality)
     click.echo(f"{output}: node log of {len(done.log.nodes):,} nodes; {account}: the figures above")
 
 
@@ -225,39 +223,3 @@ def _recognise(files: tuple[Path, ...]) -> str:
     name = recognise(head(first), str(first)).name
     tell(f"Format: {name} ({LOG_FORMATS.get(name, 'logs that a plug-in reads')})")
     return name
-
-
-_NAMED = click.option(
-    "--format",
-    "format_name",
-    metavar="FORMAT",
-    default=AUTO,
-    show_default=True,
-    shell_complete=lambda _, __, incomplete: [name for name in (AUTO, *LOG_FORMATS) if name.startswith(incomplete)],
-    help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
-)
-_OUTPUT = (
-    click.option(
-        "-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl."
-    ),
-    click.option("--force", is_flag=True, help="Replace existing files."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
-)
-import_log = _Import(
-    "import",
-    params=[
-        click.Argument(["files"], nargs=-1, required=True, type=FILE),
-        *_take_options(_NAMED),
-        *LOG_OPTIONS,
-        *_take_options(*_OUTPUT),
-    ],
-    callback=_import,
-    help=f"{_import.__doc__}\n\n    Formats:\n\n    \b\n"
-    + "\n".join(f"    {name:<6}  {text}" for name, text in LOG_FORMATS.items()),
-    context_settings=WIDE,
-    epilog="Example: bftrainer import sacct.txt -o idle.csv",
-    sections={
-        "Common options": ("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
-        "Options of some formats": OWN_SETTINGS,
-    },
-)

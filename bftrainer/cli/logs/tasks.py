@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -11,13 +10,12 @@ from typing import Any
 import click
 
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import refuse_unused, size_option
-from bftrainer.cli.zeus.zeus_options import FILE
+from bftrainer.cli._shared.stdio import note, print_json
+from bftrainer.cli._shared.usage import FILE, force_option, output_option, refuse_files, refuse_unused, size_option
 
 _COMMANDS = {
-    "fit": (__name__, "fit", "Turn measured throughput into a scaling section."),
-    "generate": (__name__, "generate", "Make a task set, hpo or nas."),
+    "fit": ("logs.tasks:fit", "Turn measured throughput into a scaling section."),
+    "generate": ("logs.tasks:generate", "Make a task set, hpo or nas."),
 }
 
 
@@ -47,43 +45,27 @@ def tasks() -> None:
 @click.option("--user", help="Owner of the tasks.")
 @click.option("--checkpoint-s", type=float, help="Seconds that saving takes a task; its changes then cost as much.")
 @click.option("--restart-s", type=float, help="Seconds that loading and warming up take it, with --checkpoint-s.")
-@click.option("-o", "--output", type=FILE, required=True, help="Task set to write: .toml or .pkl.")
-@click.option("--force", is_flag=True, help="Replace an existing file.")
+@output_option("Task set to write: .toml or .pkl.")
+@force_option
 def generate(
-    scenario: str,
-    count: int,
-    seed: int,
-    work: float | None,
-    start: datetime | None,
-    output: Path,
-    force: bool,
-    checkpoint_s: float | None,
-    restart_s: float | None,
-    **options: Any,
-) -> None:
+    scenario: Any, count: int, seed: int, work: float | None, start: datetime | None, output: Path, force: bool,
+    checkpoint_s: float | None, restart_s: float | None, **options: Any,
+) -> None:  # fmt: skip
     """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
     import numpy as np
 
-    from bftrainer.files.writing import refuse_existing
-    from bftrainer.model import instant_ns
+    from bftrainer.cli.logs.trace_models import checked_instant
     from bftrainer.tasksets import write_task_set
     from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 
-    if start is not None and not 1678 <= start.year < 2262:
-        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
+    options["start_ns"] = None if start is None else checked_instant(start)
+    options["work"] = DEFAULT_WORK if work is None else work
     refuse_unused({"model": scenario == "nas" and "nas is a mix of all models"})
-    refuse_existing(output, force=force)
-    made = generate_tasks(
-        scenario,  # type: ignore[arg-type]
-        count,
-        np.random.default_rng(seed),
-        work=DEFAULT_WORK if work is None else work,
-        start_ns=None if start is None else instant_ns(start),
-        **options,
-    )
-    made = tuple(replace(task, checkpoint_s=checkpoint_s, restart_s=restart_s) for task in made)
+    refuse_files(output, force=force)
+    generated = generate_tasks(scenario, count, np.random.default_rng(seed), **options)
+    made = tuple(replace(task, checkpoint_s=checkpoint_s, restart_s=restart_s) for task in generated)
     for warning in write_task_set(output, made):
-        tell(f"Note: {warning}")
+        note(warning)
     click.echo(f"{output}: {count:,} tasks")
 
 
@@ -96,6 +78,8 @@ def fit(throughput: Path, as_json: bool) -> None:
 
     found = fit_scaling(read_throughput_csv(throughput))
     for warning in found.warnings:
-        tell(f"Note: {throughput}: {warning}.")
-    told = json.dumps(asdict(found) | {"warnings": found.warnings}, indent=2) if as_json else found.toml()
-    click.echo(told, nl=as_json)
+        note(f"{throughput}: {warning}.")
+    if as_json:
+        print_json(asdict(found) | {"warnings": found.warnings})
+    else:
+        click.echo(found.toml(), nl=False)

@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import LARGE_DAYS, Sectioned, refuse_inputs, refuse_unused, size_option
-from bftrainer.cli.spot import minute_options
-from bftrainer.cli.zeus.zeus_options import FILE, with_options
-
-if TYPE_CHECKING:
-    from bftrainer.spot.generation import Figure, ModelName
+from bftrainer.cli._shared import usage
+from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
+from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli.spot import MINUTES, model_options
 
 Figures = Mapping[str, Any]
-
-_INDENT = 23
-
-
-def render_statistics(figures: Figures) -> str:
-    """Lines of the figures that there are, for people."""
-    start, end = figures["start"][:19], figures["end"][:19]
-    lines = [f"{_KINDS[figures['kind']]}, {start} to {end} UTC"]
-    for label, show, *needed in _ROWS:
-        if all(figures[key] is not None for key in needed):
-            lines.append(f"{label:{_INDENT}}{show(figures)}")
-    return "\n".join(lines)
-
 
 _KINDS = {
     "nodes": "Node log",
@@ -42,21 +25,15 @@ _KINDS = {
 }
 
 
-def _pair(mean: float, std: float | None, unit: str = "") -> str:
+def _pair(figures: Figures, name: str, suffix: str = "") -> str:
+    """Mean and standard deviation; the keys' suffix is the unit."""
+    (mean, std), unit = (figures[f"{name}_{what}{suffix}"] for what in ("mean", "std")), suffix.replace("_", " ")
     return f"{mean:,.5g}{unit}" + ("" if std is None else f" +- {std:,.5g}{unit}")
 
 
 def _size(figures: Figures, name: str) -> str:
-    mean = figures[f"{name}_mean"]
-    each = "" if mean is None else f", {_pair(mean, figures[f'{name}_std'])} nodes each"
+    each = "" if figures[f"{name}_mean"] is None else f", {_pair(figures, name)} nodes each"
     return f"{figures[f'{name}_chance']:.5f} chance a minute, {figures[f'{name}s_per_minute']:.4f} nodes a minute{each}"
-
-
-def _regular(figures: Figures) -> str:
-    return (
-        f"{_pair(figures['regular_addition_mean'], figures['regular_addition_std'])} nodes each, "
-        f"big ones {100 * figures['big_addition_share']:.2f} %"
-    )
 
 
 def _fragments(figures: Figures) -> str:
@@ -69,19 +46,9 @@ def _fragments(figures: Figures) -> str:
     return text
 
 
-def _lengths(figures: Figures) -> str:
-    return (
-        f"{figures['fragment_mean_s']:,.1f} s mean, {figures['fragment_median_s']:,.1f} s median, "
-        f"{100 * figures['fragment_under_600_s_share']:.1f} % under 10 min"
-    )
-
-
 def _lifetimes(figures: Figures) -> str:
-    parts = []
-    for key in ("mean", "median", "p10", "p90"):
-        value = figures[f"lifetime_{key}_s"]
-        parts.append(f"{'more than seen' if value is None else f'{value:,.1f} s'} {key}")
-    return ", ".join(parts)
+    values = {key: figures[f"lifetime_{key}_s"] for key in ("mean", "median", "p10", "p90")}
+    return ", ".join(f"{'more than seen' if s is None else f'{s:,.1f} s'} {key}" for key, s in values.items())
 
 
 def _hours(figures: Figures) -> str:
@@ -89,103 +56,97 @@ def _hours(figures: Figures) -> str:
     return f"{figures['events_per_hour']:,.2f} an hour, {min(rates):,.2f} to {max(rates):,.2f} by hour of day"
 
 
-_ROWS: tuple[tuple[Any, ...], ...] = (
-    ("span", lambda f: f"{f['span_s'] / 3600:,.2f} h"),
-    ("events", lambda f: f"{f['events']:,}"),
-    ("nodes", lambda f: f"{f['nodes']:,}, {f['end_nodes']:,} there at the end", "nodes"),
-    ("node-hours", lambda f: f"{f['node_hours']:,.1f}", "node_hours"),
+# Label, the figure without which the row is left out, and a format or a function of the figures.
+_ROWS: tuple[tuple[str, str, Any], ...] = (
+    ("events", "events", "{events:,}"),
+    ("nodes", "nodes", "{nodes:,}, {end_nodes:,} there at the end"),
+    ("node-hours", "node_hours", "{node_hours:,.1f}"),
     (
         "nodes there",
-        lambda f: (
-            f"{f['mean_nodes']:,.1f} mean, {f['median_nodes']:,.0f} median, {f['max_nodes']:,} max"
-            f" ({100 * f['idle_share']:.2f} % of all)"
-        ),
-        "mean_nodes",
         "idle_share",
+        "{mean_nodes:,.1f} mean, {median_nodes:,.0f} median, {max_nodes:,} max ({idle_share:.2%} of all)",
     ),
-    ("events over time", _hours, "events_per_hour"),
-    (
-        "rows of the count",
-        lambda f: f"every {_pair(f['row_interval_mean_s'], f['row_interval_std_s'], ' s')}",
-        "row_interval_mean_s",
-    ),
+    ("events over time", "events_per_hour", _hours),
+    ("rows of the count", "row_interval_mean_s", lambda f: f"every {_pair(f, 'row_interval', '_s')}"),
     (
         "terminations",
-        lambda f: f"every {_pair(f['termination_interval_mean_s'], f['termination_interval_std_s'], ' s')}",
         "termination_interval_mean_s",
+        lambda f: f"every {_pair(f, 'termination_interval', '_s')}",
     ),
-    ("preemptions", lambda f: _size(f, "preemption"), "preemption_chance"),
-    ("additions", lambda f: _size(f, "addition"), "addition_chance"),
-    ("  regular ones", _regular, "regular_addition_mean"),
-    ("fragments", _fragments, "fragments"),
-    ("  their length", _lengths, "fragment_mean_s"),
-    ("lifetimes", _lifetimes, "lifetime_mean_s"),
+    ("preemptions", "preemption_chance", lambda f: _size(f, "preemption")),
+    ("additions", "addition_chance", lambda f: _size(f, "addition")),
+    (
+        "  regular ones",
+        "regular_addition_mean",
+        lambda f: f"{_pair(f, 'regular_addition')} nodes each, big ones {f['big_addition_share']:.2%}",
+    ),
+    ("fragments", "fragments", _fragments),
+    (
+        "  their length",
+        "fragment_mean_s",
+        "{fragment_mean_s:,.1f} s mean, {fragment_median_s:,.1f} s median, {fragment_under_600_s_share:.1%} under "
+        "10 min",
+    ),
+    ("lifetimes", "lifetime_mean_s", _lifetimes),
 )
+
+
+def _print_statistics(figures: Figures) -> None:
+    """Print the figures that there are, for people."""
+    rows = [
+        (label, (show.format(**figures) if isinstance(show, str) else show(figures)).replace("%", " %"))
+        for label, needed, show in _ROWS
+        if figures[needed] is not None
+    ]
+    title = f"{_KINDS[figures['kind']]}, {figures['start'][:19]} to {figures['end'][:19]} UTC"
+    write_rows(title, [("span", f"{figures['span_s'] / 3600:,.2f} h"), *rows])
 
 
 @click.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
 @click.argument("file", type=FILE)
-@click.option(
-    "--recorded-terminations",
-    "recorded",
-    type=FILE,
-    help="Terminations recorded beside a count trace.  [default: its falls]",
-)
+@click.option("--recorded-terminations", "recorded", type=FILE, help="Those of a count trace.  [default: its falls]")
 @click.option("--additions", type=FILE, help="Write the additions that were measured: CSV, dt,additions.")
 @click.option("--terminations", type=FILE, help="Write the terminations that were measured: CSV, dt,preemptions.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@usage.json_option
 @click.option("--figure", type=FILE, help="Draw nodes over time and the survival curve: .png, .svg or .pdf.")
-@click.option("--force", is_flag=True, help="Replace existing files.")
+@usage.force_option
 def stats(
     file: Path, recorded: Path | None, additions: Path | None, terminations: Path | None, as_json: bool,
     figure: Path | None, force: bool,
 ) -> None:  # fmt: skip
     """Print the figures of FILE: a node log, a spot event trace, a count trace or a termination trace."""
-    from bftrainer.cli._shared.usage import refuse_figure, write_figure
-    from bftrainer.cli.logs.trace_models import render_statistics
-    from bftrainer.files.writing import refuse_existing
     from bftrainer.nodelogs.availability import read_availability, write_measured
     from bftrainer.spot.statistics import trace_statistics
 
-    writes = (additions, terminations, figure)
-    refuse_unused({"force": writes == (None, None, None) and "nothing is written"})
-    refuse_inputs(*writes)
-    refuse_figure(figure, force=force)
-    for place in (additions, terminations):
-        if place is not None:
-            refuse_existing(place, force=force)
-    trace = read_availability(file, lambda note: tell(f"Note: {note}"), recorded)
+    outputs = (additions, terminations, figure)
+    usage.refuse_unused({"force": not any(outputs) and "nothing is written"})
+    usage.refuse_figure(figure)
+    usage.refuse_files(*outputs, force=force)
+    trace = read_availability(file, note, recorded)
     found = trace_statistics(trace)
-    if additions is not None or terminations is not None:
+    if additions or terminations:
         at_start = write_measured(trace, additions, terminations)
-        tell(f"Note: nodes at the start, for spot simulate --initial-nodes: {at_start}")
+        note(f"nodes at the start, for spot simulate --initial-nodes: {at_start}")
     if figure is not None:
         from bftrainer.spot.run_plots import trace_figure
 
-        write_figure(figure, trace_figure(trace.counts, found.survival))
-    click.echo(json.dumps(found.as_json(), indent=2) if as_json else render_statistics(found.figures))
+        usage.write_figure(figure, trace_figure(trace.counts, found.survival))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        _print_statistics(found.figures)
 
 
-_LEVELS = (
-    click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]"),
-    click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]"),
-)
-_HOLES = (
-    size_option("--nodes", help="supercomputer: nodes of the machine.  [default: 4734]"),
-    click.option("--idle-share", type=float, help="supercomputer: mean share of idle nodes.  [default: 0.0827]"),
-    click.option(
-        "--fragment-mean", "fragment_mean_s", type=float, help="supercomputer: mean fragment in seconds, log-normal."
-    ),
-    click.option("--fragment-median", "fragment_median_s", type=float, help="supercomputer: its median."),
-    click.option("--daily-amplitude", type=float, help="supercomputer: of the daily cycle, 0 to 1.  [default: 0.375]"),
-    click.option("--peak-hour", type=float, help="supercomputer: peak of the daily cycle, UTC.  [default: 16.4]"),
-)
+_HOLES = {"fragment-mean": None, "fragment-median": None, "daily-amplitude": 0.375, "peak-hour": 16.4}
+"""Figures of the model supercomputer: seconds of a log-normal fragment, its daily cycle of 0 to 1, and that's peak."""
 
 
 @click.command(
-    cls=Sectioned,
+    cls=usage.Sectioned,
     sections={
-        "Common options": ("output", "model", "like", "days", "nodes", "idle_share", "initial_nodes", "start", "seed")
+        "Common options": (
+            *("output", "model", "like", "days", "nodes", "idle_share", "initial_nodes", "max_nodes", "start", "seed"),
+        )
     },
     epilog="Example: bftrainer trace generate --nodes 200 --days 1 -o made.parquet",
 )
@@ -193,44 +154,41 @@ _HOLES = (
 @click.option(
     "--model",
     type=click.Choice(["minutes", "supercomputer"]),
-    help="minutes: spot nodes; supercomputer: holes of a batch scheduler.  [default: minutes if LIKE is a spot or "
-    "count trace, else supercomputer]",
+    help="Spot nodes, or holes of a batch scheduler.  [default: minutes if LIKE is no node log, else supercomputer]",
 )
-@size_option("--days", usual=LARGE_DAYS, kind=click.FLOAT, default=14.0, show_default=True, help="Length of the trace.")
+@usage.size_option(
+    "--days", usual=usage.LARGE_DAYS, kind=click.FLOAT, default=14.0, show_default=True, help="Length of the trace."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same bytes.")
 @click.option(
     "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
 )
-@with_options(*_LEVELS, *minute_options("minutes: "), *_HOLES)
-@click.option("-o", "--output", type=FILE, required=True, help="Node log to write: .parquet, .csv, .csv.gz or .pkl.")
+@click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]")
+@click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]")
+@model_options(MINUTES | _HOLES, "minutes: ")
+@usage.size_option("--nodes", help="supercomputer: nodes of the machine.  [default: 4734]")
+@click.option("--idle-share", type=float, help="supercomputer: mean share of idle nodes.  [default: 0.0827]")
+@usage.NODE_LOG_OUTPUT
 @click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")
 @click.option("--counts", is_flag=True, help="Write x-preemptions.csv and x-additions.csv beside it.")
-@click.option("--force", is_flag=True, help="Replace existing files.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
+@usage.force_option
+@usage.json_option
 def generate(
-    like: Path | None, days: float, seed: int, start: datetime, output: Path, spot: bool, counts: bool, force: bool,
-    as_json: bool, model: ModelName | None, **options: Any,
+    output: Path, force: bool, start: datetime, spot: bool, counts: bool, as_json: bool,
+    model_figures: tuple[tuple[str, float], ...], **options: Any,
 ) -> None:  # fmt: skip
     """Generate a trace of nodes, which `bftrainer replay` and `bftrainer spot simulate` take as it is."""
-    from bftrainer.files.writing import refuse_existing
-    from bftrainer.model import instant_ns
     from bftrainer.nodelogs.availability import write_spot_trace
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.spot.generation import generate_trace, sibling, write_pair
 
-    if not 1678 <= start.year < 2262:
-        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {start:%Y-%m-%d}.")
     refuse_node_log(output, force=force)
     beside = [sibling(output, "spot")] if spot else []
     beside += [sibling(output, what) for what in ("preemptions", "additions")] if counts else []
-    refuse_inputs(*node_log_files(output), *beside)
-    for path in beside:
-        refuse_existing(path, force=force)
-    chosen = {name: value for name, value in options.items() if value is not None}
-    made = generate_trace(
-        days, seed=seed, model=model, like=like, start_ns=instant_ns(start),
-        warn=lambda note: tell(f"Note: {note}"), **chosen,
-    )  # fmt: skip
+    usage.refuse_files(*beside, force=force)
+    usage.refuse_inputs(*node_log_files(output), *beside)
+    chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
+    made = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
     write_node_log(output, made.log)
     written = {output: f"node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions"}
     if spot:
@@ -238,19 +196,20 @@ def generate(
         written[beside[0]] = "spot event trace"
     if counts:
         written |= {path: path.stem.rpartition("-")[2] for path in write_pair(output, made.log)}
+    figures = [asdict(figure) for figure in made.figures]
     if as_json:
-        figures = [asdict(figure) for figure in made.figures]
-        click.echo(json.dumps({"files": [str(path) for path in written], "figures": figures}, indent=2))
+        print_json({"files": [str(path) for path in written], "figures": figures})
         return
-    click.echo("\n".join([*(f"{path}: {what}" for path, what in written.items()), *_made_table(made.figures)]))
+    for path, what in written.items():
+        click.echo(f"{path}: {what}")
+    rows = [[name, *("" if v is None else f"{v:.5g}" for v in values)] for name, *values in map(dict.values, figures)]
+    print_table(["", "asked", "expected", "drawn", "realised"], rows)
 
 
-def _made_table(figures: tuple[Figure, ...]) -> list[str]:
-    """What was asked for, beside what came of it."""
-    names = ("asked", "expected", "drawn", "realised")
-    lines = [f"{'':24}" + "".join(f"{name:>12}" for name in names)]
-    for figure in figures:
-        values = (getattr(figure, name) for name in names)
-        cells = ("" if value is None else f"{value:.5g}" for value in values)
-        lines.append(f"{figure.name:24}" + "".join(f"{cell:>12}" for cell in cells))
-    return lines
+def checked_instant(date: datetime) -> int:
+    """Nanoseconds since the epoch of a date of the command line, if it can be told in these."""
+    from bftrainer.model import instant_ns
+
+    if not 1678 <= date.year < 2262:
+        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {date:%Y-%m-%d}.")
+    return instant_ns(date)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -12,15 +12,9 @@ from typing import Any, Literal, get_args, get_origin
 import click
 from click.core import ParameterSource
 
-from bftrainer.cli._shared.usage import (
-    LARGE_PROCESSES,
-    LARGE_SIZE,
-    Parsed,
-    open_option,
-    refuse_unused,
-    size_option,
-)
-from bftrainer.cli.zeus.zeus_options import FILE, policy_names, with_options
+from bftrainer.cli._shared import usage
+from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli.zeus.zeus_options import policy_names
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
@@ -35,8 +29,7 @@ def _duration(text: str) -> float:
 
 
 def _positive(text: str) -> float:
-    length_s = _duration(text)
-    if not length_s:
+    if not (length_s := _duration(text)):
         raise ValueError(text)
     return length_s
 
@@ -62,11 +55,11 @@ def _quantity(units: Mapping[str, float], text: str) -> float | Path:
     return Path(text)
 
 
-DURATION = Parsed("TIME", _duration, "a length of time such as 90s, 10min or 2h")
-LENGTH = Parsed("TIME", _positive, "a length of time above 0 such as 90s, 10min or 2h")
-_MOMENT = Parsed("TIME", _moment, "an ISO time or seconds")
-DATE = Parsed("TIME", datetime.fromisoformat, "an ISO time")
-MOMENT = Parsed(
+DURATION = usage.Parsed("TIME", _duration, "a length of time such as 90s, 10min or 2h")
+LENGTH = usage.Parsed("TIME", _positive, "a length of time above 0 such as 90s, 10min or 2h")
+_MOMENT = usage.Parsed("TIME", _moment, "an ISO time or seconds")
+DATE = usage.Parsed("TIME", datetime.fromisoformat, "an ISO time")
+MOMENT = usage.Parsed(
     "TIME", lambda text: (_duration if _LENGTH.fullmatch(text) else _moment)(text), "an ISO time or seconds"
 )
 """An ISO time, or how long after another one that is: seconds, or with a unit."""
@@ -81,46 +74,36 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [name for name in known if name.startswith(incomplete)]
 
 
-USUAL = {"tasks": LARGE_SIZE, "processes": LARGE_PROCESSES}
+USUAL = {"tasks": usage.LARGE_SIZE, "processes": usage.LARGE_PROCESSES}
 """Largest usual sizes, by what is counted."""
-_Decorator = Callable[[Callable[..., None]], Callable[..., None]]
-NO_DEFAULTS: Mapping[str, Any] = {}
 
 
-def declared_option(name: str, option: Option, defaults: Mapping[str, Any] = NO_DEFAULTS) -> _Decorator:
+def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | None = None) -> usage.Decorator:
     """The option of a field, for a command that may have other `defaults`."""
     text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
     if option.kind is bool:
         turns = (lambda _, __, value: not value) if option.default else None
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
-    default = defaults.get(name, option.default)
+    default = (defaults or {}).get(name, option.default)
     metavar = option.metavar or ("NAME" if option.kind is str else None)
-    known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar}
-    known["show_default"] = default is not None
+    known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar, "show_default": default is not None}
     if option.sized:
-        return size_option(*option.flags, name, usual=USUAL[option.sized], **known)
+        return usage.size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if metavar == "NAME":
         known["shell_complete"] = policy_names if name.endswith("policy") else _names
-    kinds: dict[Any, Any] = {Path: FILE, datetime: _MOMENT}
-    kind = (
-        Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
-        if option.units
-        else kinds.get(option.kind, option.kind)
-    )
-    return click.option(
-        *option.flags, name, type=click.Choice(get_args(kind)) if get_origin(kind) is Literal else kind, **known
-    )
+    kind = {Path: FILE, datetime: _MOMENT}.get(option.kind, option.kind)
+    if option.units:
+        kind = usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+    elif get_origin(kind) is Literal:
+        kind = click.Choice(get_args(kind))
+    return click.option(*option.flags, name, type=kind, **known)
 
 
 # What stands for others, after which of these.
 _BESIDE = {"tasks": ("sample",), "max_tasks": ("mip",)}
-_SHORTCUTS: dict[str, _Decorator] = {
+_SHORTCUTS: dict[str, usage.Decorator] = {
     "tasks": click.option(
-        "--sample",
-        type=click.Choice(["plain", "tuned"]),
-        default="plain",
-        show_default=True,
-        help="Which embedded task set is used without -bdfn: that of tuned tasks learns batch sizes and power limits.",
+        "--sample", type=click.Choice(["plain", "tuned"]), default="plain", help="Embedded tasks without -bdfn."
     ),
     "max_tasks": click.option(
         "-mip", "mip", type=bool, default=None, help="false: --solver equal-share, as published."
@@ -128,7 +111,7 @@ _SHORTCUTS: dict[str, _Decorator] = {
 }
 
 
-def _of_sections(*sections: str) -> Iterator[_Decorator]:
+def _options_of(*sections: str) -> Iterator[usage.Decorator]:
     for section in sections:
         for name, option in OPTIONS.items():
             if option.section == section:
@@ -137,54 +120,24 @@ def _of_sections(*sections: str) -> Iterator[_Decorator]:
                     yield _SHORTCUTS[name]
 
 
-_SETTINGS = tuple(_of_sections(*(section for section in SECTIONS if section != "figures")))
-_OUTPUT: tuple[_Decorator, ...] = (
-    click.option(
-        "-name", "--name", "name", default="debug", show_default=True, help="Names the result directory NAME-itrOut."
-    ),
-    click.option(
-        "-o",
-        "--output-dir",
-        type=FILE,
-        help="The result directory.  [default: NAME-itrOut; without -name the next free one]",
-    ),
-    click.option("--report", type=FILE, help="Also make one page of the run: a file that any browser shows."),
-    open_option,
+replay_options = usage.with_options(
+    *_options_of(*(section for section in SECTIONS if section != "figures")),
+    click.option("-name", "--name", "name", default="debug", show_default=True, help="Results go to NAME-itrOut."),
+    click.option("-o", "--output-dir", type=FILE, help="Where results go.  [default: NAME-itrOut, or one beside it]"),
+    usage.report_option,
     click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
-    click.option(
-        "-print",
-        "--print",
-        "print_",
-        type=bool,
-        default=True,
-        show_default="true",
-        help="false: print to iter-prints.log in the result directory.",
-    ),
+    click.option("-print", "--print", "print_", type=bool, default=True, help="false: print to iter-prints.log there."),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
-    *_of_sections("figures"),
+    *_options_of("figures"),
     click.option(
-        "--checkpoint-every",
-        type=DURATION,
-        default="60s",
-        show_default=True,
-        metavar="TIME",
-        help="Time whose decisions may have to be made again if the run is killed; 0: all, as none are kept.",
+        "--checkpoint-every", type=DURATION, default="60s", show_default=True, help="Keep decisions so often; 0: none."
     ),
+    click.option("--resume", type=FILE, metavar="DIR", help="Go on with the unfinished run in DIR, as it was begun."),
     click.option(
-        "--resume",
-        type=FILE,
-        metavar="DIR",
-        help="Go on with the unfinished run in DIR, with the options it was begun with.",
-    ),
-    click.option(
-        "--from-harvest",
-        type=FILE,
-        metavar="DIR",
-        help="Replay the events of the harvest in DIR, with what was measured, and say how far apart the two are.",
+        "--from-harvest", type=FILE, metavar="DIR", help="Replay the harvest in DIR, and say how far apart both are."
     ),
     click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
 )
-
 
 COMMON = ("node_log", "tasks", "forward_time_s", "max_tasks", "solver", "objective", "since", "until")
 HELP_SECTIONS = {
@@ -196,17 +149,13 @@ HELP_SECTIONS = {
 """Names of the options that answer each question."""
 LIKE = ("node_log", "tasks", "scalability", *COMMON[2:])
 """Options of a replay that commands with `like_options` have themselves."""
-like_options = with_options(
+like_options = usage.with_options(
     click.option(
-        "--like",
-        type=FILE,
-        metavar="RUN|TOML",
-        help="Replay as this run's directory, or the [base] of this sweep file, says, but for what is given here.",
+        "--like", type=FILE, metavar="RUN|TOML", help="Take what is not given here from a run, or a sweep's [base]."
     ),
     *(declared_option(name, OPTIONS[name]) for name in LIKE),
 )
 """The most common options of a replay; the others are those of a run or a file."""
-replay_options = with_options(*_SETTINGS, *_OUTPUT)
 
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
@@ -217,9 +166,7 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     if harvest is not None:
         from bftrainer.harvest.fidelity import harvest_inputs
 
-        given = (ctx.get_parameter_source(name) is not ParameterSource.DEFAULT for name in options)
-        typed = {name: value for (name, value), is_given in zip(options.items(), given, strict=True) if is_given}
-        options |= harvest_inputs(harvest) | typed
+        options |= harvest_inputs(harvest) | _pick_given(ctx, options, options)
     if ctx.get_parameter_source("solver") is ParameterSource.DEFAULT and harvest is None:
         if mip is False or options["strict_published"]:
             options["solver"] = "equal-share"
@@ -231,8 +178,13 @@ def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     if sample == "tuned" and not names_tasks:
         options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
     config = ReplayConfig(**options)
-    refuse_unused({"sample": names_tasks})
+    usage.refuse_unused({"sample": names_tasks})
     return config
+
+
+def _pick_given(ctx: click.Context, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Options of these names that are not left at their defaults."""
+    return {name: options[name] for name in names if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
 
 
 def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
@@ -242,8 +194,7 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     from bftrainer.runs.run_files import read_summary, recorded_options
     from bftrainer.runs.run_inputs import LEARNED
 
-    like = options.pop("like")
-    given = {name: options[name] for name in LIKE if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+    like, given = options.pop("like"), _pick_given(ctx, options, LIKE)
     if like is None:
         return ReplayConfig(**given)
     if like.is_dir():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,30 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.removed import refuse_removed_value
-from bftrainer.cli._shared.stdio import tell
-from bftrainer.cli._shared.usage import FIGURE, WIDE, Parsed, open_option, refuse_inputs, refuse_unused, show_page
-from bftrainer.cli.zeus.zeus_options import FILE
+from bftrainer.cli._shared.stdio import Section, line_width, note, print_json, print_side_by_side, tell
+from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison
     from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
-    from bftrainer.runs.audit import Findings
 
 # Of more runs than this only the headline figures are shown.
 FEW = 4
+_RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--metric",
     "chosen",
-    metavar="NAME",
     multiple=True,
-    type=FIGURE,
-    help="A figure to show, as `plot --list` or a page names it; repeatable.",
+    type=usage.FIGURE,
+    help="A figure, as `plot --list` or a page names it; repeatable.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show all figures, not only those that say most.")
 @click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
@@ -50,7 +48,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
     has_all = as_json and "--json has all figures"
-    refuse_unused(
+    usage.refuse_unused(
         {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
     )
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
@@ -60,7 +58,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
             close = f" Did you mean {usual[0]!r}?" if usual else suggestion(name, compared.figures)
             raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
     if as_json:
-        click.echo(json.dumps(compared.to_dict(), indent=2, allow_nan=False))
+        print_json(compared.to_dict())
     elif as_csv:
         _write_csv(compared, chosen or tuple(compared.figures))
     else:
@@ -79,7 +77,6 @@ def _write_csv(compared: RunComparison, keys: Sequence[str]) -> None:
 
 
 def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
-    from bftrainer.cli._shared.stdio import Section, print_side_by_side
     from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(compared.names, compared.partial, strict=True)]
@@ -89,22 +86,17 @@ def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     ]
     sections, figures = [Section("setting", compared.setting_rows(), is_text=True)], Section("figure", rows)
     print_side_by_side(names, [*sections, figures] if compared.settings else [figures])
-    for sentence in compared.notes():
-        _echo_wrapped(sentence)
+    sentences = [*compared.notes()]
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(compared.names, compared.assumptions, strict=True):
         if assumed is not None:
             notes.setdefault(assumed.note, []).append(name)
-    for note, runs in notes.items():
-        where = "" if len(runs) == len(names) else f" ({', '.join(runs)})"
-        _echo_wrapped(f"{MARK} {ASSUMED}{where}: {note}")
-
-
-def _echo_wrapped(text: str) -> None:
-    """Print a note in lines of the terminal's width."""
-    from bftrainer.cli._shared.stdio import line_width
-
-    click.echo("\n".join(wrap(text, line_width() or len(text), subsequent_indent="  ", break_on_hyphens=False)))
+    for text, assuming in notes.items():
+        where = "" if len(assuming) == len(names) else f" ({', '.join(assuming)})"
+        sentences.append(f"{MARK} {ASSUMED}{where}: {text}")
+    for text in sentences:
+        width = line_width() or len(text)
+        click.echo("\n".join(wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)))
 
 
 def _width_mm(text: str) -> float:
@@ -133,7 +125,7 @@ _PLOT = f"""Draw a figure of finished runs for print, with its data (.csv) and a
 
 In settings and losses, runs that differ in their seeds alone are one, with the mean's 95 % confidence interval.
 """
-_WIDTH = Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
+_WIDTH = usage.Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 millimetres")
 
 
 def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -147,65 +139,46 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.command(help=_PLOT, context_settings=WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
+@click.command(help=_PLOT, context_settings=usage.WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
 @click.argument("kind", type=click.Choice([*KINDS]))
-@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@_RUNS
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
-@click.option("--against", metavar="SETTING", default="forward_time_s", show_default=True,
-              help="For kind setting; of paired the option.")  # fmt: skip
+@click.option(
+    "--against", metavar="SETTING", default="forward_time_s", show_default=True, help="Of kinds setting and paired."
+)
 @click.option(
     "--metric",
     "figure",
-    metavar="NAME",
-    type=FIGURE,
-    help="For kinds setting and paired, as --list names it.  [default: efficiency; of paired work_done]",
+    type=usage.FIGURE,
+    help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
 @click.option(
-    "--style",
-    metavar="NAME",
-    default="",
-    callback=refuse_removed_value,
-    help="A style of matplotlib, over ours: ggplot, grayscale, ...",
+    "--style", metavar="NAME", default="", callback=refuse_removed_value, help="A style of matplotlib, over ours."
 )
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
-@click.option("--force", is_flag=True, help="Replace an existing figure, and what is beside it.")
+@usage.force_option
 @click.option(
-    "--list",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_list_kinds,
-    help="Name kinds and metrics, and end.",
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
 )
 def plot(
-    kind: str,
-    runs: tuple[Path, ...],
-    output: Path,
-    against: str,
-    figure: str | None,
-    style: str,
-    width: float,
+    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, style: str, width: float,
     force: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
-    from bftrainer.cli._shared.usage import refuse_figure
-    from bftrainer.files.writing import refuse_existing, replacing_together
+    from bftrainer.files.writing import replacing_together
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
     from bftrainer.runs.run_files import read_summary
 
     other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
-    refuse_unused({"against": other, "figure": other})
+    usage.refuse_unused({"against": other, "figure": other})
     if kind in ("gantt", "paired") and len(runs) > 1:
         what = {"gantt": "run for a Gantt chart", "paired": "sweep for gains over pairs"}[kind]
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
     for run in runs if kind != "paired" else ():
         read_summary(run)  # report an invalid run before a problem with the figure's path
-    refuse_figure(output, force=force)
-    written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
-    refuse_inputs(*written)
-    for path in written:
-        refuse_existing(path, force=force)
     form, sheet = check_drawable(output.name), Sheet(width, style)
+    written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
+    usage.refuse_files(*written, force=force)
     contents = print_figure(_drawing(kind, runs, against, figure), sheet, form)
     with replacing_together(*written) as streams:
         for stream, content in zip(streams, contents, strict=True):
@@ -257,29 +230,20 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
     return kinds[kind]
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
-@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
+@_RUNS
 @click.option(
-    "-o",
-    "--output",
-    type=FILE,
-    default=Path("report.html"),
-    show_default=True,
-    help="Where the page goes; NAME.pdf: briefs for print, an A4 side a run.",
+    "-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="The page; NAME.pdf: an A4 a run."
 )
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
 @click.option("--gpus-per-node", type=click.IntRange(1, 10**6), metavar="N", help="Also tell GPU-hours.")
 @click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
-@open_option
+@usage.open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
 def report(
-    runs: tuple[Path, ...],
-    output: Path,
-    brief: bool,
-    gpus_per_node: int | None,
-    price_node_hour: float | None,
+    runs: tuple[Path, ...], output: Path, brief: bool, gpus_per_node: int | None, price_node_hour: float | None,
     force: bool,
-) -> None:
+) -> None:  # fmt: skip
     """Make one page of finished runs, which needs no network; several are set side by side."""
     from bftrainer.report.run_page import Worth, write_page
     from bftrainer.runs.run_files import read_runs, read_summary
@@ -288,23 +252,19 @@ def report(
         if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
             raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
         read_summary(run)  # report an invalid run before a problem with the page's path
-    refuse_inputs(output)
+    usage.refuse_inputs(output)
     write_page(read_runs(runs), output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
-    show_page(output)
+    usage.show_page(output)
 
 
 SHOWN = 20
 WRONG, UNUSABLE = 1, 2
 
 
-@click.command(context_settings=WIDE, epilog="Example: bftrainer audit a-itrOut")
-@click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
-@click.option(
-    "--objective",
-    metavar="MODULE:CALLABLE",
-    help="An objective of yours, to check decisions of runs that have it: this runs its code.",
-)
-@click.option("--json", "as_json", is_flag=True, help="All that is wrong, or was not checked, as JSON.")
+@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer audit a-itrOut")
+@_RUNS
+@click.option("--objective", metavar="MODULE:CALLABLE", help="Check runs of this objective of yours: runs its code.")
+@usage.json_option
 @click.pass_context
 def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_json: bool) -> None:
     """Check finished runs: replay them by their recorded decisions, solve each again, and recompute all figures.
@@ -314,10 +274,16 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
     checked is named. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
     """
     from bftrainer.errors import BftrainerError, escaped
+    from bftrainer.objectives import get_objective
     from bftrainer.runs.audit import audit as check
 
-    own = None if objective is None else _own(objective)
-    status, results = 0, []
+    own = None
+    if objective is not None:
+        if ":" not in objective:
+            raise click.UsageError(f"--objective: Expected MODULE:CALLABLE, got {objective!r}.")
+        note(f"{objective} is code of yours, which this runs.")
+        own = get_objective(objective)
+    status, results = 0, list[dict[str, Any]]()
     for run in runs:
         try:
             findings = check(run, own)
@@ -330,27 +296,12 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})
         if not as_json:
-            _print_findings(run, findings)
+            lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
+            lines += [f"and {len(findings.wrong) - SHOWN:,} more"] * (len(findings.wrong) > SHOWN)
+            for what, times in findings.unchecked.items():
+                lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
+            lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
+            click.echo("\n".join(f"{run}: {line}" for line in lines))
     if as_json:
-        click.echo(json.dumps({"runs": results}, indent=2))
+        print_json({"runs": results})
     ctx.exit(status)
-
-
-def _own(name: str) -> Callable[..., Any]:
-    """The user's objective, whose code is run from here on."""
-    from bftrainer.objectives import get_objective
-
-    if ":" not in name:
-        raise click.UsageError(f"--objective: Expected MODULE:CALLABLE, got {name!r}.")
-    tell(f"Note: {name} is code of yours, which this runs.")
-    return get_objective(name)
-
-
-def _print_findings(run: Path, findings: Findings) -> None:
-    for line in findings.wrong[:SHOWN]:
-        click.echo(f"{run}: wrong: {line}")
-    if len(findings.wrong) > SHOWN:
-        click.echo(f"{run}: and {len(findings.wrong) - SHOWN:,} more")
-    for what, times in findings.unchecked.items():
-        click.echo(f"{run}: not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
-    click.echo(f"{run}: {findings.checked:,} checks, {len(findings.wrong):,} wrong")

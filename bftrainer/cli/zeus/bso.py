@@ -1,9 +1,11 @@
-"""`bftrainer bso`: run the batch-size server, and manage the jobs that it keeps."""
+"""`bftrainer bso`: run the batch-size server, manage the jobs that it keeps, and say who may use it."""
 
 from __future__ import annotations
 
-import json
+import os
+import stat
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,26 +13,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import counted, print_table
-from bftrainer.cli._shared.usage import chosen_output, refuse_inputs, refuse_unused
-from bftrainer.cli.zeus.zeus_options import FILE, SETTINGS, given_token, with_options
+from bftrainer.cli._shared.stdio import counted, note, print_json, print_table, write_rows
+from bftrainer.cli._shared.usage import FILE
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server import BatchSizeClient, JobSummary, TrialRow
+    from bftrainer.zeus.server import BatchSizeClient, JobSummary
 
 _COMMANDS = {
-    "delete": ("bftrainer.cli.zeus.bso", "delete", "Have a server forget a job."),
-    "export": ("bftrainer.cli.zeus.bso", "export", "Write a job's trials to a file."),
-    "import": ("bftrainer.cli.zeus.bso", "import_zeus", "Move the jobs of a Zeus database over."),
-    "jobs": ("bftrainer.cli.zeus.bso", "jobs", "List a server's jobs."),
-    "quickstart": ("bftrainer.cli.zeus.quickstart", "quickstart", "Train a sample job, and see a batch size chosen."),
-    "serve": ("bftrainer.cli.zeus.bso", "serve", "Serve batch sizes to recurring training jobs."),
-    "token": ("bftrainer.cli.zeus.bso_token", "token", "Say who may do what on a server."),
-    "show": ("bftrainer.cli.zeus.bso", "show", "Show a job of a server."),
-    "void": ("bftrainer.cli.zeus.bso", "void", "Have a trial count for nothing."),
+    "jobs": ("zeus.bso:jobs", "List a server's jobs; show, export, delete or import one; void a trial."),
+    "quickstart": ("zeus.quickstart:quickstart", "Train a sample job, and see a batch size chosen."),
+    "serve": ("zeus.bso:serve", "Serve batch sizes to recurring training jobs."),
+    "token": ("zeus.bso:token", "Say who may do what on a server."),
 }
 
 
@@ -39,7 +36,7 @@ def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 
 
-server_options = with_options(
+server_options = usage.with_options(
     click.option(
         "--server",
         metavar="URL",
@@ -55,21 +52,31 @@ server_options = with_options(
         help="File whose first token is the one to give.  [default: yours, to a server of yours on this machine]",
     ),
 )
+_database_option = click.option(
+    "--database",
+    "database_url",
+    metavar="URL",
+    envvar="BFTRAINER_BSO_DATABASE",
+    show_envvar=True,
+    help="Where jobs are kept.  [default: sqlite:///bftrainer-bso.db]",
+)
 
 
-def _database_option(what: str) -> Callable[[Any], Any]:
-    return click.option(
-        "--database",
-        "database_url",
-        metavar="URL",
-        envvar="BFTRAINER_BSO_DATABASE",
-        show_envvar=True,
-        help=f"{what}  [default: sqlite:///bftrainer-bso.db]",
-    )
+def read_token(path: str | None) -> str | None:
+    """Read the token for a server: the first one in a file."""
+    if path is None:
+        return None
+    from bftrainer.zeus.server.access import first_token
+
+    return first_token(path)
+
+
+# Statuses of answers to what was given: something unknown, another job's name, a value that cannot be.
+_REFUSED = (404, 409, 422)
 
 
 @contextmanager
-def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
+def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
     """Open a client of the server that the options name.
 
     Raises
@@ -79,7 +86,7 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
     """
     from bftrainer.zeus.server import BatchSizeClient
 
-    with BatchSizeClient(server, given_token(token_file), retries=1) as client:
+    with BatchSizeClient(server, read_token(token_file), retries=1) as client:
         try:
             yield client
         except ServerRequestError as error:
@@ -90,22 +97,79 @@ def asking(server: str | None, token_file: str | None) -> Iterator[BatchSizeClie
             raise SettingsError(error.reason) from None
 
 
-# Statuses of answers to what was given: something unknown, another job's name, a value that cannot be.
-_REFUSED = (404, 409, 422)
+@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer bso jobs my-job")
+@click.argument("job_id", metavar="[JOB]", required=False)
+@server_options
+@usage.json_option
+@click.option("-o", "--output", type=FILE, help="Write the trials of JOB: .json (with the job), .csv or .parquet.")
+@usage.force_option
+@click.option("--delete", "deletes", is_flag=True, help="Forget JOB with all its trials.")
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option(
+    "--void", "trial", type=click.IntRange(1, 2**31 - 1), metavar="TRIAL", help="Have a trial of JOB count for nothing."
+)
+@click.option("--reason", help="Why, with --void; the server's log keeps it.")
+@click.option("--import", "source", metavar="URL", help="Copy the jobs of Zeus's server: its ZEUS_BSO_DATABASE_URL.")
+@_database_option
+def jobs(
+    job_id: str | None, server: str | None, token_file: str | None, as_json: bool, output: Path | None, force: bool,
+    deletes: bool, yes: bool, trial: int | None, reason: str | None, source: str | None, database_url: str | None,
+) -> None:  # fmt: skip
+    """List the jobs of a server, or show JOB: its settings, and what is believed of each batch size.
+
+    With an option: write the trials of JOB, void one of them, delete JOB, or move the jobs of a Zeus database, with
+    their trials and what was learned, into one of this server's; no server should be writing to it then.
+    """
+    actions = {"-o": output is not None, "--delete": deletes, "--void": trial is not None, "--import": bool(source)}
+    chosen = [action for action, is_given in actions.items() if is_given]
+    if len(chosen) > 1:
+        raise click.UsageError(f"Expected one of {' and '.join(chosen)}.")
+    if source is None and (chosen and job_id is None):
+        raise click.UsageError(f"Expected JOB with {chosen[0]}.")
+    usage.refuse_unused(
+        {
+            "force": output is None and "nothing is written",
+            "yes": not deletes and "of --delete",
+            "reason": trial is None and "of --void",
+            "database_url": source is None and "of --import",
+            "as_json": bool(chosen) and f"of {chosen[0]} nothing is printed",
+        }
+    )
+    if source is not None:
+        _import_jobs(source, database_url)
+        return
+    if output is not None:
+        from bftrainer.zeus.server.job_figures import check_form
+
+        check_form(output)
+        usage.refuse_files(output, force=force)
+    if trial is not None and reason is None:
+        raise click.UsageError("Expected --reason with --void.")
+    with open_client(server, token_file) as client:
+        if job_id is None:
+            _list_jobs(client.jobs(), as_json=as_json)
+        elif deletes:
+            _delete_job(client, job_id, yes=yes)
+        elif trial is not None:
+            _find_job(client, job_id)
+            found = client.void_trial(job_id, trial, reason or "")
+            click.echo(f"Voided trial {trial} of {_one_line(job_id)}, which is in stage {found.stage} now.")
+        elif output is not None:
+            from bftrainer.zeus.server.job_figures import write_job
+
+            number = write_job(output, _find_job(client, job_id), client.trials(job_id))
+            click.echo(f"Wrote {counted(number, 'trial')} to {output}.")
+        else:
+            _show_job(client, job_id, as_json=as_json)
 
 
-def confirm(question: str) -> None:
-    """Go on if whoever is at the terminal agrees; refuse where nobody is."""
-    try:
-        click.confirm(question, abort=True, err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        click.echo(err=True)  # after the question
-        raise click.UsageError("Expected a yes at a terminal, or --yes.") from None
+def _one_line(name: str) -> str:
+    from bftrainer.files.opening import one_line
+
+    return one_line(name)
 
 
-def find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
+def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
     """Find a job by its name; if there is none, the error names the closest."""
     try:
         return client.job(job_id)
@@ -117,58 +181,36 @@ def find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
         raise SettingsError(f"Unknown job {job_id!r}.{close}") from None
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso jobs")
-@server_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def jobs(server: str | None, token_file: str | None, as_json: bool) -> None:
-    """List the jobs of a server: stage, trials, cheapest run."""
-    with asking(server, token_file) as client:
-        found = client.jobs()
-    if as_json:
-        click.echo(json.dumps([job.model_dump() for job in found], indent=2, allow_nan=False))
-        return
-    headings = ("job", "stage", "trials", "results", "batch sizes left", "cheapest", "cost (J)")
-    print_table(headings, map(_row, found), left=2)
-
-
-def _row(job: JobSummary) -> tuple[str, ...]:
-    from bftrainer.files.opening import one_line
+def _list_jobs(found: list[JobSummary], *, as_json: bool) -> None:
     from bftrainer.zeus.server.messages import abbreviate
 
-    cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
-    left = abbreviate(job.remaining, " ")
-    return (one_line(job.spec.job_id or ""), job.stage, f"{job.trials:,}", f"{job.observations:,}", left, *cheapest)
+    if as_json:
+        print_json([job.model_dump() for job in found])
+        return
+    rows = []
+    for job in found:
+        cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
+        counts = (f"{job.trials:,}", f"{job.observations:,}", abbreviate(job.remaining, " "))
+        rows.append((_one_line(job.spec.job_id or ""), job.stage, *counts, *cheapest))
+    print_table(("job", "stage", "trials", "results", "batch sizes left", "cheapest", "cost (J)"), rows, left=2)
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso show my-job")
-@click.argument("job_id", metavar="JOB")
-@server_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-def show(job_id: str, server: str | None, token_file: str | None, as_json: bool) -> None:
-    """Show a job of a server: its settings, and what is believed of each batch size."""
-    with asking(server, token_file) as client:
-        job = find_job(client, job_id)
-        if as_json:
-            click.echo(job.model_dump_json(indent=2))
-            return
-        trials = list(client.trials(job_id))
-    _print_job(job, trials)
-
-
-def _print_job(job: JobSummary, trials: list[TrialRow]) -> None:
-    from bftrainer.files.opening import one_line
+def _show_job(client: BatchSizeClient, job_id: str, *, as_json: bool) -> None:
     from bftrainer.zeus.server.job_figures import format_si, job_facts
 
-    facts = {"job": job.spec.job_id or "", **job_facts(job, trials)}
-    width = max(map(len, facts))
-    for name, value in facts.items():
-        click.echo(f"{name.lower():<{width}}  {one_line(value)}")
+    job = _find_job(client, job_id)
+    if as_json:
+        print_json(job.model_dump())
+        return
+    facts = {"job": job.spec.job_id or "", **job_facts(job, list(client.trials(job_id)))}
+    write_rows(None, [(name.lower(), _one_line(value)) for name, value in facts.items()])
     if job.arms:
         click.echo()
         rows = [
             (
                 f"{arm.batch_size}",
-                *(f"{format_si(cost)}J" for cost in (arm.mean_j, arm.deviation_j)),
+                f"{format_si(arm.mean_j)}J",
+                f"{format_si(arm.deviation_j)}J",
                 f"{arm.observations:,}",
             )
             for arm in job.arms
@@ -176,67 +218,21 @@ def _print_job(job: JobSummary, trials: list[TrialRow]) -> None:
         print_table(("batch size", "mean cost", "give or take", "results"), rows, left=0)
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso delete my-job")
-@click.argument("job_id", metavar="JOB")
-@server_options
-@click.option("--yes", is_flag=True, help="Don't ask.")
-def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -> None:
-    """Have a server forget a job with all its trials."""
-    from bftrainer.files.opening import one_line
-
-    with asking(server, token_file) as client:
-        job = find_job(client, job_id)
-        if not yes:
-            confirm(f"Delete {one_line(job_id)} with its {counted(job.trials, 'trial')}?")
-        client.delete_job(job_id)
-    click.echo(f"Deleted {one_line(job_id)}.")
+def _delete_job(client: BatchSizeClient, job_id: str, *, yes: bool) -> None:
+    job = _find_job(client, job_id)
+    if not yes:
+        try:
+            click.confirm(f"Delete {_one_line(job_id)} with its {counted(job.trials, 'trial')}?", abort=True, err=True)
+        except click.Abort:
+            if sys.stdin.isatty():
+                raise
+            click.echo(err=True)  # after the question
+            raise click.UsageError("Expected a yes at a terminal, or --yes.") from None
+    client.delete_job(job_id)
+    click.echo(f"Deleted {_one_line(job_id)}.")
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso export my-job trials.csv")
-@click.argument("job_id", metavar="JOB")
-@click.argument("place", metavar="[OUTPUT]", type=FILE, required=False)
-@click.option("-o", "--output", type=FILE, help="OUTPUT, as other commands take it.")
-@server_options
-@click.option("--force", is_flag=True, help="Replace an existing file.")
-def export(
-    job_id: str, place: Path | None, output: Path | None, server: str | None, token_file: str | None, force: bool
-) -> None:
-    """Write the trials of a job to OUTPUT: .json (with the job) or .csv."""
-    from bftrainer.files.writing import refuse_existing
-    from bftrainer.zeus.server.job_figures import check_form, write_job
-
-    output = chosen_output(place, output)
-    check_form(output)
-    refuse_inputs(output)
-    refuse_existing(output, force=force)
-    with asking(server, token_file) as client:
-        number = write_job(output, find_job(client, job_id), client.trials(job_id))
-    click.echo(f"Wrote {counted(number, 'trial')} to {output}.")
-
-
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso void my-job 17 --reason 'broken meter'")
-@click.argument("job_id", metavar="JOB")
-@click.argument("trial_number", metavar="TRIAL", type=click.IntRange(1, 2**31 - 1))
-@click.option("--reason", required=True, help="Why; the server's log keeps it.")
-@server_options
-def void(job_id: str, trial_number: int, reason: str, server: str | None, token_file: str | None) -> None:
-    """Have a trial of a job count for nothing: what is known of the job is learned anew from its other trials."""
-    from bftrainer.files.opening import one_line
-
-    with asking(server, token_file) as client:
-        find_job(client, job_id)
-        job = client.void_trial(job_id, trial_number, reason)
-    click.echo(f"Voided trial {trial_number} of {one_line(job_id)}, which is in stage {job.stage} now.")
-
-
-@click.command("import", context_settings=SETTINGS, epilog="Example: bftrainer bso import sqlite:///zeus.db")
-@click.argument("source", metavar="URL")
-@_database_option("Where jobs are kept from now on.")
-def import_zeus(source: str, database_url: str | None) -> None:
-    """Move the jobs of a database of Zeus's server, with their trials and what was learned, into one of this server's.
-
-    URL is what ZEUS_BSO_DATABASE_URL was. Nothing is changed there, and no server should be writing to it.
-    """
+def _import_jobs(source: str, database_url: str | None) -> None:
     require_extra("The server needs", "server")
     from bftrainer.zeus.server.store import DEFAULT_URL, open_store
     from bftrainer.zeus.server.zeus_database import import_jobs, read_published
@@ -248,21 +244,13 @@ def import_zeus(source: str, database_url: str | None) -> None:
 
 
 @click.command(
-    context_settings=SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db"
+    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db"
 )
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
-@_database_option("Where jobs are kept.")
-@click.option(
-    "--compat",
-    metavar="zeus|none",
-    help="zeus: answer as the published server does, defects included.  [default: none]",
-)
-@click.option(
-    "--token-file",
-    metavar="FILE",
-    help="Tokens and users (`bftrainer bso token`).  [default: one of yours, made at the first start]",
-)
+@_database_option
+@click.option("--compat", metavar="zeus|none", help="zeus: answer as published, defects included.  [default: none]")
+@click.option("--token-file", metavar="FILE", help="Tokens and users (`bftrainer bso token`).  [default: one of yours]")
 @click.option("--open", "opened", is_flag=True, help="Let every user of this machine in, without a token.")
 @click.option("--tls-cert", metavar="FILE", help="Certificate (PEM), to serve https.")
 @click.option("--tls-key", metavar="FILE", help="Its key (PEM).")
@@ -274,10 +262,7 @@ def import_zeus(source: str, database_url: str | None) -> None:
     help="A trial that nothing was heard of for so long has failed; 0: never.  [default: 86400; with --compat zeus 0]",
 )
 @click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    help="Least level that is logged; info has a line for each request. Who changed what is always logged.  "
-    "[default: info]",
+    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What is logged.  [default: info]"
 )
 def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     """Serve batch sizes to recurring training jobs until a signal ends it.
@@ -293,7 +278,7 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     chosen = {name: value for name, value in options.items() if value is not None}
     tls = {name: chosen.pop(name) for name in ("tls_cert", "tls_key", "log_level") if name in chosen}
-    refuse_unused({"opened": "token_file" in chosen and "requests have to carry a token"})
+    usage.refuse_unused({"opened": "token_file" in chosen and "requests have to carry a token"})
     if "token_file" not in chosen and is_loopback(host) and not opened:
         chosen["token_file"] = str(own_file())
     if chosen.get("compat") == "zeus":
@@ -301,3 +286,75 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     # Without a token, another site whose name resolves to this machine could make a browser send requests.
     hosts = () if "token_file" in chosen else (*LOOPBACK_NAMES, host)
     run_server(host, port, ServerSettings(**chosen, hosts=hosts), **tls)
+
+
+_MOST_DAYS = 36_525  # a century
+
+
+@click.command(
+    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso token add alice --role trainer --days 90"
+)
+@click.argument("action", type=click.Choice(["list", "add", "revoke"]), default="list")
+@click.argument("user", metavar="[USER]", required=False)
+@click.option("--role", default="owner", help="reader: looks; trainer: runs trials; owner: has jobs; admin: all.")
+@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that a new token holds.")
+@click.option("--token-file", "path", type=FILE, help="File of tokens.  [default: that of your own servers]")
+@usage.json_option
+def token(action: str, user: str | None, role: str, days: float | None, path: Path | None, as_json: bool) -> None:
+    """List who is let in, add USER and print a new token, or revoke the tokens of USER or the one of an id.
+
+    A token is kept nowhere but in its digest. A running server notices changes by itself.
+    """
+    from bftrainer.zeus.server.access import own_file
+
+    file = path or own_file()
+    usage.refuse_unused(
+        {
+            **dict.fromkeys(("role", "days"), action != "add" and "of add"),
+            "as_json": action != "list" and "of list",
+        }
+    )
+    if (user is None) != (action == "list"):
+        raise click.UsageError("Expected USER with add and revoke, and without another word after list.")
+    actions: dict[str, Callable[[], None]] = {
+        "list": lambda: _list_tokens(file, as_json=as_json),
+        "add": lambda: _add_token(file, user or "", role, days),
+        "revoke": lambda: _revoke_tokens(file, user or ""),
+    }
+    actions[action]()
+
+
+def _add_token(file: Path, user: str, role: str, days: float | None) -> None:
+    from bftrainer.zeus.server.access import add_user, find_role
+
+    if days is not None and not days <= _MOST_DAYS:
+        raise SettingsError(f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it, tokens hold for ever.")
+    created = add_user(file, user, find_role(role), days)
+    click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days:g} days'}.", err=True)
+    click.echo(created.token)
+    mode = os.fstat(1).st_mode
+    if stat.S_ISREG(mode) and mode & 0o077:
+        note(f"Others may read the file that has the token (mode {stat.S_IMODE(mode):04o}): chmod 600 it.")
+
+
+def _list_tokens(file: Path, *, as_json: bool) -> None:
+    from bftrainer.zeus.server.access import read_users
+
+    users = read_users(file)
+    if as_json:
+        names = ("id", "user", "role", "expires", "valid")
+        rows = [(user.id, user.name or "", user.role.name.lower(), user.expires, user.is_valid) for user in users]
+        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        return
+    cells = []
+    for user in users:
+        until = "-" if user.expires is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(user.expires))
+        cells.append((user.id, user.name or "", user.role.name.lower(), until + ("" if user.is_valid else " (over)")))
+    print_table(("id", "user", "role", "until"), cells, left=None)
+
+
+def _revoke_tokens(file: Path, which: str) -> None:
+    from bftrainer.zeus.server.access import revoke
+
+    for user in revoke(file, which):
+        click.echo(f"Revoked {user.id} of {user.name}, {user.role.name.lower()}.")

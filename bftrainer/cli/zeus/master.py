@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.usage import (
-    LARGE_PROCESSES,
-    LARGE_RUNS,
-    check_size,
-    size_option,
-)
-from bftrainer.cli.zeus.zeus_options import ETA, FILE, SETTINGS, with_options
+from bftrainer.cli._shared.stdio import print_json, print_table
+from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli.zeus.zeus_options import ETA, number
 
 if TYPE_CHECKING:
+    from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
     from bftrainer.zeus.master.zeus_master import Driver
 
 _COMMANDS = {
-    "resume": ("bftrainer.cli.zeus.master", "resume", "Go on with a job that was interrupted."),
-    "run": ("bftrainer.cli.zeus.master", "run", "Run the recurrences of a job."),
-    "status": ("bftrainer.cli.zeus.master", "status", "Tell where a job stands."),
+    "run": ("zeus.master:run", "Run the recurrences of a job, or go on with them."),
+    "status": ("zeus.master:status", "Tell where a job stands."),
 }
 
 
@@ -32,65 +30,27 @@ def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-_LOGDIR = click.argument("logdir", type=FILE)
-_output_options = with_options(
-    click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences."),
-    click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table."),
+@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
+@click.argument("job_file", type=FILE, required=False)
+@click.option("--resume", type=FILE, metavar="LOGDIR", help="Go on with the job whose logs are there.")
+@usage.size_option(
+    "--recurrences", usual=usage.LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs."
 )
-
-
-def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: bool) -> None:
-    """Make the remaining runs, showing them on stderr, then print their results."""
-    from bftrainer.cli.zeus.master_display import RunDisplay, print_status
-
-    driver.observers = [*driver.observers, RunDisplay(quiet=quiet)]
-    try:
-        driver.drive(pause_after)
-    except KeyboardInterrupt:
-        click.echo(f"Go on with: bftrainer master resume {shlex.quote(str(driver.logdir))}", err=True)
-        raise
-    print_status(driver.logdir, driver.progress, as_json=as_json)
-
-
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master resume logs/job+1")
-@_LOGDIR
-@_output_options
-def resume(logdir: Path, pause_after: int | None, quiet: bool, as_json: bool) -> None:
-    """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
-    from bftrainer.zeus.master.zeus_master import Driver
-
-    _drive(Driver.resume(logdir), pause_after=pause_after, quiet=quiet, as_json=as_json)
-
-
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master status logs/job+1")
-@_LOGDIR
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def status(logdir: Path, as_json: bool) -> None:
-    """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
-    from bftrainer.cli.zeus.master_display import print_status
-    from bftrainer.zeus.master.journal import JobJournal
-
-    print_status(logdir, JobJournal(logdir).replay(only_look=True), as_json=as_json)
-
-
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
-@click.argument("job_file", type=FILE)
-@size_option("--recurrences", usual=LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs.")
 @click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
 @click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid, ucb or module:callable.")
 @click.option("--log-base", help="Directory for the job's directory of logs.")
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
-@size_option("--gpus", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1.")
-@click.option("--observer", "observer_mode", is_flag=True, default=None, help="Measure limits; train at the highest.")
-@click.option("--set-power-limits", is_flag=True, default=None, help="Let the script set power limits.")
-@click.option("--measure", help="Measure energy by nvml, zeus or model; auto: nvml if there is a GPU, else model.")
-@click.option("--timeout", "timeout_s", type=float, metavar="S", help="End a run after so many seconds.")
-@_output_options
+@usage.size_option(
+    "--gpus", usual=usage.LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1."
+)
+@click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences.")
+@click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same.")
+@usage.json_option
 def run(
-    job_file: Path,
+    job_file: Path | None,
+    resume: Path | None,
     pause_after: int | None,
     quiet: bool,
     as_json: bool,
@@ -99,18 +59,116 @@ def run(
     """Run the recurrences of the job in JOB_FILE (TOML), whose values the options replace.
 
     Each run's script reports energy, time and verdict; the policy learns from its cost and chooses the next batch size.
-    Everything goes to a new directory below the file's log_base. An interrupted job goes on with `bftrainer master
-    resume`.
+    Everything goes to a new directory below the file's log_base. An interrupted job goes on with --resume, from the run
+    that was interrupted, with the same decisions.
     """
+    from bftrainer.zeus.master.zeus_master import Driver
+
+    if (job_file is None) == (resume is None):
+        raise click.UsageError("Expected either JOB_FILE or --resume LOGDIR.")
+    if resume is not None:
+        usage.refuse_unused(dict.fromkeys(changes, "--resume goes on as the job was begun"))
+        driver = Driver.resume(resume)
+    else:
+        driver = _start(job_file or Path(), changes)
+    driver.observers = [*driver.observers, _display_runs(quiet=quiet)]
+    try:
+        driver.drive(pause_after)
+    except KeyboardInterrupt:
+        click.echo(f"Go on with: bftrainer master run --resume {shlex.quote(str(driver.logdir))}", err=True)
+        raise
+    _print_status(driver.logdir, driver.progress, as_json=as_json)
+
+
+def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
+    """Begin the job of a file."""
     from bftrainer.zeus.master.plan import read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
     file = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
-    check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
+    usage.check_size(f"recurrences of {job_file}", file.recurrences, usage.LARGE_RUNS)
     job = file.job.to_job()
     context = PolicyContext(None, job, file.eta, file.beta, file.seed, window_size=file.window_size)
     policy = batch_size_optimizer(file.policy, context)
     zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **file.settings())
-    driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
-    _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)
+    return zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
+
+
+@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master status logs/job+1")
+@click.argument("logdir", type=FILE)
+@usage.json_option
+def status(logdir: Path, as_json: bool) -> None:
+    """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
+    from bftrainer.zeus.master.journal import JobJournal
+
+    _print_status(logdir, JobJournal(logdir).replay(only_look=True), as_json=as_json)
+
+
+def _display_runs(*, quiet: bool) -> MasterObserver:
+    """An observer that prints lines on stderr, and the script's output unchanged, unless `quiet`."""
+    from bftrainer.zeus.master.journal import MasterObserver
+
+    class RunDisplay(MasterObserver):
+        is_new_line = True
+
+        def started(self, logdir: Path, progress: Recurrences) -> None:
+            self.print_line(f"{progress.plan.job} x {progress.plan.recurrences}, logs in {logdir}")
+
+        def launching(self, launch: Launch, progress: Recurrences) -> None:  # noqa: ARG002
+            self.print_line(_describe_launch(launch))
+
+        def printed(self, piece: bytes) -> None:
+            if not quiet:
+                sys.stderr.flush()
+                sys.stderr.buffer.write(piece)
+                sys.stderr.buffer.flush()
+                self.is_new_line = piece.endswith(b"\n")
+
+        def booked(self, booked: Booked, progress: Recurrences) -> None:  # noqa: ARG002
+            verdict = "reached the target" if booked.reached else booked.failure or "missed the target"
+            amounts = f"{number(booked.energy_j)} J in {number(booked.time_s)} s"
+            self.print_line(f"{_describe_launch(booked.launch)} {verdict}, {amounts}")
+
+        def print_line(self, line: str) -> None:
+            print("" if self.is_new_line else "\n", line, sep="", file=sys.stderr, flush=True)
+            self.is_new_line = True
+
+    return RunDisplay()
+
+
+def _describe_launch(launch: Launch) -> str:
+    return f"recurrence {launch.recurrence}, try {launch.attempt}: batch size {launch.batch_size}"
+
+
+def _print_status(logdir: Path, progress: Recurrences, *, as_json: bool) -> None:
+    """Print the state of a job: its runs, and the next one."""
+    from bftrainer.zeus.master.journal import is_running, plan_document
+
+    running, plan = is_running(logdir), progress.plan
+    if as_json:
+        print_json(
+            {"logdir": str(logdir), "running": running, **plan_document(progress), "progress": progress.to_dict()}
+        )
+        return
+    click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
+    rows = []
+    for booked in progress.booked:
+        launch = booked.launch
+        verdict = "yes" if booked.reached else "no" if booked.failure is None else f"no: {booked.failure}"
+        amounts = map(number, (booked.energy_j, booked.time_s, booked.cost_j))
+        rows.append((str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict))
+    print_table(("recurrence", "try", "batch size", "energy (J)", "time (s)", "cost (J)", "reached"), rows, left=0)
+    reaching = [run for run in progress.booked if run.reached]
+    click.echo(
+        f"{len(reaching):,} of {plan.recurrences:,} recurrences reached the target, in {len(progress.booked):,} runs"
+    )
+    if reaching:
+        cheapest = min(reaching, key=lambda run: run.cost_j)
+        click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {number(cheapest.cost_j)} J")
+    if progress.failure is not None:
+        click.echo(f"failed: {progress.failure}")
+    elif progress.pending is not None:
+        state = "under way" if running else "interrupted"
+        click.echo(f"{state}: {progress.pending.job_id}, batch size {progress.pending.batch_size}")
+    click.echo(f"Logs: {logdir}")

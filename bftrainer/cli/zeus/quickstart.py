@@ -2,48 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.stdio import counted, print_table
-from bftrainer.cli._shared.usage import LARGE_RUNS, refuse_unused, size_option
-from bftrainer.cli.zeus.bso import asking
-from bftrainer.cli.zeus.zeus_options import SETTINGS
+from bftrainer.cli._shared.stdio import counted, print_json, print_table
+from bftrainer.cli._shared.usage import LARGE_RUNS, SETTINGS, json_option, refuse_unused, size_option
+from bftrainer.cli.zeus.bso import open_client
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server.job_figures import SizeFigures
     from bftrainer.zeus.server.messages import JobSummary
 
-_HEADINGS = ("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)")
+
+MAX_POWER_W = 45.0
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso quickstart")
 @size_option("--runs", usual=LARGE_RUNS, kind=click.IntRange(min=1), default=20, help="Times that the job recurs.")
-@click.option(
-    "--max-power",
-    "max_power_w",
-    type=float,
-    default=45.0,
-    metavar="W",
-    help="Highest power of this machine; energy is modelled from it.",
-)
-@click.option(
-    "--seed",
-    type=click.IntRange(0, 4_000_000_000),
-    default=1,
-    help="Seed of the first run; each later one has the next.",
-)
 @click.option("--server", metavar="URL", help="Let the batch-size server there decide, not one of this command's own.")
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-def quickstart(
-    runs: int, max_power_w: float, seed: int, server: str | None, token_file: str | None, as_json: bool
-) -> None:
+@json_option
+def quickstart(runs: int, server: str | None, token_file: str | None, as_json: bool) -> None:
     """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
 
     Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took: time
@@ -56,8 +39,8 @@ def quickstart(
     from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
     from bftrainer.zeus.server.job_figures import figures_by_size
 
-    with open_private_client() if server is None else asking(server, token_file) as client:
-        for number, run in enumerate(make_served_runs(client, runs, max_power_w=max_power_w, seed=seed), start=1):
+    with open_private_client() if server is None else open_client(server, token_file) as client:
+        for number, run in enumerate(make_served_runs(client, runs, max_power_w=MAX_POWER_W, seed=1), start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
             epochs = counted(run.epochs_done, "epoch")
             click.echo(
@@ -67,17 +50,17 @@ def quickstart(
             )
         job, sizes = client.job(JOB_ID), figures_by_size(client.trials(JOB_ID))
     if as_json:
-        document = {
-            "chosen": find_chosen(job),
-            "default": job.spec.default_batch_size,
-            "batch_sizes": [asdict(size) for size in sizes.values()],
-        }
-        click.echo(json.dumps(document, indent=2, allow_nan=False))
+        chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
+        print_json(chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]})
         return
-    print_table(_HEADINGS, map(_row, sizes.values()), left=0)
+    rows = []
+    for size in sizes.values():
+        means = (f"{size.means[name]:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
+        rows.append((f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means))
+    print_table(("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)"), rows, left=0)
     for line in explain_choice(job, sizes):
         click.echo(line)
-    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {max_power_w:g} W.")
+    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")
 
 
 def find_chosen(job: JobSummary) -> int:
@@ -88,29 +71,22 @@ def find_chosen(job: JobSummary) -> int:
 
 def explain_choice(job: JobSummary, sizes: Mapping[int, SizeFigures]) -> list[str]:
     """Say which batch size is chosen, what it takes, and why one that took less is not."""
+
+    def describe(size: SizeFigures) -> str:
+        return f"{size.means['energy']:.1f} J and {size.means['time']:.2f} s" if size.means else "nothing yet"
+
     chosen, default = sizes[find_chosen(job)], sizes[job.spec.default_batch_size]
     word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
     lines = [
-        f"{word}: batch size {chosen.batch_size}, {_used(chosen)} a run that reaches the target; the default, "
-        f"{default.batch_size}, takes {_used(default)}."
+        f"{word}: batch size {chosen.batch_size}, {describe(chosen)} a run that reaches the target; the default, "
+        f"{default.batch_size}, takes {describe(default)}."
     ]
     playing = {arm.batch_size for arm in job.arms}
     for size in sizes.values():
         if size.means and chosen.means and size.means["cost"] < chosen.means["cost"]:
-            why = (
-                "its runs that missed the target count too"
-                if size.batch_size in playing or job.stage == "Pruning"
-                else f"it fell out when {size.results - size.converged} of its {size.results} runs did not"
-            )
+            missed = f"it fell out when {size.results - size.converged} of its {size.results} runs did not"
+            if size.batch_size in playing or job.stage == "Pruning":
+                missed = "its runs that missed the target count too"
             cost = size.means["cost"]
-            lines.append(f"Batch size {size.batch_size} cost {cost:.2f} J where it reached the target, but {why}.")
+            lines.append(f"Batch size {size.batch_size} cost {cost:.2f} J where it reached the target, but {missed}.")
     return lines
-
-
-def _row(size: SizeFigures) -> tuple[str, ...]:
-    means = (f"{size.means[name]:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
-    return (f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means)
-
-
-def _used(size: SizeFigures) -> str:
-    return f"{size.means['energy']:.1f} J and {size.means['time']:.2f} s" if size.means else "nothing yet"

@@ -1,33 +1,16 @@
-"""Options that the commands for recurring jobs share; importing them loads nothing heavy."""
+"""Options that the commands for recurring jobs share, and how they print numbers; nothing heavy is loaded for them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.usage import LARGE_PROCESSES, size_option
+from bftrainer.cli._shared.usage import FILE, Decorator, force_option, json_option, size_option, with_options
 
 if TYPE_CHECKING:
+    from bftrainer.report.intervals import Estimate
     from bftrainer.zeus.simulation.inputs import JobChoice
-
-
-class _File(click.Path):
-    """A path; an empty text, as a variable of a shell that is not set gives, is none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
-        if value == "":
-            self.fail("Expected a path, got nothing.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = _File(path_type=Path)
-
-# Settings of every command here.
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
 
 SECTIONS = {
     "Common options": (
@@ -35,31 +18,6 @@ SECTIONS = {
         *("seeds", "eta", "output", "figures", "as_json"),
     )
 }
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-_Option = Callable[[F], F]
-
-
-def with_options(*options: _Option[Any]) -> _Option[Any]:
-    """Make a decorator that adds all these options to a command, in this order."""
-
-    def give(command: F) -> F:
-        """Add the options to a command."""
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return give
-
-
-def given_token(path: str | None) -> str | None:
-    """Read the token for a server: the first one in a file."""
-    if path is None:
-        return None
-    from bftrainer.zeus.server.access import first_token
-
-    return first_token(path)
 
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -77,79 +35,52 @@ trace_options = with_options(
 job_options = with_options(
     click.option("--jobs", "jobs_file", type=FILE, help="Jobs (TOML); all of them unless --job picks some."),
     click.option(
-        "--job",
-        "job_names",
-        metavar="DATASET,NETWORK,OPTIMIZER",
-        multiple=True,
-        help="A job of the traces; repeatable.",
+        "--job", "job_names", metavar="DATASET,NETWORK,OPTIMIZER", multiple=True, help="A job to use; repeatable."
     ),
     click.option("--target", type=float, help="Metric that runs aim at; for all jobs, as the next two."),
     size_option("--max-epochs", help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, help="Batch size that is used when nothing is known."),
 )
+BATCH_SIZE_POLICIES = "zeus, gts, default, grid, ucb, oracle or module:callable"
 ETA = "Weight of energy in costs, 0 (only time counts) to 1 (only energy counts)."
 eta_option = click.option("--eta", type=float, default=0.5, help=ETA)
 knob_options = with_options(
     eta_option,
-    click.option(
-        "--beta",
-        type=float,
-        default=2.0,
-        help="A run stops before it costs this many times the cheapest recurrence; inf: never.",
-    ),
+    click.option("--beta", default=2.0, help="A run stops before it costs this many times the cheapest; inf: never."),
 )
-
+recurrences_option = size_option(
+    "--recurrences", kind=click.IntRange(min=1), default=100, help="Times that each job recurs."
+)
 policy_options = with_options(
     click.option(
-        "--policy",
-        metavar="NAME",
-        default="zeus",
-        shell_complete=policy_names,
-        help="Chooses batch sizes: zeus, gts, default, grid, ucb, oracle or module:callable.",
+        "--policy", default="zeus", shell_complete=policy_names, help=f"Chooses batch sizes: {BATCH_SIZE_POLICIES}."
     ),
     click.option(
-        "--power-policy",
-        metavar="NAME",
-        default="jit",
-        shell_complete=policy_names,
-        help="Chooses power limits: jit, max-power, oracle or module:callable.",
+        "--power-policy", default="jit", shell_complete=policy_names, help="Power limits: jit, max-power, oracle, ..."
     ),
 )
-server_costs_option = click.option(
-    "--server-costs",
-    is_flag=True,
-    help="Count costs as the batch-size server does: bounds follow the cheapest single run, arms start from "
-    "explorations alone.",
-)
 
 
-def seed_options(seeds: int) -> _Option[Any]:
+def seed_options(seeds: int) -> Decorator:
     """Make the options for seeds and processes, with `seeds` seeds by default."""
     return with_options(
-        click.option(
-            "--seed", type=click.IntRange(min=0), default=123456, help="Seed of what is drawn and of the policies."
-        ),
+        click.option("--seed", type=click.IntRange(min=0), default=123456, help="First seed, of draws and policies."),
         size_option("--seeds", kind=click.IntRange(min=1), default=seeds, help="How many seeds, from --seed on."),
         size_option(
             "--workers",
-            usual=LARGE_PROCESSES,
+            usual=1_000,
             kind=click.IntRange(min=1),
-            help="Processes that share the work; results don't depend on it.  [default: as many as save time]",
+            help="Processes; results don't depend on it.  [default: as many as save time]",
         ),
     )
 
 
 output_options = with_options(
     click.option("-o", "--output", type=FILE, help="Write all runs to this file, .json or .parquet."),
-    click.option("--force", is_flag=True, help="Replace existing files."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON instead of tables."),
+    force_option,
+    json_option,
 )
-figure_options = with_options(
-    click.option("--figures", type=FILE, metavar="DIR", help="Draw figures into this directory (extra: report)."),
-    click.option(
-        "--figure-format", type=click.Choice(["svg", "png", "pdf"]), default="svg", help="Format of the figures."
-    ),
-)
+figures_option = click.option("--figures", type=FILE, metavar="DIR", help="Draw figures (.svg) into this directory.")
 
 
 def job_choice(options: dict[str, Any]) -> JobChoice:
@@ -157,11 +88,31 @@ def job_choice(options: dict[str, Any]) -> JobChoice:
     from bftrainer.zeus.simulation.inputs import JobChoice
 
     values = {"target_metric": "target", "max_epochs": "max_epochs", "default_bs": "default_bs"}
-    changes = {name: options.pop(option) for name, option in values.items()}
+    changes = {name: options.pop(option, None) for name, option in values.items()}
     chosen = {name: value for name, value in changes.items() if value is not None}
     return JobChoice(options.pop("jobs_file"), options.pop("job_names"), chosen)
 
 
-def knobs(options: dict[str, Any]) -> dict[str, Any]:
-    """Return a simulation's knobs and seed from the options, by their names in `Simulation`."""
-    return {"eta_knob": options["eta"], "beta_knob": options["beta"], "seed": options["seed"]}
+def number(value: float | None) -> str:
+    """Format joules or seconds, without decimals from 1,000 on; None is a dash."""
+    if value is None:
+        return "-"
+    # Rounding removes the noise that differences of large amounts leave.
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 3) + 0.0:.4g}"
+
+
+def amount(found: Estimate | None) -> str:
+    """Format a mean of energies, costs, times or counts, with its interval."""
+    if found is None:
+        return "-"
+    return number(found.mean) + ("" if found.half_width is None else f" ± {number(found.half_width)}")
+
+
+def percent(value: float | None) -> str:
+    """Format a ratio's difference from 1 in percent, with its sign."""
+    return "-" if value is None else f"{100 * value:+.2f} %"
+
+
+def setting(batch_size: int, power_limit_w: float) -> str:
+    """Format a batch size and power limit."""
+    return f"{batch_size} at {power_limit_w:g} W"

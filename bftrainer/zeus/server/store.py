@@ -403,7 +403,7 @@ def _check_tables(connection: sa.Connection, name: str) -> None:
         )
     if inspector.has_table(PUBLISHED_TABLE):
         raise SettingsError(
-            f"{name}: This is a database of Zeus's server; `bftrainer bso import` moves its jobs to another one."
+            f"{name}: This is a database of Zeus's server; `bftrainer bso jobs --import` moves its jobs to another one."
         )
     METADATA.create_all(connection)
     connection.execute(sa.insert(VERSION), {"version_num": REVISION})

@@ -98,7 +98,7 @@ def test_what_is_not_moved(tmp_path):
     assert not (tmp_path / "none.db").exists()
     with pytest.raises(SettingsError, match=r"Not a database of Zeus's server: table [A-Z]"):
         moved(tmp_path / "bso.db", tmp_path / "other.db")
-    with pytest.raises(SettingsError, match=r"Zeus's server; `bftrainer bso import` moves its jobs"):
+    with pytest.raises(SettingsError, match=r"Zeus's server; `bftrainer bso jobs --import` moves its jobs"):
         moved(tmp_path / "zeus.db", tmp_path / "zeus.db")
     change = "UPDATE Trial SET batch_size = 32 WHERE job_id = 't-mab1' AND trial_number = 1"
     write_published(tmp_path / "odd.db", change)
