@@ -8,10 +8,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from bftrainer.errors import OutputError
-from bftrainer.files.claims import LOCK, claimed
 from bftrainer.files.directories import (
+    LOCK,
     MANIFEST,
     SUMMARY,
+    claimed,
     clear_leftovers,
     list_written,
     remove_if_empty,

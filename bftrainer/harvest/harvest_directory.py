@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError
-from bftrainer.files.claims import writer_of
-from bftrainer.files.directories import list_written
+from bftrainer.files.directories import list_written, writer_of
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import file_source, replacing

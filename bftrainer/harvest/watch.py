@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bftrainer.errors import PollError, ResumeError, SettingsError
-from bftrainer.files.claims import claimed
+from bftrainer.files.directories import claimed
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.writing import refuse_existing
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes

@@ -21,8 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, LimitError, UnsafePickleError
-from bftrainer.files.budgets import LOG_BYTES, SETTING, most_bytes
-from bftrainer.files.opening import one_line
+from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, one_line
 
 Labels = NDArray[Any] | range
 

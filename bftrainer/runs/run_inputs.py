@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, UnusedOptionsError, at_place, legible
-from bftrainer.files.budgets import LOG_BYTES, most_bytes
 from bftrainer.files.documents import number_cell, table_rows
-from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
+from bftrainer.files.opening import LOG_BYTES, SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, most_bytes, sample_path
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log

@@ -23,8 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.errors import LimitError, SettingsError
-from bftrainer.files.budgets import LOG_BYTES, SETTING, most_bytes
-from bftrainer.files.opening import open_plain
+from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, open_plain
 
 MOST_MIB, MOST_CPU_S = 300, 4.0  # two seconds on a quiet machine
 PIECE = (b";" + 1022 * b"a" + b"\n") * 1024  # 1 MiB, of which packers make a kilobyte

@@ -227,8 +227,8 @@ BAD_FILES = {
     "default elsewhere": (JOB.replace("default_bs = 32", "default_bs = 24"), "got 24. Closest: 16, 32, 64."),
     "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
     "power": (JOB.replace("max_power_w = 250.0", ""), "highest power in watts (max_power_w, --max-power)"),
-    "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "Expected log_base without the character NUL"),
-    "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.command (value 6) without the character NUL"),
+    "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "Expected text without the character NUL"),
+    "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "Expected text without the character NUL"),
     "no directory": (
         JOB.replace("[job]", '[job]\nworkdir = "none"'),
         "none: No such directory to run the command in",

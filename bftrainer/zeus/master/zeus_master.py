@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import NotConvergedError, OutputError, ResumeError, TrainingReportError, TuningInputError
-from bftrainer.files.permissions import refuse_foreign
+from bftrainer.files.directories import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
 from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory
 from bftrainer.zeus.master.launch import check_command, run_script

@@ -26,7 +26,7 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
-from bftrainer.files.permissions import login_name
+from bftrainer.files.directories import login_name
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobSpec, TrialRow
 from bftrainer.zeus.server.settings import DEFAULT_URL
 
