@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bftrainer.errors import BftrainerError, LimitError, OutputError
+from bftrainer.errors import BftrainerError, InputError, OutputError
 from bftrainer.files.opening import open_file, whole_bytes
 from bftrainer.files.writing import file_source, flush, replacing
 
@@ -136,7 +136,7 @@ def written_files(directory: Path) -> dict[str, str | None]:
     """Files that a directory lists as results, with the SHA-256 of those that are final."""
     try:
         header, *lines = whole_bytes(directory / MANIFEST).decode().splitlines()
-    except (OSError, ValueError, LimitError):
+    except (OSError, ValueError, InputError):
         return {}
     if not header.startswith(_HEADER):
         return {}

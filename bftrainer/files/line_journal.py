@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
-from bftrainer.errors import OutputError, ResumeError
+from bftrainer.errors import OutputError, RunDirectoryError
 from bftrainer.files.opening import open_file
 from bftrainer.files.writing import flush
 
@@ -16,9 +16,8 @@ from bftrainer.files.writing import flush
 class LineJournal:
     """Lines of a file of one's own. Nobody else may write to it meanwhile; a lock on its directory sees to that.
 
-    Lines at the end that are not `is_whole` are cut off, as is one without its end. The file is made with the first
-    lines; a `ResumeError` if it is another user's, as its lines decide what is done, an `OutputError` if it cannot be
-    read.
+    Lines at the end that are not `is_whole` are cut off, as is one without its end. The first lines make the file. A
+    `RunDirectoryError` if it is another user's, as its lines decide what is done, an `OutputError` if it can't be read.
     """
 
     def __init__(self, path: Path, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:
@@ -26,7 +25,7 @@ class LineJournal:
         if path.exists():
             with self._translate_errors("read"), open_file(path) as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    raise ResumeError(f"{path}: Expected a journal of your own, found one of another user.")
+                    raise RunDirectoryError(f"{path}: Expected a journal of your own, found one of another user.")
                 content = file.read()
         self._size = content.rfind(b"\n") + 1
         while self._size:

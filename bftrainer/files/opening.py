@@ -24,7 +24,7 @@ from enum import Enum
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from bftrainer.errors import InputError, LimitError, SettingsError, escaped
+from bftrainer.errors import InputError, SettingsError, escaped
 
 SETTING = "BFTRAINER_MAX_GIB"
 MIB, GIB = 2**20, 2**30
@@ -102,15 +102,15 @@ def most_bytes(usual: int = LOG_BYTES) -> int:
 
 
 def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") -> None:
-    """Refuse a file of more than `most` bytes by a `LimitError`; `what` is said of them."""
+    """Refuse a file of more than `most` bytes by a `InputError`; `what` is said of them."""
     if number > most:
-        raise LimitError(
+        raise InputError(
             f"{path}: Expected at most {most / MIB:,.0f} MiB {what}, got more; {SETTING} raises the limit."
         )
 
 
 def whole(path: Path, stream: IO[bytes]) -> bytes:
-    """All bytes of a document; a `LimitError` if there are too many."""
+    """All bytes of a document; a `InputError` if there are too many."""
     most = most_bytes(DOCUMENT_BYTES)
     check_bytes(path, path.stat().st_size, most)
     text = bytearray()
@@ -121,7 +121,7 @@ def whole(path: Path, stream: IO[bytes]) -> bytes:
 
 
 def whole_bytes(path: Path) -> bytes:
-    """All bytes of a small file; an `OSError` or a `LimitError` if it cannot be read."""
+    """All bytes of a small file; an `OSError` or a `InputError` if it cannot be read."""
     with open_file(path) as stream:
         return whole(path, stream)
 
@@ -208,7 +208,7 @@ def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> It
 
     Raises
     ------
-    LimitError
+    InputError
         If there are more, perhaps while the stream is read.
     """
     most = most_bytes(usual)

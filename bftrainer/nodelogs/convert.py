@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOptionsError, legible
+from bftrainer.errors import InputError, NodeLogError, OutputError, legible, unused_options
 from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
@@ -93,7 +93,7 @@ def convert(
         given = {"--scalability": scaling_path, "--scaling": scaling}
         vain = {option: "a node log has no scaling" for option, value in given.items() if value is not None}
         if vain:
-            raise UnusedOptionsError(vain)
+            raise unused_options(vain)
         log = read_availability(source, heard.append).log
         if log is None:
             raise NodeLogError(f"{source}: Terminations alone do not say which nodes stay.")

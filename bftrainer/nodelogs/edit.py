@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import HostlistError, LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.opening import whole_bytes
 from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
@@ -80,17 +80,17 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If the entry is malformed.
     """
     lists = log.provenance.get("partitions", {})
     if not isinstance(lists, dict) or not all(isinstance(nodes, str) for nodes in lists.values()):
-        raise HostlistError("Expected the provenance's partitions to be hostlists, got something else.")
+        raise LogError("Expected the provenance's partitions to be hostlists, got something else.")
     return {name: expanded(nodes) for name, nodes in lists.items()}
 
 
 def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
-    """The partitions of each node that is in any, by its number: `HostlistError` if they are malformed."""
+    """The partitions of each node that is in any, by its number: `LogError` if they are malformed."""
     kinds: dict[str, frozenset[str]] = {}
     for partition, nodes in partitions_of(log).items():
         for node in nodes:

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import LogError
 
 MOST_NODES = 1_000_000
 """Several times the nodes of the largest machine; a list of more is a mistake or an attack."""
@@ -36,7 +36,7 @@ def expanded(text: str) -> tuple[str, ...]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If brackets do not match, a range is invalid, or there are more than a million names, counting repeated ones.
 
     References
@@ -51,7 +51,7 @@ def expanded(text: str) -> tuple[str, ...]:
     parts = [_BRACKETS.split(piece) for piece in _pieces(text)]
     spans = [[_spans(ranges, text) for ranges in part[1::2]] for part in parts]
     if sum(math.prod(map(_size, some)) for some in spans) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_shown(text)}).")
+        raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_shown(text)}).")
     names = itertools.chain.from_iterable(_products(part[::2], some) for part, some in zip(parts, spans, strict=True))
     return tuple(dict.fromkeys(names))
 
@@ -63,7 +63,7 @@ def known_part(text: str) -> tuple[str, ...]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If the rest is not a hostlist either.
 
     Examples
@@ -88,7 +88,7 @@ def pieces(text: str) -> list[str]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If brackets do not match.
 
     Examples
@@ -115,7 +115,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If a part is neither a number nor a range, or there are more than a million numbers.
 
     Examples
@@ -125,7 +125,7 @@ def numbers(text: str) -> tuple[int, ...]:
     """
     spans = _spans(",".join(text.replace(",", " ").split()), text) if text.strip() else []
     if _size(spans) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_shown(text)}).")
+        raise LogError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_shown(text)}).")
     return tuple(dict.fromkeys(itertools.chain.from_iterable(range(low, high + 1) for low, high, _ in spans)))
 
 
@@ -177,7 +177,7 @@ def _pieces(text: str) -> list[str]:
     pieces = [piece.strip() for piece in outer_parts(text, _COMMA)]
     for piece in pieces:
         if not _PIECE.fullmatch(piece):
-            raise HostlistError(f"Expected a list of nodes such as n[01-04,7],m1, got {_shown(text)}.")
+            raise LogError(f"Expected a list of nodes such as n[01-04,7],m1, got {_shown(text)}.")
     return pieces
 
 
@@ -187,7 +187,7 @@ def _spans(ranges: str, text: str) -> list[Span]:
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part)
         if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise HostlistError(f"Expected numbers and ranges such as 01-04,7, got {part[:_SHOWN]!r} ({_shown(text)}).")
+            raise LogError(f"Expected numbers and ranges such as 01-04,7, got {part[:_SHOWN]!r} ({_shown(text)}).")
         spans.append((int(found[1]), int(found[2] or found[1]), len(found[1])))
     return spans
 

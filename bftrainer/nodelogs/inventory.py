@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, at_place, suggestion
+from bftrainer.errors import LogError, SettingsError, at_place, suggestion
 from bftrainer.files.log_files import head, whole_text
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded
@@ -119,7 +119,7 @@ def read_inventory(source: str) -> Inventory:
     if not inventory_paths(source):
         if "/" in source or path.suffix in (".txt", ".csv", ".log"):
             raise LogError(f"{source}: No such file.")
-        with at_place("--nodes", HostlistError):
+        with at_place("--nodes", LogError):
             return Inventory(expanded(source))
     text = SlurmDocument(path, ("nodes",)).shown() if is_slurm_json(head(path)) else whole_text(path)
     with at_place(path, LogError):

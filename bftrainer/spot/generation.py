@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
+from bftrainer.errors import SettingsError, at_place, unused_options
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace
@@ -157,7 +157,7 @@ def generate_trace(
     # A command's option has the name of the parameter without the unit, which its help gives.
     vain = [f"--{each.removesuffix('_s').replace('_', '-')}" for each in names if each in options]
     if vain:
-        raise UnusedOptionsError(dict.fromkeys(vain, f"of the model {other} alone"))
+        raise unused_options(dict.fromkeys(vain, f"of the model {other} alone"))
     rng = np.random.default_rng(seed)
     provenance = {"source": "bftrainer trace generate", "model": name, "seed": seed}
     if name == "minutes":

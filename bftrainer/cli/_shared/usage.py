@@ -12,7 +12,7 @@ import click
 from click.core import ParameterSource
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.errors import UnusedOptionsError
+from bftrainer.errors import unused_options
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,7 +167,7 @@ def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
 
     Raises
     ------
-    UnusedOptionsError
+    SettingsError
         Naming all of them.
     """
     ctx = click.get_current_context()
@@ -178,7 +178,7 @@ def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
         if reason and typed:
             vain[max(option.opts, key=len)] = str(reason)
     if vain:
-        raise UnusedOptionsError(vain)
+        raise unused_options(vain)
 
 
 LARGE_SIZE = 200_000

@@ -31,7 +31,7 @@ def opened(options: Mapping[str, Any]) -> ZeusInputs:
     ------
     OutputError
         If an output file's ending is unknown, or the file exists and must not be replaced.
-    UnusedOptionsError
+    SettingsError
         If options say how to draw or write, but nothing is drawn or written.
     """
     output, figures = options["output"], options.get("figures")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
-from bftrainer.errors import MeasurementError, SettingsError, TrainingStoppedError
+from bftrainer.errors import SettingsError, TrainingStoppedError
 from bftrainer.zeus.master.training import TrialDriver
 
 
@@ -108,7 +108,7 @@ def on_all_ranks(
 
     Raises
     ------
-    SettingsError, MeasurementError
+    SettingsError
         If there are several processes whose group is not initialised, or several nodes of which not all are measured.
     TrainingStoppedError
         On ranks other than 0, by this and all methods, if rank 0 failed.
@@ -121,7 +121,7 @@ def on_all_ranks(
         return
     here = int(environ.get("LOCAL_WORLD_SIZE", ranks.size))
     if here < ranks.size and not all_nodes_measured:
-        raise MeasurementError(
+        raise SettingsError(
             f"Expected all {ranks.size} ranks on one node, whose energy is measured, got {here}; with a meter of all "
             "nodes, say all_nodes_measured=True."
         )

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
-from bftrainer.errors import SettingsError, TuningInputError, TuningProtocolError
+from bftrainer.errors import SettingsError, TuningError, TuningInputError
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware
 from bftrainer.zeus.master.meters import Meter, measure_since, open_meter
 from bftrainer.zeus.master.script import RunSettings, check_table
@@ -60,7 +60,7 @@ class ServerRun(TrialDriver):
     def report(self, metric: float) -> bool:
         """Report metric, time and energy so far; return whether training is over."""
         if self._since is None:
-            raise TuningProtocolError("Expected a report after the beginning of an epoch, got one before.")
+            raise TuningError("Expected a report after the beginning of an epoch, got one before.")
         try:
             metric = float(metric)
         except (TypeError, ValueError):
@@ -114,11 +114,10 @@ def server_run(
     Raises
     ------
     SettingsError, TuningInputError
-        If the job has no `job_id`, or power, GPUs or way to measure is out of range.
+        If the job has no `job_id`, power, GPUs or way to measure is out of range, energy cannot be measured as
+        requested, or the highest power is unknown.
     ServerRequestError
         If the server is not reached, refuses the job, or has no batch size left for it.
-    MeasurementError
-        If energy cannot be measured as requested, or the highest power is unknown.
     """
     check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)
     with ExitStack() as stack:

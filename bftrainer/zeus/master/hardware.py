@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import MeasurementError
+from bftrainer.errors import SettingsError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.zeus.master.script import write_json
@@ -27,7 +27,7 @@ class Gpus:
     """Some GPUs of this machine, which count their energy as a `bftrainer.zeus.master.meters.Meter` does.
 
     They are made of ``pynvml`` of nvidia-ml-py, initialised, and its handles, at least one. All methods raise
-    `MeasurementError` if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
+    `SettingsError` if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
 
     References
     ----------
@@ -45,7 +45,7 @@ class Gpus:
     def first(self, count: int) -> Gpus:
         """Select the first `count` GPUs; there must be as many."""
         if count > len(self):
-            raise MeasurementError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
+            raise SettingsError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
         return Gpus(self._library, self._handles[:count])
 
     @property
@@ -93,13 +93,13 @@ class Gpus:
         try:
             return getattr(self._library, function)(*arguments)
         except self._library.NVMLError as error:
-            raise MeasurementError(f"{function}: NVML failed: {error}.") from None
+            raise SettingsError(f"{function}: NVML failed: {error}.") from None
 
 
 def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
     """Find the GPUs of this machine that NVML reports and CUDA_VISIBLE_DEVICES allows; None if there are none.
 
-    `library` is ``pynvml`` of nvidia-ml-py. `MeasurementError` if the variable names GPUs that do not exist, or parts.
+    `library` is ``pynvml`` of nvidia-ml-py. `SettingsError` if the variable names GPUs that do not exist, or parts.
     """
     if library is None:
         if find_spec("pynvml") is None:
@@ -133,7 +133,7 @@ def _visible_indices(allowed: str, uuids: Sequence[str]) -> list[int]:
         if index is None and len(matching) == 1:
             index = matching[0]
         if index is None or index >= len(uuids):
-            raise MeasurementError(f"{_VISIBLE}: Expected whole GPUs from 0 to {len(uuids) - 1}, got {name!r}.")
+            raise SettingsError(f"{_VISIBLE}: Expected whole GPUs from 0 to {len(uuids) - 1}, got {name!r}.")
         indices.append(index)
     return indices
 
@@ -157,10 +157,10 @@ class Hardware:
         return self.max_power_w * self.count
 
     def check_limits(self) -> None:
-        """Check that power limits can be set, by setting the present ones again: `MeasurementError` if not."""
+        """Check that power limits can be set, by setting the present ones again: `SettingsError` if not."""
         if self.gpus is None:
-            require_extra("Power limits need", "gpu", error=MeasurementError)
-            raise MeasurementError("No GPU found whose power can be limited.")
+            require_extra("Power limits need", "gpu", error=SettingsError)
+            raise SettingsError("No GPU found whose power can be limited.")
         self.gpus.set_limits_w(self.gpus.limits_w())
 
 
@@ -169,20 +169,20 @@ def find_hardware(
 ) -> Hardware:
     """Describe the hardware of a run, finding out what the arguments leave open.
 
-    `MeasurementError` if the power is neither given nor found, there are too few GPUs, or they are of several models.
+    `SettingsError` if the power is neither given nor found, there are too few GPUs, or they are of several models.
     """
     gpus = find()
     if gpus is None:
         if max_power_w is None:
             missing = absent(*EXTRAS["gpu"])
             hint = f" {missing_extra('To find GPUs takes', 'gpu', missing)}." if missing else ""
-            raise MeasurementError(
+            raise SettingsError(
                 f"Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it.{hint}"
             )
         return Hardware(float(max_power_w), count or 1, None)
     gpus = gpus if count is None else gpus.first(count)
     if len(gpus.models) > 1:
-        raise MeasurementError(
+        raise SettingsError(
             f"Expected GPUs of one model, got {', '.join(gpus.models)}; choose some by {_VISIBLE} or a number."
         )
     return Hardware(gpus.max_power_w if max_power_w is None else float(max_power_w), len(gpus), gpus)
@@ -218,9 +218,9 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
 
 def _read_limits(path: Path, count: int) -> list[float]:
     try:
-        limits_w = [float(limit) for limit in json_file(path, MeasurementError)]
+        limits_w = [float(limit) for limit in json_file(path, SettingsError)]
     except (ArithmeticError, ValueError, TypeError) as fault:
-        raise MeasurementError(f"{path}: Expected power limits in watts, got something else ({fault}).") from None
+        raise SettingsError(f"{path}: Expected power limits in watts, got something else ({fault}).") from None
     if len(limits_w) != count:
-        raise MeasurementError(f"{path}: Expected the power limits of {count} GPUs, got {len(limits_w)}.")
+        raise SettingsError(f"{path}: Expected the power limits of {count} GPUs, got {len(limits_w)}.")
     return limits_w

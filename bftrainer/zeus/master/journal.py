@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import OutputError, ResumeError
+from bftrainer.errors import OutputError, RunDirectoryError
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, restore_policy
@@ -69,7 +69,7 @@ class JobJournal:
 
         Raises
         ------
-        ResumeError
+        RunDirectoryError
             If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
         """
         logdir = self.path.parent
@@ -77,15 +77,17 @@ class JobJournal:
             missing = (
                 f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
             )
-            raise ResumeError(f"{logdir}: {missing}.")
+            raise RunDirectoryError(f"{logdir}: {missing}.")
         with self._name_line(1, "the plan of a job"):
             first = json.loads(self._file.read()[0])
             if first["event"] != "plan" or first["schema"] != SCHEMA:
-                raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
+                raise RunDirectoryError(
+                    f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}."
+                )
             values = first["plan"]
             values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
             values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
-            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
+            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], RunDirectoryError, "settings")
             decisions: Decisions
             if only_look:
                 decisions = Decisions(alone="server" not in first)
@@ -112,14 +114,16 @@ class JobJournal:
 
     @contextmanager
     def _name_line(self, number: int, expected: str) -> Iterator[None]:
-        """Turn whatever a line that is no such thing raises into `ResumeError` that names it."""
+        """Turn whatever a line that is no such thing raises into `RunDirectoryError` that names it."""
         try:
             yield
-        except ResumeError as fault:
-            raise ResumeError(f"{self.path}:{number}: {fault}") from None
+        except RunDirectoryError as fault:
+            raise RunDirectoryError(f"{self.path}:{number}: {fault}") from None
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
             reason = str(fault).partition("\n")[0]
-            raise ResumeError(f"{self.path}:{number}: Expected {expected}, got something else ({reason}).") from None
+            raise RunDirectoryError(
+                f"{self.path}:{number}: Expected {expected}, got something else ({reason})."
+            ) from None
 
 
 def plan_document(progress: Recurrences) -> dict[str, Any]:
@@ -134,8 +138,8 @@ def plan_document(progress: Recurrences) -> dict[str, Any]:
 def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
     """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
 
-    `ResumeError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot be
-    written to.
+    `RunDirectoryError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot
+    be written to.
     """
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
     # filelock that is private.
@@ -152,7 +156,9 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                    raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
+                    raise RunDirectoryError(
+                        f"{logdir}: Locked: another master is running this job ({holder})."
+                    ) from None
                 time.sleep(POLL_S)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)

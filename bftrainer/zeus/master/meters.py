@@ -11,7 +11,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bftrainer.errors import MeasurementError
+from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.zeus.master.hardware import Gpus
@@ -36,7 +36,7 @@ class Meter(Protocol):
 class ZeusMeter:
     """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
 
-    `MeasurementError` if the package is not installed, or finds nothing that it can measure. See
+    `SettingsError` if the package is not installed, or finds nothing that it can measure. See
     https://ml.energy/zeus/measure/, "Programmatic measurement".
     """
 
@@ -45,15 +45,15 @@ class ZeusMeter:
 
     def __init__(self, monitor: Any = None) -> None:
         if monitor is None:
-            require_extra("Its measurements need", "zeus", error=MeasurementError)
+            require_extra("Its measurements need", "zeus", error=SettingsError)
             try:
                 monitor = import_module("zeus.monitor").ZeusMonitor()
             except Exception as error:  # its errors are many, and have no common root
-                raise MeasurementError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
+                raise SettingsError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
         self._monitor = monitor
         if not (self._monitor.gpu_indices or self._monitor.cpu_indices):
             # It would measure 0 J.
-            raise MeasurementError("The zeus package found no GPU, and no processor whose energy it may read.")
+            raise SettingsError("The zeus package found no GPU, and no processor whose energy it may read.")
         self._total_j = 0.0
         self._begin()
 
@@ -123,12 +123,12 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
     """Open the meter of a name, nvml, zeus or model; auto is nvml if there are GPUs, else model.
 
     `total_power_w` is the highest power of all GPUs, or of the machine, for the model; `gpus` are those that train.
-    `MeasurementError` if that meter is not available.
+    `SettingsError` if that meter is not available.
     """
     if measure == "nvml" or (measure == "auto" and gpus is not None):
         if gpus is None:
-            require_extra("GPUs need", "gpu", error=MeasurementError)
-            raise MeasurementError("No GPU found.")
+            require_extra("GPUs need", "gpu", error=SettingsError)
+            raise SettingsError("No GPU found.")
         gpus.energy_j()  # which GPUs without a counter refuse
         return gpus
     return ZeusMeter() if measure == "zeus" else ModelMeter(total_power_w, os.cpu_count() or 1)
@@ -155,8 +155,8 @@ class PowerProfile(BaseModel):
 def read_profile(path: Path) -> list[ProfiledLimit]:
     """Read an earlier run's power profile; empty if there is none that can be used, so it is measured again."""
     try:
-        return PowerProfile.model_validate(json_file(path, MeasurementError)).limits
-    except (MeasurementError, ValidationError):
+        return PowerProfile.model_validate(json_file(path, SettingsError)).limits
+    except (SettingsError, ValidationError):
         return []
 
 

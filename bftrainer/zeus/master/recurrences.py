@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import ResumeError
+from bftrainer.errors import RunDirectoryError
 from bftrainer.zeus.master.plan import Plan, describe_policy
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
@@ -112,10 +112,10 @@ class LocalDecisions(Decisions):
         return Choice(int(self.policy.predict(self.job)))
 
     def repeat(self, launch: Launch) -> None:
-        """Have the policy choose again: `ResumeError` if it chooses another batch size."""
+        """Have the policy choose again: `RunDirectoryError` if it chooses another batch size."""
         size = self.choose().batch_size
         if size != launch.batch_size:
-            raise ResumeError(
+            raise RunDirectoryError(
                 f"{launch.job_id}: Expected the policy to choose batch size {launch.batch_size} again, got {size}; it "
                 "is another policy, or had learned from earlier jobs."
             )
@@ -212,7 +212,7 @@ class Recurrences:
         elif event == "verdict":
             self.book(fields["reached"])
         else:
-            raise ResumeError(f"Expected launch, result or verdict, got {event!r}.")
+            raise RunDirectoryError(f"Expected launch, result or verdict, got {event!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         """Return where the job stands as plain values for JSON."""

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from bftrainer.errors import ResumeError, ServerRequestError, TuningInputError
+from bftrainer.errors import RunDirectoryError, ServerRequestError, TuningInputError
 from bftrainer.zeus.lease import GONE, LEASE_S, Lease
 from bftrainer.zeus.master.hardware import Hardware
 from bftrainer.zeus.master.plan import Plan
@@ -72,7 +72,7 @@ class ServerDecisions(Decisions):
 
     @classmethod
     def restore(cls, description: Mapping[str, Any], token: str | None = None) -> ServerDecisions:
-        """Make the decisions that `describe` described: `ResumeError` if that is something else."""
+        """Make the decisions that `describe` described: `RunDirectoryError` if that is something else."""
         from bftrainer.zeus.server.client import BatchSizeClient
         from bftrainer.zeus.server.messages import JobSpec
 
@@ -80,7 +80,7 @@ class ServerDecisions(Decisions):
             spec = JobSpec.model_validate(description["spec"])
             client = BatchSizeClient(description["url"], token)
         except (ValueError, LookupError, TypeError, AttributeError):
-            raise ResumeError("Expected a job on a server, got something else.") from None
+            raise RunDirectoryError("Expected a job on a server, got something else.") from None
         return cls(client, spec, owned=True)
 
     def begin(self) -> None:

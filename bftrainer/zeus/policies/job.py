@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 from typing import Any, TypeVar
 
-from bftrainer.errors import TuningInputError, UnsupportedScalingError, suggestion
+from bftrainer.errors import TuningInputError, suggestion
 
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
@@ -137,7 +137,7 @@ class Job:
     def scale_lr(self, batch_size: int) -> float:
         """Scale the learning rate to `batch_size`: by its square root for Adam and similar, linearly for SGD.
 
-        `TuningInputError` if the job has no defaults to scale from, `UnsupportedScalingError` of other optimizers.
+        `TuningInputError` if the job has no defaults to scale from, and of other optimizers.
 
         References
         ----------
@@ -151,7 +151,7 @@ class Job:
         if kind in _LINEAR:
             return self.default_lr * batch_size / self.default_bs
         known = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
-        raise UnsupportedScalingError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
+        raise TuningInputError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
 
 
 @dataclass(frozen=True, slots=True)

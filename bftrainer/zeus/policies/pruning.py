@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError, nearest
+from bftrainer.errors import AllPrunedError, TuningError, TuningInputError, nearest
 from bftrainer.zeus.policies.bandit import GaussianTS, statistics
 from bftrainer.zeus.policies.interfaces import check_verdict, log_choice
 
@@ -86,7 +86,7 @@ class PruningExploreManager:
         size survived, and rounds are left.
         """
         if self.expecting is not None:
-            raise TuningProtocolError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
+            raise TuningError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
         if self.done:
             raise StopIteration(list(self.batch_sizes))
         if not self.batch_sizes:
@@ -98,11 +98,11 @@ class PruningExploreManager:
         return self.expecting
 
     def report_batch_size_result(self, batch_size: int, cost: float, reached: bool) -> None:
-        """Report the result of the batch size that `next_batch_size` returned: `TuningProtocolError` of others."""
+        """Report the result of the batch size that `next_batch_size` returned: `TuningError` of others."""
         if self.expecting is None:
-            raise TuningProtocolError(f"Batch size {batch_size} was reported, but none was asked for.")
+            raise TuningError(f"Batch size {batch_size} was reported, but none was asked for.")
         if batch_size != self.expecting:
-            raise TuningProtocolError(f"Expected a report on batch size {self.expecting}, got one on {batch_size}.")
+            raise TuningError(f"Expected a report on batch size {self.expecting}, got one on {batch_size}.")
         self.expecting = None
         if reached:
             self.reached[int(batch_size)] = float(cost)

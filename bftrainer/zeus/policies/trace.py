@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, suggestion
+from bftrainer.errors import TuningInputError, nearest, suggestion
 from bftrainer.files.documents import table_rows
 from bftrainer.zeus.policies.job import Job
 
@@ -157,7 +157,7 @@ class TrainingTrace:
 
     Raises
     ------
-    TrainingTraceError
+    TuningInputError
         If a column is missing, a cell is no number or out of range, a power limit of a batch size is listed twice,
         the tables share no job, or columns that both have split the measurements of a job at one batch size.
     """
@@ -181,7 +181,7 @@ class TrainingTrace:
         numbers = Counter(_cells(runs, sized))
         for (*job, size), rows in Counter(_cells(self._joined, sized)).items():
             if rows != numbers[*job, size] * len(self._points[tuple(job)][size]):
-                raise TrainingTraceError(
+                raise TuningInputError(
                     f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size "
                     f"{size}, found several; the tables are joined by {', '.join(shared)}."
                 )
@@ -242,9 +242,7 @@ def _check_points(power: pd.DataFrame, shared: list[str]) -> None:
     again = power[power.duplicated([*shared, "power_limit"])]
     if len(again):
         place, limit, size = again.index[0], again["power_limit"].iloc[0], again["batch_size"].iloc[0]
-        raise TrainingTraceError(
-            f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
-        )
+        raise TuningInputError(f"{place}: Expected each power limit once, found {limit} W of batch size {size} again.")
 
 
 def _join_tables(train: pd.DataFrame, power: pd.DataFrame, shared: list[str]) -> pd.DataFrame:
@@ -255,7 +253,7 @@ def _join_tables(train: pd.DataFrame, power: pd.DataFrame, shared: list[str]) ->
     joined = runs.rename_axis(_RUN).reset_index().merge(points, on=shared)
     if joined.empty:
         names = f"{train.index.name} and {power.index.name}"
-        raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
+        raise TuningInputError(f"{names}: No rows have equal {', '.join(shared)}.")
     return joined
 
 
@@ -279,7 +277,7 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
 
     Raises
     ------
-    TrainingTraceError
+    TuningInputError
         If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
         or occurs twice, a cell is not of its column's kind, or there are no rows.
     """
@@ -287,7 +285,7 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
 
     if isinstance(source, str | Path):
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
-        rows = list(table_rows(Path(source), tuple(columns), TrainingTraceError))
+        rows = list(table_rows(Path(source), tuple(columns), TuningInputError))
         # Plain objects: Arrow's strings cannot hold names of files that are no text.
         places = pd.Index([place for place, _ in rows], dtype=object, name=str(source))
         table = pd.DataFrame([cells for _, cells in rows], index=places, dtype=object)
@@ -297,12 +295,12 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
         for column in columns:
             if list(source.columns).count(column) != 1:
                 close = suggestion(column, map(str, source.columns))
-                raise TrainingTraceError(f"{what}: Expected a column {column!r} once.{close}")
+                raise TuningInputError(f"{what}: Expected a column {column!r} once.{close}")
         table = source.set_axis(pd.Index([f"{what}, row {row}" for row in range(len(source))], name=what))
     else:
-        raise TrainingTraceError(f"{what}: Expected a path or a data frame, got {type(source).__name__}.")
+        raise TuningInputError(f"{what}: Expected a path or a data frame, got {type(source).__name__}.")
     if table.empty:
-        raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
+        raise TuningInputError(f"{table.index.name}: Expected at least one row, found none.")
     for column, kind in columns.items():
         table[column] = [
             _read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
@@ -318,12 +316,12 @@ def _read_cell(cell: Any, kind: str, place: Any, column: str) -> str | float:
         # A frame marks missing cells by values that are not text; the text "nan" may be a name.
         if text and (isinstance(cell, str) or not is_missing):
             return text
-        raise TrainingTraceError(f"{place}, column {column}: Expected a name, got nothing.")
+        raise TuningInputError(f"{place}, column {column}: Expected a name, got nothing.")
     expected, is_fit = _NUMBERS[kind]
     number = _parse_number(cell)
     if number is None or not is_fit(number):
         shown = "nothing" if is_missing else repr(str(cell)[:80])
-        raise TrainingTraceError(f"{place}, column {column}: Expected {expected}, got {shown}.")
+        raise TuningInputError(f"{place}, column {column}: Expected {expected}, got {shown}.")
     return int(number) if kind == "whole" else number
 
 

@@ -26,7 +26,6 @@ from bftrainer.errors import (
     NotFoundError,
     NothingConvergedError,
     StoreUnavailableError,
-    UnusableRequestError,
     UnusableValueError,
 )
 from bftrainer.zeus.server.access import AccessFile
@@ -47,7 +46,7 @@ _STATUS: Mapping[type[BftrainerError], int] = {
     ForbiddenError: 403,
     JobMismatchError: 409,
     NothingConvergedError: 409,
-    UnusableRequestError: 422,
+    UnusableValueError: 422,
     StoreUnavailableError: 503,
 }
 # Registrations, predictions and reports answer 400 where something is unknown.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import NotConvergedError, TuningProtocolError
+from bftrainer.errors import TuningError
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, log_choice
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
 from bftrainer.zeus.policies.trace import JobTrace
@@ -148,9 +148,7 @@ class Training:
             optimizer.observe(self.job, batch_size, point.limit_w, power * point.time_per_epoch_s)
         limit = optimizer.predict(self.job, batch_size)
         if limit is None:
-            raise TuningProtocolError(
-                f"Expected a power limit from {optimizer.name} after it observed all of them, got None."
-            )
+            raise TuningError(f"Expected a power limit from {optimizer.name} after it observed all of them, got None.")
         return limit, True
 
     def run(self, batch_size: int, power_limit: int, cost_bound: float, profile: bool) -> Run:
@@ -233,7 +231,7 @@ class JobTuning:
             self.end(run)
 
     def end(self, run: Run) -> None:
-        """Teach the policy what a run cost, and record the run: `NotConvergedError` if the job is given up."""
+        """Teach the policy what a run cost, and record the run: `TuningError` if the job is given up."""
         self.batch_sizes.observe(self.job, run.batch_size, run.cost_j, run.reached)
         self.runs.append(run)
         log_choice(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
@@ -241,4 +239,4 @@ class JobTuning:
             observer.ran(run)
         failure = self.tracker.record_try(run.recurrence, run.batch_size, run.cost_j, run.reached, started=run.started)
         if failure is not None:
-            raise NotConvergedError(failure)
+            raise TuningError(failure)

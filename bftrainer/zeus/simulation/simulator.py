@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import TrainingTraceError, TuningInputError, nearest
+from bftrainer.errors import TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.published import PruningGTSBatchSizeOptimizer
@@ -55,7 +55,7 @@ def read_groups(source: Any) -> dict[str, Group]:
 
     Raises
     ------
-    TrainingTraceError
+    TuningInputError
         If the table is malformed, or a group has two datasets.
     """
     table = read_table(source, {"group": "name", "dataset": "name"} | TIMES, "groups")
@@ -64,7 +64,7 @@ def read_groups(source: Any) -> dict[str, Group]:
     for name, rows in table.groupby("group", sort=False):
         dataset = rows["dataset"].iloc[0]
         for place, other in rows["dataset"][rows["dataset"] != dataset].items():
-            raise TrainingTraceError(
+            raise TuningInputError(
                 f"{place}, column dataset: Expected one dataset a group, got {other!r} after {dataset!r} in group "
                 f"{name}."
             )
@@ -80,7 +80,7 @@ def group_jobs(group: Any) -> list[GroupJob]:
         return _group_jobs(read_table(group, TIMES, "group"))
     for row, job in enumerate(group):
         if not isinstance(job, Sequence) or len(job) != len(TIMES):
-            raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
+            raise TuningInputError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
     import pandas as pd
 
     return group_jobs(pd.DataFrame(group, columns=[*TIMES])) if group else []
@@ -89,7 +89,7 @@ def group_jobs(group: Any) -> list[GroupJob]:
 def _group_jobs(table: pd.DataFrame) -> list[GroupJob]:
     early = table[table["end_time"] < table["start_time"]]
     for place, start_s, end_s in early[["start_time", "end_time"]].itertuples():
-        raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
+        raise TuningInputError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
     return [GroupJob(*times) for times in zip(*(table[column].tolist() for column in TIMES), strict=True)]
 
 
@@ -145,7 +145,7 @@ class Simulator:
 
     Raises
     ------
-    TrainingTraceError, TuningInputError
+    TuningInputError
         If the traces or the seed are not usable, or `max_group_retries` is negative.
     """
 
@@ -198,7 +198,7 @@ class Simulator:
         TuningInputError
             If the job is not in the traces, its default batch size is missing or not in them, a number is out of
             range, or a policy chooses a batch size or power limit that was not measured.
-        NotConvergedError, AllPrunedError, TuningProtocolError
+        TuningError
             If the default batch size misses the target in the first run, a recurrence misses it 20 times, the policy
             has no batch size left, or does not accept calls in this order; with the `history` so far.
         """
@@ -223,7 +223,7 @@ class Simulator:
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
         misses its target is run again as soon as it ends. Arguments, result and errors are those of `simulate_one_job`,
         and `group_df`, a data frame or a sequence of `GroupJob`: the jobs by start time, with columns start_time,
-        end_time (s) and runtime_ratio (`TrainingTraceError` if one ends before it starts, or a number is not finite).
+        end_time (s) and runtime_ratio (`TuningInputError` if one ends before it starts, or a number is not finite).
         Runs are listed in order of their ends, with energy and time scaled by the job's ratio.
         """
         return _history(self.group_runs(job, group_df, beta_knob, eta_knob))

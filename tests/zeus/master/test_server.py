@@ -11,11 +11,10 @@ from contextlib import closing
 import pytest
 
 from bftrainer.errors import (
-    NotConvergedError,
     OutputError,
-    ResumeError,
+    RunDirectoryError,
     ServerRequestError,
-    TrainingReportError,
+    TuningError,
     TuningInputError,
 )
 from bftrainer.zeus import PruningGTSBatchSizeOptimizer
@@ -117,7 +116,7 @@ def test_the_first_run_may_fail(tmp_path, client, monkeypatch):
     """Where others have found out already, a first run that misses its target is no reason to end; all tries are."""
     monkeypatch.setattr("bftrainer.zeus.master.recurrences.MAX_TRIES", 3)
     driver = start(tmp_path, client, script_job(tmp_path, ["false"]), recurrences=1)
-    with pytest.raises(NotConvergedError, match="in 3 tries"):
+    with pytest.raises(TuningError, match="in 3 tries"):
         driver.drive()
 
 
@@ -126,7 +125,7 @@ def test_an_interrupted_run_keeps_its_trial(tmp_path, client):
     flag = tmp_path / "mended"
     job = shell(tmp_path, f"n=NaN; test -e {flag} && n=10; {WELL}")
     driver = start(tmp_path, client, job, recurrences=2)
-    with pytest.raises(TrainingReportError):
+    with pytest.raises(TuningError):
         driver.drive()
     flag.touch()
     history = Driver.resume(driver.logdir).drive()
@@ -235,5 +234,5 @@ def test_a_damaged_server(tmp_path, client, server):
     driver = start(tmp_path, client)
     path = driver.logdir / JOURNAL
     path.write_text(f"{json.dumps(json.loads(path.read_text()) | {'server': server})}\n")
-    with pytest.raises(ResumeError, match=r"journal.jsonl:1: Expected a job on a server, got something else"):
+    with pytest.raises(RunDirectoryError, match=r"journal.jsonl:1: Expected a job on a server, got something else"):
         JobJournal(driver.logdir).replay()
