@@ -11,6 +11,7 @@
     │   ├── SettingsError               an option or setting, alone, against another one, or on this machine
     │   ├── ObjectiveError              an objective that is unknown or answers nonsense
     │   ├── TuningInputError            a job, knob, choice or table of runs that tuning cannot use (a ValueError too)
+    │   │   └── UnsupportedScalingError no rule for the learning rate of an optimizer (a NotImplementedError too)
     │   ├── RunDirectoryError           a directory that should hold a run to read or to resume, or one file of it
     │   └── OutputError                 a place that results cannot be written to
     ├── RunFailedError                  exit status 1: code of your own or carriers failed; `result` holds the rest
@@ -94,6 +95,10 @@ class TuningInputError(InputError, ValueError):
     """A job, a knob, a batch size, a power limit or a table of measured runs that tuning cannot work with."""
 
     history: Sequence[object] = ()
+
+
+class UnsupportedScalingError(TuningInputError, NotImplementedError):
+    """No rule says how this training optimizer's learning rate follows the batch size."""
 
 
 class RunDirectoryError(InputError):

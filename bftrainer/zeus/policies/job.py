@@ -9,7 +9,7 @@ from functools import reduce
 from operator import and_
 from typing import Any, TypeVar
 
-from bftrainer.errors import TuningInputError, suggestion
+from bftrainer.errors import TuningInputError, UnsupportedScalingError, suggestion
 
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
@@ -151,7 +151,7 @@ class Job:
         if kind in _LINEAR:
             return self.default_lr * batch_size / self.default_bs
         known = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
-        raise TuningInputError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
+        raise UnsupportedScalingError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
 
 
 @dataclass(frozen=True, slots=True)
