@@ -2,39 +2,18 @@
 
 ::
 
-    BftrainerError                      exit status 1
-    ├── InputError                      exit status 2: what the user gave cannot be used, such as a file too large
-    │   ├── NodeLogError                a node log, or one row of it
-    │   ├── LogError                    a scheduler's log, a list of nodes, or what is read beside it
-    │   ├── InvalidTaskError            a task set, a field of a task, or a profile that one is made of
-    │   ├── UnsafePickleError           a pickle that asks for more than pandas and numpy data
-    │   ├── SettingsError               an option or setting, alone, against another one, or on this machine
-    │   ├── ObjectiveError              an objective that is unknown or answers nonsense
-    │   ├── TuningInputError            a job, knob, choice or table of runs that tuning cannot use (a ValueError too)
-    │   │   └── UnsupportedScalingError no rule for the learning rate of an optimizer (a NotImplementedError too)
-    │   ├── RunDirectoryError           a directory that should hold a run to read or to resume, or one file of it
-    │   └── OutputError                 a place that results cannot be written to
-    ├── RunFailedError                  exit status 1: code of your own or carriers failed; `result` holds the rest
-    ├── TuningError                     exit status 1: tuning got stuck, `history` holds the runs until then; or methods
-    │   │                               were called out of order (a RuntimeError too)
-    │   └── AllPrunedError              no batch size is left (a ValueError too)
-    ├── PollError                       exit status 1: a scheduler did not answer, or answered nonsense
-    ├── SolverError                     exit status 1: a solver failed on a valid problem
-    │   └── SolverUnavailableError      exit status 2: not installed, no licence, or not made for this kind of problem
-    └── BatchSizeServerError            exit status 1: the batch-size server, or a request to it, failed
-        ├── BadOperationError           what a job or trial cannot do as it stands
-        │   └── NotFoundError           a job or trial that is not there
-        ├── ForbiddenError              what a user may not do, or not with this job
-        ├── JobMismatchError            a job that is registered with other settings
-        ├── UnusableValueError          values that mean nothing; `field` names the one of a request
-        │   └── NothingConvergedError   no batch size of a job reached its target
-        ├── StoreUnavailableError       the database cannot be reached, read or written now
-        ├── ServerRequestError          what a client was answered instead of a result; `status` holds the HTTP status
-        └── TrainingStoppedError        a trial was told to stop before it converged
+    BftrainerError              exit status 1
+    ├── InputError              exit status 2: NodeLogError, LogError, InvalidTaskError, UnsafePickleError,
+    │   │                       SettingsError, ObjectiveError, RunDirectoryError, OutputError
+    │   └── TuningInputError    (a ValueError too): UnsupportedScalingError (a NotImplementedError)
+    ├── RunFailedError, PollError
+    ├── TuningError             (a RuntimeError too): AllPrunedError (a ValueError)
+    ├── SolverError: SolverUnavailableError, exit status 2
+    └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError,
+                                ServerRequestError, TrainingStoppedError; UnusableValueError: NothingConvergedError
 
-Those of the server have the names that the published one raises in `bftrainer.zeus.server`. A message is one line that
-says what was expected, what was found, and where. Files and their names may hold anything, so a message is made
-`legible` when it is read, and code that raises an error may quote input as it is.
+A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
+so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
 """
 
 from __future__ import annotations
