@@ -255,7 +255,7 @@ def result_directory(
         try:
             with ExitStack() as stack:
                 try:
-                    directory = stack.enter_context(_filled(path, force=force, resume=resume))
+                    directory = stack.enter_context(_fill_place(path, force=force, resume=resume))
                 except OutputError as error:
                     if isinstance(error.__cause__, OSError):  # other names would not do either
                         raise
@@ -269,9 +269,9 @@ def result_directory(
 
 
 @contextmanager
-def _filled(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
+def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
     """Claim a place, have it filled, and put the results there."""
-    with _claimed_place(path) as working:
+    with _claim_place(path) as working:
         target, journal = path.resolve(), working / JOURNAL
         if not resume or journal.exists() or (target / JOURNAL).exists():
             check_free(path, force=force or resume)
@@ -304,7 +304,7 @@ def _filled(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirector
 
 
 @contextmanager
-def _claimed_place(path: Path) -> Iterator[Path]:
+def _claim_place(path: Path) -> Iterator[Path]:
     """Be the only one that writes results to a place, after clearing what a killed process has left; yield where."""
     target = path.resolve()
     working = target.with_name(f".{target.name}{_NEW}")
@@ -382,5 +382,5 @@ def clear_leftovers(directory: Path, names: re.Pattern[str]) -> None:
     for path in sorted(directory.iterdir()):
         name = path.name[1:].removesuffix(LOCK)[:-4]
         if path.name.startswith(".") and path.name.endswith((_NEW, _OLD, f"{_NEW}{LOCK}")) and names.fullmatch(name):
-            with _claimed_place(directory / name) as working:
+            with _claim_place(directory / name) as working:
                 _discard(working)

@@ -187,8 +187,8 @@ def table_rows(
         header, rows = list(headless), chain([(where, head)], rows)
     for column in columns:
         if header.count(column) != 1:
-            found = one_line(", ".join(header))
-            raise error(f"{where}: Expected columns {', '.join(columns)}, each once, got {found}.")
+            names = one_line(", ".join(header))
+            raise error(f"{where}: Expected columns {', '.join(columns)}, each once, got {names}.")
     for place, cells in rows:
         if len(cells) != len(header):
             raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")

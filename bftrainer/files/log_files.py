@@ -77,18 +77,18 @@ class Block:
 
 def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Expand paths to files: a directory stands for its files by name, without hidden ones."""
-    found: list[Path] = []
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
             if not inside:
                 raise LogError(f"{path}: Expected a directory with log files, got one without.")
-            found += inside
+            files += inside
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise LogError(f"{path}: No such file.")
-    return tuple(found)
+    return tuple(files)
 
 
 def line_blocks(path: Path) -> Iterator[Block]:
@@ -242,9 +242,9 @@ class JobTable:
         names, number = self.header.fields, 0
         with parquet_file(self._path, LogError) as file:
             for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
-                found = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
+                texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
                 empty = [""] * batch.num_rows
-                for cells in zip(*(found.get(name, empty) for name in names), strict=True):
+                for cells in zip(*(texts.get(name, empty) for name in names), strict=True):
                     number += 1
                     yield LogRow(self._path, number, list(cells), is_cut_off=False)
 

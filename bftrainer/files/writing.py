@@ -89,7 +89,7 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
             raws = [temporary.enter_context(_temporary(each)) for each in paths]
             with ExitStack() as opened:
                 yield [
-                    opened.enter_context(_open_filled(raw, packed=each.suffix == ".gz"))
+                    opened.enter_context(_open_to_fill(raw, packed=each.suffix == ".gz"))
                     for each, raw in zip(paths, raws, strict=True)
                 ]
             if len(paths) > 1:
@@ -124,7 +124,7 @@ def _temporary(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _open_filled(raw: BinaryIO, *, packed: bool) -> Iterator[BinaryIO]:
+def _open_to_fill(raw: BinaryIO, *, packed: bool) -> Iterator[BinaryIO]:
     """A stream into a file, which is on the disk afterwards."""
     if packed:
         # No name and no time in the header: equal content gives equal bytes.
@@ -176,8 +176,8 @@ def file_source(path: Path) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Versions of the software that computed the result, where installed."""
-    found = {"python": platform.python_version()}
+    packages = {"python": platform.python_version()}
     for package in ("bftrainer", "gurobipy", "highspy", "mip", "numpy", "pandas", "pyarrow"):
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            packages[package] = version(package)
+    return packages
