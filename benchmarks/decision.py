@@ -16,7 +16,7 @@ from benchmarks.children import within
 from benchmarks.instances import SIZES, instance, kinds_instance, power_instance
 from benchmarks.reference import compiled_optimum, compiled_reference, reference_optimum
 from benchmarks.workload import Case, Plan, Sample, Unmeasured
-from bftrainer.errors import SolverUnavailableError, UnsupportedProblemError
+from bftrainer.errors import SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, Solver, dynamic_programme
 from solvers.registry import get_solver, names, solve, solver_class
 from solvers.supervised import run_in_subprocess
@@ -180,8 +180,6 @@ def _solve(name: str, problem: AllocationProblem, limits: Limits = LIMITS) -> Sa
     try:
         result = solve(solver, problem, limits)
     except SolverUnavailableError as error:
-        raise Unmeasured("size-limit") from error
-    except UnsupportedProblemError as error:
         raise Unmeasured("too large") from error
     proven = result.held is Held.OPTIMAL
     return Sample(result.solve_s, result.objective if proven else None, finished=proven or not solver.exact)

@@ -2,47 +2,15 @@
 
 ::
 
-    BftrainerError                      exit status 1
-    ├── InputError                      exit status 2: what the user gave cannot be used
-    │   ├── NodeLogError                a node log, or one row of it
-    │   ├── LogError                    a scheduler's log, or what is read beside it
-    │   │   └── HostlistError           a list of nodes such as n[01-04,7]
-    │   ├── InvalidTaskError            a task set, a field of a task, or a profile that one is made of
-    │   ├── UnsafePickleError           a pickle that asks for more than pandas and numpy data
-    │   ├── SettingsError               an option or setting, alone or against another one
-    │   │   └── UnusedOptionsError      options that change nothing of what they were given with
-    │   ├── ObjectiveError              an objective that is unknown or answers nonsense
-    │   ├── UnknownSolverError          a solver nobody registered
-    │   ├── TrainingTraceError          a table of measured training runs, or one cell of it (a ValueError too)
-    │   ├── TuningInputError            a job, knob or choice that tuning cannot use (a ValueError too)
-    │   │   └── UnsupportedScalingError a training optimizer without a learning-rate rule (a NotImplementedError too)
-    │   ├── RunDirectoryError           a directory that should hold a finished run, or one file of it
-    │   ├── ResumeError                 a run that cannot be resumed, or is under way
-    │   ├── LimitError                  a file that takes more to read than it may
-    │   ├── MeasurementError            a way to measure energy or to limit power that is not there
-    │   └── OutputError                 a place that results cannot be written to
-    ├── RunFailedError                  exit status 1: code of your own or a solver failed; `result` holds the rest
-    ├── TuningError                     exit status 1: tuning got stuck; `history` holds the runs until then
-    │   ├── NotConvergedError           the target was not reached (a RuntimeError too)
-    │   ├── AllPrunedError              no batch size is left (a ValueError too)
-    │   ├── TrainingReportError         a training script reported nothing that can be booked (a RuntimeError too)
-    │   └── TuningProtocolError         methods called out of order (a RuntimeError too)
-    ├── BatchSizeServerError            exit status 1: the batch-size server, or a request to it, failed
-    │   ├── BadOperationError           what a job or trial cannot do as it stands
-    │   │   └── NotFoundError           a job or trial that is not there
-    │   ├── ForbiddenError              what a user may not do, or not with this job
-    │   ├── JobMismatchError            a job that is registered with other settings
-    │   ├── UnusableValueError          values that no batch size follows from
-    │   │   ├── NothingConvergedError   no batch size of a job reached its target
-    │   │   └── UnusableRequestError    a request that the published server breaks on
-    │   ├── StoreUnavailableError       the database cannot be reached, read or written now
-    │   ├── ServerRequestError          what a client was answered instead of a result; `status` holds the HTTP status
-    │   └── TrainingStoppedError        a trial was told to stop before it converged
-    ├── CarrierError                    exit status 1: nodes cannot be held by carriers as they have to be
-    ├── PollError                       exit status 1: a scheduler did not answer, or answered nonsense
-    └── SolverError                     exit status 1: a solver failed on a valid problem
-        ├── SolverUnavailableError      exit status 2: not installed, or no licence for this model
-        └── UnsupportedProblemError     exit status 2: the solver cannot take this kind of problem
+    BftrainerError              exit status 1
+    ├── InputError              exit status 2: NodeLogError, LogError, InvalidTaskError, UnsafePickleError,
+    │   │                       SettingsError, ObjectiveError, RunDirectoryError, OutputError
+    │   └── TuningInputError    (a ValueError too): UnsupportedScalingError (a NotImplementedError)
+    ├── RunFailedError, PollError
+    ├── TuningError             (a RuntimeError too): AllPrunedError (a ValueError)
+    ├── SolverError: SolverUnavailableError, exit status 2
+    └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError,
+                                ServerRequestError, TrainingStoppedError; UnusableValueError: NothingConvergedError
 
 A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
 so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
@@ -51,7 +19,7 @@ so a message is made `legible` when it is read, and code that raises an error ma
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from typing import Any
@@ -78,20 +46,12 @@ class InputError(BftrainerError):
     exit_status = 2
 
 
-class LimitError(InputError):
-    """A file takes more to read than it may."""
-
-
 class NodeLogError(InputError):
     """A node log is malformed."""
 
 
 class LogError(InputError):
-    """A scheduler's log, or a file that is read beside it, cannot be used."""
-
-
-class HostlistError(LogError):
-    """A list of nodes is malformed, or names more nodes than any machine has."""
+    """A scheduler's log, a list of nodes, or a file that is read beside it cannot be used."""
 
 
 class InvalidTaskError(InputError):
@@ -103,52 +63,33 @@ class UnsafePickleError(InputError):
 
 
 class SettingsError(InputError):
-    """A setting is out of range, or contradicts another one."""
-
-
-class UnusedOptionsError(SettingsError):
-    """Options were given that have no effect here.
-
-    Parameters
-    ----------
-    reasons : mapping of str to str
-        Why, by the names of the options.
-    """
-
-    def __init__(self, reasons: Mapping[str, str]) -> None:
-        self.reasons = dict(reasons)
-        listed = ", ".join(f"{option} ({reason})" for option, reason in self.reasons.items())
-        super().__init__(f"Options that have no effect: {listed}.")
-
-    def __reduce__(self) -> tuple[type[UnusedOptionsError], tuple[dict[str, str]]]:
-        return type(self), (self.reasons,)
+    """A setting is unknown, out of range, has no effect, contradicts another one, or cannot be had on this machine."""
 
 
 class ObjectiveError(InputError):
     """An objective is unknown, or its credit is not usable."""
 
 
-class UnknownSolverError(InputError):
-    """No solver of that name is registered."""
+class TuningInputError(InputError, ValueError):
+    """A job, a knob, a batch size, a power limit or a table of measured runs that tuning cannot work with."""
+
+    history: Sequence[object] = ()
+
+
+class UnsupportedScalingError(TuningInputError, NotImplementedError):
+    """No rule says how this training optimizer's learning rate follows the batch size."""
 
 
 class RunDirectoryError(InputError):
-    """A directory does not hold a finished run, or not one that can be read."""
+    """A directory does not hold a run that can be read, or one that can be resumed."""
 
 
-class MeasurementError(InputError):
-    """Energy cannot be measured, or power not limited, in the way that was asked for."""
+class OutputError(InputError):
+    """Results cannot be written where the user wants them."""
 
 
 class RunFailedError(BftrainerError):
-    """An objective, an observer or a solver failed in a run.
-
-    Parameters
-    ----------
-    message : str
-    result : RunResult or None
-        What was done until then, marked partial; None if nothing was.
-    """
+    """An objective, an observer, a solver or a harvest's carriers failed; `result` is what was done until then."""
 
     def __init__(self, message: str, result: Any = None) -> None:
         super().__init__(message)
@@ -158,58 +99,28 @@ class RunFailedError(BftrainerError):
         return type(self), (str(self),)  # of a worker's run the message is enough
 
 
-class ResumeError(InputError):
-    """A run cannot be resumed: there is none, another process runs it, or something it depends on has changed."""
+class TuningError(BftrainerError, RuntimeError):
+    """Tuning a recurring job got stuck; `history` has the runs until then, as the simulation would return them."""
 
-
-class OutputError(InputError):
-    """Results cannot be written where the user wants them."""
-
-
-class TrainingTraceError(InputError, ValueError):
-    """A table of measured training runs is malformed."""
-
-
-class _RecurrencesError(BftrainerError):
-    """Recurrences of a job end.
-
-    Attributes
-    ----------
-    history : list
-        The runs until then, as the simulation would have returned them.
-    """
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.history: list[object] = []
-
-
-class TuningInputError(_RecurrencesError, InputError, ValueError):
-    """A job, a knob, a batch size or a power limit that tuning cannot work with."""
-
-
-class UnsupportedScalingError(TuningInputError, NotImplementedError):
-    """No rule says how this training optimizer's learning rate follows the batch size."""
-
-
-class TuningError(_RecurrencesError):
-    """Tuning a recurring job got stuck."""
-
-
-class NotConvergedError(TuningError, RuntimeError):
-    """A recurrence did not reach its target in the tries that it has."""
+    history: Sequence[object] = ()
 
 
 class AllPrunedError(TuningError, ValueError):
     """No batch size reached the target in a round of pruning."""
 
 
-class TrainingReportError(TuningError, RuntimeError):
-    """A training script ended well, and yet reported nothing that can be booked."""
+class PollError(BftrainerError):
+    """A scheduler did not say how its nodes are, or what it said is nonsense."""
 
 
-class TuningProtocolError(TuningError, RuntimeError):
-    """A policy's methods were called in an order that makes no sense."""
+class SolverError(BftrainerError):
+    """A solver failed on a problem that is valid."""
+
+
+class SolverUnavailableError(SolverError):
+    """A solver is not installed, its licence does not cover this model, or it cannot take this kind of problem."""
+
+    exit_status = 2
 
 
 class BatchSizeServerError(BftrainerError):
@@ -233,25 +144,15 @@ class JobMismatchError(BatchSizeServerError):
 
 
 class UnusableValueError(BatchSizeServerError):
-    """No batch size follows from what a job holds, or what a request says."""
-
-
-class NothingConvergedError(UnusableValueError):
-    """No batch size of the job reached its target in a round of pruning."""
-
-
-class UnusableRequestError(UnusableValueError):
-    """A request that is well-formed and means nothing.
-
-    Attributes
-    ----------
-    field : str or None
-        Field of the request at fault, if it is one.
-    """
+    """No batch size follows from what a job holds, or what a request says, perhaps in one `field`."""
 
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+class NothingConvergedError(UnusableValueError):
+    """No batch size of the job reached its target in a round of pruning."""
 
 
 class StoreUnavailableError(BatchSizeServerError):
@@ -259,15 +160,7 @@ class StoreUnavailableError(BatchSizeServerError):
 
 
 class ServerRequestError(BatchSizeServerError):
-    """A request to the batch-size server was answered by an error, or not at all.
-
-    Attributes
-    ----------
-    status : int or None
-        The HTTP status; None if there was no answer.
-    reason : str
-        What the server said, without where and to what; empty if it said nothing.
-    """
+    """The server answered a request by an error, or not at all: its HTTP `status`, if any, and the `reason` it gave."""
 
     def __init__(self, message: str, status: int | None = None, reason: str = "") -> None:
         super().__init__(message)
@@ -278,28 +171,10 @@ class TrainingStoppedError(BatchSizeServerError):
     """The server had a trial stop before its target was reached."""
 
 
-class CarrierError(BftrainerError):
-    """Carriers cannot hold nodes, or not give them back, as they have to."""
-
-
-class PollError(BftrainerError):
-    """A scheduler did not say how its nodes are, or what it said is nonsense."""
-
-
-class SolverError(BftrainerError):
-    """A solver failed on a problem that is valid."""
-
-
-class SolverUnavailableError(SolverError):
-    """A solver is not installed, or its licence does not cover this model."""
-
-    exit_status = 2
-
-
-class UnsupportedProblemError(SolverError):
-    """A solver cannot take this kind of problem; another one can."""
-
-    exit_status = 2
+def unused_options(reasons: Mapping[str, str]) -> SettingsError:
+    """Make the error about options that have no effect here, and why, by their names."""
+    listed = ", ".join(f"{option} ({reason})" for option, reason in reasons.items())
+    return SettingsError(f"Options that have no effect: {listed}.")
 
 
 def legible(message: str) -> str:
@@ -340,25 +215,13 @@ def _without_middle(text: str, most: int, head: int) -> str:
 
 
 def nearest(number: float, known: Iterable[float]) -> str:
-    """Ending of a message about a number that is not among the `known`: the closest ones.
-
-    Returns
-    -------
-    str
-        `` Closest: 32, 64.``, with its leading space; empty if none are known.
-    """
+    """Ending of a message about a number that is not among the `known`: `` Closest: 32, 64.``, empty if none are."""
     close = sorted(sorted(set(known), key=lambda other: abs(other - number))[:3])
     return f" Closest: {', '.join(map(str, close))}." if close else ""
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Ending of a message about an unknown `word`: the nearest known one, or all of them.
-
-    Returns
-    -------
-    str
-        `` Did you mean 'x'?`` or `` Known: a, b, c.``, with its leading space.
-    """
+    """Ending of a message about an unknown word: `` Did you mean 'x'?``, or all known ones, `` Known: a, b, c.``."""
     names = sorted(known)
     near = get_close_matches(word, names, n=1)
     return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names) or 'none'}."

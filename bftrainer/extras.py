@@ -47,22 +47,7 @@ def missing_extra(what: str, extra: str, modules: list[str]) -> str:
 
 
 def require_extra(what: str, extra: str, *modules: str, error: type[InputError] = SettingsError) -> None:
-    """Raise an error if an extra is missing.
-
-    Parameters
-    ----------
-    what : str
-        What needs it, as the beginning of a message: "Pages need".
-    extra : str
-    *modules : str
-        Those that are needed here, all of the extra by default.
-    error : type
-
-    Raises
-    ------
-    InputError
-        Of the class given, if one of them is not installed.
-    """
+    """Raise an `error` if `modules` of an extra, all by default, are missing for `what`, such as "Pages need"."""
     missing = absent(*(modules or EXTRAS[extra]))
     if missing:
         raise error(missing_extra(what, extra, missing))
@@ -70,13 +55,7 @@ def require_extra(what: str, extra: str, *modules: str, error: type[InputError] 
 
 @contextmanager
 def requiring(what: str, extra: str, *modules: str) -> Iterator[None]:
-    """Make imports in the block fail with a message that names the extra.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        As the imports would, if one of `modules` is not installed.
-    """
+    """Make imports in the block fail, by a `ModuleNotFoundError`, with a message that names the extra."""
     missing = absent(*modules)
     if missing:
         raise ModuleNotFoundError(missing_extra(what, extra, missing), name=missing[0])

@@ -37,6 +37,8 @@ def usable_processors() -> int:
 def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[int, Any], None, None]:
     """Yield the index of each item and its result as they are ready; a process that ends abruptly is replaced.
 
+    The result is a `Lost` for an item whose process ended abruptly each time.
+
     Parameters
     ----------
     work : callable
@@ -45,12 +47,6 @@ def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[
     items : sequence
     workers : int
         Number of processes. With one worker, or one item, this process computes.
-
-    Yields
-    ------
-    index : int
-    result : object
-        A `Lost` for an item whose process ended abruptly each time.
     """
     if workers == 1 or len(items) == 1:
         yield from ((index, work(item)) for index, item in enumerate(items))
@@ -69,21 +65,10 @@ def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[
 
 
 def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> Generator[Any, None, None]:
-    """Yield results in the order of the items, whatever the number of processes.
+    """Yield results in the order of the items, whatever the number of processes, until the first one that fails.
 
-    Parameters
-    ----------
-    work, items, workers
-        As for `as_ready`.
-    chunk : int
-        Number of items sent to a process at once, as sending takes time.
-
-    Raises
-    ------
-    BftrainerError
-        If a process ends abruptly on the same items each time.
-    Exception
-        Whatever `work` raises, for the first item that fails.
+    Each process gets `chunk` items at once, as sending takes time. Raises whatever `work` does, and a `BftrainerError`
+    if a process ends abruptly on the same items each time. For the other parameters see `as_ready`.
     """
     chunk = 1 if workers == 1 else chunk
     pieces = [items[at : at + chunk] for at in range(0, len(items), chunk)]
@@ -93,18 +78,14 @@ def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> 
         for index, outcome in outcomes:
             ready[index] = outcome
             while due in ready:
-                yield from _unpack(ready.pop(due))
+                piece = ready.pop(due)
+                if isinstance(piece, Lost):
+                    raise BftrainerError(f"A worker process was lost: {piece.reason}.")
+                results, error = piece
+                yield from results
+                if error is not None:
+                    raise error
                 due += 1
-
-
-def _unpack(outcome: Lost | tuple[list[Any], Exception | None]) -> Iterator[Any]:
-    """Yield the results of a piece, then raise the error that ended it."""
-    if isinstance(outcome, Lost):
-        raise BftrainerError(f"A worker process was lost: {outcome.reason}.")
-    results, error = outcome
-    yield from results
-    if error is not None:
-        raise error
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,10 +152,8 @@ def _quiet_tracker() -> Iterator[None]:
         resource_tracker.ensure_running()  # here, as its start ends what `interrupts_held` does
         yield
     finally:
-        if before is None:
-            del os.environ["PYTHONWARNINGS"]
-        else:
-            os.environ["PYTHONWARNINGS"] = before
+        del os.environ["PYTHONWARNINGS"]
+        os.environ |= {} if before is None else {"PYTHONWARNINGS": before}
 
 
 @contextmanager
@@ -223,13 +202,10 @@ def _start_worker(parent: int) -> None:
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    _end_with(parent, signal.SIGKILL)
 
-
-def _end_with(pid: int, signum: int) -> None:
-    def wait() -> None:
+    def end_with_parent() -> None:
         with suppress(ProcessLookupError):
-            select.select([os.pidfd_open(pid)], [], [])
-        os.kill(os.getpid(), signum)
+            select.select([os.pidfd_open(parent)], [], [])
+        os.kill(os.getpid(), signal.SIGKILL)
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=end_with_parent, daemon=True).start()

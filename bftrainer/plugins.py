@@ -7,7 +7,7 @@ import os
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
@@ -48,17 +48,7 @@ def _line_of(error: BaseException) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Plugins:
-    """The callables of one kind.
-
-    Parameters
-    ----------
-    group : str
-        Entry-point group that they are registered in.
-    noun : str
-        Name of the kind in messages.
-    error : type
-        Error class for unusable ones.
-    """
+    """The callables of one kind: their entry-point group, their name in messages, the error of unusable ones."""
 
     group: str
     noun: str
@@ -77,32 +67,27 @@ class Plugins:
     def entry(self, name: str, others: Iterable[str] = ()) -> EntryPoint:
         """Find the entry point `name` of the group, or make one of ``module:callable``; nothing is imported.
 
-        `others` are further names for suggestions in messages.
-
-        Raises
-        ------
-        InputError
-            Of the given class, if there is none of that name, or packages register different ones under it.
+        `others` are further names for suggestions. An `error` if there is none of that name, or packages register
+        different ones under it.
         """
         entries = entries_of(self.group)
-        if name in entries:
-            fault = clash(entries[name])
-            if fault:
-                raise self.error(f"{self.noun} {name}: {fault}; name one as module:callable, or uninstall the other.")
-            return entries[name][0]
+        points = entries.get(name, ())
+        if len({point.value for point in points}) > 1:
+            places = " and ".join(f"{point.value} of {_distribution(point)}" for point in points)
+            raise self.error(
+                f"{self.noun} {name}: Registered by several packages: {places}; name one as module:callable, or "
+                "uninstall the other."
+            )
+        if points:
+            return points[0]
         if ":" not in name:
             raise self.unknown(name, name, {*entries, *others})
         return EntryPoint(name, name, self.group)
 
     def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
-        """Find the callable `name`: an entry point of the group, or ``module:callable``.
+        """Find the callable `name`: an entry point of the group, or ``module:callable`` on Python's path or right here.
 
-        Modules are imported from Python's path and the current directory. For `others` and what is raised see `entry`.
-
-        Raises
-        ------
-        InputError
-            Of the given class, also if it cannot be imported or called.
+        For `others` see `entry`. An `error` also if it cannot be imported or called.
         """
         point = self.entry(name, others)
         if name == point.value:
@@ -161,24 +146,22 @@ def full_name(found: object) -> str:
     --------
     >>> full_name(full_name), full_name("throughput")
     ('bftrainer.plugins:full_name', 'throughput')
-    >>> full_name(partial(clash, points=3))
-    'functools:partial(bftrainer.plugins:clash, points=3)'
+    >>> full_name(partial(full_name, found=3))
+    'functools:partial(bftrainer.plugins:full_name, found=3)'
     """
     if isinstance(found, str):
         return found
     if hasattr(found, "__qualname__"):
         return f"{found.__module__}:{found.__qualname__}"
-    made = f"{type(found).__module__}:{type(found).__qualname__}"
+    name, arguments = f"{type(found).__module__}:{type(found).__qualname__}", []
     if isinstance(found, partial):
-        given = [
-            *map(_value_text, (found.func, *found.args)),
-            *(f"{key}={_value_text(each)}" for key, each in found.keywords.items()),
-        ]
-        return f"{made}({', '.join(given)})"
-    if is_dataclass(found):
-        given = [f"{each.name}={_value_text(getattr(found, each.name))}" for each in fields(found) if each.repr]
-        return f"{made}({', '.join(given)})"
-    return made
+        arguments = [*map(_value_text, (found.func, *found.args))]
+        arguments += [f"{key}={_value_text(each)}" for key, each in found.keywords.items()]
+    elif is_dataclass(found):
+        arguments = [f"{each.name}={_value_text(getattr(found, each.name))}" for each in fields(found) if each.repr]
+    else:
+        return name
+    return f"{name}({', '.join(arguments)})"
 
 
 def _value_text(value: object) -> str:
@@ -203,14 +186,6 @@ def entries_of(group: str) -> dict[str, tuple[EntryPoint, ...]]:
         found.setdefault(point.name, []).append(point)
     # To name a package, its metadata are parsed, which takes milliseconds.
     return {name: tuple(same if len(same) == 1 else sorted(same, key=_distribution)) for name, same in found.items()}
-
-
-def clash(points: Sequence[EntryPoint]) -> str:
-    """Beginning of a message about different entry points of one name; empty if all are the same."""
-    if len({point.value for point in points}) <= 1:
-        return ""
-    places = " and ".join(f"{point.value} of {_distribution(point)}" for point in points)
-    return f"Registered by several packages: {places}"
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -35,19 +35,10 @@ POLL_S = 0.02
 
 
 class Supervisor:
-    """Runs a command, and ends all processes that it started.
+    """Runs a command, and ends all processes that it started; an `OSError` if it cannot be run.
 
-    Parameters
-    ----------
-    command : sequence of str
-        Program and arguments; directory, environment and standard streams are inherited.
-    grace_s : float
-        Time between SIGTERM and SIGKILL for descendants.
-
-    Raises
-    ------
-    OSError
-        If the command cannot be run.
+    The command inherits directory, environment and standard streams. Descendants get SIGTERM, and SIGKILL `grace_s`
+    later.
     """
 
     def __init__(self, command: Sequence[str], grace_s: float) -> None:
@@ -63,13 +54,7 @@ class Supervisor:
         return self._child.pid
 
     def wait(self, *until: int) -> bool:
-        """Wait until the command has ended, or a file descriptor can be read or was closed.
-
-        Returns
-        -------
-        bool
-            Whether the command has ended.
-        """
+        """Wait until the command has ended, or a file descriptor can be read or was closed; whether it has ended."""
         ended, until_ended = os.pipe()
 
         def follow() -> None:

@@ -24,7 +24,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import SolverError, UnsupportedProblemError
+from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.cbc_backend import solve_by_cbc
 from solvers.count_model import CountModel
 from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts_of, objective
@@ -47,12 +47,12 @@ class NodeLevelSolver(MilpSolver):
 
         Raises
         ------
-        UnsupportedProblemError
+        SolverUnavailableError
             If the tasks hold more nodes than the pool has.
         """
         held = sum([task.current for task in problem.tasks])
         if held > problem.nodes:
-            raise UnsupportedProblemError(
+            raise SolverUnavailableError(
                 f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {held}."
             )
         return super().solve(problem, replace(limits, prune=False))
@@ -165,7 +165,7 @@ class Exhaustive:
 
         Raises
         ------
-        UnsupportedProblemError
+        SolverUnavailableError
             If there are more than two million allocations.
         SolverError
             If no allocation satisfies the extra rows.
@@ -174,7 +174,7 @@ class Exhaustive:
         sizes = tuple([choices.size for choices in remaining])
         combinations = math.prod(sizes)
         if combinations > MOST_COMBINATIONS:
-            raise UnsupportedProblemError(
+            raise SolverUnavailableError(
                 f"{self.name}: Expected at most {MOST_COMBINATIONS:,} allocations to compare, got {combinations:,}."
             )
         values, rescaled, feasible = _allocations(problem, remaining)

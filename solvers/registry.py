@@ -22,10 +22,9 @@ import numpy as np
 
 from bftrainer.errors import (
     BftrainerError,
+    SettingsError,
     SolverError,
     SolverUnavailableError,
-    UnknownSolverError,
-    UnsupportedProblemError,
 )
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
 from bftrainer.plugins import Plugins, answering, blame, entries_of
@@ -35,7 +34,7 @@ from solvers.option_pruning import upper_bound
 from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
 
 GROUP = "bftrainer.solvers"
-_SOLVERS = Plugins(GROUP, "solver", UnknownSolverError)
+_SOLVERS = Plugins(GROUP, "solver", SettingsError)
 PROGRAMME = "solvers.dynamic_programme"
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
@@ -96,7 +95,7 @@ def solver_class(name: str) -> type[Solver]:
 
     Raises
     ------
-    UnknownSolverError
+    SettingsError
         If it is not registered, or several packages register different ones.
     SolverUnavailableError
         If its module cannot be imported.
@@ -114,7 +113,7 @@ def get_solver(name: str) -> Solver:
 
     Raises
     ------
-    UnknownSolverError
+    SettingsError
         If no solver of this name is registered.
     SolverUnavailableError
         If something it requires is not installed, or it cannot be made.
@@ -137,7 +136,7 @@ def declaration(name: str, with_licence: bool = False) -> Declaration:
 
     Raises
     ------
-    UnknownSolverError
+    SettingsError
         If there is none of that name, or several packages register different ones.
     """
     try:
@@ -146,7 +145,7 @@ def declaration(name: str, with_licence: bool = False) -> Declaration:
         late = f"no answer within {supervised.START_S:g} s"
         says: Declaration = _ask(name, _describe, name, with_licence, late=late)
         return says
-    except UnknownSolverError:
+    except SettingsError:
         raise
     except BftrainerError as error:  # whoever asks it for an answer hears why there is none
         is_lost = isinstance(error, SolverError) and not isinstance(error, SolverUnavailableError)
@@ -171,7 +170,7 @@ def catalogue() -> Iterator[dict[str, Any]]:
     for name in names():
         try:
             says = declaration(name, with_licence=True)
-        except UnknownSolverError as error:  # two packages of one name must not hide the others
+        except SettingsError as error:  # two packages of one name must not hide the others
             says = Declaration(name, is_loaded=False, fault=str(error))
         installed = says.is_loaded and not absent(*says.requires)
         licensed = says.licensed or (says.fault if installed or not says.is_loaded else "")
@@ -195,7 +194,7 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
 
     Raises
     ------
-    UnsupportedProblemError
+    SolverUnavailableError
         If the problem has extra rows, capacities or a floor and the solver takes none.
     bftrainer.errors.SolverError
         If the solver fails, or its answer is invalid.
@@ -204,13 +203,13 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     try:
         name = solver.name
         if problem.rows and not solver.extra_rows:
-            raise UnsupportedProblemError(
+            raise SolverUnavailableError(
                 f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
             )
         if problem.capacities and not getattr(solver, "capacities", False):
-            raise UnsupportedProblemError(f"{name}: takes no capacities besides nodes; try --solver dp or cbc.")
+            raise SolverUnavailableError(f"{name}: takes no capacities besides nodes; try --solver dp or cbc.")
         if problem.floor is not None and not getattr(solver, "floor", False):
-            raise UnsupportedProblemError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
+            raise SolverUnavailableError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
         began = perf_counter()
         result = solver.solve(problem, limits)
         solve_s = perf_counter() - began
@@ -235,7 +234,7 @@ class Isolated:
 
     Raises
     ------
-    UnknownSolverError
+    SettingsError
         If no solver of this name is registered.
     """
 

@@ -7,7 +7,7 @@ import pickle
 
 import pytest
 
-from bftrainer.errors import InputError, TuningInputError, UnsupportedScalingError, legible
+from bftrainer.errors import InputError, TuningInputError, legible
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
@@ -17,7 +17,7 @@ from bftrainer.tasksets.task_set import TaskSet
 CLEAR = "\x1b[2J"
 
 
-@pytest.mark.parametrize("kind", [InputError, TuningInputError, UnsupportedScalingError])
+@pytest.mark.parametrize("kind", [InputError, TuningInputError])
 def test_errors_hold_no_control_characters(kind):
     """Escape sequences, line ends and bytes that are no text are spelt out; letters of all languages stay."""
     error = kind(f"Jülich\n{CLEAR}\udcff\u202e 節点.csv:3: Expected \tx.")

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bftrainer.files.claims import claimed
+from bftrainer.files.directories import claimed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.harvest.controller import HarvestLimits
 from bftrainer.harvest.fidelity import distance, fidelity, harvest_inputs

@@ -25,19 +25,7 @@ def checksums_of(inputs: Inputs) -> dict[str, str]:
 
 
 def refuse_changed_inputs(inputs: Inputs, checksums: Mapping[str, str]) -> None:
-    """Refuse inputs of a replay that are not those with which its campaign began.
-
-    Parameters
-    ----------
-    inputs : Inputs
-    checksums : mapping
-        SHA-256 of the files by the names of options; others are not compared.
-
-    Raises
-    ------
-    InputError
-        Naming the first file that has changed.
-    """
+    """Refuse inputs of a replay that are not those with which its campaign began, by the checksums of that time."""
     for name, checksum in checksums_of(inputs).items():
         if checksum != checksums.get(name, checksum):
             place = inputs.sources[name]["path"]
@@ -48,26 +36,12 @@ class Engine(Protocol):
     """Interface of an engine: compute a function of many items."""
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the index of each item and its result, or a `Lost`, in any order.
-
-        `work` is a module's function that raises nothing.
-        """
+        """Yield the index of each item and its result, or a `Lost`, in any order; `work` raises nothing."""
         ...
 
 
 class LocalEngine:
-    """Processes of this machine.
-
-    Parameters
-    ----------
-    workers : int, optional
-        Number of processes, by default one per usable processor. One worker computes in this process.
-
-    Raises
-    ------
-    SettingsError
-        If there is none.
-    """
+    """Processes of this machine, by default one per usable processor. One worker computes in this process."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = usable_processors() if workers is None else workers
@@ -90,7 +64,7 @@ class DaskEngine:
         TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how many, and
         arguments of that class.
     job_logs : Path, optional
-        Directory for the output of jobs, unless the file or Dask's configuration names a `log_directory`.
+        Directory for the output of jobs, unless the file names a `log_directory`.
 
     Raises
     ------
@@ -110,10 +84,7 @@ class DaskEngine:
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Yield results as they are ready; Dask repeats the work of a lost worker.
 
-        Raises
-        ------
-        SettingsError
-            If the scheduler cannot be reached, or the batch system takes no jobs.
+        A `SettingsError` if the scheduler cannot be reached, or the batch system takes no jobs.
         """
         from distributed import as_completed
 
@@ -192,26 +163,10 @@ def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]
     if not isinstance(jobs, int) or jobs < 1:
         raise SettingsError(f"{path}: Expected jobs, how many to submit, got {jobs!r}.")
     # dask-jobqueue inserts values into a job's script without quotes.
-    if not _is_given(table, system, "python"):
-        table["python"] = shlex.quote(sys.executable)
-    if job_logs is not None and not _is_given(table, system, "log_directory"):
-        table["log_directory"] = _for_job_script(path, job_logs)
+    table.setdefault("python", shlex.quote(sys.executable))
+    if job_logs is not None:
+        logs = str(job_logs.resolve())
+        if "log_directory" not in table and len(logs.split()) > 1:  # some batch systems' options take quotes literally
+            raise SettingsError(f"{path}: Expected a log_directory, as jobs cannot log to one with blanks, {logs}.")
+        table.setdefault("log_directory", logs)
     return jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
-
-
-def _is_given(options: dict[str, Any], system: str, option: str) -> bool:
-    """Whether the user gives an option, in the file or in dask-jobqueue's configuration."""
-    import dask
-
-    place = f"jobqueue.{options.get('config_name', system)}.{option.replace('_', '-')}"
-    return option in options or dask.config.get(place, None) is not None
-
-
-def _for_job_script(path: Path, directory: Path) -> str:
-    """A directory for a job's script; it cannot be quoted, as some batch systems' own options take quotes literally."""
-    place = str(directory.resolve())
-    if any(each.isspace() for each in place):
-        raise SettingsError(
-            f"{path}: Expected a log_directory, as jobs cannot log to one with blanks in its path, {place}."
-        )
-    return place

@@ -19,8 +19,7 @@ from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported,
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
-from bftrainer.files.claims import claimed
-from bftrainer.files.directories import list_written, result_directory, written_files
+from bftrainer.files.directories import claimed, list_written, result_directory, written_files
 from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import replacing

@@ -9,10 +9,11 @@ from pathlib import Path
 
 from bftrainer.campaigns.sweep_file import SweepSpec
 from bftrainer.errors import OutputError
-from bftrainer.files.claims import LOCK, claimed
 from bftrainer.files.directories import (
+    LOCK,
     MANIFEST,
     SUMMARY,
+    claimed,
     clear_leftovers,
     list_written,
     remove_if_empty,

@@ -154,7 +154,7 @@ class _Steps:
     """Keeps steps in a result directory, so that an assessment can be resumed."""
 
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
-        from bftrainer.errors import ResumeError
+        from bftrainer.errors import RunDirectoryError
         from bftrainer.files.directories import JOURNAL
         from bftrainer.files.line_journal import LineJournal
 
@@ -165,9 +165,11 @@ class _Steps:
             identity, *steps = lines or [plan.identity]
             self._known: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
-            raise ResumeError(f"{self._journal.path}: Expected an assessment's journal, got something else.") from None
+            raise RunDirectoryError(
+                f"{self._journal.path}: Expected an assessment's journal, got something else."
+            ) from None
         if identity != plan.identity:
-            raise ResumeError(
+            raise RunDirectoryError(
                 f"{directory.path}: Cannot be resumed: the log, the tasks or an option changed meanwhile."
             )
         if not lines:

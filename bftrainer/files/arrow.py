@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
-from bftrainer.files.budgets import check_bytes, most_bytes
-from bftrainer.files.opening import one_line, open_file, translated
+from bftrainer.files.opening import check_bytes, most_bytes, one_line, open_file, translated
 from bftrainer.model import instants_ns
 
 if TYPE_CHECKING:
@@ -50,10 +49,7 @@ def booleans(values: Sequence[bool | None]) -> pa.Array:
     """Column of booleans; None becomes null."""
     import pyarrow as pa
 
-    missing = np.array([value is None for value in values], dtype=np.bool_)
-    bits = np.packbits(np.array([bool(value) for value in values], dtype=np.bool_), bitorder="little")
-    known = pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [known, pa.py_buffer(bits)])
+    return integers(values).cast(pa.bool_())
 
 
 def reals(values: Sequence[float | None] | NDArray[np.float64]) -> pa.Array:
@@ -78,12 +74,9 @@ def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None
     """Column of strings: `values`, or those at the indices `which`; null for None, and where an index is negative."""
     import pyarrow as pa
 
-    if which is None and None in values:
-        which = np.array([-1 if value is None else place for place, value in enumerate(values)])
-    encoded = [(value or "").encode() for value in values]
-    ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
-    column = pa.Array.from_buffers(pa.string(), len(encoded), buffers)
+    builder = pa.lib.StringBuilder()
+    builder.append_values(values)
+    column = builder.finish()
     return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32, copy=False), which < 0))
 
 
@@ -115,13 +108,7 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
 
 @contextmanager
 def open_native(path: Path) -> Iterator[pa.NativeFile]:
-    """Open a file for Arrow, whose threads may read on while the program ends: an object of Python would abort it.
-
-    Raises
-    ------
-    OSError
-        As `open_file`.
-    """
+    """Open a file for Arrow, whose threads may read on while the program ends: an object of Python would abort it."""
     import pyarrow as pa
 
     with open_file(path) as file, pa.OSFile(f"/proc/self/fd/{file.fileno()}") as stream:  # Arrow takes UTF-8 names only
@@ -132,17 +119,7 @@ def open_native(path: Path) -> Iterator[pa.NativeFile]:
 def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
     """Open a Parquet file; its faults, also those raised in the block, become `error`.
 
-    Parameters
-    ----------
-    path : Path
-    error : type
-    categories : sequence of str
-        Columns of text to read as categories, if the file has them.
-
-    Raises
-    ------
-    InputError
-        As `error`: if it is no Parquet file or damaged, which may show only when a column is read.
+    Columns of text of the names `categories` are read as categories, if the file has them.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""Result directories: claimed by one process, filled beside their place, and put there whole by a rename.
+"""Result directories: one writer each, filled beside their place, and put there whole by a rename.
 
 Results are written to ``.NAME.new`` beside their place, under a lock. When they are whole they are flushed to the disk
 with a list of them, and renamed to their place, and results that are there to ``.NAME.old`` before. What a process
@@ -7,43 +7,141 @@ leaves that is killed in between goes, or comes back, when the place is used nex
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import filecmp
+import grp
 import itertools
 import os
+import pwd
 import re
 import shutil
-import tempfile
+import socket
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bftrainer.errors import LimitError, OutputError
-from bftrainer.files.claims import LOCK, claimed
-from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import file_source, flush, remove_leftovers, replacing
+from bftrainer.errors import BftrainerError, InputError, OutputError
+from bftrainer.files.opening import open_file, whole_bytes
+from bftrainer.files.writing import file_source, flush, replacing
 
+LOCK = ".writing"
+"""File that the process that is writing to a directory has locked."""
 MANIFEST = ".bftrainer"
 """File that lists which files of a directory are results of ours, with their SHA-256 when they were written."""
 JOURNAL = "unfinished.journal"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 SUMMARY = "summary.json"
 """File that all results have, by which readers know them."""
+# A process that was killed may hold its lock for an instant, as may workers that end with their parent.
+PATIENCE_S = 2.0
 _NEW, _OLD = ".new", ".old"
 _HEADER = "# Files that bftrainer has written here"
 _LINE = re.compile(r"(?:(?P<digest>[0-9a-f]{64})  )?(?P<name>.+)", re.DOTALL)
+
+
+@contextmanager
+def claimed(directory: Path, *, name: str = LOCK, called: Path | None = None) -> Iterator[None]:
+    """Be the only process that writes to an existing directory, after waiting a while for one that may be ending.
+
+    Parameters
+    ----------
+    directory : Path
+    name : str
+        Of the lock's file, `LOCK` unless several writers have one each.
+    called : Path, optional
+        What is locked, in messages; by default the directory.
+
+    Raises
+    ------
+    OutputError
+        If another process is, which is named, or nothing can be written there.
+    """
+    from filelock import FileLock, Timeout
+
+    path = directory / name
+    lock = FileLock(path, timeout=PATIENCE_S, thread_local=False)
+    try:
+        lock.acquire()
+        path.write_text(f"Process {os.getpid()} on {socket.gethostname()}")
+    except Timeout:
+        raise OutputError(f"{called or directory}: {_read_holder(path)} is writing there.") from None
+    except OSError as error:
+        lock.release()
+        raise OutputError(f"{called or directory}: Cannot write results: {error.strerror}.") from error
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        lock.release()
+
+
+def _read_holder(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace")[:200] or "Another process"
+    except OSError:
+        return "Another process"
+
+
+def writer_of(directory: Path) -> str:
+    """Who is writing to a directory, which need not be this user's; empty if nobody is."""
+    try:
+        with open_file(directory / LOCK) as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return ""
+    except BlockingIOError:
+        return _read_holder(directory / LOCK)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # that of a pipe or a device, which nobody locks
+            raise
+    return ""
+
+
+def login_name(uid: int) -> str:
+    """Name of a user of this machine; of one without a name, the number."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def refuse_foreign(path: Path, error: type[BftrainerError], *, sticky: bool = False) -> None:
+    """Refuse, by `error`, a directory that another user has made, or may have changed.
+
+    A group that has this user alone is no other. With `sticky` one will do in which nobody can remove what is others',
+    such as ``/tmp``.
+    """
+    about, name = path.stat(), login_name(os.geteuid())
+    mode = stat.S_IMODE(about.st_mode)
+    if sticky and mode & stat.S_ISVTX:
+        return
+    if about.st_uid != os.geteuid():
+        raise error(f"{path}: Expected a directory of this user's, {name}, got one of {login_name(about.st_uid)}'s.")
+    try:
+        group = grp.getgrgid(about.st_gid)
+        is_own_group = group.gr_name == name and not {*group.gr_mem} - {name}
+    except KeyError:
+        is_own_group = False
+    if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not is_own_group):
+        raise error(
+            f"{path}: Expected a directory that no other user may write to, got mode {mode:04o}; if you trust what is "
+            "in it, run chmod go-w on it."
+        )
 
 
 def written_files(directory: Path) -> dict[str, str | None]:
     """Files that a directory lists as results, with the SHA-256 of those that are final."""
     try:
         header, *lines = whole_bytes(directory / MANIFEST).decode().splitlines()
-    except (OSError, ValueError, LimitError):
+    except (OSError, ValueError, InputError):
         return {}
     if not header.startswith(_HEADER):
         return {}
-    found = {match["name"]: match["digest"] for line in lines if (match := _LINE.fullmatch(line))}
-    return {name: digest for name, digest in found.items() if _is_below(name)}
+    matches = filter(None, map(_LINE.fullmatch, lines))
+    return {match["name"]: match["digest"] for match in matches if _is_below(match["name"])}
 
 
 def _is_below(name: str) -> bool:
@@ -54,13 +152,7 @@ def _is_below(name: str) -> bool:
 
 
 def list_written(directory: Path, names: Iterable[str], *, final: bool = False) -> None:
-    """List these files as results; `final` ones with their SHA-256, where they exist.
-
-    Raises
-    ------
-    OutputError
-        If the list cannot be written.
-    """
+    """List these files as results; `final` ones with their SHA-256. An `OutputError` if the list cannot be written."""
     lines = [f"{_HEADER}, with their SHA-256. --force replaces these, and touches nothing else."]
     for name in sorted(names):
         is_whole = final and (directory / name).is_file()
@@ -90,19 +182,15 @@ def remove_if_empty(directory: Path) -> None:
 
 
 def check_free(path: Path, *, force: bool) -> None:
-    """Refuse a directory with results unless `force`, and one with anything else in any case.
-
-    Raises
-    ------
-    OutputError
-        If it has, or is a file.
-    """
-    place, unfinished = path.resolve(), {LOCK, _NEW, f"{_NEW}{LOCK}"}
+    """Refuse a directory with results unless `force`, and one with anything else in any case, by an `OutputError`."""
+    place = path.resolve()
     if not place.exists():
         return
     if not place.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    names = {each.name for each in place.iterdir()} - unfinished
+    if place.is_mount() or Path.cwd().is_relative_to(place):
+        raise OutputError(f"{path}: Expected a directory that can be replaced, got the current one or a mount point.")
+    names = {each.name for each in place.iterdir()}
     if not names:
         return
     if not force:
@@ -167,7 +255,7 @@ def result_directory(
         try:
             with ExitStack() as stack:
                 try:
-                    directory = stack.enter_context(_filled(path, force=force, resume=resume))
+                    directory = stack.enter_context(_fill_place(path, force=force, resume=resume))
                 except OutputError as error:
                     if isinstance(error.__cause__, OSError):  # other names would not do either
                         raise
@@ -181,16 +269,15 @@ def result_directory(
 
 
 @contextmanager
-def _filled(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
+def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
     """Claim a place, have it filled, and put the results there."""
-    with _claimed(path) as working:
+    with _claim_place(path) as working:
         target, journal = path.resolve(), working / JOURNAL
         if not resume or journal.exists() or (target / JOURNAL).exists():
             check_free(path, force=force or resume)
-        if not resume:
-            if journal.exists() and not force:
-                raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
-            _empty(working)
+        if journal.exists() and not (resume or force):
+            raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
+        _empty(working, {MANIFEST, JOURNAL} if resume else {MANIFEST})
         working.mkdir(exist_ok=True)
         (working / MANIFEST).touch()
         directory = ResultDirectory(path, working)
@@ -206,8 +293,9 @@ def _filled(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirector
             _put_in_place(working, target)
         except (OSError, OutputError) as error:
             reason = getattr(error, "strerror", None) or str(error).rstrip(".")
-            there = _keep_aside(working, target.name)
-            raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {there}.") from None
+            with suppress(OSError):
+                working = working.rename(target.with_name(f"{target.name}-{os.getpid()}"))  # no later run clears that
+            raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
         if directory.is_finished:
             (target / JOURNAL).unlink(missing_ok=True)
         with suppress(OSError):  # the next run here does that
@@ -216,19 +304,17 @@ def _filled(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirector
 
 
 @contextmanager
-def _claimed(path: Path) -> Iterator[Path]:
+def _claim_place(path: Path) -> Iterator[Path]:
     """Be the only one that writes results to a place, after clearing what a killed process has left; yield where."""
     target = path.resolve()
-    working = target / _NEW if _stays(target) else target.with_name(f".{target.name}{_NEW}")
+    working = target.with_name(f".{target.name}{_NEW}")
     missing = [parent for parent in working.parents if not parent.exists()]
     working.parent.mkdir(parents=True, exist_ok=True)
     try:
-        for parent in missing:
-            flush(parent.parent)
         with claimed(working.parent, name=f"{working.name}{LOCK}", called=path):
-            found = sorted(each.name for each in working.iterdir()) if working.exists() else []
-            if found and not {MANIFEST, JOURNAL} & {*found}:
-                raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {found[0]}.")
+            names = sorted(each.name for each in working.iterdir()) if working.exists() else []
+            if names and not {MANIFEST, JOURNAL} & {*names}:
+                raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {names[0]}.")
             _recover(target)
             yield working
     finally:
@@ -236,16 +322,8 @@ def _claimed(path: Path) -> Iterator[Path]:
             remove_if_empty(parent)
 
 
-def _stays(target: Path) -> bool:
-    """Whether a directory cannot be replaced, only what is in it."""
-    return target.is_dir() and (
-        target.is_mount() or Path.cwd().is_relative_to(target) or not os.access(target.parent, os.W_OK)
-    )
-
-
 def _recover(target: Path) -> None:
     """Put results back that a killed process has renamed, or delete them if others have taken their place."""
-    remove_leftovers(target, MANIFEST)
     old = target.with_name(f".{target.name}{_OLD}")
     if SUMMARY not in written_files(old):
         return
@@ -256,16 +334,17 @@ def _recover(target: Path) -> None:
         old.rename(target)
 
 
-def _empty(working: Path) -> None:
-    """Delete unfinished results, but not what shows that the directory is ours."""
+def _empty(working: Path, kept: set[str]) -> None:
+    """Delete unfinished results but those of these names."""
     for left in working.iterdir() if working.exists() else ():
-        if left.name != MANIFEST:
+        if left.name not in kept:
             shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
 
 def _discard(working: Path) -> None:
+    """Delete unfinished results, at last what shows that they are ours."""
     with suppress(OSError):
-        _empty(working)
+        _empty(working, {MANIFEST})
         (working / MANIFEST).unlink(missing_ok=True)
         remove_if_empty(working)
 
@@ -273,7 +352,6 @@ def _discard(working: Path) -> None:
 def _seal(directory: ResultDirectory) -> None:
     """List whole results, and have the disk hold them."""
     working = directory.working
-    remove_leftovers(working, MANIFEST)  # of a process that was killed just here
     unlisted = {MANIFEST, JOURNAL} if directory.is_finished else {MANIFEST}
     names = {each.name for each in working.iterdir()} - unlisted
     for name in names:
@@ -284,9 +362,6 @@ def _seal(directory: ResultDirectory) -> None:
 
 def _put_in_place(working: Path, target: Path) -> None:
     """Rename a directory to its place, and results that are there out of the way."""
-    if working.parent == target:
-        _move_files(working, target)
-        return
     old = target.with_name(f".{target.name}{_OLD}")
     is_old = SUMMARY in written_files(target)
     if is_old:
@@ -299,40 +374,13 @@ def _put_in_place(working: Path, target: Path) -> None:
         raise
 
 
-def _move_files(working: Path, target: Path) -> None:
-    """Move results file by file, the summary last: until then readers find none."""
-    names = written_files(working)
-    for name in (SUMMARY, *written_files(target)):
-        (target / name).unlink(missing_ok=True)
-    with replacing(target / MANIFEST) as stream:
-        stream.write((working / MANIFEST).read_bytes())
-    for name in sorted(names, key=SUMMARY.__eq__):
-        (working / name).replace(target / name)
-    flush(target)
-    _discard(working)
-
-
-def _keep_aside(working: Path, name: str) -> Path:
-    """Rename whole results to a name that no later run clears away, if that can be; return where they are."""
-    with suppress(OSError):
-        aside = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=working.parent))
-        try:
-            return working.rename(aside)
-        finally:
-            remove_if_empty(aside)
-    return working
-
-
 def clear_leftovers(directory: Path, names: re.Pattern[str]) -> None:
     """Delete what killed processes have left beside result directories of these names.
 
-    Raises
-    ------
-    OSError, OutputError
-        If something cannot be deleted, or a process is writing there.
+    An `OSError` or `OutputError` if something cannot be deleted, or a process is writing there.
     """
     for path in sorted(directory.iterdir()):
         name = path.name[1:].removesuffix(LOCK)[:-4]
         if path.name.startswith(".") and path.name.endswith((_NEW, _OLD, f"{_NEW}{LOCK}")) and names.fullmatch(name):
-            with _claimed(directory / name) as working:
+            with _claim_place(directory / name) as working:
                 _discard(working)

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import math
+import re
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -15,54 +16,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, suggestion
-from bftrainer.files.budgets import DOCUMENT_BYTES, LOG_BYTES, whole
-from bftrainer.files.opening import form_of, one_line, open_plain, translated
+from bftrainer.files.opening import DOCUMENT_BYTES, LOG_BYTES, form_of, one_line, open_plain, translated, whole
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
 
+_NUL = re.compile(r"\\(u0000|U00000000|x00)")
+"""TOML's escapes of the character that neither paths nor arguments can hold."""
 MOST_NESTED = 100
 """Maximum nesting of lists and tables: none of ours has more than ten levels, and Python crashes beyond its limit."""
 
 
 def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]:
-    """Content of a TOML file, and its text.
-
-    Raises
-    ------
-    InputError
-        As `error`: if the file cannot be read, is not TOML, is nested too deeply, or holds the character NUL.
-    """
+    """Content of a TOML file, and its text; `error` if it cannot be read, is no TOML, or holds the character NUL."""
     with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
-        text = whole(path, stream)
-    table: dict[str, Any] = _parse(path, lambda: tomllib.loads(text.decode()), "TOML", error)
-    for place, value in _texts(table, ""):
-        if "\0" in value:  # which neither paths nor arguments can hold
-            raise error(f"{path}: Expected {place} without the character NUL, got {value!r}.")
-    return table, text.decode()
+        data = whole(path, stream)
+    table: dict[str, Any] = _parse(path, lambda: tomllib.loads(data.decode()), "TOML", error)
+    text = data.decode()
+    if nul := _NUL.search(text):
+        line = text.count("\n", 0, nul.start()) + 1
+        raise error(f"{path}:{line}: Expected text without the character NUL.")
+    return table, text
 
 
 def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
-    """Content of a JSON file; messages call it `what`.
-
-    Raises
-    ------
-    InputError
-        As `error`: if the file cannot be read, is no JSON, or is nested too deeply.
-    """
+    """Content of a JSON file, which messages call `what`; `error` if it cannot be read, or is none."""
     with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         text = whole(path, stream)
     return parsed_json(path, text, error, what)
 
 
 def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
-    """Parse a JSON text, which messages call `what`.
-
-    Raises
-    ------
-    BftrainerError
-        As `error`, naming `where`: if it is no JSON, or is nested too deeply.
-    """
+    """Parse a JSON text, which messages call `what`; `error`, naming `where`, if it is none or nested too deeply."""
     return _parse(where, lambda: json.loads(text), what, error)
 
 
@@ -77,18 +62,6 @@ def _parse(where: object, parse: Callable[[], Any], what: str, error: type[Bftra
         if not _is_deeper(value, MOST_NESTED):
             return value
     raise error(f"{where}: Expected {what} of at most {MOST_NESTED} levels, got more.")
-
-
-def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
-    """Texts in a value, with their places."""
-    if isinstance(value, str):
-        yield place, value
-    elif isinstance(value, dict):
-        for key, one in value.items():
-            yield from _texts(one, f"{place}.{key}" if place else key)
-    elif isinstance(value, list):
-        for number, one in enumerate(value, start=1):
-            yield from _texts(one, f"{place} (value {number})")
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -121,13 +94,7 @@ _EXPECTED = {
 
 
 def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
-    """Content of a TOML file, which must have ``schema = 1``.
-
-    Raises
-    ------
-    InputError
-        As `error`: if the file cannot be read or is not TOML, or its schema is another one.
-    """
+    """Content of a TOML file; `error` if it cannot be read, or does not have ``schema = 1``."""
     content, _ = toml_file(path, error)
     schema = content.get("schema")
     if type(schema) is not int or schema != SCHEMA:
@@ -136,13 +103,7 @@ def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
 
 
 def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str, Any]]:
-    """The ``[[key]]`` tables of a TOML file that otherwise has ``schema = 1`` only.
-
-    Raises
-    ------
-    InputError
-        As `error`: if the file cannot be read or is no TOML, its schema is another one, or it has other keys.
-    """
+    """The ``[[key]]`` tables of a TOML file; `error` if it has anything else besides ``schema = 1``."""
     content = toml_content(path, error)
     for name in content:
         if name not in ("schema", key):
@@ -154,14 +115,7 @@ def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str,
 
 
 def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
-    """Describe the most telling fault that pydantic found in a table, in one line.
-
-    Parameters
-    ----------
-    fault : ValidationError
-    keys : callable
-        Known keys of the table at a path.
-    """
+    """Describe the most telling fault that pydantic found in a table; `keys` says which ones a table at a path has."""
     # An unknown key often is why another one is missing.
     error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
     path = error["loc"]
@@ -194,19 +148,9 @@ def first_row(path: Path, error: type[InputError]) -> tuple[str, ...]:
 
 
 def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES, *, ahead: bool = True) -> Iterator[Row]:
-    """Rows of a CSV file, compressed or not; blank lines are left out.
+    """Rows of a CSV file, compressed or not, without blank lines; `error` if it cannot be read, or is no CSV.
 
-    Parameters
-    ----------
-    path : Path
-    error : type of InputError
-    usual, ahead
-        See `open_plain`.
-
-    Raises
-    ------
-    InputError
-        As `error`: if the file cannot be read, or is no CSV.
+    For `usual` and `ahead` see `open_plain`.
     """
     form_of(path, error)
     line = 1
@@ -233,20 +177,8 @@ def table_rows(
 ) -> Iterator[tuple[str, dict[str, str]]]:
     """Rows of a CSV file with a header, as cells by column; the file may have further columns.
 
-    Parameters
-    ----------
-    path : Path
-    columns : sequence of str
-        Columns that have to be there.
-    error : type of InputError
-    headless : sequence of str
-        All columns of files without a header, which begin with a row of as many values, those of `columns` being
-        numbers. By default a header is required.
-
-    Raises
-    ------
-    InputError
-        As `error`: if one of `columns` is missing or occurs twice, or a row has another number of values.
+    Files that begin with as many values as `headless` has names, those of `columns` being numbers, have no header but
+    these. Raises `error` if one of `columns` is missing or occurs twice, or a row has another number of values.
     """
     rows = csv_rows(path, error)
     where, head = next(rows, (f"{path}:1", []))
@@ -255,8 +187,8 @@ def table_rows(
         header, rows = list(headless), chain([(where, head)], rows)
     for column in columns:
         if header.count(column) != 1:
-            found = one_line(", ".join(header))
-            raise error(f"{where}: Expected columns {', '.join(columns)}, each once, got {found}.")
+            names = one_line(", ".join(header))
+            raise error(f"{where}: Expected columns {', '.join(columns)}, each once, got {names}.")
     for place, cells in rows:
         if len(cells) != len(header):
             raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
-from bftrainer.errors import OutputError, ResumeError
+from bftrainer.errors import OutputError, RunDirectoryError
 from bftrainer.files.opening import open_file
 from bftrainer.files.writing import flush
 
@@ -16,19 +16,8 @@ from bftrainer.files.writing import flush
 class LineJournal:
     """Lines of a file of one's own. Nobody else may write to it meanwhile; a lock on its directory sees to that.
 
-    Parameters
-    ----------
-    path : Path
-        Made with the first lines.
-    is_whole : callable, optional
-        Whether a line is as it was written: those at the end that are not are cut off, as is one without its end.
-
-    Raises
-    ------
-    ResumeError
-        If it is another user's: its lines decide what is done.
-    OutputError
-        If it cannot be read.
+    Lines at the end that are not `is_whole` are cut off, as is one without its end. The first lines make the file. A
+    `RunDirectoryError` if it is another user's, as its lines decide what is done, an `OutputError` if it can't be read.
     """
 
     def __init__(self, path: Path, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:
@@ -36,7 +25,7 @@ class LineJournal:
         if path.exists():
             with self._translate_errors("read"), open_file(path) as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    raise ResumeError(f"{path}: Expected a journal of your own, found one of another user.")
+                    raise RunDirectoryError(f"{path}: Expected a journal of your own, found one of another user.")
                 content = file.read()
         self._size = content.rfind(b"\n") + 1
         while self._size:
@@ -53,13 +42,7 @@ class LineJournal:
             return file.read(self._size - 1).split(b"\n")
 
     def append(self, lines: Iterable[str | bytes]) -> None:
-        """Append lines, all of them or none, over one that was cut off; they are on the disk when this returns.
-
-        Raises
-        ------
-        OutputError
-            If there is no room.
-        """
+        """Append lines, all of them or none, over one that was cut off; they are on the disk when this returns."""
         data = b"".join(b"%s\n" % (line.encode() if isinstance(line, str) else line) for line in lines)
         with self._translate_errors("write"), self.path.open("ab", buffering=0) as file:
             file.truncate(self._size)
@@ -85,13 +68,7 @@ class LineJournal:
 
 
 def sealed(text: str) -> bytes:
-    r"""Add the text's checksum, by which damage is told from a record; ends of lines within it become blanks.
-
-    Examples
-    --------
-    >>> sealed("1788220800.000 + idle n[1-4]")
-    b'1788220800.000 + idle n[1-4] fd43640f'
-    """
+    """Add the text's checksum, by which damage is told from a record; ends of lines within it become blanks."""
     data = text.replace("\n", " ").replace("\r", " ").encode("utf-8", "backslashreplace")
     return b"%s %08x" % (data, crc32(data))
 

@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.budgets import DOCUMENT_BYTES, check_bytes, most_bytes
-from bftrainer.files.opening import is_parquet, open_plain, translated
+from bftrainer.files.opening import DOCUMENT_BYTES, check_bytes, is_parquet, most_bytes, open_plain, translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -77,35 +76,23 @@ class Block:
 
 
 def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
-    """Expand paths to files: a directory stands for its files by name, without hidden ones.
-
-    Raises
-    ------
-    LogError
-        If there is no such file, or none in a directory.
-    """
-    found: list[Path] = []
+    """Expand paths to files: a directory stands for its files by name, without hidden ones."""
+    files: list[Path] = []
     for path in paths:
         if path.is_dir():
             inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
             if not inside:
                 raise LogError(f"{path}: Expected a directory with log files, got one without.")
-            found += inside
+            files += inside
         elif path.exists():
-            found.append(path)
+            files.append(path)
         else:
             raise LogError(f"{path}: No such file.")
-    return tuple(found)
+    return tuple(files)
 
 
 def line_blocks(path: Path) -> Iterator[Block]:
-    """Read a file in blocks of lines, some megabytes each.
-
-    Raises
-    ------
-    LogError
-        If it is empty or binary, or its compression is damaged or truncated.
-    """
+    """Read a file in blocks of lines, some megabytes each; a `LogError` if it is empty, binary or damaged."""
     first, rest, most = 1, b"", most_bytes(DOCUMENT_BYTES)
     for chunk in _chunks(path):
         if (garbage := _garbage(chunk)) is not None:
@@ -123,13 +110,7 @@ def line_blocks(path: Path) -> Iterator[Block]:
 
 
 def head(path: Path) -> list[str]:
-    """The first whole lines of a file, enough to recognise its format.
-
-    Raises
-    ------
-    LogError
-        As for `line_blocks`.
-    """
+    """The first whole lines of a file, enough to recognise its format; a `LogError` as of `line_blocks`."""
     start = next(_chunks(path, _HEAD), b"")
     if not start:
         raise LogError(f"{path}: Expected lines, got an empty file.")
@@ -140,13 +121,7 @@ def head(path: Path) -> list[str]:
 
 
 def whole_text(path: Path) -> str:
-    """Whole text of a small file.
-
-    Raises
-    ------
-    LogError
-        As for `line_blocks`.
-    """
+    """Whole text of a small file; a `LogError` as of `line_blocks`."""
     return "\n".join(line for block in line_blocks(path) for line in block.lines)
 
 
@@ -171,16 +146,7 @@ def _chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
 
 @dataclass(frozen=True, slots=True)
 class LogRow:
-    """A row of a table.
-
-    Parameters
-    ----------
-    path : Path
-    line : int
-    fields : list of str
-    is_cut_off : bool
-        Whether it is the file's last row and lacks a line end.
-    """
+    """A row of a table; `is_cut_off` of a file's last one without a line end."""
 
     path: Path
     line: int
@@ -197,11 +163,6 @@ def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
     """Non-blank rows of a CSV file, whose cells in quotes may hold line ends.
 
     A quote whose partner makes no whole row of what lies between belongs to its line: it would swallow rows below it.
-
-    Raises
-    ------
-    LogError
-        If it is not text, or a row is malformed.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     rest = (
@@ -234,16 +195,7 @@ def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
 class JobTable:
     """A table of any form: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet.
 
-    Attributes
-    ----------
-    header : LogRow
-        Names of the columns.
-    is_parquet : bool
-
-    Raises
-    ------
-    LogError
-        If the file has no header, or cannot be read.
+    Its `header` has the names of the columns; a `LogError` if there is none, or the file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -290,9 +242,9 @@ class JobTable:
         names, number = self.header.fields, 0
         with parquet_file(self._path, LogError) as file:
             for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
-                found = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
+                texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
                 empty = [""] * batch.num_rows
-                for cells in zip(*(found.get(name, empty) for name in names), strict=True):
+                for cells in zip(*(texts.get(name, empty) for name in names), strict=True):
                     number += 1
                     yield LogRow(self._path, number, list(cells), is_cut_off=False)
 

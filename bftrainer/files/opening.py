@@ -1,4 +1,8 @@
-"""Open input files: recognise their form, decompress them; and locate the embedded data."""
+"""Open input files: recognise their form, unpack them within a bound, and locate the embedded data.
+
+The bound is on bytes as they are unpacked, counted before anything is made of them: 4 GiB for logs and files of our own
+runs, 64 MiB for all other files; ``BFTRAINER_MAX_GIB`` sets one bound for all, also for processes of workers.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ import errno
 import gzip
 import io
 import lzma
+import math
 import os
 import re
 import stat
@@ -16,37 +21,21 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
-from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
-from bftrainer.errors import InputError, escaped
-from bftrainer.files.budgets import LOG_BYTES, check_bytes, most_bytes, whole
+from bftrainer.errors import InputError, SettingsError, escaped
 
-
-def _unzip(raw: BinaryIO) -> IO[bytes]:
-    """The one file of a zip archive."""
-    try:
-        archive = zipfile.ZipFile(raw)
-        members = [member for member in archive.infolist() if not member.is_dir()]
-        if len(members) != 1:
-            raise OSError(errno.EINVAL, f"Expected one file in the archive, got {len(members)}")
-        if members[0].flag_bits & _ENCRYPTED:
-            raise OSError(errno.EINVAL, "Expected an archive without a password, got an encrypted one")
-        return archive.open(members[0])
-    except NotImplementedError as cause:
-        raise OSError(errno.EINVAL, f"Expected an archive that zipfile reads, got another ({cause})") from None
-
-
-_ENCRYPTED = 0x1  # in the flags of an archive's member
-_UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
-    rb"\x1f\x8b": gzip.open,
-    rb"\xfd7zXZ\x00": lzma.open,
-    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
-    rb"PK\x03\x04": _unzip,
-}
-_PARQUET = b"PAR1"
-_OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n|\(dp0|\(lp0")
+SETTING = "BFTRAINER_MAX_GIB"
+MIB, GIB = 2**20, 2**30
+LOG_BYTES = 4 * GIB
+"""Usual bound for logs and files of our own runs: ten years of 9,400 nodes."""
+DOCUMENT_BYTES = 64 * MIB
+"""Usual bound for task sets, measurements and settings, and for one line of any text."""
+SAMPLE_NODE_LOG = "sample-idle.parquet"
+SAMPLE_TASKS = "sample-tasks.toml"
+SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
+SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 _CHUNK = 1 << 17
 
 
@@ -71,6 +60,70 @@ _SUFFIXES = {
     ".tar": Form.TAR,
     ".tgz": Form.TAR,
 }
+_PARQUET = b"PAR1"
+_OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n")
+_ENCRYPTED = 0x1  # in the flags of an archive's member
+
+
+def _unzip(raw: BinaryIO) -> IO[bytes]:
+    """The one file of a zip archive."""
+    try:
+        archive = zipfile.ZipFile(raw)
+        members = [member for member in archive.infolist() if not member.is_dir()]
+        if len(members) != 1:
+            raise OSError(errno.EINVAL, f"Expected one file in the archive, got {len(members)}")
+        if members[0].flag_bits & _ENCRYPTED:
+            raise OSError(errno.EINVAL, "Expected an archive without a password, got an encrypted one")
+        return archive.open(members[0])
+    except NotImplementedError as cause:
+        raise OSError(errno.EINVAL, f"Expected an archive that zipfile reads, got another ({cause})") from None
+
+
+_UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
+    rb"\x1f\x8b": gzip.open,
+    rb"\xfd7zXZ\x00": lzma.open,
+    rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
+    rb"PK\x03\x04": _unzip,
+}
+
+
+def most_bytes(usual: int = LOG_BYTES) -> int:
+    """The bound in force: a `SettingsError` if the environment has one that is no positive number."""
+    text = os.environ.get(SETTING)
+    if not text:
+        return usual
+    try:
+        gib = float(text)
+    except ValueError:
+        gib = math.nan
+    if not 0 < gib < math.inf:
+        raise SettingsError(f"{SETTING}: Expected a positive number, such as 16, got {text!r}.")
+    return int(gib * GIB)
+
+
+def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") -> None:
+    """Refuse a file of more than `most` bytes by a `InputError`; `what` is said of them."""
+    if number > most:
+        raise InputError(
+            f"{path}: Expected at most {most / MIB:,.0f} MiB {what}, got more; {SETTING} raises the limit."
+        )
+
+
+def whole(path: Path, stream: IO[bytes]) -> bytes:
+    """All bytes of a document; a `InputError` if there are too many."""
+    most = most_bytes(DOCUMENT_BYTES)
+    check_bytes(path, path.stat().st_size, most)
+    text = bytearray()
+    while piece := stream.read(min(MIB, most + 1 - len(text))):  # a stream makes room for all that it is asked for
+        text += piece
+    check_bytes(path, len(text), most)
+    return bytes(text)
+
+
+def whole_bytes(path: Path) -> bytes:
+    """All bytes of a small file; an `OSError` or a `InputError` if it cannot be read."""
+    with open_file(path) as stream:
+        return whole(path, stream)
 
 
 def form_of(path: Path, error: type[InputError] = InputError) -> Form:
@@ -103,8 +156,14 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
 
 def is_parquet(path: Path) -> bool:
     """Whether a file begins as Parquet does."""
-    with translated(path, InputError), path.open("rb") as stream:
+    with translated(path, InputError), open_file(path) as stream:
         return stream.read(4) == _PARQUET
+
+
+def suffix_form(path: Path) -> Form | None:
+    """Form that a file's suffix stands for; None if unknown."""
+    name = Path(path.name.lower())
+    return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2", ".zip") else name.suffix)
 
 
 def file_stamp(path: Path) -> tuple[int, int, int] | None:
@@ -121,50 +180,18 @@ def one_line(text: object) -> str:
     return escaped(str(text)[:200])
 
 
-def suffix_form(path: Path) -> Form | None:
-    """Form that a file's suffix stands for; None if unknown."""
-    name = Path(path.name.lower())
-    return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2", ".zip") else name.suffix)
-
-
 def open_file(path: Path) -> io.BufferedReader:
-    """Open a file's bytes; unlike a file, a pipe may never have a writer, and a device no end.
+    """Open a file's bytes; an `OSError` of a pipe, which may never have a writer, and a device, which may have no end.
 
-    Raises
-    ------
-    OSError
-        Naming the path: if it is something else, or cannot be opened.
+    Nothing waits for a writer.
     """
-    raw = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115 - the caller closes it
-    try:
-        mode = os.fstat(raw.fileno()).st_mode
-        if stat.S_ISREG(mode):
-            return raw
-        is_stream = stat.S_ISFIFO(mode) or raw.isatty()
-    except BaseException:  # an interrupt too: nobody has the file to close it
-        raw.close()
-        raise
+    raw = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    mode = os.fstat(raw.fileno()).st_mode
+    if stat.S_ISREG(mode):
+        return raw
     raw.close()
-    kind = "a stream that can be read only once" if is_stream else "a device"
+    kind = "a pipe" if stat.S_ISFIFO(mode) else "a device"
     raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
-
-
-def whole_bytes(path: Path) -> bytes:
-    """All bytes of a small file.
-
-    Raises
-    ------
-    LimitError
-        If it is not small.
-    OSError
-        As `open_file`.
-    """
-    with open_file(path) as stream:
-        return whole(path, stream)
 
 
 @contextmanager
@@ -181,7 +208,7 @@ def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> It
 
     Raises
     ------
-    LimitError
+    InputError
         If there are more, perhaps while the stream is read.
     """
     most = most_bytes(usual)
@@ -194,7 +221,8 @@ def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> It
             yield raw
             return
         if ahead:
-            for _ in iter(partial(_count_bytes(path, unpack(raw), most).read, _CHUNK), b""):
+            counted = _count_bytes(path, unpack(raw), most)
+            while counted.read(_CHUNK):
                 pass
             raw.seek(0)
         yield _count_bytes(path, unpack(raw), most)
@@ -232,10 +260,10 @@ def _is_pickle(member: tarfile.TarInfo) -> bool:
 
 def _count_bytes(path: Path, stream: Any, most: int) -> BinaryIO:
     """What a stream gives, which fails once that is more than `most` bytes."""
-    return cast(BinaryIO, io.BufferedReader(_Chunked(path, stream, most), _CHUNK))
+    return cast(BinaryIO, io.BufferedReader(_Counted(path, stream, most), _CHUNK))
 
 
-class _Chunked(io.RawIOBase):
+class _Counted(io.RawIOBase):
     """Read a stream in chunks: decompressors and tarfile would hold a large read twice; and count what it unpacks."""
 
     def __init__(self, path: Path, stream: BinaryIO, most: int) -> None:
@@ -257,10 +285,8 @@ class _Chunked(io.RawIOBase):
 
 @contextmanager
 def translated(path: Path, error: type[InputError]) -> Iterator[None]:
-    """Turn faults of files and of their compression into `error`, in one line; refuse pipes before they are opened."""
+    """Turn faults of files and of their compression into `error`, in one line."""
     try:
-        if path.is_fifo():  # opening it would wait for a writer
-            raise error(f"{path}: Expected a file, got a pipe.")
         yield
     except FileNotFoundError:
         raise error(f"{path}: No such file.") from None
@@ -278,23 +304,10 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: Expected a name without the character NUL.") from None
 
 
-SAMPLE_NODE_LOG = "sample-idle.parquet"
-SAMPLE_TASKS = "sample-tasks.toml"
-SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
-SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
-
-
 def sample_path(name: str) -> Path:
-    """Path of the embedded data file `name`.
+    """Path of the embedded data file `name`; an `InputError` if the installation lacks it.
 
-    A wheel carries `datasets/` as `bftrainer/data/`. An editable install leaves it in the checkout: setuptools'
-    editable finder cannot import a package without `__init__.py` inside another one, so
-    `importlib.resources.files("bftrainer.data")` fails there.
-
-    Raises
-    ------
-    InputError
-        If the installation lacks the file.
+    A wheel carries `datasets/` as `bftrainer/data/`; an editable install leaves it in the checkout.
     """
     package = Path(__file__).parents[1]
     installed = package / "data"

@@ -20,13 +20,7 @@ from bftrainer.files.opening import open_file
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to replace a file unless `force`, anything else, or to write into a missing directory.
-
-    Raises
-    ------
-    OutputError
-        If it exists, or its directory does not.
-    """
+    """Refuse to replace a file unless `force`, anything else, or to write into a missing directory."""
     if not path.parent.is_dir():
         raise OutputError(f"{path}: No such directory: {path.parent}.")
     if path.exists() and not force:
@@ -36,7 +30,7 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
-    """Refuse an output that is an input, also through links, and two outputs that are one file.
+    """Refuse an output that is an input, also through links, and two outputs that are one file, even with `--force`.
 
     Parameters
     ----------
@@ -44,11 +38,6 @@ def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
         Files to write.
     inputs : mapping of Path to str
         Files that are read, and their names in messages.
-
-    Raises
-    ------
-    OutputError
-        Naming the file, which would be lost, even with `--force`.
     """
     for number, output in enumerate(outputs):
         for path, called in inputs.items():
@@ -89,39 +78,27 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
 @contextmanager
 def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[BinaryIO]]:
-    """Open streams whose contents replace files that belong together if the block succeeds.
+    """Open streams whose contents replace files that belong together if the block succeeds, as `replacing` does.
 
     The last one is what readers look for: it is gone while the others are exchanged, so that it is never found with
     any that belong to another one.
-
-    Parameters
-    ----------
-    *paths : Path
-        Gzipped if their names say so.
-    private : bool
-        See `replacing`.
-
-    Raises
-    ------
-    OutputError
-        If one cannot be written; earlier ones stay as they were.
     """
     path = paths[-1]
     try:
         with ExitStack() as temporary:
-            made = [temporary.enter_context(_temporary(each)) for each in paths]
+            raws = [temporary.enter_context(_temporary(each)) for each in paths]
             with ExitStack() as opened:
                 yield [
-                    opened.enter_context(_open_filled(raw, packed=each.suffix == ".gz"))
-                    for each, (_, raw) in zip(paths, made, strict=True)
+                    opened.enter_context(_open_to_fill(raw, packed=each.suffix == ".gz"))
+                    for each, raw in zip(paths, raws, strict=True)
                 ]
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
-            for each, (unfinished, _) in zip(paths, made, strict=True):
-                unfinished.chmod(0o600 if private else 0o666 & ~_umask())
+            for each, raw in zip(paths, raws, strict=True):
+                os.fchmod(raw.fileno(), 0o600 if private else 0o666 & ~_umask())
                 if private and not os.geteuid() and each.exists():
-                    os.chown(unfinished, each.stat().st_uid, each.stat().st_gid)
-                unfinished.replace(each)
+                    os.fchown(raw.fileno(), each.stat().st_uid, each.stat().st_gid)
+                Path(raw.name).replace(each)
         for directory in {each.parent for each in paths}:
             with suppress(PermissionError):  # one that one may write to, and not read
                 flush(directory)
@@ -130,25 +107,24 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
 
 
 @contextmanager
-def _temporary(path: Path) -> Iterator[tuple[Path, BinaryIO]]:
+def _temporary(path: Path) -> Iterator[BinaryIO]:
     """A locked file beside `path`, deleted unless it gets another name; those that killed processes left are, too."""
     remove_leftovers(path.parent, glob.escape(path.name))
     while True:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        with os.fdopen(handle, "wb") as raw:
+        with tempfile.NamedTemporaryFile("wb", prefix=f".{path.name}.", dir=path.parent, delete=False) as file:
             with suppress(OSError):  # on file systems without locks nothing is taken for left over
-                fcntl.flock(raw, fcntl.LOCK_EX)
-            if not os.fstat(handle).st_nlink:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            if not os.fstat(file.fileno()).st_nlink:
                 continue  # it was taken for left over, just before it was locked
             try:
-                yield Path(name), raw
+                yield cast(BinaryIO, file)
             finally:
-                Path(name).unlink(missing_ok=True)
+                Path(file.name).unlink(missing_ok=True)
             return
 
 
 @contextmanager
-def _open_filled(raw: BinaryIO, *, packed: bool) -> Iterator[BinaryIO]:
+def _open_to_fill(raw: BinaryIO, *, packed: bool) -> Iterator[BinaryIO]:
     """A stream into a file, which is on the disk afterwards."""
     if packed:
         # No name and no time in the header: equal content gives equal bytes.
@@ -200,10 +176,8 @@ def file_source(path: Path) -> dict[str, str]:
 
 def versions() -> dict[str, str]:
     """Versions of the software that computed the result, where installed."""
-    found = {"python": platform.python_version()}
+    packages = {"python": platform.python_version()}
     for package in ("bftrainer", "gurobipy", "highspy", "mip", "numpy", "pandas", "pyarrow"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
+        with suppress(PackageNotFoundError):
+            packages[package] = version(package)
+    return packages

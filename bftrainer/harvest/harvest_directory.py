@@ -17,9 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InputError, OutputError, ResumeError, RunDirectoryError
-from bftrainer.files.claims import writer_of
-from bftrainer.files.directories import list_written
+from bftrainer.errors import InputError, OutputError, RunDirectoryError
+from bftrainer.files.directories import list_written, writer_of
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import file_source, replacing
@@ -84,7 +83,7 @@ class EventJournal:
 
     Raises
     ------
-    ResumeError
+    RunDirectoryError
         If it is another user's, or of another version.
     """
 
@@ -102,11 +101,11 @@ class EventJournal:
 
     @contextmanager
     def _located(self, line: object, expected: str) -> Iterator[None]:
-        """Say where something else stands than is expected: a `ResumeError`."""
+        """Say where something else stands than is expected: a `RunDirectoryError`."""
         try:
             yield
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
-            raise ResumeError(f"{self._journal.path}{line}: Expected {expected}, got something else.") from None
+            raise RunDirectoryError(f"{self._journal.path}{line}: Expected {expected}, got something else.") from None
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Write what the harvest is begun with."""
@@ -148,7 +147,7 @@ class EventJournal:
     def replay(self, controller: Controller) -> str | None:
         """Bring a controller to where the journal ends; why the harvest is over, None if it is not.
 
-        A `ResumeError` naming the line, if one is damaged.
+        A `RunDirectoryError` naming the line, if one is damaged.
         """
         controller.replaying, reason = True, None
         for number, line in enumerate(self._lines, start=2):
@@ -211,7 +210,7 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
                     raise OSError(0, "Expected a file that only this user may write")
                 event = read_event(json.loads(stream.read()))
             yield path, event if isinstance(event, Submitted | Asked) else "Expected a request."
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, ResumeError) as fault:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RunDirectoryError) as fault:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bftrainer.errors import ResumeError
+from bftrainer.errors import RunDirectoryError
 from bftrainer.harvest.live_tasks import LiveTask
 
 
@@ -114,10 +114,10 @@ def event_row(event: HarvestEvent) -> list[Any]:
 
 
 def read_event(row: Sequence[Any]) -> HarvestEvent:
-    """An event from its plain values; a `ResumeError` if it is of a kind that this version does not know."""
+    """An event from its plain values; a `RunDirectoryError` if it is of a kind that this version does not know."""
     kind, *values = row
     if kind not in _KINDS:
-        raise ResumeError(f"Expected an event of this version in the journal, got {kind!r}.")
+        raise RunDirectoryError(f"Expected an event of this version in the journal, got {kind!r}.")
     event: HarvestEvent = _KINDS[kind](*(tuple(value) if isinstance(value, list) else value for value in values))
     return event
 

@@ -15,7 +15,7 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bftrainer.errors import CarrierError, OutputError, PollError
+from bftrainer.errors import OutputError, PollError, RunFailedError
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import (
@@ -151,7 +151,7 @@ class LocalCarriers:
     def poll(self, timeout_s: float) -> list[HarvestEvent]:
         """Wait for something to happen; nodes that the log takes back are taken from carriers that hold them.
 
-        A `CarrierError` if carriers cannot come up here.
+        A `RunFailedError` if carriers cannot come up here.
         """
         found = self._hub.poll(min(timeout_s, self._pool.due_s()))
         for event in found:
@@ -172,7 +172,7 @@ class LocalCarriers:
             events += [lost, *([PoolChanged((lost.node,))] if lost.node in self._pool.idle else [])]
         self._lost.clear()
         if self._failures >= _ATTEMPTS:
-            raise CarrierError(f"Carriers end before they come up; see {self._log.name}.")
+            raise RunFailedError(f"Carriers end before they come up; see {self._log.name}.")
         for agent in self._carriers.values():
             if now_s > agent.until_s:
                 agent.process.kill()

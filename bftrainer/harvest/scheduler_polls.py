@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from bftrainer.errors import HostlistError, PollError, SettingsError, at_place
+from bftrainer.errors import LogError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.nodelogs.inventory import is_out_of_service, state_words
@@ -137,7 +137,7 @@ def _sinfo_rows(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause
         is_whole = len(cells) == 3 or cause is not None
         try:
             names = expanded(cells[0])
-        except HostlistError:
+        except LogError:
             names, is_whole = (cells[0],), False
         yield from ((name, cause if is_whole else BusyKind.UNKNOWN) for name in names)
 
@@ -145,7 +145,7 @@ def _sinfo_rows(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause
 def _expand(nodes: str) -> tuple[str, ...]:
     try:
         return expanded(nodes)
-    except HostlistError as fault:
+    except LogError as fault:
         raise PollError(str(fault)) from None
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, ResumeError, RunDirectoryError
+from bftrainer.errors import InvalidTaskError, RunDirectoryError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.controller import Controller, HarvestLimits
@@ -261,8 +261,8 @@ def open_session(
 
     `speed` is how many times as fast as its time a node log is played, if one is.
 
-    A `ResumeError` if the harvest in the directory was begun with other settings; a `RunDirectoryError` if it has none
-    of these tasks; an `InvalidTaskError` if a task would save where another one does.
+    A `RunDirectoryError` if the harvest in the directory was begun with other settings, or has none of these tasks; an
+    `InvalidTaskError` if a task would save where another one does.
     """
     asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
     header = journal.header
@@ -296,7 +296,9 @@ def open_session(
 def _refuse_other(directory: Path, names: Sequence[str]) -> None:
     """Refuse to go on with other values of some options."""
     if named := ", ".join(sorted(names)):
-        raise ResumeError(f"{directory}: Expected the options that its harvest was begun with; these differ: {named}.")
+        raise RunDirectoryError(
+            f"{directory}: Expected the options that its harvest was begun with; these differ: {named}."
+        )
 
 
 def _find_changes(was: LiveTask, now: LiveTask) -> list[str]:

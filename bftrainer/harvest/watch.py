@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from bftrainer.errors import PollError, ResumeError, SettingsError
-from bftrainer.files.claims import claimed
+from bftrainer.errors import PollError, RunDirectoryError, SettingsError
+from bftrainer.files.directories import claimed
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.writing import refuse_existing
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
@@ -46,7 +46,7 @@ def journal_path(path: Path) -> Path:
 def begin_or_continue(journal: LineJournal, source: str) -> str:
     """Last line of a watch's journal, which is begun if it has none; a file of another origin stays as it is.
 
-    A `ResumeError` if it is something else, or of something else; an `OutputError` if it cannot be read or written.
+    A `RunDirectoryError` if it is or is of something else; an `OutputError` if it cannot be read or written.
     """
     title, lines = unsealed(sealed(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
     begun = journal.path.read_bytes() if not lines and journal.path.exists() else b""
@@ -57,7 +57,7 @@ def begin_or_continue(journal: LineJournal, source: str) -> str:
     if first != title:
         about = first.removeprefix(f"{KIND}: ")
         found = f"one of {about[:_SHOWN]}" if about != first else "something else"
-        raise ResumeError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {found}.")
+        raise RunDirectoryError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {found}.")
     return unsealed(lines[-1]) or ""
 
 
@@ -83,7 +83,7 @@ class Watch:
         If the interval is too short.
     OutputError
         If another process is writing there, or a file of another origin stands there.
-    ResumeError
+    RunDirectoryError
         If the journal is of something else.
     """
 

@@ -21,9 +21,8 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import InputError, LimitError, UnsafePickleError
-from bftrainer.files.budgets import LOG_BYTES, SETTING, most_bytes
-from bftrainer.files.opening import one_line
+from bftrainer.errors import InputError, UnsafePickleError
+from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, one_line
 
 Labels = NDArray[Any] | range
 
@@ -181,7 +180,7 @@ class _Steps(dict[int, Any]):
         self.taken += 1
         if self.taken > self.most:
             limit = f"at most {self.most:,.0f} steps"
-            raise LimitError(f"{self.path}: Expected {limit} of a pickle, got more; {SETTING} raises the limit.")
+            raise InputError(f"{self.path}: Expected {limit} of a pickle, got more; {SETTING} raises the limit.")
         return super().__getitem__(code)
 
 

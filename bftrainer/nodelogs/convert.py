@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InputError, NodeLogError, OutputError, UnusedOptionsError, legible
+from bftrainer.errors import InputError, NodeLogError, OutputError, legible, unused_options
 from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
@@ -96,7 +96,7 @@ def convert(
     options = {"--scalability": scaling_path, "--scaling": scaling}
     vain = {option: "a node log has no scaling" for option, value in options.items() if value is not None}
     if vain:
-        raise UnusedOptionsError(vain)
+        raise unused_options(vain)
     notes: list[str] = []
     log = read_availability(source, notes.append).log
     if log is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from bftrainer.errors import HostlistError, LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.opening import whole_bytes
 from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
@@ -67,15 +67,15 @@ def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
 
 
 def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
-    """Nodes by partition, from the log's provenance, none if it has none: `HostlistError` if they are malformed."""
+    """Nodes by partition, from the log's provenance, none if it has none: `LogError` if they are malformed."""
     lists = log.provenance.get("partitions", {})
     if not isinstance(lists, dict) or not all(isinstance(nodes, str) for nodes in lists.values()):
-        raise HostlistError("Expected the provenance's partitions to be hostlists, got something else.")
+        raise LogError("Expected the provenance's partitions to be hostlists, got something else.")
     return {name: expanded(nodes) for name, nodes in lists.items()}
 
 
 def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
-    """The partitions of each node that is in any, by its number: `HostlistError` if they are malformed."""
+    """The partitions of each node that is in any, by its number: `LogError` if they are malformed."""
     kinds: dict[str, frozenset[str]] = {}
     for partition, nodes in partitions_of(log).items():
         for node in nodes:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import LogError
 
 MOST_NODES = 1_000_000
 """Several times the nodes of the largest machine; a list of more is a mistake or an attack."""
@@ -35,7 +35,7 @@ def expanded(text: str) -> tuple[str, ...]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If brackets do not match, a range is invalid, or there are more than a million names, counting repeated ones.
 
     References
@@ -50,11 +50,11 @@ def expanded(text: str) -> tuple[str, ...]:
     pieces: list[list[list[str] | list[Range]]] = []
     for piece in map(str.strip, outer_parts(text, _COMMA)):
         if not _PIECE.fullmatch(piece):
-            raise HostlistError(f"Expected a list of nodes such as n[01-04,7],m1, got {_excerpt(text)}.")
+            raise LogError(f"Expected a list of nodes such as n[01-04,7],m1, got {_excerpt(text)}.")
         parts = _BRACKETED.split(piece)
         pieces.append([_parse_ranges(part[1:-1], text) if part.startswith("[") else [part] for part in parts])
     if sum(math.prod(map(_size, parts)) for parts in pieces) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_excerpt(text)}).")
+        raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_excerpt(text)}).")
     names = (itertools.product(*map(_texts, parts)) for parts in pieces)
     return tuple(dict.fromkeys(map("".join, itertools.chain.from_iterable(names))))
 
@@ -66,7 +66,7 @@ def known_part(text: str) -> tuple[str, ...]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If the rest is not a hostlist either.
 
     Examples
@@ -85,7 +85,7 @@ def numbers(text: str) -> tuple[int, ...]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If a part is neither a number nor a range, or there are more than a million numbers.
 
     Examples
@@ -95,7 +95,7 @@ def numbers(text: str) -> tuple[int, ...]:
     """
     ranges = _parse_ranges(",".join(text.replace(",", " ").split()), text) if text.strip() else []
     if _size(ranges) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_excerpt(text)}).")
+        raise LogError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_excerpt(text)}).")
     return tuple(dict.fromkeys(itertools.chain.from_iterable(values for values, _ in ranges)))
 
 
@@ -149,7 +149,7 @@ def _parse_ranges(ranges: str, text: str) -> list[Range]:
         match = _RANGE.fullmatch(part)
         if match is None or int(match[2] or match[1]) < int(match[1]):
             got = f"{part[:_SHOWN]!r} ({_excerpt(text)})"
-            raise HostlistError(f"Expected numbers and ranges such as 01-04,7, got {got}.")
+            raise LogError(f"Expected numbers and ranges such as 01-04,7, got {got}.")
         found.append((range(int(match[1]), int(match[2] or match[1]) + 1), len(match[1])))
     return found
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, at_place, suggestion
+from bftrainer.errors import LogError, SettingsError, at_place, suggestion
 from bftrainer.files.log_files import head, whole_text
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded
@@ -116,7 +116,7 @@ def read_inventory(source: str) -> Inventory:
     if not inventory_paths(source):
         if "/" in source or path.suffix in (".txt", ".csv", ".log"):
             raise LogError(f"{source}: No such file.")
-        with at_place("--nodes", HostlistError):
+        with at_place("--nodes", LogError):
             return Inventory(expanded(source))
     if is_slurm_json(head(path)):
         nodes = list(SlurmDocument(path, ("nodes",)).shown_nodes())

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
-from bftrainer.files.budgets import LOG_BYTES
 from bftrainer.files.documents import csv_rows, json_file, parsed_json, write_csv
-from bftrainer.files.opening import one_line, open_plain, translated
+from bftrainer.files.opening import LOG_BYTES, one_line, open_plain, translated
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names

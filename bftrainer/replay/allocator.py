@@ -58,9 +58,8 @@ class Allocator:
     Raises
     ------
     SettingsError
-        If an argument is of another type, or a task or node is named twice.
-    UnknownSolverError
-        If the solver or the fallback is not registered.
+        If an argument is of another type, a task or node is named twice, or the solver or the fallback is not
+        registered.
     SolverUnavailableError
         If the fallback is not installed, or the solver is not and there is none.
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import ResumeError
+from bftrainer.errors import RunDirectoryError
 from bftrainer.files.line_journal import LineJournal
 from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, check
 
@@ -48,21 +48,23 @@ class DecisionJournal:
         try:
             return convert(json.loads(self.known.popleft()))
         except (ValueError, TypeError, KeyError):
-            raise ResumeError(f"{self.path}: Expected decisions of this run, found something else.") from None
+            raise RunDirectoryError(f"{self.path}: Expected decisions of this run, found something else.") from None
 
     def begin(self, now: Beginning) -> None:
-        """Begin a run, or go on with it: `ResumeError` if what it depends on is not as it was."""
+        """Begin a run, or go on with it: `RunDirectoryError` if what it depends on is not as it was."""
         before, after = (self.begun or now).dependencies, now.dependencies
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
                 was, is_now = (found.get(name, "missing")[:20] for found in (before, after))
-                raise ResumeError(f"{name}: Cannot be resumed: was {was} when the run was begun, is {is_now} now.")
+                raise RunDirectoryError(
+                    f"{name}: Cannot be resumed: was {was} when the run was begun, is {is_now} now."
+                )
         if self.begun is None:
             self.begun = now
             self._waiting.append(json.dumps(asdict(now)))
 
     def answer(self, problem: AllocationProblem, ask: Ask, remember: Remember) -> SolveResult:
-        """The next result that was kept (`ResumeError` if it does not fit), or else that of `ask`, which is kept."""
+        """The next result that was kept (`RunDirectoryError` if it does not fit), or else that of `ask`, now kept."""
         if self.known:
             result: SolveResult = self._parse(lambda values: _to_result(problem, values))
             remember(problem, result)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from bftrainer.errors import (
     BftrainerError,
     ObjectiveError,
-    ResumeError,
+    RunDirectoryError,
     RunFailedError,
     SettingsError,
     SolverError,
@@ -408,7 +408,7 @@ def _compare_with_constant_pools(
 
 
 def find_unfinished(directory: ResultDirectory) -> Beginning:
-    """How the run in a directory was begun: `ResumeError` if there is none to resume."""
+    """How the run in a directory was begun: `RunDirectoryError` if there is none to resume."""
     path, in_results = directory.working / JOURNAL, directory.path / JOURNAL
     if not path.exists() and in_results.exists():
         LineJournal(in_results)  # refuses another user's
@@ -417,16 +417,16 @@ def find_unfinished(directory: ResultDirectory) -> Beginning:
     if journal.begun is None:
         summary, found = directory.path / "summary.json", "no run"
         if summary.exists():
-            is_partial = json_file(summary, ResumeError).get("partial")
+            is_partial = json_file(summary, RunDirectoryError).get("partial")
             found = "one whose decisions were not kept (--checkpoint-every 0)" if is_partial else "a finished run"
-        raise ResumeError(f"{directory.path}: Expected an unfinished run to resume, found {found}.")
+        raise RunDirectoryError(f"{directory.path}: Expected an unfinished run to resume, found {found}.")
     return journal.begun
 
 
 def keep_decisions(
     directory: ResultDirectory, arguments: Sequence[str], inputs: Inputs, every_s: float
 ) -> DecisionJournal:
-    """Keep the decisions of a run while it goes on: `ResumeError` if an input or a version is not as it was."""
+    """Keep the decisions of a run while it goes on: `RunDirectoryError` if an input or a version is not as it was."""
     found = [each for source in inputs.sources.values() for each in (source if isinstance(source, list) else [source])]
     checksums = {each["path"]: f"SHA-256 {each['sha256']}" for each in found if each is not None}
     journal = DecisionJournal(directory.working / JOURNAL, every_s)

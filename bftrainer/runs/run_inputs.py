@@ -12,10 +12,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, UnusedOptionsError, at_place, legible
-from bftrainer.files.budgets import LOG_BYTES, most_bytes
+from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, at_place, legible, unused_options
 from bftrainer.files.documents import number_cell, table_rows
-from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
+from bftrainer.files.opening import LOG_BYTES, SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, most_bytes, sample_path
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log
@@ -181,7 +180,7 @@ def _read_tasks(config: ReplayConfig) -> TaskSet:
     options = {"--scalability": config.scalability, "--scaling": None if learned else config.scaling}
     unused = {name: "tasks that are no file have a scaling" for name, value in options.items() if value is not None}
     if unused:
-        raise UnusedOptionsError(unused)
+        raise unused_options(unused)
     return TaskSet(tuple(tasks), learned=learned)
 
 
@@ -279,7 +278,7 @@ def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Coll
     reasons.pop("seed", None)  # of which several may be compared, whether or not something is drawn
     given = {OPTIONS[name].flag: why for name, why in reasons.items() if getattr(config, name) != OPTIONS[name].default}
     if given:
-        raise UnusedOptionsError(given)
+        raise unused_options(given)
 
 
 def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Steps:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bftrainer.errors import HostlistError, LogError, at_place
+from bftrainer.errors import LogError, at_place
 from bftrainer.files.log_files import head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words
@@ -152,7 +152,7 @@ def read_dated_nodes(source: str, clock: Clock) -> BusyRecords | None:
 
 def _read_row(row: Mapping[str, str], place: str, rows: BusyRows, clock: Clock, kind: BusyKind) -> None:
     """Write down one row."""
-    with at_place(place, HostlistError):
+    with at_place(place, LogError):
         nodes = rows.lists.parse(row["nodes"])
     texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
     stamps = read_stamps(texts, _UNKNOWN)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.nodelogs.node_spans import stretches
 
@@ -50,7 +50,7 @@ class NodeLists:
 
         Raises
         ------
-        HostlistError
+        LogError
             If `parse` does.
         """
         known = self._known.get(text)
@@ -77,7 +77,7 @@ class NodeLists:
         for row in np.flatnonzero(found < 0).tolist():
             try:
                 found[row] = self.parse(texts[row].as_py())
-            except HostlistError as fault:
+            except LogError as fault:
                 faults[row] = str(fault)
         return found, faults
 

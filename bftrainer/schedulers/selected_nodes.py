@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, at_place
+from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, partition_names, read_inventory
 from bftrainer.nodelogs.node_spans import NodeSpans
@@ -223,10 +223,10 @@ def expand_excluded(hostlist: str | None) -> frozenset[str]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If it is not a hostlist.
     """
-    with at_place("--exclude-nodes", HostlistError):
+    with at_place("--exclude-nodes", LogError):
         return frozenset(expanded(hostlist)) if hostlist else frozenset()
 
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bftrainer.errors import SettingsError, UnusedOptionsError, at_place
+from bftrainer.errors import SettingsError, at_place, unused_options
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace
@@ -159,7 +159,7 @@ def generate_trace(
     flags = {each: "--" if each in own else "--set " for each in names}
     vain = [f"{flags[each]}{each.removesuffix('_s').replace('_', '-')}" for each in names if each in options]
     if vain:
-        raise UnusedOptionsError(dict.fromkeys(vain, f"of the model {other} alone"))
+        raise unused_options(dict.fromkeys(vain, f"of the model {other} alone"))
     rng = np.random.default_rng(seed)
     provenance = {"source": "bftrainer trace generate", "model": name, "seed": seed}
     if name == "minutes":

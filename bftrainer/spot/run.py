@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import SettingsError, UnusedOptionsError
+from bftrainer.errors import SettingsError, unused_options
 from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.files.writing import file_source
@@ -168,7 +168,7 @@ def load_log(
             raise SettingsError(f"Expected 0 <= initial_nodes <= {MOST_NODES:,}, got {initial:,}.")
         return read_pair(path, additions, initial), {"trace": file_source(path), "additions": file_source(additions)}
     if initial_nodes is not None:
-        raise UnusedOptionsError({"--initial-nodes": "without --additions the trace says how many nodes there are"})
+        raise unused_options({"--initial-nodes": "without --additions the trace says how many nodes there are"})
     log = read_availability(path, warn).log
     if log is None:
         raise SettingsError(f"{path}: Expected additions beside terminations, got terminations alone.")

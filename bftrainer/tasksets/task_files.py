@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, OutputError
-from bftrainer.files.budgets import DOCUMENT_BYTES
-from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import DOCUMENT_BYTES, Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import replacing_together
 from bftrainer.legacy.frame import label_texts, read_pickled_frame, shorten
 from bftrainer.model import ScalingCurve, TaskSpec

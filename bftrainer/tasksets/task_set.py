@@ -11,7 +11,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, legible
+from bftrainer.errors import InvalidTaskError, SettingsError, legible, unused_options
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
 from bftrainer.model.type_checks import convert_fields, require, whole_number
 
@@ -199,7 +199,7 @@ def finished(
     InvalidTaskError
         If a field is out of range, a name comes twice, or a curve is learned and nothing tells what it truly is; names
         file and task.
-    UnusedOptionsError
+    SettingsError
         If there is a `model`, but every task has a scaling.
     """
     if not drafts:
@@ -219,7 +219,7 @@ def finished(
         if curve is None:
             without.append(tasks[name])
     if not without and model is not None:
-        raise UnusedOptionsError({"--scaling": f"all tasks of {path} have a scaling"})
+        raise unused_options({"--scaling": f"all tasks of {path} have a scaling"})
     learned = tuple(draft.fields["name"] for draft in drafts if draft.is_learned)
     if not without:
         return TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)

@@ -18,7 +18,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InvalidTaskError, TrainingTraceError, TuningError, TuningInputError
+from bftrainer.errors import InvalidTaskError, TuningError, TuningInputError
 from bftrainer.model import ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.model.type_checks import whole_number
@@ -104,7 +104,7 @@ class _Group:
             self.tuning.end(run)
 
     def end(self, task: str, run: Run) -> None:
-        """Learn from a task's run that has ended: `NotConvergedError` if it was the first, or the last try, in vain."""
+        """Learn from a task's run that has ended: `TuningError` if it was the first, or the last try, in vain."""
         del self.in_flight[task]
         run = run._replace(cost_j=self.tuning.training.cost(run.traced_energy_j, run.traced_time_s))
         self._end(run)
@@ -318,7 +318,7 @@ def read_tuner(
             continue
         try:
             traces[files] = TrainingTrace(*files)
-        except TrainingTraceError as error:
+        except TuningInputError as error:
             raise InvalidTaskError(f"{str(error).removesuffix('.')} (task {task.name}).") from None
     return partial(GroupTuner, tuple(tasks), traces, seed, power_options, policies) if traces else None
 

@@ -118,7 +118,7 @@ def test_keys_are_those_of_the_replay(tmp_path):
         ("[grid]\nwindow = [[2021-02-10T00:00:00, 2021-02-09T23:00:00-02:00]]\nseed = [-1]\n", "Expected seed >= 0"),
         ("[grid]\nwindow = [[2021-02-10T00:00:00, 2021-02-10T00:00:00Z]]\n", "Expected a begin before its end"),
         ("[base]\nskip_events = -1\n", "line 3: Expected skip_events >= 0"),
-        ('[base]\nnode_log = "a\\u0000b"\n', "Expected base.node_log without the character NUL"),
+        ('[base]\nnode_log = "a\\u0000b"\n', "Expected text without the character NUL"),
         ("[grid\n", "Expected TOML, got something else"),
         (
             "[grid]\n" + "".join(f"{name} = {list(range(1, 401))}\n" for name in ("seed", "maxJ", "threads", "Tfwd")),

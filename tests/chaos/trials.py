@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import RunDirectoryError
-from bftrainer.files.claims import LOCK
+from bftrainer.files.directories import LOCK
 from tests.chaos.commands import COMMANDS, VARIANTS, Command, make_world
 from tests.chaos.processes import Ended, Running, Trouble, run
 from tests.chaos.results import facts

@@ -22,9 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.errors import LimitError, SettingsError
-from bftrainer.files.budgets import LOG_BYTES, SETTING, most_bytes
-from bftrainer.files.opening import open_plain
+from bftrainer.errors import InputError, SettingsError
+from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, open_plain
 
 MOST_MIB, MOST_CPU_S = 300, 4.0  # two seconds on a quiet machine
 PIECE = (b";" + 1022 * b"a" + b"\n") * 1024  # 1 MiB, of which packers make a kilobyte
@@ -145,9 +144,9 @@ def test_the_limit_counts_what_is_unpacked(tmp_path, monkeypatch):
     packed(gzip.GzipFile, path)
     monkeypatch.setenv(SETTING, "0.09")
     said = r"log.gz: Expected at most 92 MiB unpacked, got more; BFTRAINER_MAX_GIB raises the limit"
-    with open_plain(path) as stream, pytest.raises(LimitError, match=said):
+    with open_plain(path) as stream, pytest.raises(InputError, match=said):
         stream.read()
-    with pytest.raises(LimitError, match=said), open_plain(path, ahead=True):
+    with pytest.raises(InputError, match=said), open_plain(path, ahead=True):
         pytest.fail("the stream was handed out")
     monkeypatch.setenv(SETTING, "0.11")
     for ahead in (False, True):

@@ -12,17 +12,19 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import OutputError
-from bftrainer.files import claims, directories
-from bftrainer.files.claims import LOCK, claimed, writer_of
+from bftrainer.files import directories
 from bftrainer.files.directories import (
     JOURNAL,
+    LOCK,
     MANIFEST,
     check_free,
+    claimed,
     clear_leftovers,
     list_written,
     numbered,
     remove_written,
     result_directory,
+    writer_of,
     written_files,
 )
 from tests.checksums import changed_files
@@ -149,16 +151,14 @@ def run_killed(number, work):
     return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.parametrize("stays", [False, True])
-def test_killed_at_any_step(tmp_path, monkeypatch, stays):
+def test_killed_at_any_step(tmp_path, monkeypatch):
     """What is in place is whole, or readers find no summary; the next run cleans up."""
     place = write_results(tmp_path / "out", "old")
-    monkeypatch.setattr(directories, "_stays", lambda target: stays and target == place)
-    monkeypatch.setattr(claims, "PATIENCE_S", 10.0)
+    monkeypatch.setattr(directories, "PATIENCE_S", 10.0)
     number = 0
     while run_killed(number := number + 1, lambda: write_results(place, "new", force=True)):
         if (place / "summary.json").exists():
-            assert set(names(place)) - {".new", f".new{LOCK}"} in ({"old", "summary.json"}, {"new", "summary.json"})
+            assert names(place) in (["old", "summary.json"], ["new", "summary.json"])
             assert changed_files(place) == []
         write_results(place, "old", force=True)
         assert names(place) == ["old", "summary.json"]
@@ -229,7 +229,7 @@ def test_a_taken_place_is_refused(tmp_path):
 def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
     """A place is taken from the start of a run: another one gets the next number, and the results of both are kept."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(claims, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(directories, "PATIENCE_S", 0.0)
     write_results(Path("s-2-itrOut"))
     with result_directory(numbered("s")) as first, result_directory(numbered("s")) as second:
         (first.working / "1").touch()
@@ -274,30 +274,31 @@ def test_results_that_cannot_be_moved_at_all(tmp_path, monkeypatch):
     assert names(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("path", [".", "../here"])
-def test_the_current_directory_keeps_its_place(tmp_path, monkeypatch, path):
-    """It is filled file by file, as a process that is in it would lose it otherwise."""
+@pytest.mark.parametrize("path", [".", "../here", ".."])
+def test_the_current_directory_is_refused(tmp_path, monkeypatch, path):
+    """A process that is in it, such as the user's shell, would lose it."""
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
-    before = here.stat().st_ino
-    write_results(here / path, "old")
-    with pytest.raises(OutputError, match="Directory exists"):
-        write_results(here / path)
-    write_results(here / path, "new", force=True)
-    assert names(here) == ["new", "summary.json"]
-    assert here.stat().st_ino == before
+    for refuse in (lambda: check_free(here / path, force=True), lambda: write_results(here / path, force=True)):
+        with pytest.raises(OutputError, match="can be replaced, got the current one or a mount point"):
+            refuse()
+    assert names(tmp_path) == ["here"]
+    assert names(here) == []
 
 
-def test_a_directory_in_a_read_only_one_keeps_its_place(tmp_path, monkeypatch):
-    """Nothing can be put beside it, so results are written inside it."""
+def test_a_directory_in_a_read_only_one(tmp_path, monkeypatch):
+    """Nothing can be put beside it, which is one line."""
     place = tmp_path / "mine" / "out"
     place.mkdir(parents=True)
-    monkeypatch.setattr(directories.os, "access", lambda path, _: path != place.parent)
-    with result_directory([place]) as directory:
-        assert directory.working.parent == place
-        (directory.working / "summary.json").touch()
-    assert names(place) == ["summary.json"]
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
+    with pytest.raises(OutputError, match=r"out: Cannot write results: Permission denied\."):
+        write_results(place)
+    assert names(place) == []
 
 
 def test_a_link_is_followed(tmp_path):
@@ -313,7 +314,7 @@ def test_a_link_is_followed(tmp_path):
 
 def test_one_writer(tmp_path, monkeypatch):
     """A second one is refused by the first one's number, in another process and in the same."""
-    monkeypatch.setattr(claims, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(directories, "PATIENCE_S", 0.0)
     place = write_results(tmp_path / "out")
     with result_directory([place], force=True):
         with pytest.raises(OutputError, match=f"{place}: Process {os.getpid()} on .* is writing there"):

@@ -65,7 +65,7 @@ def test_texts_that_name_nothing(tmp_path, reader):
     """The character NUL, of which no path and no argument can have any, is refused wherever it is in a file."""
     path = tmp_path / "file.toml"
     path.write_text('schema = 1\n[[task]]\nzeus = {train_trace = "a\\u0000b"}\n')
-    with pytest.raises(InputError, match=r"file.toml: .*task \(value 1\)\.zeus\.train_trace without the character NUL"):
+    with pytest.raises(InputError, match=r"file\.toml:3: Expected text without the character NUL"):
         reader(path)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import OutputError, ResumeError
+from bftrainer.errors import OutputError, RunDirectoryError
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 
 LINES = ["first", "second", "", "ä ☃", "a b c"]
@@ -97,5 +97,5 @@ def test_a_place_that_is_none(tmp_path):
 def test_another_users_is_refused(path, monkeypatch):
     """What it says decides what is done."""
     monkeypatch.setattr("os.geteuid", lambda: 12345)
-    with pytest.raises(ResumeError, match="Expected a journal of your own, found one of another user"):
+    with pytest.raises(RunDirectoryError, match="Expected a journal of your own, found one of another user"):
         LineJournal(path)

@@ -8,7 +8,7 @@ import zipfile
 
 import pytest
 
-from bftrainer.errors import LimitError, LogError
+from bftrainer.errors import InputError, LogError
 from bftrainer.files import log_files
 from bftrainer.files.log_files import head, line_blocks, log_paths, whole_text
 
@@ -118,7 +118,7 @@ def test_endless_lines_are_refused(tmp_path, monkeypatch):
     """A file without line ends does not fill the memory."""
     monkeypatch.setattr(log_files, "most_bytes", lambda _: 100)
     packed(tmp_path / "log", b"x" * 101)
-    with pytest.raises(LimitError, match=r"log: Expected at most 0 MiB in a line, got more; BFTRAINER_MAX_GIB raises"):
+    with pytest.raises(InputError, match=r"log: Expected at most 0 MiB in a line, got more; BFTRAINER_MAX_GIB raises"):
         list(line_blocks(tmp_path / "log"))
 
 

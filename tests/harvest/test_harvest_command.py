@@ -18,7 +18,7 @@ import pytest
 from bftrainer.cli.harvest.harvest import _show_prediction
 from bftrainer.extras import installing
 from bftrainer.files import line_journal
-from bftrainer.files.claims import claimed
+from bftrainer.files.directories import claimed
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Asked, Submitted, event_row

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.errors import CarrierError, PollError, SettingsError
+from bftrainer.errors import PollError, RunFailedError, SettingsError
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, PoolChanged
 from bftrainer.harvest.slurm import slurm_engine, slurm_jobs
 from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
@@ -156,7 +156,7 @@ def test_a_step_that_is_not_told_is_no_carrier(made, toy, monkeypatch):
     """Where SIGTERM does not reach it, nothing is harvested."""
     monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 0.3)
     toy.put("deaf")
-    with pytest.raises(CarrierError, match=r"^Job 1 was sent SIGTERM, and its step heard nothing"):
+    with pytest.raises(RunFailedError, match=r"^Job 1 was sent SIGTERM, and its step heard nothing"):
         made.request(("n1", "n2"))
     toy.drop("deaf")
 
@@ -169,7 +169,7 @@ def test_carriers_that_cannot_come_up(made, toy):
         made.request(("n1",))
         heard(made, CarrierLost)
     with pytest.raises(
-        CarrierError, match=r"^Job 3 has ended before its carrier could come up; see .*/carriers\.log\.$"
+        RunFailedError, match=r"^Job 3 has ended before its carrier could come up; see .*/carriers\.log\.$"
     ):
         made.request(("n1",))
     toy.drop("srun.fails")

@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from bftrainer.errors import OutputError, PollError, ResumeError, SettingsError
+from bftrainer.errors import OutputError, PollError, RunDirectoryError, SettingsError
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.harvest.scheduler_polls import slurm_pool
@@ -258,7 +258,7 @@ def test_other_files_stay_as_they_are(tmp_path):
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     other = Scripted(IDLE)
     other.source = "sinfo -p gpu"
-    with pytest.raises(ResumeError, match=r"idle\.watch: Expected a journal of sinfo -p gpu, got one of sinfo\."):
+    with pytest.raises(RunDirectoryError, match=r"idle\.watch: Expected a journal of sinfo -p gpu, got one of sinfo\."):
         Watch(other, path, 30.0, print)
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
 
@@ -387,7 +387,7 @@ def test_what_is_no_journal_of_this_stays(tmp_path, lines, message):
     journal = LineJournal(tmp_path / "x.watch")
     journal.append(lines)
     data = journal.path.read_bytes()
-    with pytest.raises(ResumeError, match=message):
+    with pytest.raises(RunDirectoryError, match=message):
         begin_or_continue(LineJournal(journal.path, lambda line: unsealed(line) is not None), "here")
     assert journal.path.read_bytes() == data
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrainer.errors import InputError, InvalidTaskError, LimitError, NodeLogError
+from bftrainer.errors import InputError, InvalidTaskError, NodeLogError
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
@@ -72,7 +72,7 @@ def test_copies_are_bounded():
 
 def test_steps_are_bounded():
     """A pickle of more steps than any log needs is refused, however small it is packed."""
-    with pytest.raises(LimitError, match="steps of a pickle"):
+    with pytest.raises(InputError, match="steps of a pickle"):
         read_pickled_frame(io.BytesIO(b"\x80\x02" + b"N0" * 300_000 + b"N."), "x.pkl")
 
 

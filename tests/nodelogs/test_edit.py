@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bftrainer.errors import HostlistError, LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.edit import cut_log, filtered_log, merged_logs, partitions_of, record_command
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
@@ -71,7 +71,7 @@ def test_filters_that_leave_nothing(asked, message):
 
 def test_partitions_that_are_none():
     """Provenance is free: what it calls partitions may be something else."""
-    with pytest.raises(HostlistError, match="Expected the provenance's partitions to be hostlists"):
+    with pytest.raises(LogError, match="Expected the provenance's partitions to be hostlists"):
         partitions_of(log_of(0, 9, {}, partitions=["a"]))
     assert partitions_of(log_of(0, 9, {})) == {}
 

@@ -10,7 +10,7 @@ from ClusterShell.NodeSet import NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded, folded, known_part, numbers
 from bftrainer.schedulers.formats.locations import expand_location
 
@@ -74,7 +74,7 @@ MALFORMED = ("", ",", "a,", "a,,b", "n[1-2", "n1-2]", "n[]", "n[1-]", "n[2-1]", 
 @pytest.mark.parametrize("text", MALFORMED)
 def test_malformed_lists_are_refused(text):
     """What is no hostlist is refused in one line that shows it."""
-    with pytest.raises(HostlistError, match=r"^Expected ") as caught:
+    with pytest.raises(LogError, match=r"^Expected ") as caught:
         expanded(text)
     assert "\n" not in str(caught.value)
 
@@ -86,7 +86,7 @@ def test_huge_lists_are_refused_at_once(text):
     """A list of 10^9 nodes costs neither time nor memory."""
     began = time.process_time()
     tracemalloc.start()
-    with pytest.raises(HostlistError, match="Expected at most 1,000,000 nodes"):
+    with pytest.raises(LogError, match="Expected at most 1,000,000 nodes"):
         expanded(text)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
@@ -100,9 +100,9 @@ def test_numbers():
     assert numbers("0-3,7,2") == (0, 1, 2, 3, 7)
     assert numbers("") == ()
     for text in ("a", "1-", "3-1", "-1"):
-        with pytest.raises(HostlistError, match="Expected numbers and ranges"):
+        with pytest.raises(LogError, match="Expected numbers and ranges"):
             numbers(text)
-    with pytest.raises(HostlistError, match="at most 1,000,000 numbers"):
+    with pytest.raises(LogError, match="at most 1,000,000 numbers"):
         numbers("0-1000000000")
 
 
@@ -137,6 +137,6 @@ def test_long_lists_take_linear_time(text):
     for tell in (expanded, expand_location):
         try:
             tell(text)
-        except HostlistError as fault:
+        except LogError as fault:
             assert "\n" not in str(fault)  # noqa: PT017
     assert time.process_time() - begin < 10

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
-from bftrainer.errors import ObjectiveError, UnsupportedProblemError
+from bftrainer.errors import ObjectiveError, SolverUnavailableError
 from bftrainer.model import Event, TaskSpec, TaskState
 from bftrainer.objectives import Priority, Quota, as_given, get_objective, throughput
 from solvers import AllocationProblem, Limits, LinearRow, TaskOptions, counts_on_offer
@@ -55,7 +55,7 @@ def test_rows_bind(solver, prune):
 @pytest.mark.parametrize("solver", ["dp", "equal-share"])
 def test_rows_are_refused_by_capability(solver):
     """Solvers that take none say so, with the reason and another one to try."""
-    with pytest.raises(UnsupportedProblemError, match=f"{solver}: takes no extra rows, .* adds 1; try --solver cbc"):
+    with pytest.raises(SolverUnavailableError, match=f"{solver}: takes no extra rows, .* adds 1; try --solver cbc"):
         decide(AtMostThree(), two_tasks(), 4, solver)
 
 

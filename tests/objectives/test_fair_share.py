@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
-from bftrainer.errors import ObjectiveError, UnsupportedProblemError
+from bftrainer.errors import ObjectiveError, SolverUnavailableError
 from bftrainer.model import Event, TaskSpec
 from bftrainer.objectives import FairShare, Priority, Quota, get_objective, throughput
 from tests.examples import examples
@@ -117,7 +117,7 @@ def test_rescaling_counts_for_the_worst_off():
 def test_solvers_without_a_floor_refuse():
     """They say so, and which one to try."""
     for solver in ("dp", "equal-share"):
-        with pytest.raises(UnsupportedProblemError, match=f"{solver}: .*try --solver cbc"):
+        with pytest.raises(SolverUnavailableError, match=f"{solver}: .*try --solver cbc"):
             decide(FairShare(throughput), [plain()], 4, solver)
 
 

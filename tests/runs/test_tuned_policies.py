@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrainer.errors import InvalidTaskError, TuningInputError, UnusedOptionsError
+from bftrainer.errors import InvalidTaskError, SettingsError, TuningInputError
 from bftrainer.model import TaskSpec
 from bftrainer.runs import RunResult, run_replay, write_run
 from bftrainer.runs.audit import audit
@@ -186,7 +186,7 @@ def test_defaults_are_not_told(here):
 
 def test_without_tuned_tasks_policies_have_no_effect(here):
     """They are refused, as other options of tuning are."""
-    with pytest.raises(UnusedOptionsError, match=r"--policy \(no task is tuned\), --power-policy"):
+    with pytest.raises(SettingsError, match=r"--policy \(no task is tuned\), --power-policy"):
         run(here, plain_tasks(here), policy="grid", power_policy="oracle")
 
 

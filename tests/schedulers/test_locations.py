@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import LogError
 from bftrainer.schedulers.formats.locations import expand_location, is_whole_block
 
 
@@ -47,7 +47,7 @@ def test_ranges_of_racks():
 )
 def test_blocks_of_the_wrong_size(text):
     """A block whose size is not that of its racks is not to be trusted."""
-    with pytest.raises(HostlistError, match="Expected "):
+    with pytest.raises(LogError, match="Expected "):
         expand_location(text)
 
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.schedulers import node_lists
 from bftrainer.schedulers.busy_records import BusyKind
@@ -181,7 +181,7 @@ class ByRows:
         is_whole = nodes.count("[") <= nodes.count("]") and not nodes.endswith("+")
         try:
             names = expanded(nodes) if is_whole else known_part(nodes)
-        except HostlistError:
+        except LogError:
             return self.lose("unreadable node list", at, "Expected ")
         trusted = is_whole and (not given.isdecimal() or int(given) == len(names))
         kind = BusyKind.JOB if trusted else BusyKind.UNKNOWN
@@ -250,7 +250,7 @@ def alone(text):
     """Names of a list, or none, and whether it is faulty."""
     try:
         return expanded(text), False
-    except HostlistError:
+    except LogError:
         return (), True
 
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from bftrainer.errors import LogError, SettingsError, UnusedOptionsError
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import SlurmImporter
@@ -191,7 +191,7 @@ def test_headers(tmp_path, text):
 def test_columns_beside_a_header(tmp_path):
     """Columns that are named where every file names its own are refused, not passed over."""
     text, columns = "JobIDRaw|Start|End|NodeList\n1|100|200|n1\n", ("JobIDRaw", "Start", "End", "NodeList")
-    with pytest.raises(UnusedOptionsError, match="--columns"):
+    with pytest.raises(SettingsError, match="--columns"):
         read(tmp_path, text, columns=columns)
     assert read(tmp_path, "2|100|200|n2\n" + text, columns=columns)[0].tally.bad == 0
 

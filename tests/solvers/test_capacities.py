@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import power_instance
-from bftrainer.errors import UnsupportedProblemError
+from bftrainer.errors import SolverUnavailableError
 from solvers import Held, Limits, LinearRow, StopReason, TaskOptions, check
 from solvers.registry import get_solver, names, solve
 from tests.solvers.known_optima import TWO_LIMITS, WITH_CAPACITIES, KnownChoices, linear, problem
@@ -67,7 +67,7 @@ def test_tightening_a_cap_never_raises_the_objective(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in names() if name not in TAKES_CAPACITIES])
 def test_capacities_are_refused_by_capability(name: str) -> None:
     """A solver without capacities refuses them, and says what takes them."""
-    with pytest.raises(UnsupportedProblemError, match=f"^{name}: takes no capacities.*try --solver dp or cbc.$"):
+    with pytest.raises(SolverUnavailableError, match=f"^{name}: takes no capacities.*try --solver dp or cbc.$"):
         solve(get_solver(name), WITH_CAPACITIES[0].problem, Limits())
 
 

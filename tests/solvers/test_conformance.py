@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import instance, near_ties, problems
-from bftrainer.errors import SolverError, UnsupportedProblemError
+from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, LinearRow, StopReason, TaskOptions, check, objective
 from solvers.registry import get_solver, names, solve, solver_class
 from tests.solvers.known_optima import KNOWN, WITH_ROWS, KnownOptimum, linear, problem
@@ -53,7 +53,7 @@ def test_known_optimum_with_rows(name: str, known: KnownOptimum, prune: bool) ->
 @pytest.mark.parametrize("name", [name for name in names() if name not in TAKES_ROWS])
 def test_rows_are_refused_by_capability(name: str) -> None:
     """A solver without extra rows refuses them, and says what takes them."""
-    with pytest.raises(UnsupportedProblemError, match=f"{name}: takes no extra rows.*--solver cbc"):
+    with pytest.raises(SolverUnavailableError, match=f"{name}: takes no extra rows.*--solver cbc"):
         solve(get_solver(name), WITH_ROWS[0].problem, Limits())
 
 

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bftrainer.errors import UnsupportedProblemError
+from bftrainer.errors import SolverUnavailableError
 from solvers import Limits, check, objective
 from solvers.reference_solvers import Exhaustive
 from tests.solvers.known_optima import KNOWN, WITH_ROWS, linear, problem
@@ -28,5 +28,5 @@ def test_against_plain_loops(known) -> None:
 
 def test_too_many_allocations_are_refused() -> None:
     """Beyond two million combinations it refuses at once instead of filling the memory."""
-    with pytest.raises(UnsupportedProblemError, match="exhaustive: Expected at most 2,000,000 allocations"):
+    with pytest.raises(SolverUnavailableError, match="exhaustive: Expected at most 2,000,000 allocations"):
         Exhaustive().solve(problem(*[linear(1.0, 64)] * 10, nodes=130), Limits())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import instance
-from bftrainer.errors import UnsupportedProblemError
+from bftrainer.errors import SolverUnavailableError
 from solvers import Held, Limits, check
 from solvers.count_model import formulate
 from solvers.dynamic_programme import DynamicProgramme
@@ -74,5 +74,5 @@ def test_migration_is_forbidden() -> None:
 
 def test_held_nodes_must_be_in_the_pool() -> None:
     """Tasks that hold more nodes than there are cannot be laid out on nodes."""
-    with pytest.raises(UnsupportedProblemError, match="node-level: Expected tasks to hold at most the 2 nodes"):
+    with pytest.raises(SolverUnavailableError, match="node-level: Expected tasks to hold at most the 2 nodes"):
         NodeLevelSolver().solve(problem(linear(1.0, 4, current=3), nodes=2), Limits())

@@ -11,7 +11,7 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from bftrainer import Allocator, Settings, plugins
-from bftrainer.errors import SolverError, SolverUnavailableError, UnknownSolverError, UnsupportedProblemError
+from bftrainer.errors import SettingsError, SolverError, SolverUnavailableError
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from solvers import Held, Limits, SolveResult, StopReason, registry, supervised
@@ -141,7 +141,7 @@ def test_two_solvers_of_one_name(monkeypatch):
     forget_entries()
     try:
         assert registry.names() == SHIPPED
-        with pytest.raises(UnknownSolverError, match=r"^solver dp: ") as caught:
+        with pytest.raises(SettingsError, match=r"^solver dp: ") as caught:
             registry.get_solver("dp")
         assert "solvers.dynamic_programme:DynamicProgramme of bftrainer 0." in str(caught.value)
         assert f"{__name__}:Lazy of an unknown package and " in str(caught.value)
@@ -165,9 +165,9 @@ def test_describing_imports_no_solver_library():
 
 def test_an_unknown_solver_is_suggested_a_known_one():
     """A slip of the finger is answered by the nearest name, nonsense by all of them."""
-    with pytest.raises(UnknownSolverError, match=r"got 'gurobbi'\. Did you mean 'gurobi'\?"):
+    with pytest.raises(SettingsError, match=r"got 'gurobbi'\. Did you mean 'gurobi'\?"):
         registry.get_solver("gurobbi")
-    with pytest.raises(UnknownSolverError, match="Known: cbc, dp"):
+    with pytest.raises(SettingsError, match="Known: cbc, dp"):
         registry.get_solver("zzzzzz")
 
 
@@ -193,9 +193,9 @@ def test_a_solver_need_not_be_registered(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("json:Loads", UnknownSolverError, r"Expected json to define 'Loads'\. Did you mean 'loads'\?"),
-        ("no_such_module:X", UnknownSolverError, "solver no_such_module:X: Cannot import the module"),
-        (":x", UnknownSolverError, r"module:callable, got ':x'\. Known: cbc"),
+        ("json:Loads", SettingsError, r"Expected json to define 'Loads'\. Did you mean 'loads'\?"),
+        ("no_such_module:X", SettingsError, "solver no_such_module:X: Cannot import the module"),
+        (":x", SettingsError, r"module:callable, got ':x'\. Known: cbc"),
         ("json:loads", SolverUnavailableError, "^json:loads cannot be loaded: .*'name'"),
     ],
 )
@@ -347,7 +347,7 @@ def test_choices_and_counts_are_filled_in():
     plain = problem(task({0: 0.0, 2: 3.0, 3: 4.0}), nodes=9)
     told = registry.solve(Answering((3,), 0.0, 4.0, StopReason.OPTIMAL, OPTIMAL), plain, Limits())
     assert (told.counts, told.choices, told.held) == ((3,), (2,), OPTIMAL)
-    with pytest.raises(UnsupportedProblemError, match="answering: takes no capacities"):
+    with pytest.raises(SolverUnavailableError, match="answering: takes no capacities"):
         registry.solve(Answering((0,), 0.0, 4.0, StopReason.OPTIMAL, OPTIMAL), CAPPED, Limits())
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
+from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
 from bftrainer.zeus import UCB, DefaultBatchSize, GridSearch, JITPowerLimitOptimizer, MaxPowerLimit, Oracle, Simulator
 from bftrainer.zeus.policies.trace import configurations, optimum
 from tests.zeus.traced import JOB, Measured, measurements, state_text, training_trace
@@ -85,7 +85,7 @@ def test_registering_again_changes_nothing(name):
 @pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
 def test_unregistered_jobs_are_refused(name):
     """A job must be registered, or known to the oracle, before a choice is asked for."""
-    with pytest.raises(TuningProtocolError, match="register_job first"):
+    with pytest.raises(TuningError, match="register_job first"):
         BATCH_SIZE_POLICIES[name]().predict(replace(JOB, dataset="other"))
 
 

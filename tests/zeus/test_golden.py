@@ -7,7 +7,7 @@ from functools import cache
 
 import pytest
 
-from bftrainer.errors import NotConvergedError
+from bftrainer.errors import TuningError
 from bftrainer.zeus import TrainingTrace, read_groups
 from tests.zeus.deviations import DEVIATIONS, deviation
 from tests.zeus.fingerprint import fingerprint
@@ -105,7 +105,7 @@ def test_endless_groups_end(zeus, published_traces):
     assert len(endless) == 3
     for case in endless:
         error = Answer(*published_traces, case).error
-        assert isinstance(error, NotConvergedError)
+        assert isinstance(error, TuningError)
         assert len(error.history) > 100
 
 

@@ -8,7 +8,7 @@ import math
 import pandas as pd
 import pytest
 
-from bftrainer.errors import TrainingTraceError
+from bftrainer.errors import TuningInputError
 from bftrainer.zeus import Group, GroupJob, read_groups
 from bftrainer.zeus.simulation.simulator import group_jobs
 from tests.zeus.golden import DATA
@@ -53,7 +53,7 @@ def test_malformed_groups(tmp_path, row, message):
     """What is wrong is named by line and column."""
     path = tmp_path / "groups.csv"
     path.write_text(HEADER + row + "\n")
-    with pytest.raises(TrainingTraceError) as refused:
+    with pytest.raises(TuningInputError) as refused:
         read_groups(path)
     assert f"{path}{message}" in str(refused.value)
 
@@ -71,12 +71,12 @@ def test_one_group_in_any_form():
 @pytest.mark.parametrize("job", [(2.0, 1.0, 1.0), (0.0, math.inf, 1.0), (0.0, 1.0, -1.0)])
 def test_impossible_jobs_of_a_list(job):
     """Lists are checked as files are."""
-    with pytest.raises(TrainingTraceError, match="group, row 1"):
+    with pytest.raises(TuningInputError, match="group, row 1"):
         group_jobs([(0.0, 1.0, 1.0), job])
 
 
 @pytest.mark.parametrize("job", [(1.0, 2.0), (1.0, 2.0, 1.0, 3.0), 7.0])
 def test_jobs_of_a_list_are_three_numbers(job):
     """Too few or too many, or no sequence at all: the row and what it should hold are named."""
-    with pytest.raises(TrainingTraceError, match=r"group, row 1: Expected start_time, end_time, runtime_ratio, got"):
+    with pytest.raises(TuningInputError, match=r"group, row 1: Expected start_time, end_time, runtime_ratio, got"):
         group_jobs([(0.0, 1.0, 1.0), job])

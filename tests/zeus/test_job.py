@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bftrainer.errors import TuningInputError, UnsupportedScalingError
+from bftrainer.errors import TuningInputError
 from bftrainer.zeus import Job
 from tests.zeus.golden import units
 
@@ -90,5 +90,5 @@ def test_what_is_missing_is_named():
         JOB.gen_command(8, 0.1, 1, 1)
     with pytest.raises(TuningInputError, match="default batch size and learning rate"):
         replace(JOB, default_lr=None).scale_lr(8)
-    with pytest.raises(UnsupportedScalingError, match=r"'lamb' is not supported. Known: adadelta, adam, adamw, sgd"):
+    with pytest.raises(TuningInputError, match=r"'lamb' is not supported. Known: adadelta, adam, adamw, sgd"):
         replace(JOB, optimizer="lamb").scale_lr(8)

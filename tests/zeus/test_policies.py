@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
+from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
 from bftrainer.zeus import (
     UCB,
     GridSearch,
@@ -81,7 +81,7 @@ def test_what_is_refused_leaves_no_trace():
     policy.register_job(JOB, SIZES)
     policy.predict(JOB)
     before = state_text(policy)
-    with pytest.raises(TuningProtocolError, match="report on batch size 16, got one on 32"):
+    with pytest.raises(TuningError, match="report on batch size 16, got one on 32"):
         policy.observe(JOB, 32, 5.0, True)
     with pytest.raises(TuningInputError, match=r"batch size 16 .*got None"):
         policy.observe(JOB, 16, 5.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
+from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
 from bftrainer.zeus import PruningExploreManager
 from tests.zeus.golden import units
 
@@ -88,15 +88,15 @@ def test_a_cut_direction_is_never_tried_again(batch_sizes, data, rounds):
 def test_calls_out_of_order_change_nothing():
     """A report on another batch size, before a question, or twice, and a second question are refused; it goes on."""
     manager = PruningExploreManager([8, 16], 8)
-    with pytest.raises(TuningProtocolError, match=r"size 8 .* none was asked for"):
+    with pytest.raises(TuningError, match=r"size 8 .* none was asked for"):
         manager.report_batch_size_result(8, 1.0, True)
     assert manager.next_batch_size() == 8
-    with pytest.raises(TuningProtocolError, match="size 8 must be reported"):
+    with pytest.raises(TuningError, match="size 8 must be reported"):
         manager.next_batch_size()
-    with pytest.raises(TuningProtocolError, match="report on batch size 8, got one on 16"):
+    with pytest.raises(TuningError, match="report on batch size 8, got one on 16"):
         manager.report_batch_size_result(16, 1.0, True)
     manager.report_batch_size_result(8, 1.0, True)
-    with pytest.raises(TuningProtocolError, match="none was asked for"):
+    with pytest.raises(TuningError, match="none was asked for"):
         manager.report_batch_size_result(8, 1.0, True)
     assert explore(manager, lambda _: (1.0, True)) == [16, 8, 16]
 

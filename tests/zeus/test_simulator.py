@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bftrainer.errors import NotConvergedError, TuningInputError, TuningProtocolError
+from bftrainer.errors import TuningError, TuningInputError
 from bftrainer.zeus import (
     BatchSizeOptimizer,
     Corrections,
@@ -102,7 +102,7 @@ def test_costs_as_the_server_counts_them():
     assert [(run.cost_j, run.reached) for run in published] == [(10_750.0, True), (10_375.0, True)]
     seen = Runs()
     corrected = simulator(made, Scripted(*sizes), corrections=Corrections(server_costs=True), observers=[seen])
-    with pytest.raises(NotConvergedError, match="Recurrence 3 did not reach the target metric in 20 tries"):
+    with pytest.raises(TuningError, match="Recurrence 3 did not reach the target metric in 20 tries"):
         corrected.job_runs(made.job, 3, 0.95, 0.0)
     runs = seen.runs
     assert [(run.recurrence, run.cost_j, run.reached) for run in runs[:3]] == [
@@ -118,12 +118,12 @@ def test_a_run_that_never_starts():
     """It is observed at 100 times the bound, books nothing, and counts as a try."""
     made = world({8: [4.0], 1: [4.0]}, default_bs=8)
     policy = Scripted(8, 1)
-    with pytest.raises(NotConvergedError, match="Recurrence 2 did not reach the target metric in 20 tries") as failed:
+    with pytest.raises(TuningError, match="Recurrence 2 did not reach the target metric in 20 tries") as failed:
         # An epoch at batch size 1 costs 20,000, more than half of what batch size 8 does.
         simulator(made, policy).simulate_one_job(made.job, 2, 0.5, 0.0)
     assert len(failed.value.history) == 1
     runs = Runs()
-    with pytest.raises(NotConvergedError):
+    with pytest.raises(TuningError):
         simulator(made, policy, observers=[runs]).simulate_one_job(made.job, 2, 0.5, 0.0)
     assert [run.started for run in runs.runs] == [True] + [False] * 20
     assert {run.cost_j for run in runs.runs[1:]} == {100 * 0.5 * 10_750.0}
@@ -132,7 +132,7 @@ def test_a_run_that_never_starts():
 def test_the_first_recurrence_must_reach_its_target():
     """If the default batch size does not, that ends it; the error holds the run."""
     made = world({8: [NEVER], 16: [4.0]})
-    with pytest.raises(NotConvergedError, match="The default batch size 8 did not converge") as failed:
+    with pytest.raises(TuningError, match="The default batch size 8 did not converge") as failed:
         simulator(made).simulate_one_job(made.job, 2, 2.0, 0.5)
     assert [(entry.bs, entry.reached) for entry in failed.value.history] == [(8, False)]
 
@@ -161,7 +161,7 @@ def test_retries_of_a_group():
         simulated = simulator(made, Scripted(8, 16, 8), corrections=Corrections(group_min_cost_accumulates=accumulate))
         runs = Runs()
         simulated.observers = (runs,)
-        with pytest.raises(NotConvergedError, match="Recurrence 2 did not reach the target metric in 101 tries"):
+        with pytest.raises(TuningError, match="Recurrence 2 did not reach the target metric in 101 tries"):
             simulated.simulate_one_alibaba_group(made.job, jobs, 1.0, 0.0)
         assert [(run.recurrence, run.attempt, run.batch_size) for run in runs.runs[:3]] == [
             (0, 0, 8),
@@ -182,7 +182,7 @@ def test_never_ran_in_a_group():
         policy = Scripted(8, 1, 8)
         runs = Runs()
         simulated = simulator(made, policy, corrections=Corrections(corrected), observers=[runs], max_group_retries=1)
-        with pytest.raises(NotConvergedError, match="in 2 tries") as failed:
+        with pytest.raises(TuningError, match="in 2 tries") as failed:
             simulated.simulate_one_alibaba_group(made.job, jobs, 0.5, 0.0)
         assert (runs.runs[1].batch_size, runs.runs[1].started, runs.runs[1].cost_j) == (1, False, cost)
         assert [entry.bs for entry in failed.value.history] == [8, 8]
@@ -263,6 +263,6 @@ def test_a_group_without_concurrency():
     """A policy that is not made for runs that overlap refuses them, and the error holds the runs before it."""
     made = world({8: [4.0], 16: [4.0]})
     jobs = [(0.0, 10.0, 1.0), (5.0, 12.0, 1.0)]
-    with pytest.raises(TuningProtocolError, match="size 8 was reported") as failed:
+    with pytest.raises(TuningError, match="size 8 was reported") as failed:
         simulator(made).simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
     assert [entry.bs for entry in failed.value.history] == [8]

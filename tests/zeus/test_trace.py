@@ -11,7 +11,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from bftrainer.errors import TrainingTraceError, TuningInputError
+from bftrainer.errors import TuningInputError
 from bftrainer.zeus import Job, PowerPoint, TrainingTrace
 from bftrainer.zeus.policies.trace import (
     POWER_COLUMNS,
@@ -113,9 +113,7 @@ def test_more_columns_in_common(frames):
     both_power = pd.concat([power, power.assign(gpu="a40", average_power=power.average_power * 1.5)])
     assert repr(TrainingTrace(train, both_power).of(JOB)) == repr(TrainingTrace(*frames).of(JOB))
     both_train = pd.concat([train, train.assign(gpu="a40")])
-    with pytest.raises(
-        TrainingTraceError, match=r"one set of power measurements of other,net,sgd at batch size .*, gpu"
-    ):
+    with pytest.raises(TuningInputError, match=r"one set of power measurements of other,net,sgd at batch size .*, gpu"):
         TrainingTrace(both_train, both_power)
 
 
@@ -154,7 +152,7 @@ def test_nothing_in_common(frames):
     """Tables whose rows don't meet."""
     train, power = frames
     with pytest.raises(
-        TrainingTraceError,
+        TuningInputError,
         match=r"summary_train and summary_power: .* equal dataset, network, batch_size, optimizer",
     ):
         TrainingTrace(train, power.assign(optimizer="adam"))
@@ -166,7 +164,7 @@ def test_missing_columns(frames, number, columns):
     for column in columns:
         tables = list(frames)
         tables[number] = tables[number].drop(columns=column)
-        with pytest.raises(TrainingTraceError, match=f"Expected a column '{column}' once"):
+        with pytest.raises(TuningInputError, match=f"Expected a column '{column}' once"):
             TrainingTrace(*tables)
 
 
@@ -194,7 +192,7 @@ def test_cells_that_mean_nothing(frames, table, column, cell, message):
     """Refused with the row, the column, what was expected and what stands there."""
     frames[table] = frames[table].astype(object)
     frames[table].loc[2, column] = cell
-    with pytest.raises(TrainingTraceError) as refused:
+    with pytest.raises(TuningInputError) as refused:
         TrainingTrace(*frames)
     assert f"row 2, column {column}: Expected a" in str(refused.value)
     assert message in str(refused.value)
@@ -203,7 +201,7 @@ def test_cells_that_mean_nothing(frames, table, column, cell, message):
 def test_a_power_limit_twice(frames):
     """The same limit of the same batch size again, even with the same figures, even if no run meets it."""
     train, power = frames
-    with pytest.raises(TrainingTraceError, match=r"row 16: .* found 150 W of batch size 8 again"):
+    with pytest.raises(TuningInputError, match=r"row 16: .* found 150 W of batch size 8 again"):
         TrainingTrace(train[train.batch_size != 8], pd.concat([power, power.iloc[[1]]]))
 
 
@@ -244,7 +242,7 @@ def test_missing_cells_of_frames(missing):
     """All marks for a missing cell are understood in a column of epochs, and refused in one of names."""
     table = pd.DataFrame({"cell": pd.Series(["1", missing], dtype=object)})
     assert math.isnan(read_table(table, {"cell": "epoch"}, "train")["cell"].iloc[1])
-    with pytest.raises(TrainingTraceError, match="train, row 1, column cell: Expected a name, got nothing"):
+    with pytest.raises(TuningInputError, match="train, row 1, column cell: Expected a name, got nothing"):
         read_table(table, {"cell": "name"}, "train")
 
 
@@ -253,7 +251,7 @@ def test_cells_that_are_no_number(tmp_path, cell):
     """Refused by file, line and column; so are numbers that do not fit."""
     path = tmp_path / "table.csv"
     path.write_text(f'name,value\na,1\n"b\nc","{cell}"\n')
-    with pytest.raises(TrainingTraceError) as refused:
+    with pytest.raises(TuningInputError) as refused:
         read_table(path, {"value": "positive"}, "table")
     assert str(refused.value).startswith(f"{path}:4, column value: Expected a number above 0, 1e30 at most, got ")
 
@@ -277,7 +275,7 @@ def test_malformed_files(tmp_path, content, message):
     """What is cut off, broken or no table is refused in one line that begins with the file's name."""
     path = tmp_path / "table.csv"
     path.write_bytes(content)
-    with pytest.raises(TrainingTraceError) as refused:
+    with pytest.raises(TuningInputError) as refused:
         read_table(path, {"value": "positive"}, "table")
     assert str(refused.value).startswith(str(path))
     assert message in str(refused.value)
@@ -286,9 +284,9 @@ def test_malformed_files(tmp_path, content, message):
 
 def test_what_is_no_table(tmp_path):
     """A file that is not there, a directory, another object."""
-    with pytest.raises(TrainingTraceError, match="No such file"):
+    with pytest.raises(TuningInputError, match="No such file"):
         read_table(tmp_path / "none.csv", {}, "table")
-    with pytest.raises(TrainingTraceError, match="got a directory"):
+    with pytest.raises(TuningInputError, match="got a directory"):
         read_table(tmp_path, {}, "table")
-    with pytest.raises(TrainingTraceError, match="train: Expected a path or a data frame, got dict"):
+    with pytest.raises(TuningInputError, match="train: Expected a path or a data frame, got dict"):
         read_table({"value": [1]}, {}, "train")

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from bftrainer.errors import TuningInputError, TuningProtocolError
+from bftrainer.errors import TuningError, TuningInputError
 from bftrainer.zeus import JITPowerLimitOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.simulation.simulator import Training
 from tests.zeus.golden import units
@@ -101,7 +101,7 @@ class Undecided(PowerLimitOptimizer):
 
 def test_a_power_limit_optimizer_without_an_answer():
     """It is named."""
-    with pytest.raises(TuningProtocolError, match="power limit from undecided after it observed all"):
+    with pytest.raises(TuningError, match="power limit from undecided after it observed all"):
         training({8: [4.0]}).choose_limit(Undecided(), 8)
 
 

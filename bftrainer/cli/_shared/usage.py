@@ -14,7 +14,7 @@ import click
 from click.core import ParameterSource
 
 from bftrainer.cli._shared.stdio import tell
-from bftrainer.errors import UnusedOptionsError
+from bftrainer.errors import unused_options
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -327,4 +327,4 @@ def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
         if reason and typed:
             unused[max(option.opts, key=len)] = str(reason)
     if unused:
-        raise UnusedOptionsError(unused)
+        raise unused_options(unused)

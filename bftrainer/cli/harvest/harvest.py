@@ -102,7 +102,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
     checkpoints, and at the end the files of a run, which report, compare and audit read.
     """
-    from bftrainer.files.claims import claimed
+    from bftrainer.files.directories import claimed
     from bftrainer.harvest.controller import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, refuse_other_files
     from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
@@ -293,7 +293,7 @@ def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict
 @usage.json_option
 def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
-    from bftrainer.files.claims import writer_of
+    from bftrainer.files.directories import writer_of
     from bftrainer.harvest.harvest_directory import describe_unused, read_status, status_rows, status_text
 
     found = read_status(directory)
@@ -344,7 +344,7 @@ def add(directory: Path, tasks: Path) -> None:
 
 
 def _confirm(directory: Path) -> None:
-    from bftrainer.files.claims import writer_of
+    from bftrainer.files.directories import writer_of
 
     runs = bool(writer_of(directory))
     click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")

@@ -19,7 +19,7 @@ from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
 from bftrainer.cli._shared.usage import WIDE, Sectioned, check_report, json_option, refuse_unused, show_page
 from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, replay_options
-from bftrainer.errors import ResumeError, RunFailedError, SolverError
+from bftrainer.errors import RunDirectoryError, RunFailedError, SolverError
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
@@ -140,7 +140,9 @@ def _refuse_other_options(arguments: Sequence[str], begun: Mapping[str, Any]) ->
         named = [each for each in replay.params if ctx.get_parameter_source(each.name or "") in _NAMED]
         odd = sorted(max(each.opts, key=len) for each in named if ctx.params[each.name] != begun[each.name])
     if odd:
-        raise ResumeError(f"Expected the options that the run was begun with, or none; these differ: {', '.join(odd)}.")
+        raise RunDirectoryError(
+            f"Expected the options that the run was begun with, or none; these differ: {', '.join(odd)}."
+        )
 
 
 def _drop_resume(arguments: list[str]) -> list[str]:

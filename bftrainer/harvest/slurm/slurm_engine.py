@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bftrainer.errors import CarrierError, PollError
+from bftrainer.errors import PollError, RunFailedError
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, HarvestEvent, PoolChanged
 from bftrainer.harvest.scheduler_polls import Pool, SlurmPoll
@@ -103,7 +103,7 @@ class SlurmCarriers:
 
     Raises
     ------
-    CarrierError
+    RunFailedError
         If carriers of an earlier controller do not end.
     PollError
         If Slurm does not answer.
@@ -320,7 +320,7 @@ class SlurmCarriers:
         """Submit a carrier for each of these nodes; none while somebody waits for nodes that carriers leave.
 
         At first a carrier is tested on one of them, while nothing else goes on: nothing is held yet. If carriers cannot
-        come up here, or are not told when their node is taken back, that is a `CarrierError`.
+        come up here, or are not told when their node is taken back, that is a `RunFailedError`.
         """
         if not self._is_contended and not self._is_tested:
             node = min(nodes, key=self._attempts.__getitem__)
@@ -358,17 +358,17 @@ class SlurmCarriers:
                 self._hub.release(node, number)
                 with suppress(PollError):  # it may be gone
                     self._jobs.cancel(number)
-        raise CarrierError(
+        raise RunFailedError(
             f"Job {number} was sent SIGTERM, and its step heard nothing of it within {_SIGNAL_S:g} s: "
             f"carriers here would be killed without a warning."
         )
 
     def _may_come(self, number: str, node: str, begun_s: float) -> bool:
-        """Whether the carrier of the test can still come; too many that have ended before it are a `CarrierError`."""
+        """Whether the carrier of the test can still come; too many that have ended before it are a `RunFailedError`."""
         cause, state = self._seen().get(node, BusyKind.AWAY), self._jobs.list_states().get(number)
         self._failures += state is None
         if self._failures >= _ATTEMPTS:
-            raise CarrierError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")
+            raise RunFailedError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")
         is_patient = cause in _MAY_START and time.monotonic() <= begun_s + _TEST_WAIT_S
         return state is not None and (state != "PENDING" or is_patient)
 
@@ -392,7 +392,7 @@ class SlurmCarriers:
         self._worker.shutdown(cancel_futures=True)
         try:
             self._jobs.wait_until_gone(self._grace_s)
-        except (CarrierError, PollError) as fault:
+        except (RunFailedError, PollError) as fault:
             self._say(f"{fault} Look for jobs named {self._jobs.name}: they end by themselves.")
         self._script.unlink(missing_ok=True)
         os.close(self._wake)

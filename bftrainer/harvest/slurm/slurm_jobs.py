@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bftrainer.errors import CarrierError, PollError, SettingsError, at_place
+from bftrainer.errors import PollError, RunFailedError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.harvest.agent import KEY
@@ -202,13 +202,13 @@ class CarrierJobs:
     def wait_until_gone(self, grace_s: float) -> list[str]:
         """Wait until there are none: their controller is gone, so they end by themselves, or are cancelled.
 
-        If they do not end, that is a `CarrierError`.
+        If they do not end, that is a `RunFailedError`.
         """
         begun_s, found, cancelled = time.monotonic(), set[str](), set[str]()
         while left := self.list_states():
             waited_s = time.monotonic() - begun_s
             if waited_s > 2 * grace_s + _LAST_S:
-                raise CarrierError(f"Jobs {', '.join(sorted(left, key=int))} ({self.name}) do not end.")
+                raise RunFailedError(f"Jobs {', '.join(sorted(left, key=int))} ({self.name}) do not end.")
             found |= left.keys()
             overdue = {each for each in left if left[each] == "PENDING" or waited_s > grace_s + SLACK_S}
             if fresh := overdue - cancelled:

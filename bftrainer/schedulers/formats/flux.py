@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bftrainer.errors import HostlistError, LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import Block, head, line_blocks, whole_text
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded, numbers
@@ -301,9 +301,9 @@ def _read_eventlogs(paths: Iterable[Path], reading: Reading) -> _Ranks:
             if name in _CHANGES and not (
                 isinstance(context, dict) and (name in _STARTS or _ids(context.get("idset", "")))
             ):
-                raise HostlistError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
+                raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
             changes = ranks.apply(name, context if isinstance(context, dict) else {}, time_ns)
-        except HostlistError as fault:
+        except LogError as fault:
             reading.refuse("unreadable set of ranks", block, at, str(fault))
             continue
         if not changes:
@@ -335,7 +335,7 @@ def _read_jobs(path: Path, ranks: _Ranks, reading: Reading) -> Iterator[_Job]:
         has_run = value is not None and value.get("t_run") not in (None, 0)
         try:
             job = _job(value, ranks) if value is not None and has_run else None
-        except (HostlistError, TypeError, ValueError) as fault:
+        except (LogError, TypeError, ValueError) as fault:
             reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs prints it ({fault})")
             continue
         if value is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bftrainer.errors import HostlistError
+from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded, numbers, outer_parts
 
 MIDPLANE = 512
@@ -40,7 +40,7 @@ def expand_location(text: str) -> tuple[str, ...]:
 
     Raises
     ------
-    HostlistError
+    LogError
         If it is none of these, or a block has another size than its name says.
 
     Examples
@@ -68,5 +68,5 @@ def _racks(text: str, machine: str, first: str, last: str | None, midplane: str 
     names = tuple(f"{machine}-R{rack:02o}-M{half}" for rack in racks for half in halves)
     is_part = len(names) == 1 and int(size) < MIDPLANE
     if not is_part and len(names) * MIDPLANE != int(size):
-        raise HostlistError(f"Expected a block of {len(names) * MIDPLANE:,} nodes in its racks, got {text!r}.")
+        raise LogError(f"Expected a block of {len(names) * MIDPLANE:,} nodes in its racks, got {text!r}.")
     return names

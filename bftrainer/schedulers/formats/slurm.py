@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError, UnusedOptionsError
+from bftrainer.errors import LogError, unused_options
 from bftrainer.files.log_files import head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
@@ -70,7 +70,7 @@ class SlurmImporter(Importer):
 
         Raises
         ------
-        UnusedOptionsError
+        SettingsError
             If the settings name columns although all files have headers.
         """
         columns, headless = reading.settings.columns, False
@@ -92,7 +92,7 @@ class SlurmImporter(Importer):
             for note in document.notes if document else ():
                 reading.note(note)
         if columns is not None and not headless:
-            raise UnusedOptionsError({"--columns": "all files have headers"})
+            raise unused_options({"--columns": "all files have headers"})
 
 
 def _ids(rows: SacctRows) -> NDArray[np.int64]:
@@ -296,7 +296,7 @@ def _node_lists(
     for at in wanted[is_cut_off[wanted]].tolist():
         try:
             numbers[at] = lists.add(known_part(texts[at].as_py()))
-        except HostlistError as fault:
+        except LogError as fault:
             faults[at] = str(fault)
     return numbers, ~is_cut_off, faults
 

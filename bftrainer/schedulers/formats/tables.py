@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -14,7 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bftrainer.errors import HostlistError, LogError, SettingsError, UnusedOptionsError, suggestion
+from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.log_files import JobTable, LogRow
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S, instant_ns
@@ -238,7 +237,7 @@ class _Jobs:
                 if key not in self.known:
                     try:
                         self.known[key] = self._location(*key)
-                    except HostlistError as fault:
+                    except LogError as fault:
                         self.known[key] = str(fault)
                 known = self.known[key]
                 if isinstance(known, str):
@@ -255,7 +254,7 @@ class _Jobs:
                 self.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
             return _Location(lists.add(names), is_block)
         if not names:
-            raise HostlistError(f"Expected names of nodes, got {one_line(location)!r}.")
+            raise LogError(f"Expected names of nodes, got {one_line(location)!r}.")
         whole, comma, last = location.rpartition(",")
         if comma and count > len(names):
             return _Location(lists.add(expand_location(whole)), is_whole=False, half=last.strip())
@@ -351,8 +350,11 @@ class TableImporter(Importer):
         settings, name = reading.settings, self.preset or reading.settings.preset
         if name == _XDMOD:
             reading.settings = replace(settings, columns=XDMOD_COLUMNS)
-            with suppress(UnusedOptionsError):  # it has a header, which says the same
+            try:
                 SlurmImporter().read(paths, reading)
+            except SettingsError as fault:
+                if "no effect" not in str(fault):  # of the columns: it has a header, which says the same
+                    raise
             return
         if name is not None and name not in PRESETS:
             raise SettingsError(f"Unknown preset {name!r}.{suggestion(name, (*PRESETS, _XDMOD))}")

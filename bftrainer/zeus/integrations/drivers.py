@@ -21,11 +21,10 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, Protocol
 
 from bftrainer.errors import (
-    MeasurementError,
     SettingsError,
     TrainingStoppedError,
+    TuningError,
     TuningInputError,
-    TuningProtocolError,
 )
 from bftrainer.zeus.master.hardware import Gpus, Meter, find_gpus, find_hardware, measure_since, open_meter
 from bftrainer.zeus.master.script import RunSettings, check_table
@@ -68,7 +67,7 @@ class ServerRun(TrialDriver):
     def report(self, metric: float) -> bool:
         """Report metric, time and energy so far; return whether training is over."""
         if self._since is None:
-            raise TuningProtocolError("Expected a report after the beginning of an epoch, got one before.")
+            raise TuningError("Expected a report after the beginning of an epoch, got one before.")
         try:
             metric = float(metric)
         except (TypeError, ValueError):
@@ -125,7 +124,7 @@ def server_run(
         If the job has no `job_id`, or power, GPUs or way to measure is out of range.
     ServerRequestError
         If the server is not reached, refuses the job, or has no batch size left for it.
-    MeasurementError
+    SettingsError
         If energy cannot be measured as requested, or the highest power is unknown.
     """
     check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)
@@ -256,7 +255,7 @@ def on_all_ranks(
 
     Raises
     ------
-    SettingsError, MeasurementError
+    SettingsError
         If there are several processes whose group is not initialised, or several nodes of which not all are measured.
     TrainingStoppedError
         On ranks other than 0, by this and all methods, if rank 0 failed.
@@ -269,7 +268,7 @@ def on_all_ranks(
         return
     here = int(environ.get("LOCAL_WORLD_SIZE", ranks.size))
     if here < ranks.size and not all_nodes_measured:
-        raise MeasurementError(
+        raise SettingsError(
             f"Expected all {ranks.size} ranks on one node, whose energy is measured, got {here}; with a meter of all "
             "nodes, say all_nodes_measured=True."
         )

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from bftrainer.errors import MeasurementError
+from bftrainer.errors import SettingsError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.files.documents import json_file
 from bftrainer.zeus.master.script import write_json
@@ -32,7 +32,7 @@ class Gpus:
     """Some GPUs of this machine, which count their energy as a `bftrainer.zeus.master.hardware.Meter` does.
 
     They are made of ``pynvml`` of nvidia-ml-py, initialised, and its handles, at least one. All methods raise
-    `MeasurementError` if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
+    `SettingsError` if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
 
     References
     ----------
@@ -50,7 +50,7 @@ class Gpus:
     def first(self, count: int) -> Gpus:
         """Select the first `count` GPUs."""
         if count > len(self):
-            raise MeasurementError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
+            raise SettingsError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
         return Gpus(self._library, self._handles[:count])
 
     @property
@@ -97,13 +97,13 @@ class Gpus:
         try:
             return getattr(self._library, function)(*arguments)
         except self._library.NVMLError as error:
-            raise MeasurementError(f"{function}: NVML failed: {error}.") from None
+            raise SettingsError(f"{function}: NVML failed: {error}.") from None
 
 
 def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
     """Find the GPUs of this machine that NVML reports and CUDA_VISIBLE_DEVICES allows; None if there are none.
 
-    `library` is ``pynvml`` of nvidia-ml-py. `MeasurementError` if the variable names GPUs that do not exist, or parts.
+    `library` is ``pynvml`` of nvidia-ml-py. `SettingsError` if the variable names GPUs that do not exist, or parts.
     """
     if library is None:
         if find_spec("pynvml") is None:
@@ -132,7 +132,7 @@ def _visible_indices(allowed: str, uuids: Sequence[str]) -> list[int]:
         if index is None and len(matching) == 1:
             index = matching[0]
         if index is None or index >= len(uuids):
-            raise MeasurementError(f"{_VISIBLE}: Expected whole GPUs from 0 to {len(uuids) - 1}, got {name!r}.")
+            raise SettingsError(f"{_VISIBLE}: Expected whole GPUs from 0 to {len(uuids) - 1}, got {name!r}.")
         indices.append(index)
     return indices
 
@@ -156,10 +156,10 @@ class Hardware:
         return self.max_power_w * self.count
 
     def check_limits(self) -> None:
-        """Check that power limits can be set, by setting the present ones again: `MeasurementError` if not."""
+        """Check that power limits can be set, by setting the present ones again: `SettingsError` if not."""
         if self.gpus is None:
-            require_extra("Power limits need", "gpu", error=MeasurementError)
-            raise MeasurementError("No GPU found whose power can be limited.")
+            require_extra("Power limits need", "gpu", error=SettingsError)
+            raise SettingsError("No GPU found whose power can be limited.")
         self.gpus.set_limits_w(self.gpus.limits_w())
 
 
@@ -168,20 +168,20 @@ def find_hardware(
 ) -> Hardware:
     """Describe the hardware of a run, finding out what the arguments leave open.
 
-    `MeasurementError` if the power is neither given nor found, there are too few GPUs, or they are of several models.
+    `SettingsError` if the power is neither given nor found, there are too few GPUs, or they are of several models.
     """
     gpus = find()
     if gpus is None:
         if max_power_w is None:
             missing = absent(*EXTRAS["gpu"])
             hint = f" {missing_extra('To find GPUs takes', 'gpu', missing)}." if missing else ""
-            raise MeasurementError(
+            raise SettingsError(
                 f"Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it.{hint}"
             )
         return Hardware(float(max_power_w), count or 1, None)
     gpus = gpus if count is None else gpus.first(count)
     if len(gpus.models) > 1:
-        raise MeasurementError(
+        raise SettingsError(
             f"Expected GPUs of one model, got {', '.join(gpus.models)}; choose some by {_VISIBLE} or a number."
         )
     return Hardware(gpus.max_power_w if max_power_w is None else float(max_power_w), len(gpus), gpus)
@@ -198,9 +198,9 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         return
     path, original_w = logdir / LIMITS, gpus.limits_w()
     if path.exists():
-        original_w = json_file(path, MeasurementError)
+        original_w = json_file(path, SettingsError)
         if len(original_w) != len(gpus):
-            raise MeasurementError(f"{path}: Expected the power limits of {len(gpus)} GPUs, got {len(original_w)}.")
+            raise SettingsError(f"{path}: Expected the power limits of {len(gpus)} GPUs, got {len(original_w)}.")
     else:
         write_json(path, original_w)
 
@@ -233,7 +233,7 @@ class Meter(Protocol):
 class ZeusMeter(Meter):
     """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
 
-    `MeasurementError` if the package is not installed, or finds nothing that it can measure. See
+    `SettingsError` if the package is not installed, or finds nothing that it can measure. See
     https://ml.energy/zeus/measure/, "Programmatic measurement".
     """
 
@@ -242,14 +242,14 @@ class ZeusMeter(Meter):
 
     def __init__(self, monitor: Any = None) -> None:
         if monitor is None:
-            require_extra("Its measurements need", "zeus", error=MeasurementError)
+            require_extra("Its measurements need", "zeus", error=SettingsError)
             try:
                 monitor = import_module("zeus.monitor").ZeusMonitor()
             except Exception as error:  # its errors are many, and have no common root
-                raise MeasurementError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
+                raise SettingsError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
         if not (monitor.gpu_indices or monitor.cpu_indices):
             # It would measure 0 J.
-            raise MeasurementError("The zeus package found no GPU, and no processor whose energy it may read.")
+            raise SettingsError("The zeus package found no GPU, and no processor whose energy it may read.")
         self._monitor, self._total_j = monitor, 0.0
         self._begin()
 
@@ -316,12 +316,12 @@ def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
     """Open the meter of a name, nvml, zeus or model; auto is nvml if there are GPUs, else model.
 
     `total_power_w` is the highest power of all GPUs, or of the machine, for the model; `gpus` are those that train.
-    `MeasurementError` if that meter is not available.
+    `SettingsError` if that meter is not available.
     """
     if measure == "nvml" or (measure == "auto" and gpus is not None):
         if gpus is None:
-            require_extra("GPUs need", "gpu", error=MeasurementError)
-            raise MeasurementError("No GPU found.")
+            require_extra("GPUs need", "gpu", error=SettingsError)
+            raise SettingsError("No GPU found.")
         gpus.energy_j()  # which GPUs without a counter refuse
         return gpus
     return ZeusMeter() if measure == "zeus" else ModelMeter(total_power_w, os.cpu_count() or 1)

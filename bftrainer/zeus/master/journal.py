@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import OutputError, ResumeError
+from bftrainer.errors import OutputError, RunDirectoryError
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
@@ -59,23 +59,25 @@ class JobJournal:
         """Register the job of the plan, the first line, and replay its events.
 
         A new policy like the one that the job began with is needed if the journal cannot say how to make it, and none
-        if the job is only looked at. `ResumeError` if there is no journal, it is damaged, or the policy cannot be made
-        again or decides otherwise.
+        if the job is only looked at. `RunDirectoryError` if there is no journal, it is damaged, or the policy cannot be
+        made again or decides otherwise.
         """
         logdir = self.path.parent
         if not self.path.exists():
             missing = (
                 f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
             )
-            raise ResumeError(f"{logdir}: {missing}.")
+            raise RunDirectoryError(f"{logdir}: {missing}.")
         with self._name_line(1, "the plan of a job"):
             first = json.loads(LineJournal(self.path).read()[0])
             if first["event"] != "plan" or first["schema"] != SCHEMA:
-                raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
+                raise RunDirectoryError(
+                    f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}."
+                )
             values = first["plan"]
             values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
             values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
-            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
+            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], RunDirectoryError, "settings")
             if policy is None and not only_look:
                 policy = restore_policy(first["policy"])
             progress = Recurrences(plan, settings, policy)
@@ -93,14 +95,16 @@ class JobJournal:
 
     @contextmanager
     def _name_line(self, number: int, expected: str) -> Iterator[None]:
-        """Turn whatever a line that is no such thing raises into `ResumeError` that names it."""
+        """Turn whatever a line that is no such thing raises into `RunDirectoryError` that names it."""
         try:
             yield
-        except ResumeError as fault:
-            raise ResumeError(f"{self.path}:{number}: {fault}") from None
+        except RunDirectoryError as fault:
+            raise RunDirectoryError(f"{self.path}:{number}: {fault}") from None
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
             reason = str(fault).partition("\n")[0]
-            raise ResumeError(f"{self.path}:{number}: Expected {expected}, got something else ({reason}).") from None
+            raise RunDirectoryError(
+                f"{self.path}:{number}: Expected {expected}, got something else ({reason})."
+            ) from None
 
 
 def plan_document(progress: Recurrences) -> dict[str, Any]:
@@ -115,8 +119,8 @@ def plan_document(progress: Recurrences) -> dict[str, Any]:
 def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
     """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
 
-    `ResumeError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot be
-    written to.
+    `RunDirectoryError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot
+    be written to.
     """
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
     # filelock that is private.
@@ -129,7 +133,7 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
         while not _try_lock(lock, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
                 holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).")
+                raise RunDirectoryError(f"{logdir}: Locked: another master is running this job ({holder}).")
             time.sleep(POLL_S)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
@@ -246,7 +250,7 @@ class Recurrences:
         if event == "launch":
             launch = Launch(**fields)
             if self.policy is not None and (size := self.choose().batch_size) != launch.batch_size:
-                raise ResumeError(
+                raise RunDirectoryError(
                     f"{launch.job_id}: Expected the policy to choose batch size {launch.batch_size} again, got {size}; "
                     "it is another policy, or had learned from earlier jobs."
                 )
@@ -254,7 +258,7 @@ class Recurrences:
         elif event == "result":
             self._book(TrainingReport(**fields))
         else:
-            raise ResumeError(f"Expected launch or result, got {event!r}.")
+            raise RunDirectoryError(f"Expected launch or result, got {event!r}.")
 
     def _book(self, report: TrainingReport) -> None:
         """Book the pending run; if the first one misses its target, or 20 tries do, the job is given up."""

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from bftrainer.errors import ResumeError, TuningInputError
+from bftrainer.errors import RunDirectoryError, TuningInputError
 from bftrainer.files.documents import toml_file
 from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, check_table
@@ -27,12 +27,12 @@ def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
 
 
 def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
-    """Make a policy from what `describe_policy` returned, as new: `ResumeError` if that is not possible."""
+    """Make a policy from what `describe_policy` returned, as new: `RunDirectoryError` if that is not possible."""
     name = description["class"]
     try:
         policy: BatchSizeOptimizer = BATCH_SIZES.imported(name)(**description["options"])
     except (TuningInputError, TypeError) as fault:
-        raise ResumeError(
+        raise RunDirectoryError(
             f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
         ) from None
     return policy

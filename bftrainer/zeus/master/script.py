@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticKnownError
 
-from bftrainer.errors import BftrainerError, InputError, OutputError, TrainingReportError, TuningInputError
+from bftrainer.errors import BftrainerError, InputError, OutputError, TuningError, TuningInputError
 from bftrainer.files.documents import fault_text, json_file
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
@@ -172,24 +172,24 @@ _KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached"}
 def read_report(path: Path) -> TrainingReport:
     """Read a report; numbers may be text, and so may the verdict, where only "true" means reached.
 
-    `TrainingReportError` if the file is missing or is not a report; the message names file and key.
+    `TuningError` if the file is missing or is not a report; the message names file and key.
     """
     if not path.exists():
-        raise TrainingReportError(f"{path} does not exist.")
+        raise TuningError(f"{path} does not exist.")
     try:
         document = json_file(path, InputError)
     except InputError as fault:
-        raise TrainingReportError(str(fault)) from None
+        raise TuningError(str(fault)) from None
     if not isinstance(document, dict):
-        raise TrainingReportError(f"{path}: Expected an object, got {one_line(document)}.")
+        raise TuningError(f"{path}: Expected an object, got {one_line(document)}.")
     try:
         return TrainingReport(**{field: document[key] for field, key in _KEYS.items() if key in document})
     except ValidationError as error:
         first = error.errors()[0]
         key = _KEYS[str(first["loc"][0])]
         if first["type"].startswith("missing"):
-            raise TrainingReportError(f"{path}: Missing key {key!r}.") from None
-        raise TrainingReportError(f"{path}: {key}: {first['msg']}, got {one_line(repr(first['input']))}.") from None
+            raise TuningError(f"{path}: Missing key {key!r}.") from None
+        raise TuningError(f"{path}: {key}: {first['msg']}, got {one_line(repr(first['input']))}.") from None
 
 
 def write_report(path: Path, report: TrainingReport, **more: Any) -> None:

@@ -266,7 +266,7 @@ def training_run(
 
     Raises
     ------
-    TuningInputError, MeasurementError, OutputError
+    TuningInputError, SettingsError, OutputError
         If a variable of the environment is missing or invalid, energy cannot be measured as requested, power limits
         cannot be set, the highest power is unknown, or the report cannot be written.
     """

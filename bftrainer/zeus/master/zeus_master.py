@@ -15,8 +15,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import NotConvergedError, OutputError, ResumeError, TrainingReportError, TuningInputError
-from bftrainer.files.permissions import refuse_foreign
+from bftrainer.errors import OutputError, RunDirectoryError, TuningError, TuningInputError
+from bftrainer.files.directories import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
 from bftrainer.zeus.master.journal import JobJournal, Launch, MasterObserver, Recurrences, lock_directory
 from bftrainer.zeus.master.launch import check_command, run_script
@@ -64,7 +64,7 @@ class ZeusMaster:
     ------
     TuningInputError
         If a path is relative, or a setting is not usable.
-    MeasurementError
+    SettingsError
         If GPUs are not as requested, or the highest power of one is unknown.
     OutputError
         If `log_base` is no directory, or one that others have made or may change.
@@ -154,7 +154,7 @@ class ZeusMaster:
         """Launch the job's script once; return its energy (J) and time (s), and whether it reached its target.
 
         Recurrence and tries count from 1; `cost_ub` is the cost that the run must stay below. `TuningInputError` if the
-        command cannot be run, `TrainingReportError` if the script succeeds without a usable report.
+        command cannot be run, `TuningError` if the script succeeds without a usable report.
         """
         # A plan's bound and batch sizes are for several recurrences; a single run needs neither.
         sizes = tuple({batch_size, job.default_bs or batch_size})
@@ -233,12 +233,12 @@ class Driver:
         """Make the driver of an interrupted job from its journal.
 
         A new `policy` like the one that the job began with is needed if that one's class cannot be imported, or its
-        arguments are not attributes; it learns all runs again. `ResumeError` if there is no journal to resume from, the
-        policy decides otherwise than it did, or others have made the directory or may change it: its command would be
-        run.
+        arguments are not attributes; it learns all runs again. `RunDirectoryError` if there is no journal to resume
+        from, the policy decides otherwise than it did, or others have made the directory or may change it: its command
+        would be run.
         """
         if logdir.is_dir():
-            refuse_foreign(logdir, ResumeError)
+            refuse_foreign(logdir, RunDirectoryError)
         # Absolute, because scripts get this path and run in another directory.
         journal = JobJournal(logdir.absolute())
         return cls(journal, journal.replay(policy), observers)
@@ -251,7 +251,7 @@ class Driver:
         TuningError
             If the default batch size misses the target in the first run, a recurrence misses it 20 times, the script
             succeeds without a usable report, or the policy has no batch size left; with the `history` so far.
-        TuningInputError, ResumeError, OutputError
+        TuningInputError, RunDirectoryError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
         progress, journal = self.progress, self.journal
@@ -280,7 +280,7 @@ class Driver:
                 logger.debug("%s: %s", plan.job, progress.booked[-1])
                 notify("booked", progress.booked[-1], progress)
             if progress.failure is not None:
-                raise NotConvergedError(progress.failure)
+                raise TuningError(progress.failure)
         return progress.history
 
     def _find_limited_gpus(self) -> Gpus | None:
@@ -338,7 +338,7 @@ def make_run(
     if not ended.timed_out and (ended.status is None or ended.status in _SIGNALS):
         # A system that kills a job's processes may kill this one next; then the run is repeated, rather than booked.
         time.sleep(LULL_S)
-    with suppress(TrainingReportError):  # what it said that it used, else its time at the highest power
+    with suppress(TuningError):  # what it said that it used, else its time at the highest power
         return replace(_read_believable(path, environment), reached=False, failure=ended.failure)
     return TrainingReport(environment.total_power_w * ended.time_s, ended.time_s, False, failure=ended.failure)
 
@@ -348,5 +348,5 @@ def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:
     report = read_report(path)
     fault = usage_fault(report.energy_j, report.time_s, environment.total_power_w, environment.eta_knob, ended=True)
     if fault is not None:
-        raise TrainingReportError(f"{path}: {': '.join(fault)}")
+        raise TuningError(f"{path}: {': '.join(fault)}")
     return report

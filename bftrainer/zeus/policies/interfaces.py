@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from typing import Generic, TypeVar
 
-from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
+from bftrainer.errors import TuningError, TuningInputError, nearest
 from bftrainer.zeus.policies.job import Job
 
 logger = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class BatchSizeOptimizer(_Policy):
     ------
     AllPrunedError
         By `predict`, if no batch size is left.
-    TuningProtocolError
+    TuningError
         By `predict` and `observe`, if the job was not registered.
     TuningInputError
         By `observe`, if a policy that needs to know gets a batch size that is not one of the job's, a cost that is not
@@ -71,7 +71,7 @@ class PowerLimitOptimizer(_Policy):
 
     Raises
     ------
-    TuningProtocolError, TuningInputError
+    TuningError, TuningInputError
         By `predict`, if a policy that was made for some jobs, and batch sizes of theirs, gets others.
     """
 
@@ -152,5 +152,5 @@ def state_of(jobs: Mapping[Job, T], job: Job) -> T:
     """Return the state that a policy keeps for a job; a job that was not registered is refused."""
     state = jobs.get(job)
     if state is None:
-        raise TuningProtocolError(f"Unknown job {job}; call register_job first.")
+        raise TuningError(f"Unknown job {job}; call register_job first.")
     return state

@@ -147,7 +147,7 @@ class Job:
     def scale_lr(self, batch_size: int) -> float:
         """Scale the learning rate to `batch_size`: by its square root for Adam and similar, linearly for SGD.
 
-        `TuningInputError` if the job has no defaults to scale from, `UnsupportedScalingError` of other optimizers.
+        `TuningInputError` if the job has no defaults to scale from, and of other optimizers.
 
         References
         ----------

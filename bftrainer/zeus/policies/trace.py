@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, suggestion
+from bftrainer.errors import TuningInputError, nearest, suggestion
 from bftrainer.files.documents import table_rows
 from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
 
@@ -133,7 +133,7 @@ class TrainingTrace:
 
     Raises
     ------
-    TrainingTraceError
+    TuningInputError
         If a column is missing, a cell is no number or out of range, a power limit of a batch size is listed twice,
         the tables share no job, or columns that both have split the measurements of a job at one batch size.
     """
@@ -204,20 +204,18 @@ def _join_tables(train: pd.DataFrame, power: pd.DataFrame) -> pd.DataFrame:
     again = power[power.duplicated([*shared, "power_limit"])]
     if len(again):
         place, limit, size = again.index[0], again["power_limit"].iloc[0], again["batch_size"].iloc[0]
-        raise TrainingTraceError(
-            f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
-        )
+        raise TuningInputError(f"{place}: Expected each power limit once, found {limit} W of batch size {size} again.")
     kinds = {column: object for column in shared if train[column].dtype != power[column].dtype}
     # Places go first: names of files need not be text, and strings of frames must be.
     runs, points = train.astype(kinds).reset_index(drop=True), power.astype(kinds).reset_index(drop=True)
     joined = runs.rename_axis(_RUN).reset_index().merge(points, on=shared)
     if joined.empty:
         names = f"{train.index.name} and {power.index.name}"
-        raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
+        raise TuningInputError(f"{names}: No rows have equal {', '.join(shared)}.")
     sized = joined.groupby([*_JOB, "batch_size"])
     points_of = joined.drop_duplicates([*_JOB, "batch_size", *_POINT]).groupby([*_JOB, "batch_size"]).size()
     for *job, size in sized.size().index[sized.size() != sized[_RUN].nunique() * points_of]:
-        raise TrainingTraceError(
+        raise TuningInputError(
             f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size {size}, "
             f"found several; the tables are joined by {', '.join(shared)}."
         )
@@ -229,7 +227,7 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
 
     The index says where each row stands, for the start of a message; `what` names a frame there. `columns` must be
     there, each of a kind: name (text), whole (int), positive, finite or epoch (float). Others are kept.
-    `TrainingTraceError` if the file cannot be read as CSV, a row has too few or too many cells, a column is missing or
+    `TuningInputError` if the file cannot be read as CSV, a row has too few or too many cells, a column is missing or
     occurs twice, a cell is not of its column's kind, or there are no rows.
     """
     import pandas as pd
@@ -238,7 +236,7 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
         source = pd.DataFrame(source, columns=[*columns])
     if isinstance(source, str | Path):
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
-        rows = list(table_rows(Path(source), tuple(columns), TrainingTraceError))
+        rows = list(table_rows(Path(source), tuple(columns), TuningInputError))
         # Plain objects: Arrow's strings cannot hold names of files that are no text.
         places = pd.Index([place for place, _ in rows], dtype=object, name=str(source))
         table = pd.DataFrame([cells for _, cells in rows], index=places, dtype=object)
@@ -248,12 +246,12 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
         for column in columns:
             if list(source.columns).count(column) != 1:
                 close = suggestion(column, map(str, source.columns))
-                raise TrainingTraceError(f"{what}: Expected a column {column!r} once.{close}")
+                raise TuningInputError(f"{what}: Expected a column {column!r} once.{close}")
         table = source.set_axis(pd.Index([f"{what}, row {row}" for row in range(len(source))], name=what))
     else:
-        raise TrainingTraceError(f"{what}: Expected a path or a data frame, got {type(source).__name__}.")
+        raise TuningInputError(f"{what}: Expected a path or a data frame, got {type(source).__name__}.")
     if table.empty:
-        raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
+        raise TuningInputError(f"{table.index.name}: Expected at least one row, found none.")
     for column, kind in columns.items():
         cells = zip(table.index, table[column], strict=True)
         table[column] = [_read_cell(cell, kind, f"{place}, column {column}") for place, cell in cells]
@@ -268,7 +266,7 @@ def _read_cell(cell: Any, kind: str, place: str) -> str | float:
     # A frame marks missing cells by values that are not text; the text "nan" may be a name.
     value = _parse_number(cell) if kind in _NUMBERS else text * (isinstance(cell, str) or not is_missing)
     if value is None or not is_fit(value):
-        raise TrainingTraceError(f"{place}: Expected {expected}, got {'nothing' if is_missing else repr(text[:80])}.")
+        raise TuningInputError(f"{place}: Expected {expected}, got {'nothing' if is_missing else repr(text[:80])}.")
     return int(value) if kind == "whole" else value
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from unicodedata import normalize
 
 from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
-from bftrainer.files.claims import claimed
+from bftrainer.files.directories import claimed
 from bftrainer.files.opening import whole_bytes
 from bftrainer.files.writing import replacing
 

@@ -32,7 +32,6 @@ from bftrainer.errors import (
     NothingConvergedError,
     SettingsError,
     StoreUnavailableError,
-    UnusableRequestError,
     UnusableValueError,
     suggestion,
 )
@@ -67,7 +66,7 @@ _STATUS: Mapping[type[BftrainerError], int] = {
     ForbiddenError: 403,
     JobMismatchError: 409,
     NothingConvergedError: 409,
-    UnusableRequestError: 422,
+    UnusableValueError: 422,
     StoreUnavailableError: 503,
 }
 # Registrations, predictions and reports answer 400 where something is unknown.

@@ -23,7 +23,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from bftrainer.errors import TuningInputError, UnusableRequestError, suggestion
+from bftrainer.errors import TuningInputError, UnusableValueError, suggestion
 from bftrainer.files.documents import fault_text
 
 # Names are keys of a database, whose indexes are limited in length.
@@ -71,14 +71,14 @@ class WireModel(BaseModel):
             self.check()
         except ValidationError as error:
             raise TuningInputError(f"{where}: {fault_text(error)}") from None
-        except UnusableRequestError as error:
+        except UnusableValueError as error:
             raise TuningInputError(f"{where}: {error.field}: {error}") from None
 
     # So that pydantic does not call it for what it reads.
     __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     def check(self, *skipped: str) -> None:
-        """Raise `UnusableRequestError` for a field, not skipped, that means nothing or that no database holds."""
+        """Raise `UnusableValueError` for a field, not skipped, that means nothing or that no database holds."""
         for name, (least, most) in self.limits.items():
             value = getattr(self, name)
             for number in value if isinstance(value, list) else [value]:
@@ -87,7 +87,7 @@ class WireModel(BaseModel):
                 expected = f"less than or equal to {most}" if number > most else f"greater than or equal to {least}"
                 if number != number or most == math.inf:
                     expected = "a finite number"
-                raise UnusableRequestError(f"Input should be {expected}, got {number}.", name)
+                raise UnusableValueError(f"Input should be {expected}, got {number}.", name)
 
 
 class GpuConfig(WireModel):
@@ -158,7 +158,7 @@ class TuningParams(WireModel):
         """Refuse values that mean nothing; see `WireModel.check`."""
         super().check(*skipped)
         if len(set(self.batch_sizes)) < len(self.batch_sizes):
-            raise UnusableRequestError(
+            raise UnusableValueError(
                 f"Expected each batch size once, got {abbreviate(self.batch_sizes)}.", "batch_sizes"
             )
 

@@ -26,7 +26,7 @@ from bftrainer.errors import (
     JobMismatchError,
     NotFoundError,
     NothingConvergedError,
-    UnusableRequestError,
+    UnusableValueError,
 )
 from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.access import ANYBODY, Role, User
@@ -92,7 +92,7 @@ class BatchSizeService:
 
     Raises
     ------
-    NotFoundError, UnusableRequestError, StoreUnavailableError
+    NotFoundError, UnusableValueError, StoreUnavailableError
         By the methods, if there is no such job or trial, what is told means nothing (its `field` is what is wrong), or
         the database cannot be used; then nothing has changed.
     """
@@ -144,7 +144,7 @@ class BatchSizeService:
         if trial is None:
             spec, now, number = job.tuned.spec, self.clock(), job.last_number + 1
             if self.published and not spec.num_pruning_rounds:
-                raise UnusableRequestError(str(spec.batch_sizes[0]))
+                raise UnusableValueError(str(spec.batch_sizes[0]))
             with self._storing(job_id):
                 size, kind = job.tuned.choose(number, partial(self._is_running, job, user))
                 trial = TrialRow(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
@@ -227,7 +227,7 @@ class BatchSizeService:
         if not self.published:
             if not trial.refused:
                 self.store.update_trial(trial, refused=True)
-            raise UnusableRequestError(fault[1], fault[0])
+            raise UnusableValueError(fault[1], fault[0])
         logger.warning("job %r, trial %d, %s: %s", trial.job_id, trial.trial_number, *fault)
 
     def hear(self, trial_id: TrialId) -> None:

@@ -25,8 +25,8 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
-from bftrainer.files.permissions import login_name
+from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableValueError
+from bftrainer.files.directories import login_name
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobSpec, TrialRow
 
 DEFAULT_URL = "sqlite:///bftrainer-bso.db"
@@ -154,7 +154,7 @@ class JobStore:
         ------
         StoreUnavailableError
             If the database cannot be used; then nothing has changed.
-        UnusableRequestError
+        UnusableValueError
             If a column cannot hold a value.
         """
         self.check_place()
@@ -162,7 +162,7 @@ class JobStore:
             with (self._single if single else self._engine).begin() as connection:
                 yield connection
         except (DataError, OverflowError) as error:
-            raise UnusableRequestError("Expected names and numbers that the database can hold.") from error
+            raise UnusableValueError("Expected names and numbers that the database can hold.") from error
         except (SQLAlchemyError, OSError) as error:
             raise StoreUnavailableError(_reason(error)) from error
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import NotConvergedError, TrainingTraceError, TuningInputError, TuningProtocolError, nearest
+from bftrainer.errors import TuningError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed, log_choice
 from bftrainer.zeus.policies.job import (
     NEVER_RAN_FACTOR,
@@ -136,9 +136,7 @@ class Training:
             optimizer.observe(self.job, batch_size, point.limit_w, power * point.time_per_epoch_s)
         limit = optimizer.predict(self.job, batch_size)
         if limit is None:
-            raise TuningProtocolError(
-                f"Expected a power limit from {optimizer.name} after it observed all of them, got None."
-            )
+            raise TuningError(f"Expected a power limit from {optimizer.name} after it observed all of them, got None.")
         return limit, True
 
     def run(self, batch_size: int, power_limit: int, cost_bound: float, profile: bool) -> Run:
@@ -221,7 +219,7 @@ class JobTuning:
             self.end(run)
 
     def end(self, run: Run) -> None:
-        """Teach the policy what a run cost, and record the run: `NotConvergedError` if the job is given up."""
+        """Teach the policy what a run cost, and record the run: `TuningError` if the job is given up."""
         self.batch_sizes.observe(self.job, run.batch_size, run.cost_j, run.reached)
         self.runs.append(run)
         log_choice(logger, self.verbose, "Simulator", "%s, %s", self.job, run)
@@ -229,7 +227,7 @@ class JobTuning:
             observer.ran(run)
         failure = self.tracker.record_try(run.recurrence, run.batch_size, run.cost_j, run.reached, started=run.started)
         if failure is not None:
-            raise NotConvergedError(failure)
+            raise TuningError(failure)
 
 
 # Most retries of a job in a group: published results need up to 26, and without a limit some groups never end.
@@ -264,7 +262,7 @@ def read_groups(source: Any) -> dict[str, Group]:
 
     Raises
     ------
-    TrainingTraceError
+    TuningInputError
         If the table is malformed, or a group has two datasets.
     """
     table = read_table(source, {"group": "name", "dataset": "name"} | TIMES, "groups")
@@ -273,7 +271,7 @@ def read_groups(source: Any) -> dict[str, Group]:
     for name, rows in table.groupby("group", sort=False):
         dataset = rows["dataset"].iloc[0]
         for place, other in rows["dataset"][rows["dataset"] != dataset].items():
-            raise TrainingTraceError(
+            raise TuningInputError(
                 f"{place}, column dataset: Expected one dataset a group, got {other!r} after {dataset!r} in group "
                 f"{name}."
             )
@@ -288,7 +286,7 @@ def group_jobs(group: Any) -> list[GroupJob]:
     if isinstance(group, list | tuple):
         for row, job in enumerate(group):
             if not isinstance(job, Sequence) or len(job) != len(TIMES):
-                raise TrainingTraceError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
+                raise TuningInputError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
         if not group:
             return []
     return _group_jobs(read_table(group, TIMES, "group"))
@@ -297,7 +295,7 @@ def group_jobs(group: Any) -> list[GroupJob]:
 def _group_jobs(table: Any) -> list[GroupJob]:
     early = table[table["end_time"] < table["start_time"]]
     for place, start_s, end_s in early[["start_time", "end_time"]].itertuples():
-        raise TrainingTraceError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
+        raise TuningInputError(f"{place}: Expected end_time >= start_time, got {end_s} < {start_s}.")
     return [GroupJob(*times) for times in zip(*(table[column].tolist() for column in TIMES), strict=True)]
 
 
@@ -353,7 +351,7 @@ class Simulator:
 
     Raises
     ------
-    TrainingTraceError, TuningInputError
+    TuningInputError
         If the traces or the seed are not usable, or `max_group_retries` is negative.
     """
 
@@ -406,7 +404,7 @@ class Simulator:
         TuningInputError
             If the job is not in the traces, its default batch size is missing or not in them, a number is out of
             range, or a policy chooses a batch size or power limit that was not measured.
-        NotConvergedError, AllPrunedError, TuningProtocolError
+        TuningError, AllPrunedError, TuningError
             If the default batch size misses the target in the first run, a recurrence misses it 20 times, the policy
             has no batch size left, or does not accept calls in this order; with the `history` so far.
         """
@@ -431,7 +429,7 @@ class Simulator:
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
         misses its target is run again as soon as it ends. Arguments, result and errors are those of `simulate_one_job`,
         and `group_df`, a data frame or a sequence of `GroupJob`: the jobs by start time, with columns start_time,
-        end_time (s) and runtime_ratio (`TrainingTraceError` if one ends before it starts, or a number is not finite).
+        end_time (s) and runtime_ratio (`TuningInputError` if one ends before it starts, or a number is not finite).
         Runs are listed in order of their ends, with energy and time scaled by the job's ratio.
         """
         return _history(self.group_runs(job, group_df, beta_knob, eta_knob))

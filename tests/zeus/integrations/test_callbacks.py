@@ -12,7 +12,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from bftrainer.errors import SettingsError, TrainingStoppedError, TuningInputError, TuningProtocolError
+from bftrainer.errors import SettingsError, TrainingStoppedError, TuningError, TuningInputError
 from bftrainer.zeus.integrations import (
     ZeusDataLoader,
     keras_callback,
@@ -206,9 +206,9 @@ def test_what_a_loader_refuses(told, monkeypatch):
     """Metrics and epochs of loaders that don't lead, another distribution, no target."""
     told()
     evaluation = ZeusDataLoader([1], batch_size=1)
-    with pytest.raises(TuningProtocolError, match="made with max_epochs"):
+    with pytest.raises(TuningError, match="made with max_epochs"):
         list(evaluation.epochs())
-    with pytest.raises(TuningProtocolError, match=r"one of the epochs\(\)"):
+    with pytest.raises(TuningError, match=r"one of the epochs\(\)"):
         evaluation.report_metric(0.5)
     with pytest.raises(SettingsError, match="Expected distributed to be None or 'dp', got 'ddp'"):
         ZeusDataLoader([1], batch_size=1, distributed="ddp")

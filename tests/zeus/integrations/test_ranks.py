@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bftrainer.errors import MeasurementError, SettingsError, TrainingStoppedError
+from bftrainer.errors import SettingsError, TrainingStoppedError
 from bftrainer.zeus.integrations import on_all_ranks
 from tests.zeus.integrations.driven import ScriptedRun, ThreadRanks, on_threads
 
@@ -75,7 +75,7 @@ def test_what_is_refused():
         pass
     two_nodes = {"LOCAL_WORLD_SIZE": "1"}
     with (
-        pytest.raises(MeasurementError, match=r"Expected all 2 ranks on one node, .* got 1"),
+        pytest.raises(SettingsError, match=r"Expected all 2 ranks on one node, .* got 1"),
         on_all_ranks(scripted([]), ThreadRanks(0, [None, None]), environ=two_nodes),
     ):
         pass

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bftrainer.errors import MeasurementError, ServerRequestError, SettingsError, TuningInputError, TuningProtocolError
+from bftrainer.errors import ServerRequestError, SettingsError, TuningError, TuningInputError
 from bftrainer.zeus.integrations import server_run
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
 from bftrainer.zeus.server.app import create_app
@@ -124,7 +124,7 @@ def test_the_gpus_are_found(tmp_path):
 def test_a_machine_without_gpus(tmp_path):
     """Its power has to be said; the model then counts half of it while it waits, and nothing else is asked for."""
     with client_of(tmp_path) as client:
-        with pytest.raises(MeasurementError, match="highest power"):
+        with pytest.raises(SettingsError, match="highest power"):
             train(client, World(), [], job=TuningParams(**PARAMS))
         with server_run(client, TuningParams(**PARAMS), max_power_w=40.0, measure="model", find=lambda: None) as run:
             run.begin_epoch()
@@ -141,7 +141,7 @@ def test_what_is_refused(tmp_path):
         with pytest.raises(TuningInputError, match=r"Expected measure to be .*, got 'ralp'"):
             train(client, World(), [], measure="ralp")
         with (
-            pytest.raises(TuningProtocolError, match="Expected a report after"),
+            pytest.raises(TuningError, match="Expected a report after"),
             server_run(client, JobSpec(**SPEC), meter=World(), find=lambda: None) as run,
         ):
             run.report(0.5)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bftrainer.errors import BftrainerError, NotConvergedError, TrainingReportError, TuningInputError
+from bftrainer.errors import BftrainerError, TuningError, TuningInputError
 from bftrainer.zeus import PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.simulation.files import read_history
 from tests.zeus.golden import load, number
@@ -33,9 +33,9 @@ class Deviation:
 
 REFUSED_EARLY = "what cannot work is refused before a directory is made"
 DEVIATIONS = {
-    "exit3": Deviation(NotConvergedError, "a script that exits non-zero has failed, whatever it reported before"),
+    "exit3": Deviation(TuningError, "a script that exits non-zero has failed, whatever it reported before"),
     "nogpu": Deviation(None, "without a GPU there is one device, so that time has its price"),
-    "nokey": Deviation(TrainingReportError, "a report without a key is named with file and key; it was a KeyError"),
+    "nokey": Deviation(TuningError, "a report without a key is named with file and key; it was a KeyError"),
     "nolr": Deviation(TuningInputError, f"{REFUSED_EARLY}; it was an AssertionError"),
     "badopt": Deviation(TuningInputError, REFUSED_EARLY),
     "missingdefault": Deviation(TuningInputError, REFUSED_EARLY),

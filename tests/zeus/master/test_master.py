@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import (
-    MeasurementError,
-    NotConvergedError,
     OutputError,
-    ResumeError,
-    TrainingReportError,
+    RunDirectoryError,
+    SettingsError,
+    TuningError,
     TuningInputError,
 )
 from bftrainer.zeus import Job
@@ -59,7 +58,7 @@ def test_a_crash_without_a_report_costs_its_time(tmp_path):
 def test_a_hanging_script_is_a_failed_try(tmp_path):
     """A run that does not end in time is ended; in the first recurrence that is the end of the job."""
     driver = master(tmp_path / "logs", timeout_s=0.3).start(shell(tmp_path, "sleep 300"), 2, [32], 2.0, 0.5)
-    with pytest.raises(NotConvergedError, match=r"32 did not converge \(it ran out of time after \d+ s\)"):
+    with pytest.raises(TuningError, match=r"32 did not converge \(it ran out of time after \d+ s\)"):
         driver.drive()
     assert re.fullmatch(r"it ran out of time after \d+ s", driver.progress.booked[0].failure)
 
@@ -69,7 +68,7 @@ def test_a_report_of_another_run_is_not_taken(tmp_path):
     driver = master(tmp_path / "logs").start(shell(tmp_path, "true"), 2, [32], 2.0, 0.5)
     stale = driver.logdir / "rec01+try01+bs32.train.json"
     stale.write_text('{"energy": 1, "time": 1, "reached": true}')
-    with pytest.raises(TrainingReportError, match=r"rec01\+try01\+bs32.train.json does not exist"):
+    with pytest.raises(TuningError, match=r"rec01\+try01\+bs32.train.json does not exist"):
         driver.drive()
 
 
@@ -78,7 +77,7 @@ def test_garbage_ends_the_job_until_it_is_mended(tmp_path):
     flag = tmp_path / "mended"
     job = shell(tmp_path, f"n=NaN; test -e {flag} && n=10; {WELL}")
     driver = master(tmp_path / "logs").start(job, 1, [32], 2.0, 0.5)
-    with pytest.raises(TrainingReportError, match="energy: Input should be"):
+    with pytest.raises(TuningError, match="energy: Input should be"):
         driver.drive()
     flag.touch()
     assert [each.energy for each in Driver.resume(driver.logdir).drive()] == [10.0]
@@ -86,7 +85,7 @@ def test_garbage_ends_the_job_until_it_is_mended(tmp_path):
 
 def test_a_report_that_cannot_be_true(tmp_path):
     """The server's rule holds for reports of scripts: energy stays below what the power limit allows."""
-    with pytest.raises(TrainingReportError, match=r"json: energy: Expected at most 275 J in 1 s at 250 W, got 276"):
+    with pytest.raises(TuningError, match=r"json: energy: Expected at most 275 J in 1 s at 250 W, got 276"):
         master(tmp_path / "logs").run(shell(tmp_path, f"n=276; {WELL}"), 1, [16, 32], 2.0, 0.5)
 
 
@@ -188,12 +187,12 @@ def test_foreign_directories(tmp_path, mode, uid, message):
     if uid and os.geteuid():
         pytest.skip("only root can give a directory away")
     driver = master(tmp_path / "logs").start(shell(tmp_path, "touch ran"), 1, [32], 2.0, 0.5)
-    for folder, error in ((driver.logdir, ResumeError), (tmp_path / "logs", OutputError)):
+    for folder, error in ((driver.logdir, RunDirectoryError), (tmp_path / "logs", OutputError)):
         folder.chmod(mode)
         if uid:
             os.chown(folder, uid, uid)
         with pytest.raises(error, match=f"Expected a directory .*{message}"):
-            (Driver.resume if error is ResumeError else master)(folder)
+            (Driver.resume if error is RunDirectoryError else master)(folder)
     assert not (tmp_path / "ran").exists()
     (tmp_path / "logs").chmod(0o1777)
     master(tmp_path / "logs")
@@ -265,9 +264,9 @@ def test_power_and_gpus_are_found(tmp_path):
     """Without being told, the highest power and the number are those of the GPUs that are there, of one model."""
     found = master(tmp_path / "logs", max_power_w=None, find=lambda: gpus(Device(), Device()))
     assert found.settings == RunSettings(monitor_path="/opt/zeus_monitor", max_power_w=250.0, gpus=2, grace_s=0.3)
-    with pytest.raises(MeasurementError, match="Expected GPUs of one model"):
+    with pytest.raises(SettingsError, match="Expected GPUs of one model"):
         master(tmp_path / "logs", max_power_w=None, find=lambda: gpus(Device(), Device(name="other")))
-    with pytest.raises(MeasurementError, match="no GPU was found"):
+    with pytest.raises(SettingsError, match="no GPU was found"):
         master(tmp_path / "logs", max_power_w=None, find=lambda: None)
 
 
@@ -292,7 +291,7 @@ def test_power_limits_are_given_back_after_each_run(tmp_path):
 def test_power_limits_that_cannot_be_set(tmp_path):
     """To be allowed to set limits takes a GPU and permission; both are looked for before anything is made."""
     for found, message in ((None, "No GPU found"), (gpus(Device(root=False)), "Insufficient Permissions")):
-        with pytest.raises(MeasurementError, match=message):
+        with pytest.raises(SettingsError, match=message):
             master(tmp_path / "logs", set_power_limits=True, find=lambda found=found: found)
     assert list(tmp_path.iterdir()) == []
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from bftrainer.errors import MeasurementError
+from bftrainer.errors import SettingsError
 from bftrainer.zeus.master import hardware
 from bftrainer.zeus.master.hardware import (
     LIMITS,
@@ -35,7 +35,7 @@ def test_nvml_adds_up_gpus():
 
 def test_nvml_that_does_not_count():
     """GPUs without an energy counter say so when the meter is made."""
-    with pytest.raises(MeasurementError, match="nvmlDeviceGetTotalEnergyConsumption: NVML failed"):
+    with pytest.raises(SettingsError, match="nvmlDeviceGetTotalEnergyConsumption: NVML failed"):
         open_meter("nvml", 250.0, gpus(Device(counts=False)))
 
 
@@ -75,7 +75,7 @@ def test_the_zeus_package_is_asked_window_by_window():
 
 def test_the_zeus_package_without_a_gpu():
     """Where it finds no GPU the package measures 0 J; that is refused rather than booked."""
-    with pytest.raises(MeasurementError, match="zeus package found no GPU"):
+    with pytest.raises(SettingsError, match="zeus package found no GPU"):
         ZeusMeter(Monitor(gpus=0))
 
 
@@ -133,7 +133,7 @@ def test_auto_takes_the_first_that_is_there():
     """NVML where there are GPUs, else the model; a meter that was chosen is not replaced by another one."""
     assert open_meter("auto", 100.0, gpus(Device())).name == "nvml"
     assert open_meter("auto", 100.0, None).name == "model"
-    with pytest.raises(MeasurementError, match="No GPU found"):
+    with pytest.raises(SettingsError, match="No GPU found"):
         open_meter("nvml", 100.0, None)
 
 
@@ -141,7 +141,7 @@ def test_auto_takes_the_first_that_is_there():
 def test_the_extra_is_named_where_it_is_missing(monkeypatch, name, extra):
     """Without the package, the message says how to get it."""
     monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
-    with pytest.raises(MeasurementError, match=rf"extra {extra} .*pip install '\.\[{extra}\]'"):
+    with pytest.raises(SettingsError, match=rf"extra {extra} .*pip install '\.\[{extra}\]'"):
         open_meter(name, 100.0, None)
 
 
@@ -154,7 +154,7 @@ def test_the_zeus_package_may_fail(monkeypatch):
 
     monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
     monkeypatch.setattr(hardware, "import_module", lambda name: Broken())  # noqa: ARG005
-    with pytest.raises(MeasurementError, match=r"zeus package .*: LookupError: nothing here"):
+    with pytest.raises(SettingsError, match=r"zeus package .*: LookupError: nothing here"):
         open_meter("zeus", 100.0, None)
 
 
@@ -173,7 +173,7 @@ def test_gpus_that_cuda_may_use():
 @pytest.mark.parametrize("value", ["3", "GPU-", "MIG-00", "x"])
 def test_gpus_that_are_not_there(value):
     """Numbers beyond the last, identifiers of none or of several, and parts of GPUs are refused."""
-    with pytest.raises(MeasurementError, match=f"CUDA_VISIBLE_DEVICES: Expected whole GPUs from 0 to 1, got '{value}'"):
+    with pytest.raises(SettingsError, match=f"CUDA_VISIBLE_DEVICES: Expected whole GPUs from 0 to 1, got '{value}'"):
         gpus(Device(uuid="GPU-a"), Device(uuid="GPU-b"), CUDA_VISIBLE_DEVICES=value)
 
 
@@ -190,16 +190,16 @@ def test_hardware_is_found_or_said():
     assert find_hardware(300, 1, find=lambda: gpus(Device(), Device())).total_power_w == 300.0
     assert find_hardware(65, None, find=lambda: None).total_power_w == 65.0
     assert find_hardware(65, 2, find=lambda: None).total_power_w == 130.0
-    with pytest.raises(MeasurementError, match=r"highest power in watts \(max_power_w, --max-power\): no GPU"):
+    with pytest.raises(SettingsError, match=r"highest power in watts \(max_power_w, --max-power\): no GPU"):
         find_hardware(None, None, find=lambda: None)
-    with pytest.raises(MeasurementError, match="Expected at most 1 GPUs, as many as were found, got 2"):
+    with pytest.raises(SettingsError, match="Expected at most 1 GPUs, as many as were found, got 2"):
         find_hardware(None, 2, find=lambda: gpus(Device()))
 
 
 def test_gpus_are_of_one_model():
     """Runs on several models would not compare; a choice of one is taken."""
     two = Device(name="A"), Device(name="B", most_mw=400_000)
-    with pytest.raises(MeasurementError, match=r"Expected GPUs of one model, got A, B; choose some by CUDA_VISIBLE"):
+    with pytest.raises(SettingsError, match=r"Expected GPUs of one model, got A, B; choose some by CUDA_VISIBLE"):
         find_hardware(None, None, find=lambda: gpus(*two))
     assert find_hardware(None, 1, find=lambda: gpus(*two)).max_power_w == 250.0
 
@@ -241,7 +241,7 @@ def test_power_limits_that_were_kept_must_fit(tmp_path):
     """A file of other limits is refused rather than guessed at."""
     (tmp_path / "power-limits.json").write_text("[100.0, 100.0]")
     with (
-        pytest.raises(MeasurementError, match="Expected the power limits of 1 GPUs, got 2"),
+        pytest.raises(SettingsError, match="Expected the power limits of 1 GPUs, got 2"),
         restore_limits(tmp_path, gpus(Device())),
     ):
         pass
@@ -249,7 +249,7 @@ def test_power_limits_that_were_kept_must_fit(tmp_path):
 
 def test_without_permission():
     """Power limits that may not be set are one line."""
-    with pytest.raises(MeasurementError, match=r"NVML.*Insufficient Permissions"):
+    with pytest.raises(SettingsError, match=r"NVML.*Insufficient Permissions"):
         gpus(Device(root=False)).set_limit_w(100)
 
 

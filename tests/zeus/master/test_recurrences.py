@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import ResumeError, TuningError
+from bftrainer.errors import RunDirectoryError, TuningError
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master.journal import Recurrences
 from bftrainer.zeus.master.plan import Plan
@@ -127,5 +127,7 @@ def test_replayed_anywhere(runs, where, seed, name):
 def test_a_policy_that_chooses_otherwise():
     """A journal's launch that the policy does not repeat is refused, naming the run."""
     launch = recurrences().choose()
-    with pytest.raises(ResumeError, match=r"rec01\+try01: Expected the policy to choose batch size 64 again, got 32"):
+    with pytest.raises(
+        RunDirectoryError, match=r"rec01\+try01: Expected the policy to choose batch size 64 again, got 32"
+    ):
         recurrences().apply("launch", asdict(launch) | {"batch_size": 64})

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from bftrainer.errors import TrainingReportError
+from bftrainer.errors import TuningError
 from bftrainer.zeus.master.script import TrainingReport, read_report, write_report
 
 
@@ -55,7 +55,7 @@ def test_garbage_is_named(tmp_path, content, message):
     """File and key, what was expected and what was found, in one line."""
     path = tmp_path / "train.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(TrainingReportError) as caught:
+    with pytest.raises(TuningError) as caught:
         read_report(path)
     assert str(caught.value).startswith(f"{path}: {message}")
     assert "\n" not in str(caught.value)
@@ -63,12 +63,12 @@ def test_garbage_is_named(tmp_path, content, message):
 
 def test_no_report(tmp_path):
     """A missing report is told as published; a directory is none, nor is a pipe, which nobody may ever write to."""
-    with pytest.raises(TrainingReportError, match=r"none.json does not exist\."):
+    with pytest.raises(TuningError, match=r"none.json does not exist\."):
         read_report(tmp_path / "none.json")
-    with pytest.raises(TrainingReportError, match="Expected a file, got a directory"):
+    with pytest.raises(TuningError, match="Expected a file, got a directory"):
         read_report(tmp_path)
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(TrainingReportError, match="pipe: Expected a file, got a pipe"):
+    with pytest.raises(TuningError, match="pipe: Expected a file, got a pipe"):
         read_report(tmp_path / "pipe")
 
 

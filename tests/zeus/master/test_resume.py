@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.errors import NotConvergedError, OutputError, ResumeError
+from bftrainer.errors import OutputError, RunDirectoryError, TuningError
 from bftrainer.zeus import BatchSizeOptimizer, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.journal import JOURNAL, JobJournal, is_running, lock_directory
@@ -177,7 +177,7 @@ def test_a_finished_job_has_nothing_left(tmp_path):
     assert read_history(driver.logdir / "history.json") == history
     hopeless = master(tmp_path / "more").start(fake_job(tmp_path, "never"), 2, BATCH_SIZES, 2.0, 0.5)
     for _ in range(2):
-        with pytest.raises(NotConvergedError, match="The default batch size 32 did not converge") as caught:
+        with pytest.raises(TuningError, match="The default batch size 32 did not converge") as caught:
             hopeless.drive()
         assert [entry.reached for entry in caught.value.history] == [False]
         hopeless = Driver.resume(hopeless.logdir)
@@ -229,9 +229,9 @@ def test_a_policy_that_cannot_be_imported_is_passed(tmp_path):
     job = fake_job(tmp_path)
     driver = master(tmp_path / "logs", policy=Own(seed=1, verbose=False)).start(job, 2, BATCH_SIZES, 2.0, 0.5)
     driver.drive(1)
-    with pytest.raises(ResumeError, match=r"journal.jsonl:1: The policy .*Own cannot be made again .*policy="):
+    with pytest.raises(RunDirectoryError, match=r"journal.jsonl:1: The policy .*Own cannot be made again .*policy="):
         Driver.resume(driver.logdir)
-    with pytest.raises(ResumeError, match=r"jsonl:2: rec01\+try01: Expected the policy to choose batch size 32"):
+    with pytest.raises(RunDirectoryError, match=r"jsonl:2: rec01\+try01: Expected the policy to choose batch size 32"):
         Driver.resume(driver.logdir, policy=Cheapest())
     assert len(JobJournal(driver.logdir).replay(only_look=True).booked) == 1
     assert len(Driver.resume(driver.logdir, policy=Own(seed=1, verbose=False)).drive()) == 2
@@ -240,7 +240,7 @@ def test_a_policy_that_cannot_be_imported_is_passed(tmp_path):
 def test_one_master_at_a_time(tmp_path):
     """While one runs a job, another one is refused; when it ends, not any more."""
     driver = master(tmp_path / "logs", grace_s=0.0).start(fake_job(tmp_path), 1, BATCH_SIZES, 2.0, 0.5)
-    refused = pytest.raises(ResumeError, match=f"another master is running.*process {os.getpid()} on")
+    refused = pytest.raises(RunDirectoryError, match=f"another master is running.*process {os.getpid()} on")
     with lock_directory(driver.logdir), refused, lock_directory(driver.logdir, 0.1):
         pass
     assert len(driver.drive()) == 1
@@ -318,7 +318,7 @@ def test_a_damaged_plan(journal, damage, message):
             table[key] = value
         plan = f"{json.dumps(document)}\n"
     journal.write_text("".join([plan, *events] if plan else []))
-    with pytest.raises(ResumeError) as caught:
+    with pytest.raises(RunDirectoryError) as caught:
         JobJournal(journal.parent).replay()
     assert str(caught.value).startswith(f"{journal}:1: ")
     assert message in str(caught.value)
@@ -331,16 +331,16 @@ def test_a_damaged_plan(journal, damage, message):
 def test_a_damaged_event(journal, line):
     """What is no event, or comes out of order, is named by its line."""
     journal.write_text(f"{journal.read_text()}{line}\n")
-    with pytest.raises(ResumeError, match=r"journal.jsonl:4: Expected ") as caught:
+    with pytest.raises(RunDirectoryError, match=r"journal.jsonl:4: Expected ") as caught:
         JobJournal(journal.parent).replay()
     assert "\n" not in str(caught.value)
 
 
 def test_directories_without_a_journal(tmp_path):
     """No directory, a directory of something else, and one that cannot be written to."""
-    with pytest.raises(ResumeError, match=r"none: No such directory\."):
+    with pytest.raises(RunDirectoryError, match=r"none: No such directory\."):
         JobJournal(tmp_path / "none").replay()
-    with pytest.raises(ResumeError, match=r"journal\.jsonl is missing"):
+    with pytest.raises(RunDirectoryError, match=r"journal\.jsonl is missing"):
         JobJournal(tmp_path).replay()
     with pytest.raises(OutputError, match="lock: cannot be written"), lock_directory(tmp_path / "none"):
         pass

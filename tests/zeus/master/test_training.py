@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from bftrainer.errors import MeasurementError, TuningInputError
+from bftrainer.errors import SettingsError, TuningInputError
 from bftrainer.zeus.master import training_run
 from bftrainer.zeus.master.hardware import PowerProfile, ProfiledLimit, best_limit, read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
@@ -95,7 +95,7 @@ def test_what_is_refused(tmp_path):
         pass
     said = {"ZEUS_TARGET_METRIC": "0.5", "ZEUS_LOG_DIR": str(tmp_path)}
     with (
-        pytest.raises(MeasurementError, match="highest power"),
+        pytest.raises(SettingsError, match="highest power"),
         training_run(8, 5, environ=said, **NO_GPUS),
     ):
         pass

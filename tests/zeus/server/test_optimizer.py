@@ -16,7 +16,7 @@ from bftrainer.errors import (
     NothingConvergedError,
     SettingsError,
     StoreUnavailableError,
-    UnusableRequestError,
+    UnusableValueError,
 )
 from bftrainer.zeus.server.access import Role, User
 from bftrainer.zeus.server.messages import (
@@ -179,9 +179,9 @@ def test_what_no_database_holds(database_url):
             name = await register(optimizer)
             trial = TrialId.model_validate({"job_id": name, "batch_size": 8, "trial_number": 10**30})
             reported = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
-            with pytest.raises((UnusableRequestError, NotFoundError)):
+            with pytest.raises((UnusableValueError, NotFoundError)):
                 await optimizer.end_trial(trial)
-            with pytest.raises((UnusableRequestError, NotFoundError)):
+            with pytest.raises((UnusableValueError, NotFoundError)):
                 await optimizer.report(TrainingResult.model_validate(trial.model_dump() | reported))
 
     asyncio.run(story())
@@ -322,7 +322,7 @@ def test_a_refused_report_frees_its_exploration(database_url):
             for patience_s, asking, again in ((0, users[0], True), (299, users[1], False), (301, users[1], True)):
                 name = await register(optimizer)
                 first = await optimizer.predict(name, user=users[0])
-                with pytest.raises(UnusableRequestError):
+                with pytest.raises(UnusableValueError):
                     await optimizer.report(TrainingResult(**first.model_dump(), **IMPOSSIBLE))
                 now[0] += patience_s
                 await optimizer.predict(name, user=asking)

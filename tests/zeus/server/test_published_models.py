@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from bftrainer.errors import BadOperationError, NotFoundError, TuningInputError, UnusableRequestError
+from bftrainer.errors import BadOperationError, NotFoundError, TuningInputError, UnusableValueError
 from bftrainer.zeus import server as bso
 from bftrainer.zeus.server import JobSpec, JobSpecFromClient, Stage, TrialId, TrialStatus, TrialType, TuningParams
 from tests.zeus.server.support import SPEC
@@ -38,7 +38,7 @@ def test_errors_are_caught_by_their_published_names():
     under = {
         "ZeusBSOServerNotFoundError": (NotFoundError,),
         "ZeusBSOServiceBadOperationError": (NotFoundError, BadOperationError),
-        "ZeusBSOValueError": (UnusableRequestError,),
+        "ZeusBSOValueError": (UnusableValueError,),
     }
     for name, kinds in under.items():
         assert all(issubclass(kind, getattr(bso, name)) for kind in kinds)

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from benchmarks.published import published_traces
-from bftrainer.errors import NotConvergedError
+from bftrainer.errors import TuningError
 from bftrainer.zeus import (
     BatchSizeOptimizer,
     Corrections,
@@ -75,7 +75,7 @@ def sequences(trace, job, recurrences, beta, corrections):
             )
             try:
                 found.append([run.batch_size for run in simulator.job_runs(job, recurrences, beta, ETA)])
-            except NotConvergedError as error:
+            except TuningError as error:
                 found.append([entry.bs for entry in error.history])
     return found
 
