@@ -116,6 +116,8 @@ class BusyRows:
             Place of each row that was left out, and its fault.
         """
         faults: dict[int, str] = {}
+        if frame.empty:
+            return faults
         given: dict[str, Any] = {"kind": BusyKind.JOB, "submit_ns": OPEN_START_NS, "units": ALL_UNITS, "partition": -1}
         given |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
         frame = frame.assign(**{name: value for name, value in given.items() if name not in frame})
@@ -127,7 +129,7 @@ class BusyRows:
             import pyarrow as pa
 
             codes, texts = pd.factorize(frame["nodes"].astype(str))
-            numbers, unreadable = self.lists.parse_all(pa.array(texts, pa.string()))
+            numbers, unreadable = self.lists.parse_all(pa.array(list(texts), pa.string()))
             frame["nodes"] = numbers[codes]
             faults = {row: unreadable[codes[row]] for row in np.flatnonzero(numbers[codes] < 0).tolist()}
             frame = frame[numbers[codes] >= 0]

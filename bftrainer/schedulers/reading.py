@@ -110,8 +110,7 @@ class Reading:
             raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
 
     def take(self, frame: pd.DataFrame) -> None:
-        """Count rows of busy nodes, and take those that last; each may have a `place`, its file and line."""
-        self.tally.records += len(frame)
+        """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line."""
         frame = self._refuse_incomplete(frame)
         length = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
         self.tally.drop("end before start", int((length < 0).sum()))
@@ -318,6 +317,7 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
     own = type(importer).__module__.startswith("bftrainer.")
     with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
         if (frame := importer.read(files, reading)) is not None:
+            reading.tally.records += len(frame)
             reading.take(frame)
 
 

@@ -84,6 +84,14 @@ def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
     assert reading.tally.bad == is_bad
 
 
+def test_numbered_members_of_arrays(tmp_path):
+    """Records since LSF 7 tell which member of an array a job was, far behind its hosts."""
+    tail = " " + " ".join(["0"] * 19 + ['"" "" 0 1 "" ""'])
+    lines = [finish().replace(' "#BSUB -R ""x""" 1.0 2.0', f' "#BSUB"{tail} {index} 0') for index in (1, 2, 1)]
+    reading, _ = read(tmp_path, *lines)
+    assert reading.rows.records().is_repeated().tolist() == [False, False, True]
+
+
 def test_files_that_are_none(tmp_path):
     """Another format is refused at its first line."""
     with pytest.raises(LogError, match=r"lsb.acct:1: Expected a record of lsb.acct, got 'JobID\|Start'"):

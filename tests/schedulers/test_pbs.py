@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -357,3 +358,25 @@ def test_submissions_are_told_by_all_lines_of_a_job(tmp_path):
     )
     reading, _ = read(tmp_path, *lines)
     assert ((reading.rows.records().submit_ns // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
+
+
+def test_values_in_quotes_hold_blanks(tmp_path):
+    """What stands in quotes is no field of its own, nor is a word without a value."""
+    told = f"""jobname="my end=5 job" project='a b' alone x= start={MIDNIGHT} exec_host=c1/0 end={MIDNIGHT + 60}"""
+    assert read(tmp_path, f"09/01/2026 00:01:00;E;1[7].m;{told}\n")[1] == [("c1", 0, 60, BusyKind.JOB)]
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "a." * 500_000 + "=", '"' * 1_000_000, "x=" + '"' * 500_000])
+def test_hostile_lines_take_linear_time(tmp_path, text):
+    """A word of a megabyte is looked at once, not once a letter."""
+    begin = time.process_time()
+    read(tmp_path, f"09/01/2026 00:01:00;E;1;{text}\n")
+    assert time.process_time() - begin < 5
+
+
+def test_impossible_dates_date_nothing(tmp_path):
+    """A line of a date that no calendar has changes no run."""
+    rerun = entry("R", at=900).replace("09/01", "02/30")
+    reading, runs = read(tmp_path, *run()[:1], rerun)
+    assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
+    assert dict(reading.tally.dropped) == {"change at an unknown time": 1}

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from bftrainer.schedulers.busy_records import BusyRows
 from bftrainer.schedulers.formats.tables import PRESETS
 from bftrainer.schedulers.reading import importer_names
 from bftrainer.schedulers.tally import Tally
@@ -56,11 +57,10 @@ def test_silence_is_found(tmp_path, monkeypatch, name):
     assert any("changed in silence" in text for text in wrong)
 
 
-@pytest.mark.parametrize("name", ["flux (jobs)", "lsf"])
-def test_a_loss_of_others_is_found(tmp_path, monkeypatch, name):
+def test_a_loss_of_others_is_found(tmp_path, monkeypatch):
     """Nor would one that loses another record than the one that is damaged."""
-    world = World(name, "1", tmp_path)
-    lasts = Tally.lasts
-    monkeypatch.setattr(Tally, "lasts", lambda tally, *times: tally.records != 2 and lasts(tally, *times))
+    world = World("lsf", "1", tmp_path)
+    extend = BusyRows.extend
+    monkeypatch.setattr(BusyRows, "extend", lambda rows, frame: extend(rows, frame.iloc[1:].reset_index(drop=True)))
     _, wrong = world.suffer("byte_order_mark", Random("1"))
     assert any("of others are lost" in text for text in wrong)
