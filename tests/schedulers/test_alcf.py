@@ -9,7 +9,7 @@ from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import AlcfImporter
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading, recognise
-from tests.importing import OPEN_END, records_of
+from tests.importing import OPEN_END, records_of, which_repeated
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
 START, END = "2019-01-01 00:00:08.000000", "2019-01-01 01:00:08.250000"
@@ -100,7 +100,7 @@ def test_jobs_that_go_on(tmp_path):
 def test_repeated_rows(tmp_path):
     """A row that comes twice is one job."""
     reading, _ = read(tmp_path, row(), row(), row(name="2.theta"))
-    assert reading.rows.records().is_repeated().tolist() == [False, True, False]
+    assert which_repeated(reading.rows.records()) == [False, True, False]
 
 
 def test_files_that_are_none(tmp_path):

@@ -86,7 +86,7 @@ def test_a_start_alone(tmp_path):
     """A run without an end goes on to the end of any window, and that is noted."""
     reading, runs = read(tmp_path, run()[0])
     assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert int(reading.rows.records().is_open.sum()) == 1
+    assert int(reading.rows.records()["is_open"].sum()) == 1
 
 
 def test_altered_limits(tmp_path):
@@ -330,7 +330,7 @@ def test_lines_in_any_order(tmp_path, order):
     reading = Reading.begun(ImportSettings())
     PbsImporter().read([tmp_path / "log"], reading)
     assert sorted(records_of(reading, MIDNIGHT)) == [("c1", start, start + 7000, BusyKind.JOB) for start in starts]
-    assert int(reading.rows.records().is_open.sum()) == 0
+    assert int(reading.rows.records()["is_open"].sum()) == 0
     assert [note.split(" ", 1)[1] for note in reading.notes] == (
         [] if order == sorted(order) else ["lines are out of order: they were sorted by their times."]
     )
@@ -341,7 +341,7 @@ def test_a_run_without_an_end(tmp_path):
     start = run()[0].rstrip("\n") + " Resource_List.walltime=10:00:00\n"
     reading, runs = read(tmp_path, start)
     assert runs == [("c1", 0, 36_000, BusyKind.JOB)]
-    assert int(reading.rows.records().is_open.sum()) == 1
+    assert int(reading.rows.records()["is_open"].sum()) == 1
     _, runs = read(tmp_path, start, entry("c", at=600, exec_host="c2/0"))
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 
@@ -357,7 +357,7 @@ def test_submissions_are_told_by_all_lines_of_a_job(tmp_path):
         entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0"),  # has no end
     )
     reading, _ = read(tmp_path, *lines)
-    assert ((reading.rows.records().submit_ns // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
+    assert ((reading.rows.records()["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
 
 
 def test_values_in_quotes_hold_blanks(tmp_path):

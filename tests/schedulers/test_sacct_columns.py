@@ -24,7 +24,7 @@ from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.node_lists import NodeLists
 from bftrainer.schedulers.reading import Reading
-from tests.importing import OPEN_END, records_of
+from tests.importing import OPEN_END, records_of, which_repeated
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")
 HEADER = "JobIDRaw|JobID|State|Start|End|Elapsed|Suspended|NNodes|Partition|NodeList|JobName"
@@ -232,8 +232,8 @@ def test_columns_say_what_rows_say(tmp_path_factory, texts, zone, suspended, lin
     assert all(text.startswith(f"{path}{fault}") for text, fault in zip(tally.examples, wanted.bad, strict=False))
     found = reading.rows.records()
     keys = [(row[1], row[2], row[4]) for row in wanted.rows]
-    assert found.is_repeated().tolist() == [key in keys[:at] for at, key in enumerate(keys)]
-    queues = [found.partitions[at] if at >= 0 else "" for at in found.partition.tolist()]
+    assert which_repeated(found) == [key in keys[:at] for at, key in enumerate(keys)]
+    queues = [found.partitions[at] if at >= 0 else "" for at in found["partition"].tolist()]
     assert queues == [row[5] for row in wanted.rows]
 
 

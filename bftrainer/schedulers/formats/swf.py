@@ -16,9 +16,9 @@ from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind, extent_ns
 from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
+from bftrainer.schedulers.idle_spans import over_capacity_share
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
 
@@ -245,8 +245,8 @@ def _check_without_waits(jobs: pd.DataFrame, header: Mapping[str, str], reading:
     """Refuse a log whose jobs cannot all have started when they were submitted, as those of workload models."""
     nodes, per_node = _machine(header, reading)
     start_ns, end_ns = _nanoseconds(jobs["submit"]), _nanoseconds(jobs["submit"] + jobs["run"])
-    demand = Demand(start_ns, end_ns, _nodes_used(jobs, per_node), jobs.index.to_numpy(), start_ns)
-    extent = demand.extent_ns()
+    demand = jobs.assign(start_ns=start_ns, end_ns=end_ns, nodes=_nodes_used(jobs, per_node))
+    extent = extent_ns(demand)
     share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
     if share > _MOST_OVERCOMMIT:
         raise LogError(
@@ -288,14 +288,14 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
     return int(nodes or -(-(processors or 0) // per_node)), per_node
 
 
-def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> Demand:
+def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
     """Jobs by the number of their nodes; a node that is used in part counts as used."""
     reading.capacity, per_node = _machine(header, reading)
     if isinstance(kinds := reading.settings.procs_per_node, tuple):
         reading.node_sizes = np.repeat(*np.array(kinds, dtype=np.int64).T)
         reading.capacity = reading.node_sizes.size
-    start_ns, end_ns, job, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "job", "submit_ns"))
-    return Demand(start_ns, end_ns, _nodes_used(jobs, per_node), job, submit_ns)
+    columns = ["start_ns", "end_ns", "job", "submit_ns"]
+    return jobs[columns].assign(nodes=_nodes_used(jobs, per_node), is_open=False)
 
 
 def _nodes_used(jobs: pd.DataFrame, per_node: int) -> NDArray[np.int64]:

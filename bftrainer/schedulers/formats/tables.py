@@ -25,7 +25,6 @@ from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_i
 from bftrainer.schedulers.formats.locations import MIDPLANE, expand_location, is_whole_block
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.formats.slurm import SlurmImporter
-from bftrainer.schedulers.idle_spans import Demand
 from bftrainer.schedulers.reading import Importer, Reading
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
@@ -293,8 +292,7 @@ class _Jobs:
             self.reading.check_cluster(len(counted))
             if len(names := list(filter(None, rows.clusters))) > 1 and self.reading.settings.cluster is None:
                 raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
-            columns = ("start_ns", "end_ns", "count", "job", "submit_ns")
-            self.reading.demand = Demand(*(counted[name].to_numpy() for name in columns))
+            self.reading.demand = counted.rename(columns={"count": "nodes"})
 
 
 def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Series[int]:
