@@ -18,7 +18,6 @@ from bftrainer.schedulers.node_lists import NodeLists, column
 
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
-_NODES_AT_A_TIME = 1 << 16
 ALL_UNITS = -1
 _NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open", "cluster")
 COLUMNS = dict(zip(_NAMES, "qqibqiqibi", strict=True))
@@ -264,27 +263,21 @@ class BusyRecords:
         dict of BusyKind to NodeSpans
             Sorted by node and start; with new indices, which increase from block to block.
         """
-        node, sizes = place[self.set_nodes], np.diff(self.set_ends)
-        times = _RankedTimes.of(self["start_ns"], self["end_ns"])
-        node_set, kind_of = self["nodes"][times.records], self["kind"][times.records]
-        nodes = int(place.max(initial=-1)) + 1
-        blocks = max(1, -(-int(sizes[node_set].sum()) // SPANS_AT_A_TIME), -(-nodes // _NODES_AT_A_TIME))
-        first, last = _reach(node, self.set_ends)
-        kinds = np.unique(kind_of).tolist()
+        node, sizes, kind = place[self.set_nodes], self.sizes(), self["kind"]
+        begins, start_ns, end_ns = self.set_ends[self["nodes"]], self["start_ns"], self["end_ns"]
+        nodes, kinds = int(place.max(initial=-1)) + 1, np.unique(kind).tolist()
+        blocks = max(1, -(-int(sizes.sum()) // SPANS_AT_A_TIME))
+        first, last = (some[self["nodes"]] for some in _reach(node, self.set_ends))
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
-            sets = np.flatnonzero((first < high) & (last >= low))
-            members = node[stretches(self.set_ends[sets], sizes[sets])]
+            near = np.flatnonzero((first < high) & (last >= low))
+            members, row = node[stretches(begins[near], sizes[near])], np.repeat(near, sizes[near])
             inside = (members >= low) & (members < high)
-            ends = np.append(0, np.cumsum(inside))[np.append(0, np.cumsum(sizes[sets]))]
-            begins, counts = np.zeros_like(sizes), np.zeros_like(sizes)
-            begins[sets], counts[sets] = ends[:-1], np.diff(ends)
-            members, near = (members[inside] - low).astype(np.uint16), counts[node_set] > 0
+            members, row = members[inside], row[inside]
             block = {}
-            for kind in kinds:
-                some = np.flatnonzero(near & (kind_of == kind))
-                count = counts[node_set[some]]
-                busy = members[stretches(begins[node_set[some]], count)]
-                block[BusyKind(kind)] = times.union(busy, np.repeat(times.starts[some], count), low)
+            for each in kinds:
+                some = slice(None) if len(kinds) == 1 else kind[row] == each
+                spans = NodeSpans(members[some], start_ns[row[some]], end_ns[row[some]])
+                block[BusyKind(each)] = spans.merged()
             yield block
 
 
@@ -297,50 +290,6 @@ def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArra
         first[sizes > 0] = np.minimum.reduceat(node, starts)
         last[sizes > 0] = np.maximum.reduceat(node, starts)
     return first, last
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _RankedTimes:
-    """Starts and ends of records by their ranks, which with a node's number fit in a small integer."""
-
-    time_ns: NDArray[np.int64]
-    records: NDArray[np.int64]
-    starts: NDArray[np.uint32]
-    end_of: NDArray[np.uint32]
-
-    @classmethod
-    def of(cls, start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> _RankedTimes:
-        """Ranks of these times."""
-        time_ns = np.concatenate((start_ns, end_ns))
-        order = np.argsort(time_ns, kind="stable")
-        rank, end_of = np.empty(order.size, dtype=np.uint32), np.zeros(order.size, dtype=np.uint32)
-        rank[order] = np.arange(order.size, dtype=np.uint32)
-        records = order[order < start_ns.size]
-        del order  # twice the size of all else
-        time_ns.sort()
-        starts = rank[records]
-        end_of[starts] = rank[start_ns.size :][records]
-        return cls(time_ns, records, starts, end_of)
-
-    def union(self, node: NDArray[np.uint16], start: NDArray[np.uint32], first_node: int) -> NodeSpans:
-        """Union of spans, node by node, given by their nodes, from `first_node` on, and ascending ranks of starts.
-
-        Notes
-        -----
-        A span of the union begins where a start comes after all ends of spans that began earlier on its node.
-        """
-        order = np.argsort(node, kind="stable")  # a radix sort: numbers of 16 bits
-        node, start = node[order], start[order]
-        bits = self.time_ns.size.bit_length()
-        is_small = bits + int(node.max(initial=0)).bit_length() <= 32
-        key = np.left_shift(node.astype(np.uint32 if is_small else np.uint64), bits)
-        reached = key | self.end_of[start]
-        np.maximum.accumulate(reached, out=reached)
-        begins = np.ones(key.size, dtype=np.bool_)
-        np.greater((key | start)[1:], reached[:-1], out=begins[1:])
-        ends = reached[np.append(begins[1:], begins[:1])] & ((1 << bits) - 1)
-        nodes = node[begins].astype(np.int32) + np.int32(first_node)
-        return NodeSpans(nodes, self.time_ns[start[begins]], self.time_ns[ends])
 
 
 def extent_ns(rows: pd.DataFrame) -> tuple[int, int] | None:

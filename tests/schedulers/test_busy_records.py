@@ -48,7 +48,6 @@ def test_unions_by_blocks(rows, offered, kept, at_a_time, unit):
     place = np.array([index.get(name, -1) for name in records.names], dtype=np.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(busy_records, "SPANS_AT_A_TIME", at_a_time)
-        patch.setattr(busy_records, "_NODES_AT_A_TIME", at_a_time)
         blocks = list(records.unions(place))
     found, last = [], -1
     for block in blocks:
