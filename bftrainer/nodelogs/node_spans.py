@@ -144,14 +144,14 @@ class NodeSpans:
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             yield self.where((self.node >= low) & (self.node < high))
 
-    def gaps(self, nodes: int, window: Window) -> NodeSpans:
-        """Spans of the window that these spans leave free, for nodes 0 to `nodes` - 1.
+    def gaps(self, nodes: int, window: Window, first_node: int = 0) -> NodeSpans:
+        """Spans of the window that these spans leave free, for nodes `first_node` to `nodes` - 1.
 
         These spans must be merged and within the window.
         """
-        taken = np.bincount(self.node, minlength=nodes)
-        first = np.concatenate(([0], np.cumsum(taken + 1)[:-1]))
-        total = len(self) + nodes
+        taken = np.bincount(self.node - first_node, minlength=nodes - first_node)
+        first = np.cumsum(taken + 1) - (taken + 1)
+        total = len(self) + nodes - first_node
         start, end = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
         opens = np.zeros(total, dtype=np.bool_)
         opens[first] = True
@@ -159,7 +159,7 @@ class NodeSpans:
         closes[first + taken] = True
         start[opens], start[~opens] = window.start_ns, self.end_ns
         end[closes], end[~closes] = window.end_ns, self.start_ns
-        node = np.repeat(np.arange(nodes, dtype=np.int32), taken + 1)
+        node = np.repeat(np.arange(first_node, nodes, dtype=np.int32), taken + 1)
         return NodeSpans(node, start, end).where(start < end)
 
     def on_parts(self, parts: Sequence[int]) -> NodeSpans:
@@ -252,17 +252,36 @@ def log_of_idle(
     time = np.concatenate((idle.start_ns, idle.end_ns[left], np.full(len(late), window.end_ns)))
     node = np.concatenate((idle.node, idle.node[left], np.array(list(late), dtype=np.int32)))
     state = np.concatenate((np.arange(len(idle) + int(left.sum())) < len(idle), np.array([*late.values()], np.bool_)))
-    order = np.lexsort((node, time))
     rows = np.empty(0, dtype=np.int64) if unchanged_ns is None else unchanged_ns
     rows = rows[(rows > window.start_ns) & (rows < window.end_ns)]
     rows = np.setdiff1d(rows, time) if rows.size else rows
+    time -= window.start_ns
+    bits, pieces = len(nodes).bit_length() + 1, max(1, time.size >> 20)
+    is_fine = any((some % NS_PER_S).any() for some in np.array_split(time, pieces))
+    if is_fine or window.length_ns // NS_PER_S >= 1 << (_SECONDS_BITS - bits):
+        order = np.lexsort((node, time))
+        time, node, state = time[order], node[order].astype(np.int32), state[order]
+    else:
+        # Second, node and state in one integer: these sort several times faster, in place.
+        time //= NS_PER_S
+        time <<= bits - 1
+        time |= node
+        time <<= 1
+        time |= state
+        time.sort()
+        state[:] = time & 1
+        for part, some in zip(np.array_split(node, pieces), np.array_split(time, pieces), strict=True):
+            part[:] = (some >> 1) & ((1 << (bits - 1)) - 1)
+        time >>= bits
+        time *= NS_PER_S
+    time += window.start_ns
     return NodeLog(
         nodes=tuple(nodes),
         start_ns=window.start_ns,
         end_ns=window.end_ns,
-        time_ns=time[order],
-        node=node[order].astype(np.int32),
-        idle=state[order],
+        time_ns=time,
+        node=node,
+        idle=state,
         provenance=provenance,
         unchanged_ns=rows,
     )

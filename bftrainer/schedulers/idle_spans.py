@@ -185,14 +185,18 @@ def line_sweep(
         When nodes were part of the machine, merged and within the window; by default all the time.
     """
     busy_node_s: defaultdict[str, float] = defaultdict(float)
-    unions = []
+    parts, low = [], 0
     for block in blocks:
         for kind, spans in block.items():
             busy_node_s[kind.name.lower()] += spans.node_s_within(window)
         by_kind = list(block.values())
         union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
-        unions.append(union.within(window.start_ns, window.end_ns))
-    free = NodeSpans.joined(unions).gaps(nodes, window)
+        union = union.within(window.start_ns, window.end_ns)
+        high = int(union.node.max(initial=low - 1)) + 1
+        parts.append(union.gaps(high, window, low))
+        low = high
+    free = NodeSpans.joined([*parts, NodeSpans.none().gaps(nodes, window, low)])
+    del parts
     there = free if lives is None else cut_to_lives(free, lives, nodes, window)
     away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes) if there is not free else np.zeros(nodes)
     if away_s.any():
