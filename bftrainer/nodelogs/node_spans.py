@@ -180,9 +180,13 @@ class NodeSpans:
 
 def in_seconds(lengths_ns: NDArray[np.int64], times: NDArray[np.int64] | int = 1) -> float:
     """Sum of lengths, each so many times, in seconds; in nanoseconds, a year of a machine does not fit in 64 bits."""
-    seconds = lengths_ns // NS_PER_S
-    rest = lengths_ns - seconds * NS_PER_S
-    return float(int((seconds * times).sum()) + (rest * times).sum() / NS_PER_S)
+    whole_s, rest_ns, pieces = 0, np.int64(0), max(1, lengths_ns.size >> 20)
+    counts: list[Any] = np.array_split(times, pieces) if isinstance(times, np.ndarray) else [times] * pieces
+    for some, count in zip(np.array_split(lengths_ns, pieces), counts, strict=True):
+        seconds = some // NS_PER_S
+        whole_s += int((seconds * count).sum())
+        rest_ns += ((some - seconds * NS_PER_S) * count).sum()
+    return float(whole_s + rest_ns / NS_PER_S)
 
 
 def stretches(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -256,24 +260,7 @@ def log_of_idle(
     rows = rows[(rows > window.start_ns) & (rows < window.end_ns)]
     rows = np.setdiff1d(rows, time) if rows.size else rows
     time -= window.start_ns
-    bits, pieces = len(nodes).bit_length() + 1, max(1, time.size >> 20)
-    is_fine = any((some % NS_PER_S).any() for some in np.array_split(time, pieces))
-    if is_fine or window.length_ns // NS_PER_S >= 1 << (_SECONDS_BITS - bits):
-        order = np.lexsort((node, time))
-        time, node, state = time[order], node[order].astype(np.int32), state[order]
-    else:
-        # Second, node and state in one integer: these sort several times faster, in place.
-        time //= NS_PER_S
-        time <<= bits - 1
-        time |= node
-        time <<= 1
-        time |= state
-        time.sort()
-        state[:] = time & 1
-        for part, some in zip(np.array_split(node, pieces), np.array_split(time, pieces), strict=True):
-            part[:] = (some >> 1) & ((1 << (bits - 1)) - 1)
-        time >>= bits
-        time *= NS_PER_S
+    _sort_changes(time, node, state)
     time += window.start_ns
     return NodeLog(
         nodes=tuple(nodes),
@@ -285,6 +272,28 @@ def log_of_idle(
         provenance=provenance,
         unchanged_ns=rows,
     )
+
+
+def _sort_changes(time_ns: NDArray[np.int64], node: NDArray[np.int32], state: NDArray[np.bool_]) -> None:
+    """Sort changes, whose times are at least 0, by time and node, in place."""
+    bits, pieces = int(node.max(initial=0)).bit_length() + 1, max(1, time_ns.size >> 20)
+    is_fine = any((some % NS_PER_S).any() for some in np.array_split(time_ns, pieces))
+    if is_fine or int(time_ns.max(initial=0)) // NS_PER_S >= 1 << (_SECONDS_BITS - bits):
+        order = np.lexsort((node, time_ns))
+        time_ns[:], node[:], state[:] = time_ns[order], node[order], state[order]
+        return
+    # Second, node and state in one integer: these sort several times faster.
+    time_ns //= NS_PER_S
+    time_ns <<= bits - 1
+    time_ns |= node
+    time_ns <<= 1
+    time_ns |= state
+    time_ns.sort()
+    state[:] = time_ns & 1
+    for part, some in zip(np.array_split(node, pieces), np.array_split(time_ns, pieces), strict=True):
+        part[:] = (some >> 1) & ((1 << (bits - 1)) - 1)
+    time_ns >>= bits
+    time_ns *= NS_PER_S
 
 
 def last_changes(log: NodeLog) -> dict[int, bool]:

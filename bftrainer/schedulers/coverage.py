@@ -125,7 +125,7 @@ class Coverage:
     def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
         """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
         good = self.trusted
-        held = 0.0 if good is None else idle.within(good.start_ns, good.end_ns).node_s
+        held = 0.0 if good is None else idle.node_s_within(good)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,

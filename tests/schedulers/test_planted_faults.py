@@ -44,7 +44,7 @@ def tell_twice(made, rng, low, high):
     return [first, [row(job, high) for job in export(made, "overlap", moment - DAY, high)]]
 
 
-def run_past_limits(made, rng, low, high):
+def run_past_limits(made, _, low, high):
     """Jobs that run still have been running for longer than their limits."""
     return [[row(job, high, limit="00:01:00") for job in export(made, "overlap", low, high)]]
 
