@@ -17,7 +17,7 @@ from benchmarks.children import command_sample
 from benchmarks.published import published_traces
 from benchmarks.workload import Case, Plan, Sample
 from bftrainer.zeus import JITPowerLimitOptimizer, Job, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace
-from bftrainer.zeus.policies.configurations import configurations
+from bftrainer.zeus.policies.trace import configurations
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, zeus_sample
 
 __all__ = ["DRAWS", "zeus_cases"]

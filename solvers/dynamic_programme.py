@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from bftrainer._core import core
 from solvers.evaluation import counts_of, find_excess, objective, proves
-from solvers.label_setting import search
-from solvers.option_pruning import CLASS_EFFORT, add_greedy_start, fitting_options, prune_by_search
+from solvers.option_pruning import add_greedy_start, fitting_options, search_options
 from solvers.problem import (
     STEPS,
     AllocationProblem,
@@ -98,7 +97,27 @@ class DynamicProgramme:
             places = [some.item(task.counts.searchsorted(count)) for some, task, count in answers]
             if find_excess(problem, places) is None:
                 return replace(found, choices=tuple(places))
-        return _solve_by_labels(self.name, problem, limits, deadline)
+        bonus = TIE_SHARE * max(float(np.abs(task.values).max()) for task in problem.tasks)
+        result = self._by_labels(problem, limits, deadline, bonus)
+        if result.stop_reason is StopReason.OPTIMAL and result.held is not Held.OPTIMAL and bonus:
+            # The optimum is so much smaller than its addends that the bonus may have outweighed values.
+            return self._by_labels(problem, limits, deadline, 0.0)
+        return result
+
+    def _by_labels(self, problem: AllocationProblem, limits: Limits, deadline: float, bonus: float) -> SolveResult:
+        """Search by labels, with a bonus for tasks that keep their count; HiGHS proves what labels do not."""
+        from solvers.highs_backend import HighsSolver
+
+        solver = HighsSolver()
+        solver.name = self.name
+        favoured = replace(problem, tasks=tuple([_favour_current(task, bonus) for task in problem.tasks]))
+        left = search_options(favoured, deadline, CANDIDATES * limits.effort)
+        found = solver.solve_pruned(problem, limits, deadline, left)
+        if not left.decided:
+            return found
+        bound = max(left.bound, found.objective)
+        held = Held.OPTIMAL if proves(problem, bound, found.objective) else Held.INCUMBENT
+        return replace(found, bound=bound, held=held)
 
 
 def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -110,39 +129,9 @@ def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np
     return options[order[first]]
 
 
-def _solve_by_labels(
-    name: str, problem: AllocationProblem, limits: Limits, deadline: float, bonus_share: float = TIE_SHARE
-) -> SolveResult:
-    """Search all options, with a bonus for tasks that keep their count, and have HiGHS prove what labels do not."""
-    table = option_table(problem)
-    bonus = bonus_share * float(np.abs(table.values[np.isfinite(table.values)]).max())
-    for row, task in zip(table.values, problem.tasks, strict=True):
-        row[: task.counts.size] += bonus * (task.counts == task.current)
-    relaxed = relax(table)
-    gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
-    most = min(CLASS_EFFORT if limits.prune else math.inf, CANDIDATES * limits.effort)
-    found = search(table, add_greedy_start(table, relaxed), deadline, in_all=most, narrow=limits.prune, gap=gap)
-    choices = tuple(found.choices.tolist())
-    value = objective(problem, choices=choices)
-    bound = max(value, relaxed.bound - found.least)
-    is_best, left_s = found.is_within(gap, relaxed.bound), deadline - perf_counter()
-    if is_best and bonus and bound - value > max(CERTIFIED_GAP, gap) * abs(value):
-        # The optimum is so much smaller than its addends that the bonus may have outweighed values.
-        return _solve_by_labels(name, problem, limits, deadline, bonus_share=0.0)
-    if not is_best and limits.prune and left_s > 0.0:
-        from solvers.highs_backend import HighsSolver
-
-        solver = HighsSolver()
-        solver.name = name
-        left = prune_by_search(problem, table, relaxed, found)
-        return solver.solve_pruned(problem, replace(limits, time_s=left_s), deadline, left)
-    held, reason = Held.INCUMBENT, StopReason.OPTIMAL
-    if is_best and (limits.gap <= CERTIFIED_GAP or proves(problem, bound, value)):
-        held = Held.OPTIMAL
-    elif not is_best:
-        reason = StopReason.HEURISTIC if math.isinf(limits.effort) else StopReason.EFFORT_LIMIT
-        reason = StopReason.TIME_LIMIT if left_s <= 0.0 else reason
-    return SolveResult(counts_of(problem, choices), value, bound, reason, held, name, choices=choices)
+def _favour_current(task: TaskOptions, bonus: float) -> TaskOptions:
+    """The same options, with a bonus for those that keep the task's count."""
+    return replace(task, values=task.values + bonus * (task.counts == task.current))
 
 
 def _best_counts(

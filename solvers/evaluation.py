@@ -79,8 +79,7 @@ def objective(
     ValueError
         If an option does not exist, or its count does not identify it.
     """
-    if choices is None:
-        return _worth(problem, choices_of(problem, () if counts is None else counts))
+    choices = choices_of(problem, counts or ()) if choices is None else choices
     counts_of(problem, choices)
     return _worth(problem, choices)
 
@@ -98,44 +97,29 @@ def _worth(problem: AllocationProblem, choices: Sequence[int]) -> float:
 def check(
     problem: AllocationProblem, counts: Sequence[int] | None = None, *, choices: Sequence[int] | None = None
 ) -> float:
-    """Value of the allocation, given as for `objective`, if it is feasible.
+    """Value of an allocation, given by counts, by choices, or by both if they agree, if it is feasible.
 
     Raises
     ------
     ValueError
-        If an option does not exist, the pool or a capacity is too small, or a row is violated.
+        If an option does not exist, the pool or a capacity is too small, a row is violated, or the choices have other
+        counts.
     """
-    return assess(problem, counts, choices)[2]
-
-
-def assess(
-    problem: AllocationProblem, counts: Sequence[int] | None, choices: Sequence[int] | None
-) -> tuple[tuple[int, ...], tuple[int, ...], float]:
-    """Counts, choices and value of a feasible allocation, given by counts, by choices, or by both if they agree.
-
-    Raises
-    ------
-    ValueError
-        As `check` does, and if the choices have other counts.
-    """
-    if choices is None:
-        counts = () if counts is None else tuple(counts)
-        choices = choices_of(problem, counts)
-    else:
-        given, counts = counts, counts_of(problem, choices)
-        if given is not None and tuple(given) != counts:
-            raise ValueError(f"Expected the counts {counts} of its choices, got {given}.")
-    if sum(counts) > problem.nodes:
-        raise ValueError(f"Expected at most {problem.nodes} nodes, got {sum(counts)}.")
+    choices = choices_of(problem, counts or ()) if choices is None else choices
+    own = counts_of(problem, choices)
+    if counts is not None and tuple(counts) != own:
+        raise ValueError(f"Expected the counts {own} of its choices, got {counts}.")
+    if sum(own) > problem.nodes:
+        raise ValueError(f"Expected at most {problem.nodes} nodes, got {sum(own)}.")
     excess = find_excess(problem, choices)
     if excess is not None:
         number, used = excess
         raise ValueError(f"capacity {number}: Expected at most {problem.capacities[number]}, got {used}.")
     for number, row in enumerate(problem.rows):
-        total = float(row.coefficients @ np.asarray(counts, dtype=np.float64))
+        total = float(row.coefficients @ np.asarray(own, dtype=np.float64))
         if not row.lower - FEASIBILITY_TOLERANCE <= total <= row.upper + FEASIBILITY_TOLERANCE:
             raise ValueError(f"row {number}: Expected {row.lower} <= sum <= {row.upper}, got {total}.")
-    return counts, tuple(choices), _worth(problem, choices)
+    return _worth(problem, choices)
 
 
 def find_excess(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, float] | None:
@@ -195,7 +179,9 @@ def verify_result(
         bound = math.inf
     if given is not None:
         try:
-            counts, choices, value = assess(problem, _whole(result.counts), _whole(result.choices))
+            counts, choices = _whole(result.counts), _whole(result.choices)
+            choices = choices_of(problem, counts or ()) if choices is None else choices
+            value, counts = check(problem, counts, choices=choices), counts_of(problem, choices)
         except (TypeError, ValueError, OverflowError) as error:
             raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
         if bound < value:

@@ -61,7 +61,7 @@ class GurobiSolver(MilpSolver):
         deadline = perf_counter() + limits.time_s
         try:
             with gurobipy.Model(env=environment(self.name)) as target:
-                self._write(target, model, deadline)
+                _write(target, model, deadline)
                 target.Params.TimeLimit = max(0.0, deadline - perf_counter())
                 if limits.effort < MOST_BRANCHES:
                     target.Params.NodeLimit = limits.effort
@@ -76,24 +76,6 @@ class GurobiSolver(MilpSolver):
         except gurobipy.GurobiError as error:
             raise unavailable(self.name, error.errno, str(error), len(model.upper)) from error
 
-    @staticmethod
-    def _write(target: gurobipy.Model, model: CountModel, deadline: float) -> None:
-        import gurobipy
-
-        target.ModelSense = gurobipy.GRB.MAXIMIZE
-        kinds = np.where(model.integral, gurobipy.GRB.INTEGER, gurobipy.GRB.CONTINUOUS)
-        columns = target.addMVar(
-            len(model.upper), lb=np.array(model.lower), ub=np.array(model.upper), obj=model.objective, vtype=kinds
-        ).tolist()
-        for row, lower, upper in zip(model.rows, model.row_lower, model.row_upper, strict=True):
-            if perf_counter() > deadline:
-                raise OutOfTime
-            total = gurobipy.LinExpr(list(row.values()), [columns[index] for index in row])
-            if np.isfinite(lower):
-                target.addLConstr(total, gurobipy.GRB.GREATER_EQUAL, lower)
-            if np.isfinite(upper):
-                target.addLConstr(total, gurobipy.GRB.LESS_EQUAL, upper)
-
     def _outcome(self, target: gurobipy.Model) -> ModelOutcome:
         import gurobipy
 
@@ -106,6 +88,25 @@ class GurobiSolver(MilpSolver):
             raise SolverError(f"{self.name}: ended with status {status}.")
         found = np.array(target.getAttr("X")) if target.SolCount else None
         return ModelOutcome(reasons[status], found, target.ObjBound)
+
+
+def _write(target: gurobipy.Model, model: CountModel, deadline: float) -> None:
+    """Copy the columns and rows of `model` into the empty `target`."""
+    import gurobipy
+
+    target.ModelSense = gurobipy.GRB.MAXIMIZE
+    kinds = np.where(model.integral, gurobipy.GRB.INTEGER, gurobipy.GRB.CONTINUOUS)
+    columns = target.addMVar(
+        len(model.upper), lb=np.array(model.lower), ub=np.array(model.upper), obj=model.objective, vtype=kinds
+    ).tolist()
+    for row, lower, upper in zip(model.rows, model.row_lower, model.row_upper, strict=True):
+        if perf_counter() > deadline:
+            raise OutOfTime
+        total = gurobipy.LinExpr(list(row.values()), [columns[index] for index in row])
+        if np.isfinite(lower):
+            target.addLConstr(total >= lower)
+        if np.isfinite(upper):
+            target.addLConstr(total <= upper)
 
 
 def environment(name: str) -> gurobipy.Env:

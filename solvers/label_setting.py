@@ -5,9 +5,6 @@ Lagrangian bound by more than a budget, if it cannot be completed within the lim
 less, uses the same of all limits but the last, and no more of the last. The budget grows until the best allocation
 found falls short of the bound by no more than the budget: then it is optimal.
 
-Limits without a price are left out at first: labels that use different amounts of them then dominate one another. What
-is proven to be best without a limit, and keeps it, is best.
-
 References
 ----------
 Dudzinski, Walukiewicz, "Exact methods for the knapsack problem and its generalizations", European Journal of
@@ -18,6 +15,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 
@@ -28,8 +26,8 @@ from solvers.relaxation import OptionTable, Relaxation
 
 # The first budget leaves this many options per task on average, or is this share of what is known to be enough.
 FIRST_OPTIONS, FIRST_SHARE, GROWTH = 3, 2.0**-9, 2.0
-# A pass of few labels looks at this many candidates in all steps together, but at no fewer labels per step.
-CANDIDATES, FEW = 300_000, 100
+# A partial search looks at this many candidates in all steps together, but at no fewer labels in one.
+PARTIAL, LEAST_KEPT = 300_000, 100
 # One step may have this many candidates left, which take some 300 MB.
 MOST_AT_ONCE = 2**23
 # Labels are extended in blocks of this many candidates.
@@ -68,21 +66,8 @@ class Found:
         """Whether there is no better allocation."""
         return self.least >= self.shortfall
 
-    def is_within(self, gap: float, bound: float) -> bool:
-        """Whether no allocation is better by more than a relative `gap`; `bound` is the Lagrangian one."""
-        return self.shortfall - self.least <= gap * abs(bound - self.shortfall)
 
-
-def search(
-    table: OptionTable,
-    relaxed: Relaxation,
-    deadline: float,
-    *,
-    effort: float = math.inf,
-    in_all: float = math.inf,
-    narrow: bool = True,
-    gap: float = 0.0,
-) -> Found:
+def search(table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: float = math.inf) -> Found:
     """Best allocation, proven unless that takes too long.
 
     Parameters
@@ -93,41 +78,27 @@ def search(
     deadline : float
         As `time.perf_counter` tells time; may be infinite.
     effort : float
-        Maximum number of candidates that a pass may look at.
-    in_all : float
-        Maximum number of candidates that all passes together may look at: a pass of few labels may complete.
-    narrow : bool
-        Whether budgets are used. Without them limits and dominance alone drop labels.
-    gap : float
-        Relative gap: the search may stop at an allocation that none exceeds by more.
+        Maximum number of candidates that are looked at.
 
     Returns
     -------
     Found
     """
-    found = Found(relaxed.choices, max(0.0, relaxed.bound - relaxed.value), 0.0)
     exists = np.isfinite(relaxed.losses)
     size = float(np.abs(np.where(exists, table.values, 0.0)).max(axis=1).sum())
-    labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort, gap, _Count(in_all))
-    if not narrow:
-        return labels.try_pass(math.inf, found, few=False)[0]
+    labels = _Labels(table, relaxed, ROUNDING * size, deadline, effort)
     losses = np.sort(relaxed.losses[exists])
+    found = Found(relaxed.choices, max(0.0, relaxed.bound - relaxed.value), 0.0)
     near = losses.item(min(losses.size, FIRST_OPTIONS * len(table.values)) - 1)
-    for each in (labels.without_unpriced(), labels):
-        if each is not None and not found.is_within(gap, relaxed.bound):
-            # A pass of few labels mostly finds the best; a full one then proves it.
-            better = each.run_passes(near, each.run_passes(near, found, few=True), few=False)
-            fits = each is labels or labels.fits(better.choices)
-            # What is proven without a limit bounds what can be had with it.
-            found = better if fits else replace(found, least=max(found.least, min(better.least, found.shortfall)))
+    budget = max(near, FIRST_SHARE * found.shortfall)
+    try:
+        while not found.proven:
+            found = labels.search_within(min(budget, found.shortfall), found)
+            budget *= GROWTH
+    except _LimitReached:
+        with suppress(_LimitReached):
+            return labels.search_within(found.shortfall, found, is_partial=True) if effort > PARTIAL else found
     return found
-
-
-@dataclass(slots=True)
-class _Count:
-    """Candidates that may still be looked at."""
-
-    left: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -143,7 +114,7 @@ class _Gauge:
     enough: list[float]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class _Labels:
     """Search passes over one problem; `margin` is the most that rounding may add up to."""
 
@@ -152,82 +123,35 @@ class _Labels:
     margin: float
     deadline: float
     effort: float
-    gap: float
-    count: _Count
 
-    def without_unpriced(self) -> _Labels | None:
-        """Leave limits without a price out; None if there is nothing to gain from that."""
-        prices, amounts, limits = self.relaxed.multipliers, self.table.amounts, self.table.limits
-        priced = [place for place, price in enumerate(prices) if price]
-        exists = np.isfinite(self.relaxed.losses)
-        most = [float(np.where(exists, amount, 0.0).max(axis=1).sum()) for amount in amounts]
-        scarce = sum(use > limit for use, limit in zip(most, limits, strict=True))
-        if not priced or scarce <= len(priced):
-            return None
-        few = replace(
-            self.table, amounts=tuple(amounts[at] for at in priced), limits=tuple(limits[at] for at in priced)
-        )
-        return replace(self, table=few, relaxed=replace(self.relaxed, multipliers=tuple(prices[at] for at in priced)))
+    def search_within(self, budget: float, known: Found, *, is_partial: bool = False) -> Found:
+        """Find the best among all allocations within `budget` of the bound, and the known one.
 
-    def fits(self, choices: NDArray[np.int64]) -> bool:
-        """Whether choices keep all limits."""
-        rows = np.arange(choices.size)
-        limits = zip(self.table.amounts, self.table.limits, strict=True)
-        return all(float(amount[rows, choices].sum()) <= limit for amount, limit in limits)
-
-    def run_passes(self, budget: float, found: Found, *, few: bool) -> Found:
-        """Run passes with growing budgets until one proves the best found, or with `few` labels could have."""
-        budget = max(budget, FIRST_SHARE * found.shortfall, GROWTH * found.least)
-        done = found.is_within(self.gap, self.relaxed.bound)
-        while not done:
-            enough = budget >= found.shortfall
-            found, stopped = self.try_pass(min(budget, found.shortfall), found, few=few)
-            done = found.is_within(self.gap, self.relaxed.bound) or stopped or (few and enough)
-            budget *= GROWTH
-        return found
-
-    def try_pass(self, budget: float, known: Found, *, few: bool) -> tuple[Found, bool]:
-        """Run `search_within`; return its result, or the one known before if it gave up, and whether it gave up."""
-        try:
-            return self.search_within(budget, known, few=few), False
-        except _LimitReached:
-            return known, True
-
-    def search_within(self, budget: float, known: Found, *, few: bool) -> Found:
-        """Find the best among all allocations within `budget` of the bound, some others, and the known one.
-
-        With `few` labels some may be missed; then nothing is proven.
+        A partial search keeps the most promising labels only, so that it proves nothing.
         """
-        if self.count.left <= 0.0:
-            raise _LimitReached
         most = min(budget + self.margin, sys.float_info.max)
         options = [inside.nonzero()[0] for inside in self.relaxed.losses <= most]
         order = self._order(options)
         gauges = self._gauges(options, order)
         lost, used, short = np.zeros(1), [np.zeros(1) for _ in gauges], np.zeros(1)
         trail: Trail = []
-        whole, candidates = True, 0
         for step, number in enumerate(order):
-            more = lost.size * options[number].size
-            candidates += more
-            self.count.left -= more
-            if not few and (candidates > self.effort or self.count.left < 0.0):
+            self.effort -= lost.size * options[number].size
+            if self.effort < 0.0 and not is_partial:
                 raise _LimitReached
             label, option, lost = self._extend(lost, self.relaxed.losses[number, options[number]], most)
             used = [use[label] + gauge.amounts[step][option] for gauge, use in zip(gauges, used, strict=True)]
             kept, short = self._prune(step, gauges, lost, used, most if step + 1 < len(order) else math.inf)
-            follow = options[order[step + 1]].size if step + 1 < len(order) else 1
-            room = max(FEW, CANDIDATES // (len(order) * follow))
-            if few and kept.size > room:
-                kept, whole = np.sort(kept[short[kept].argsort(kind="stable")[:room]]), False
+            if is_partial:
+                room = PARTIAL // (len(order) * options[order[min(step + 1, len(order) - 1)]].size)
+                kept = np.sort(kept[short[kept].argsort(kind="stable")[: max(LEAST_KEPT, room)]])
             lost, used, short = lost[kept], [use[kept] for use in used], short[kept]
             trail.append((label[kept], option[kept]))
         best = known
         if short.size and short.min() < known.shortfall:
             place = int(short.argmin())
             best = Found(_choices(place, options, order, trail), max(0.0, short.item(place)), known.least)
-        # Where no label was left out, every allocation within the budget was seen.
-        return replace(best, least=max(known.least, min(budget, best.shortfall))) if whole else best
+        return best if is_partial else replace(best, least=max(known.least, min(budget, best.shortfall)))
 
     def _order(self, options: list[NDArray[np.int64]]) -> list[int]:
         """Order tasks so that those whose options differ most in use come first: dead ends then show early."""

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
 from solvers.count_model import CountModel, Part, formulate
-from solvers.evaluation import PROVEN_GAP, assess, check, find_excess, objective, proves
-from solvers.option_pruning import CLASS_EFFORT, EFFORT, Pruned, fitting_options, prune, search_further
+from solvers.evaluation import PROVEN_GAP, check, counts_of, find_excess, objective, proves
+from solvers.option_pruning import Pruned, fitting_options, prune, search_options
 from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.supervised import ProcessDiedError, overrun_s, run_in_subprocess
 
@@ -54,23 +54,13 @@ NO_SOLUTION = ModelOutcome(StopReason.OPTIMAL, None, -math.inf)
 OUT_OF_TIME = ModelOutcome(StopReason.TIME_LIMIT, None, math.inf)
 
 
-class Memory(dict[bytes, tuple[int, ...]]):
-    """Proven answers by their question's key; the oldest are forgotten where there are too many."""
-
-    def keep(self, key: bytes, places: tuple[int, ...]) -> None:
-        """Remember an answer."""
-        if len(self) >= MOST_ANSWERS:
-            del self[next(iter(self))]
-        self[key] = places
-
-
 class MilpSolver:
     """A solver of the count-level model; a backend is a class with a name, what it requires, and `_run`.
 
     Attributes
     ----------
-    memory : Memory or None
-        Proven answers to what pruning left of plain problems; None asks each time.
+    memory : dict or None
+        Proven answers to what pruning left of plain problems, by `question_key`; None asks each time.
     """
 
     name = ""
@@ -81,7 +71,7 @@ class MilpSolver:
     floor = True
     # Whether alike tasks are counted together.
     alike = True
-    memory: Memory | None = None
+    memory: dict[bytes, tuple[int, ...]] | None = None
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         """Solve `model` within `limits`, whose effort is the number of nodes of the branch-and-bound tree."""
@@ -101,7 +91,7 @@ class MilpSolver:
     def remembering(self) -> Self:
         """The same solver, with a memory of its own: it asks each question once."""
         twin = copy(self)
-        twin.memory = Memory()
+        twin.memory = {}
         return twin
 
     def remember(self, problem: AllocationProblem, limits: Limits, result: SolveResult) -> None:
@@ -111,12 +101,14 @@ class MilpSolver:
             self._keep(prune(problem).choices, problem, result)
 
     def _keep(self, part: Part, problem: AllocationProblem, result: SolveResult) -> None:
-        """Remember a proven choice among what pruning left, by its places there."""
+        """Remember a proven choice among what pruning left, by its places there; the oldest are forgotten."""
         is_proven = result.held is Held.OPTIMAL and result.stop_reason is StopReason.OPTIMAL
         if self.memory is not None and is_proven and result.choices is not None:
-            places = [int(left.searchsorted(choice)) for left, choice in zip(part, result.choices, strict=True)]
-            free = [place for place, left in zip(places, part, strict=True) if left.size > 1]
-            self.memory.keep(question_key(part, problem), tuple(free))
+            if len(self.memory) >= MOST_ANSWERS:
+                del self.memory[next(iter(self.memory))]
+            free = [pair for pair in zip(part, result.choices, strict=True) if pair[0].size > 1]
+            places = tuple([int(left.searchsorted(choice)) for left, choice in free])
+            self.memory[question_key(part, problem)] = places
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; pruning and formulating count towards the time limit.
@@ -128,7 +120,7 @@ class MilpSolver:
         Raises
         ------
         SolverError
-            If there is no allocation, or the backend returns one that breaks the problem's limits.
+            If there is no allocation, or the backend fails or returns none.
         """
         return self.solve_pruned(problem, limits, perf_counter() + limits.time_s)
 
@@ -140,20 +132,18 @@ class MilpSolver:
             done = StopReason.OPTIMAL, Held.OPTIMAL
             return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
         if options is None:
-            effort = CLASS_EFFORT if problem.capacities else EFFORT
-            options = prune(problem, deadline, effort=effort) if limits.prune else fitting_options(problem)
+            options = prune(problem, deadline) if limits.prune else fitting_options(problem)
         backend = _Backend(self, problem, limits, deadline)
         if self.memory is None or options.decided or not _is_plain(problem, limits):
-            return _ask_in_turn(backend, options)
+            return backend.ask_in_turn(options)
         places = self.memory.get(question_key(options.choices, problem))
-        if places is not None:
-            free = iter(places)
-            choices = tuple([left.item(next(free) if left.size > 1 else 0) for left in options.choices])
-            known = to_result(self.name, problem, choices, StopReason.OPTIMAL, backend.value(choices))
-            return replace(known, decided_by=DecidedBy.REMEMBERED)
-        answer = _ask_in_turn(backend, options)
-        self._keep(options.choices, problem, answer)
-        return answer
+        if places is None:
+            answer = backend.ask_in_turn(options)
+            self._keep(options.choices, problem, answer)
+            return answer
+        free = iter(places)
+        choices = tuple([left.item(next(free) if left.size > 1 else 0) for left in options.choices])
+        return backend.result(choices, StopReason.OPTIMAL, objective(problem, choices=choices), DecidedBy.REMEMBERED)
 
 
 def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
@@ -174,17 +164,6 @@ def question_key(part: Part, problem: AllocationProblem) -> bytes:
     least = sum([task.counts.item(left[0]) for task, left in zip(problem.tasks, part, strict=True)])
     sizes = [problem.nodes - least, *[left.size for _, left in free]]
     return sha256(b"".join([repr(sizes).encode(), *map(bytes, counts), *map(bytes, values)])).digest()
-
-
-def _ask_in_turn(backend: _Backend, options: Pruned) -> SolveResult:
-    """Ask for a small tree, search where that proves nothing, and ask for as long as it takes."""
-    if options.searchable and not options.decided:
-        if options.size <= LARGE:
-            answer = backend.ask(options.choices, FIRST_BRANCHES)
-            if answer.stop_reason is StopReason.OPTIMAL:
-                return backend.result(options, answer)
-        options = search_further(backend.problem, options, backend.deadline)
-    return backend.result(options, backend.ask(options.choices, math.inf))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +187,17 @@ class _Backend:
     rows: int | None = None
     columns: int | None = None
     spent_s: float | None = None
+
+    def ask_in_turn(self, options: Pruned) -> SolveResult:
+        """Ask for a small tree, search where that proves nothing, and ask for as long as it takes."""
+        if options.searchable and not options.decided:
+            if options.size <= LARGE:
+                answer = self.ask(options.choices, FIRST_BRANCHES)
+                if answer.stop_reason is StopReason.OPTIMAL:
+                    return self.choose(options, answer)
+            if perf_counter() <= self.deadline:
+                options = search_options(self.problem, self.deadline)
+        return self.choose(options, self.ask(options.choices, math.inf))
 
     def ask(self, choices: Part, branches: float) -> _Answer:
         """Find the best of these options; what it found is noted.
@@ -257,7 +247,7 @@ class _Backend:
         try:
             return _Answer(None if outcome.x is None else model.decode(outcome.x), outcome.stop_reason, bound)
         except ValueError as error:
-            raise _not_feasible(solver.name, error) from error
+            raise SolverError(f"{solver.name}: answered with an allocation that is not feasible: {error}") from error
 
     def _run(self, model: CountModel, branches: float) -> ModelOutcome:
         """Run the backend; in a process of its own, which is ended if it exceeds its limit, unless it keeps that."""
@@ -287,25 +277,35 @@ class _Backend:
         finally:
             self.spent_s = (self.spent_s or 0.0) + perf_counter() - began
 
-    def result(self, options: Pruned, answer: _Answer) -> SolveResult:
-        """Build the result: the best allocation, what found it, and the time it took."""
+    def choose(self, options: Pruned, answer: _Answer) -> SolveResult:
+        """Hold the best allocation that was found, and say what found it."""
         found, by, reason = self.found, DecidedBy.BACKEND, answer.stop_reason
         if options.decided:
             # Whatever was found before is worth no more.
             found, by = found[-1:], options.decided_by
-        best, known = max(found, key=self.value, default=None), options.incumbent
+        worth = partial(_value, self.problem)
+        best, known = max(found, key=worth, default=None), options.incumbent
         # A backend's optimum is worth as much, but for rounding.
         partly = reason is not StopReason.OPTIMAL
-        if known is not None and (best is None or (partly and self.value(known) > self.value(best))):
+        if known is not None and (best is None or (partly and worth(known) > worth(best))):
             best, by = known, DecidedBy.SEARCH
         if reason is StopReason.TIME_LIMIT and not math.isinf(self.limits.effort) and perf_counter() < self.deadline:
             reason = StopReason.EFFORT_LIMIT
-        held = to_result(self.solver.name, self.problem, best, reason, min(answer.bound, options.bound))
-        return replace(held, decided_by=by, model_rows=self.rows, model_columns=self.columns, backend_s=self.spent_s)
+        return self.result(best, reason, min(answer.bound, options.bound), by)
 
-    def value(self, choices: tuple[int, ...]) -> float:
-        """What an allocation is worth."""
-        return objective(self.problem, choices=choices)
+    def result(self, choices: tuple[int, ...] | None, reason: StopReason, bound: float, by: DecidedBy) -> SolveResult:
+        """Build the result: it is optimal if value and bound say so, whatever the backend did."""
+        counts, value, held = None, math.nan, Held.NOTHING
+        if choices is not None:
+            counts, value = counts_of(self.problem, choices), _value(self.problem, choices)
+            held = Held.OPTIMAL if proves(self.problem, bound, value) else Held.INCUMBENT
+            bound = max(bound, value)
+        size = self.rows, self.columns, self.spent_s
+        return SolveResult(counts, value, bound, reason, held, self.solver.name, 0.0, choices, by, *size)
+
+
+def _value(problem: AllocationProblem, choices: tuple[int, ...]) -> float:
+    return objective(problem, choices=choices)
 
 
 def _run_until(solver: MilpSolver, model: CountModel, limits: Limits, deadline: float) -> ModelOutcome:
@@ -323,21 +323,3 @@ def _exclude(part: Part, choices: tuple[int, ...]) -> list[Part]:
             alike = [np.array([chosen]) for chosen in choices[:number]]
             divided.append((*alike, others, *part[number + 1 :]))
     return divided
-
-
-def _not_feasible(name: str, error: ValueError) -> SolverError:
-    return SolverError(f"{name}: answered with an allocation that is not feasible: {error}")
-
-
-def to_result(
-    name: str, problem: AllocationProblem, choices: tuple[int, ...] | None, stop_reason: StopReason, bound: float
-) -> SolveResult:
-    """Check a backend's answer: the reference functions decide whether it is feasible and proven optimal."""
-    if choices is None:
-        return SolveResult(None, math.nan, bound, stop_reason, Held.NOTHING, name)
-    try:
-        counts, _, value = assess(problem, None, choices)
-    except ValueError as error:
-        raise _not_feasible(name, error) from error
-    held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
-    return SolveResult(counts, value, max(bound, value), stop_reason, held, name, choices=choices)

@@ -26,10 +26,8 @@ from solvers.relaxation import OptionTable, Relaxation, option_table, relax
 
 # Options this close (relative) to the incumbent are kept, so that rounding never costs an optimum or a tie.
 KEPT_SHARE = 1e-9
-# A pass of the search gives up after this many candidates, with capacities all passes do: some tenth of a second.
-EFFORT = 2**21
-# So many before a model that counts alike tasks, which then takes less time than more candidates.
-CLASS_EFFORT = 2**20
+# The search gives up after this many candidates, some tenth of a second: a model takes less time than more of them.
+EFFORT = 2**20
 # Options are compared pairwise for dominance, which for this many takes some 50 ms a task.
 MOST_COMPARED = 2_000
 
@@ -49,7 +47,7 @@ class Pruned:
     decided_by : DecidedBy
         The step that left one option per task, if one did.
     searchable : bool
-        Whether `search_further` may leave fewer.
+        Whether `search_options` may leave fewer.
     """
 
     choices: tuple[NDArray[np.int64], ...]
@@ -69,21 +67,21 @@ class Pruned:
         return sum([left.size for left in self.choices])
 
 
-def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: float = EFFORT) -> Pruned:
+def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: float = math.inf) -> Pruned:
     """Drop options that belong to no allocation better than, or equal to, a known one, and dominated ones.
 
     With extra rows or a floor only dominated options are dropped: the known allocation may violate rows, and the bound
-    ignores a floor. No search continues after the `deadline`, a time of `time.perf_counter`; with capacities it looks
-    at no more candidates than the `effort`.
+    ignores a floor. With capacities a search looks at no more candidates than the `effort`, or `EFFORT`, and ends at
+    the `deadline`, a time of `time.perf_counter`.
     """
     if problem.rows or problem.floor is not None or not problem.tasks:
         return _drop_dominated(problem, fitting_options(problem)) if problem.capacities else fitting_options(problem)
-    if core is not None and not problem.capacities:
+    if problem.capacities:
+        return search_options(problem, deadline, effort)
+    if core is not None:
         return _prune_by_core(core, problem, deadline)
     table = option_table(problem)
     relaxed = add_greedy_start(table, relax(table))
-    if problem.capacities:
-        return prune_by_search(problem, table, relaxed, search(table, relaxed, deadline, in_all=effort))
     by = DecidedBy.PRUNING if any(relaxed.multipliers) else DecidedBy.TRIVIAL
     return _keep_near(problem, table, relaxed, Found(relaxed.choices, relaxed.bound - relaxed.value, 0.0), by)
 
@@ -112,17 +110,11 @@ def _prune_by_core(core: ModuleType, problem: AllocationProblem, deadline: float
     return Pruned(choices, known, bound, STEPS[by], searchable=True)
 
 
-def search_further(problem: AllocationProblem, pruned: Pruned, deadline: float) -> Pruned:
-    """Continue with `solvers.label_setting` where pruning left a choice, for some 0.1 s at most."""
-    if perf_counter() > deadline:
-        return pruned
+def search_options(problem: AllocationProblem, deadline: float, effort: float = math.inf) -> Pruned:
+    """Keep options that may beat what `solvers.label_setting` ends with: none but its own if that is proven."""
     table = option_table(problem)
     relaxed = add_greedy_start(table, relax(table))
-    return prune_by_search(problem, table, relaxed, search(table, relaxed, deadline, effort=EFFORT))
-
-
-def prune_by_search(problem: AllocationProblem, table: OptionTable, relaxed: Relaxation, found: Found) -> Pruned:
-    """Keep options that may beat what a search ended with: none but its own if that is proven."""
+    found = search(table, relaxed, deadline, effort=min(effort, EFFORT))
     by = DecidedBy.SEARCH if any(relaxed.multipliers) else DecidedBy.TRIVIAL
     if not found.proven:
         return _keep_near(problem, table, relaxed, found, by)

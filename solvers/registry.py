@@ -48,7 +48,8 @@ _TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
 class Declaration:
     """Attributes of a solver, as `solvers.problem.Solver` has them; it lacks capabilities that it does not mention.
 
-    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it.
+    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it. `licensed` is what its
+    licence covers, or why there is none; empty if it was not asked, or needs none.
     """
 
     name: str
@@ -60,14 +61,15 @@ class Declaration:
     needs_licence: bool = False
     is_loaded: bool = True
     fault: str = ""
+    licensed: str = ""
 
     @classmethod
     def of(cls, solver: Solver | type[Solver]) -> Declaration:
         """What a solver at hand says of itself."""
         return cls(
-            name=str(solver.name),
-            exact=bool(solver.exact),
-            extra_rows=bool(solver.extra_rows),
+            str(solver.name),
+            bool(solver.exact),
+            bool(solver.extra_rows),
             capacities=bool(getattr(solver, "capacities", False)),
             floor=bool(getattr(solver, "floor", False)),
             requires=tuple(map(str, solver.requires)),
@@ -120,17 +122,17 @@ def get_solver(name: str) -> Solver:
     registered = solver_class(name)
     missing = absent(*registered.requires)
     if missing:
-        extra = next((extra for extra, modules in EXTRAS.items() if missing[0] in modules), None)
-        brings = (
-            f"try: {pip_install(missing[0])}" if extra is None else f"the extra {extra} brings it, {installing(extra)}"
-        )
+        brings = f"try: {pip_install(missing[0])}"
+        for extra, modules in EXTRAS.items():
+            if missing[0] in modules:
+                brings = f"the extra {extra} brings it, {installing(extra)}"
         raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
     with answering(name, SolverUnavailableError):
         return registered()
 
 
 @cache
-def declaration(name: str) -> Declaration:
+def declaration(name: str, with_licence: bool = False) -> Declaration:
     """What a solver says of itself; one of another package is asked in a process of its own.
 
     Raises
@@ -139,47 +141,40 @@ def declaration(name: str) -> Declaration:
         If there is none of that name, or several packages register different ones.
     """
     try:
-        says: Declaration = _load_and_ask(_declare, name)
+        if _is_ours(name):
+            return _describe(name, with_licence)
+        late = f"no answer within {supervised.START_S:g} s"
+        says: Declaration = _ask(name, _describe, name, with_licence, late=late)
         return says
     except UnknownSolverError:
         raise
     except BftrainerError as error:  # whoever asks it for an answer hears why there is none
-        return Declaration(name, is_loaded=False, fault=str(error))
+        is_lost = isinstance(error, SolverError) and not isinstance(error, SolverUnavailableError)
+        fault = f"{str(error).rstrip('.')}, while it was loaded." if is_lost else str(error)
+        return Declaration(name, is_loaded=False, fault=fault)
 
 
-def _declare(name: str) -> Declaration:
+def _describe(name: str, with_licence: bool) -> Declaration:
     says = Declaration.of(solver_class(name))
     try:
-        get_solver(name)
+        solver = get_solver(name)
+        if with_licence:
+            with answering(name, SolverUnavailableError):
+                says = replace(says, licensed=str(getattr(solver, "licence", str)()))
     except BftrainerError as error:
         return replace(says, fault=str(error))
     return says
-
-
-def licence(name: str) -> str:
-    """Say what the licence of an installed solver covers, or why there is none; empty if it needs none."""
-    return str(_load_and_ask(_licence, name))
-
-
-def _licence(name: str) -> str:
-    with answering(name, SolverUnavailableError):
-        return str(getattr(get_solver(name), "licence", str)())
 
 
 def catalogue() -> Iterator[dict[str, Any]]:
     """Describe every registered solver; starts a licensed one's environment, solves nothing."""
     for name in names():
         try:
-            says = declaration(name)
+            says = declaration(name, with_licence=True)
         except UnknownSolverError as error:  # two packages of one name must not hide the others
             says = Declaration(name, is_loaded=False, fault=str(error))
         installed = says.is_loaded and not absent(*says.requires)
-        licensed = says.fault if installed or not says.is_loaded else ""
-        if installed and not licensed and says.needs_licence:
-            try:
-                licensed = licence(name)
-            except BftrainerError as error:  # nor must a broken one
-                licensed = str(error)
+        licensed = says.licensed or (says.fault if installed or not says.is_loaded else "")
         can = {key: says.is_loaded and getattr(says, key) for key in ("exact", "extra_rows", "capacities", "floor")}
         brings = ", ".join(map(_version, says.requires)) if installed else ""
         yield {"name": name, "installed": installed, "licensed": licensed, **can, "version": brings}
@@ -282,13 +277,10 @@ def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = M
     memory_bytes : int
         As of `Isolated`.
     """
-    if isolate == "never":
-        return solver
-    if not _is_ours(solver):
-        # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
-        leaves = isolate == "always" or isinstance(solver, str)
-    else:
-        leaves = isolate == "always" and bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
+    # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
+    leaves = isolate == "always" or (isolate == "auto" and isinstance(solver, str) and not _is_ours(solver))
+    if isolate == "always" and _is_ours(solver):
+        leaves = bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
     return Isolated(solver, memory_bytes) if leaves else solver
 
 
@@ -296,18 +288,6 @@ def check_licence(solver: Solver) -> None:
     """Have a solver that needs a licence solve something now, instead of failing at the first decision."""
     if hasattr(solver, "licence"):
         solve(solver, *_TRIAL)
-
-
-def _load_and_ask(ask: Callable[[str], Any], name: str) -> Any:
-    """Ask the code of a solver, that of another package in a process of its own, whatever it does there."""
-    if _is_ours(name):
-        return ask(name)
-    try:
-        return _ask(name, ask, name, late=f"no answer within {supervised.START_S:g} s")
-    except SolverUnavailableError:
-        raise
-    except SolverError as error:
-        raise SolverUnavailableError(f"{str(error).rstrip('.')}, while it was loaded.") from None
 
 
 def _ask(

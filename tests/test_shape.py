@@ -64,7 +64,6 @@ MODULES_ALIKE = {
     "run": "`bftrainer.spot.run` is documented",
     "assess": "the command and what it calls",
     "sweep": "`bftrainer.spot.sweep` is documented",
-    "recurrences": "what all users of `bftrainer.zeus` share, and the master's own",
 }
 # Modules of few lines that are worth a file.
 SHORT = {

@@ -18,14 +18,12 @@ from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import fit_minutes
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
-from bftrainer.zeus.policies.configurations import configurations, optimum
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import TrainingTrace, configurations, optimum
 from bftrainer.zeus.simulation.campaign import SEED, Simulation, SimulationResult, group_seed, simulate_all
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_groups, load_traces
-from bftrainer.zeus.simulation.optimum import regrets
-from bftrainer.zeus.simulation.policy_comparison import BASELINE, PolicyPair, compare_policies, simulations_of
-from bftrainer.zeus.simulation.recurring import usage
+from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, regrets, simulations_of
+from bftrainer.zeus.simulation.simulator import usage
 
 _ETAS, _USUAL = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
 _TUNED, _OTHERS = PolicyPair("zeus", "jit"), (PolicyPair("grid", "jit"), PolicyPair("ucb", "jit"))

@@ -20,7 +20,7 @@ from bftrainer.files.documents import fault_text, toml_tables
 from bftrainer.files.opening import one_line
 from bftrainer.model import TaskSpec
 from bftrainer.tasksets import ScalingModel
-from bftrainer.tasksets.native_tasks import task_keys, toml_draft
+from bftrainer.tasksets.native_tasks import TASK_KEYS, toml_draft
 from bftrainer.tasksets.task_set import finished
 
 REPORTED = "reported"
@@ -175,7 +175,7 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     name = table.get("name")
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     own = {key: table[key] for key in _OWN if key in table}
-    known = [*_OWN, *task_keys()]
+    known = [*_OWN, *TASK_KEYS]
     if "rescale" in table:
         raise InvalidTaskError(f"{where}: Key 'rescale' was removed: all ranks start again when its nodes change.")
     if unknown := [key for key in table if key not in known]:

@@ -14,6 +14,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,10 +36,6 @@ _MOST = 1 << 64  # limits the length of whole numbers
 
 class _RefusedError(Exception):
     """Raised for a pickle that needs a global which is not admitted."""
-
-
-class _MalformedError(Exception):
-    """Raised for what makes no readable DataFrame."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,34 +93,27 @@ def read_pickled_frame(
         If the pickle names a global that pandas and numpy data never need.
     """
     copyreg.clear_extension_cache()  # what other code cached would bypass find_class
+    expected = f"{name}: Expected a pickled pandas DataFrame"
     try:
-        found = _NotingUnpickler(stream, Path(name)).load()
-        if not (isinstance(found, _Note) and found.name == "DataFrame" and found.state is not None):
-            kind = found.name if isinstance(found, _Note) else type(found).__name__
-            raise error(f"{name}: Expected a pickled pandas DataFrame, got a pickled {kind}.")
-        frame = _frame(found.state)
+        content = _NotingUnpickler(stream, Path(name)).load()
+        if not (isinstance(content, _Note) and content.name == "DataFrame" and content.state is not None):
+            kind = content.name if isinstance(content, _Note) else type(content).__name__
+            raise error(f"{expected}, got a pickled {kind}.")
+        frame = _frame(content.state)
     except _RefusedError as refused:
         why = f"refused to load {one_line(refused)} (only pandas and numpy data are read)"
         raise UnsafePickleError(f"{name}: {why}.") from None
-    except _MalformedError as cause:
-        raise error(f"{name}: Expected a readable DataFrame, {one_line(cause)}.") from None
     except EOFError:
-        raise error(f"{name}: Expected a pickled pandas DataFrame, got a file that ends early.") from None
-    except (OSError, InputError, ImportError):  # pyarrow may be there and not load
+        raise error(f"{expected}, got a file that ends early.") from None
+    except (OSError, InputError):
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
-        raise error(f"{name}: Expected a pickled pandas DataFrame, got something else ({one_line(cause)}).") from None
+        raise error(f"{expected}, got something else ({one_line(cause)}).") from None
     return replace(frame, columns=label_texts(frame.columns, f"{name}: ", columns, error))
 
 
 def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputError]) -> tuple[str, ...]:
-    """Labels as text, whole numbers among them; anything else may print as a text without end.
-
-    Raises
-    ------
-    InputError
-        As `error`, in words that start with `where` and call the labels `what`.
-    """
+    """Labels as text, whole numbers among them; anything else, which may print without end, is refused as `error`."""
     texts = []
     for label in labels:
         whole = isinstance(label, int | np.integer) and not isinstance(label, bool) and abs(int(label)) < _MOST
@@ -265,25 +255,22 @@ def _frame(state: Any) -> Frame:
     """A DataFrame whose column labels are not text yet."""
     manager = state.get("_mgr", state.get("_data"))
     if manager.state is None:
-        parts, (labels, index) = manager.args[:2]
+        parts, (columns, index) = manager.args[:2]
         pairs = [part.args[:2] for part in parts]
     else:  # pandas before 1.3; "0.14.1" is the only form there ever was
         old = manager.state[-1]["0.14.1"]
-        labels, index = old["axes"]
+        columns, index = old["axes"]
         pairs = [(block["values"], block["mgr_locs"]) for block in old["blocks"]]
-    labels, index = _labels(labels), _labels(index)
+    columns, index = _labels(columns), _labels(index)
     values = [np.atleast_2d(_values(part)) for part, _ in pairs]  # extension arrays hold one column
-    if len(labels) > _MOST_LABELS or sum(map(len, values)) != len(labels):
-        raise _MalformedError(f"got other columns than the {len(labels)} that have a name")
-    blocks = tuple(
-        ColumnBlock(_positions(where, len(each)), each) for each, (_, where) in zip(values, pairs, strict=True)
-    )
-    if any(block.values.shape[1:] != (len(index),) for block in blocks):
-        raise _MalformedError("got columns of another length than its index")
-    taken = np.concatenate([np.empty(0, dtype=np.int64), *(block.columns for block in blocks)])
-    if not np.array_equal(np.sort(taken), np.arange(len(labels))):
-        raise _MalformedError("got blocks that do not cover its columns once")
-    return Frame(index, labels, blocks)  # type: ignore[arg-type]
+    if len(columns) > _MOST_LABELS or sum(map(len, values)) != len(columns):
+        raise ValueError(f"other columns than the {len(columns)} that have a name")
+    places = [_positions(where, len(block)) for block, (_, where) in zip(values, pairs, strict=True)]
+    if any(block.shape[1:] != (len(index),) for block in values):
+        raise ValueError("columns of another length than its index")
+    if not np.array_equal(np.sort(np.concatenate([np.empty(0, np.int64), *places])), np.arange(len(columns))):
+        raise ValueError("blocks that do not cover its columns once")
+    return Frame(index, columns, tuple(map(ColumnBlock, places, values)))  # type: ignore[arg-type]
 
 
 def _labels(note: Any) -> Labels:
@@ -292,7 +279,7 @@ def _labels(note: Any) -> Labels:
         return range(state["start"], state["stop"], state["step"])
     labels = _values(state["data"])
     if labels.ndim != 1:
-        raise _MalformedError("got an index of more than one dimension")
+        raise ValueError("an index of more than one dimension")
     dates = labels.dtype.kind == "O" and labels.size and all(isinstance(label, np.datetime64) for label in labels)
     return np.array(labels.tolist()) if dates else labels
 
@@ -301,48 +288,59 @@ def _positions(where: Any, count: int) -> NDArray[np.int64]:
     is_slice = isinstance(where, _Note) and where.name == "slice"
     places = range(*slice(*where.args).indices(_MOST_LABELS)) if is_slice else _values(where)
     if len(places) != count:
-        raise _MalformedError("got a block that does not fit its columns")
+        raise ValueError("a block that does not fit its columns")
     return np.asarray(places, dtype=np.int64)
 
 
 def _values(note: Any) -> NDArray[Any]:
-    """Values of an array, or an index; made once, as a file may hold many references to one note."""
-    if not isinstance(note, _Note) or note.args is None:
-        raise _MalformedError(f"got an array of an unknown kind ({shorten(note)})")
+    """Values of an array, or an index."""
+    if not isinstance(note, _Note):
+        raise ValueError(f"an array of an unknown kind, {shorten(note)}")
+    return np.asarray(_evaluate(note))
+
+
+def _evaluate(note: _Note) -> Any:
+    """Value of an array, an index, or a scalar; made once, as a file may hold many references to one note."""
     if note.value is None:
-        note.value = _make_values(note)
-    return np.asarray(note.value)
+        note.value = _make_value(note)
+    return note.value
 
 
-def _make_values(note: _Note) -> NDArray[Any]:
+def _make_value(note: _Note) -> Any:
     match note.name, note.args:
         case "_frombuffer", (data, dtype, shape, order):
             return _array(data, dtype, shape, order)
-        case "_reconstruct", _:
+        case "_reconstruct", [*_]:
             _, shape, dtype, is_column_by_column, data = note.state
             return _array(data, dtype, shape, "CF"[is_column_by_column])
+        case "scalar", [dtype, data]:
+            return _array(data, dtype, (1,), "C")[0]
+        case "_nat_unpickle" | "__nat_unpickle", [*_]:
+            return np.datetime64("NaT", "ns")
+        case "_unpickle_timestamp" | "Timestamp", [count, *more]:
+            return np.int64(int(count)).astype(f"M8[{_UNITS[int(more[2]) if len(more) > 2 else 10]}]")
         case "_restore_array", ((kind, length, _, offset, buffers, *_), *_):
             return _texts(kind, length, offset, buffers)
         case "chunked_array", (chunks, *_):
             parts = [np.empty(0, dtype=object), *map(_values, chunks)]
             if sum(map(len, parts)) > _MOST_LABELS:
-                raise _MalformedError(f"got more than {_MOST_LABELS:,} texts")
+                raise ValueError(f"more than {_MOST_LABELS:,} texts")
             return np.concatenate(parts)
         case "_new_Index" | "_new_DatetimeIndex", (_, state, *_) if "data" in state:
             return _values(state["data"])
-        case name, _ if name in _ARRAYS.split():  # pickled as its attributes, or as array and type
+        case name, [*_] if name in _ARRAYS.split():  # pickled as its attributes, or as array and type
             state = note.state
             if isinstance(state, dict):
                 return _values(next(state[key] for key in ("_pa_array", "_data", "_ndarray") if key in state))
             return _values(next(part for part in state if getattr(part, "name", "") in _PLAIN))
-    raise _MalformedError(f"got an array of an unknown kind ({shorten(note)})")
+    raise ValueError(f"an array of an unknown kind, {shorten(note)}")
 
 
 def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     """A numpy array; its memory is the file's bytes, read-only."""
     kind = _dtype(dtype)
     if order not in ("C", "F") or not all(type(n) is int and n >= 0 for n in shape):
-        raise _MalformedError("got an array of impossible shape")
+        raise ValueError("an array of impossible shape")
     if kind.kind == "O" and isinstance(data, list):
         flat = np.fromiter(_cells(data), dtype=object, count=len(data))
         order = "C"  # numpy lists objects row by row, whatever the layout in memory was
@@ -352,16 +350,28 @@ def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     return np.asarray(flat.reshape(tuple(shape), order=order))
 
 
+def _cells(data: list[Any]) -> Iterable[Any]:
+    """Cells of an array of objects: numbers, texts, dates, arrays, and lists of such, each made once."""
+    lists: dict[int, Any] = {}
+    for cell in data:
+        if isinstance(cell, list | tuple):
+            if id(cell) not in lists:
+                lists[id(cell)] = type(cell)(_evaluate(each) if isinstance(each, _Note) else each for each in cell)
+            yield lists[id(cell)]
+        else:
+            yield _evaluate(cell) if isinstance(cell, _Note) else cell
+
+
 def _dtype(note: Any) -> np.dtype[Any]:
     """A dtype from its code and byte order alone: a pickled one may lie about its layout."""
     code, state = note.args[0], note.state
     if note.name != "dtype" or not _DTYPE_CODE.fullmatch(code) or any(part is not None for part in state[2:5]):
-        raise _MalformedError(f"got values of type {shorten(code)}")
+        raise ValueError(f"values of type {shorten(code)}")
     if code.endswith("M8"):
         unit, steps = state[8][1][:2]
         unit = _octets(unit).decode("latin1")
         if unit not in _UNITS.values() or steps != 1:
-            raise _MalformedError(f"got times in units of {shorten(unit)}")
+            raise ValueError(f"times in units of {shorten(unit)}")
         code = f"{code}[{unit}]"
     dtype: np.dtype[Any] = np.dtype(code)
     return dtype.newbyteorder(state[1]) if state[1] in ("<", ">") else dtype
@@ -372,43 +382,21 @@ def _octets(value: Any) -> bytes:
     while isinstance(value, _Note) and value.name in ("encode", "bytearray", "py_buffer"):
         value = value.args[0] if value.args else b""
     if not isinstance(value, str | bytes | bytearray | pickle.PickleBuffer):
-        raise _MalformedError(f"got {shorten(value)} instead of bytes")
+        raise ValueError(f"{shorten(value)} instead of bytes")
     return value.encode("latin1") if isinstance(value, str) else bytes(value)
 
 
-def _cells(data: list[Any]) -> Iterable[Any]:
-    """Objects of an array: numbers, texts, dates, arrays, and lists of such, each made once."""
-    made: dict[int, Any] = {}
-    for cell in data:
-        if isinstance(cell, list | tuple | _Note) and id(cell) not in made:
-            made[id(cell)] = _cell(cell) if isinstance(cell, _Note) else type(cell)(map(_cell, cell))
-        yield made.get(id(cell), cell)
-
-
-def _cell(value: Any) -> Any:
-    match value:
-        case _Note("scalar", [dtype, data]):
-            return _array(data, dtype, (1,), "C")[0]
-        case _Note("_nat_unpickle" | "__nat_unpickle", [*_]):
-            return np.datetime64("NaT", "ns")
-        case _Note("_unpickle_timestamp" | "Timestamp", [count, *more]):
-            unit = _UNITS[int(more[2]) if len(more) > 2 else 10]
-            return np.int64(int(count)).astype(f"M8[{unit}]")
-        case _Note(name, [*_]) if name in _PLAIN:
-            return _values(value)
-    return value
-
-
 def _texts(kind: Any, length: Any, offset: Any, buffers: Any) -> NDArray[Any]:
-    """Texts of a pyarrow string array, checked by pyarrow before it trusts the offsets."""
-    import pyarrow as pa
-
+    """Texts of a pyarrow string array: flags of those that are not missing, ends, and one long text."""
     kind = kind.args[0] if isinstance(kind, _Note) and kind.args else kind  # an alias of the type
-    if kind not in ("string", "large_string") or not all(type(n) is int and 0 <= n < 1 << 31 for n in (length, offset)):
-        raise _MalformedError("got a pyarrow array that is not of text, or of impossible size")
-    held = [None if data is None else pa.py_buffer(_octets(data)) for data in buffers]
-    array = pa.Array.from_buffers(pa.type_for_alias(kind), length, held, offset=offset)
-    array.validate(full=True)
-    if array.null_count:
-        raise _MalformedError("got a text that is missing")
-    return np.asarray(array.to_numpy(zero_copy_only=False), dtype=object)
+    flags, ends, data = (None if part is None else _octets(part) for part in buffers)
+    cuts = np.frombuffer(ends or b"", {"string": "<i4", "large_string": "<i8"}[kind])[offset : offset + length + 1]
+    if (
+        flags is not None
+        and not np.unpackbits(np.frombuffer(flags, np.uint8), bitorder="little")[offset:][:length].all()
+    ):
+        raise ValueError("a text that is missing")
+    if cuts.size != length + 1 or (np.diff(cuts, prepend=0) < 0).any() or cuts[-1] > len(data or b""):
+        raise ValueError("a pyarrow array of impossible size")
+    texts = [(data or b"")[begin:end].decode() for begin, end in pairwise(cuts.tolist())]
+    return np.array(texts, dtype=object)

@@ -295,7 +295,7 @@ class _Field:
     items: _Field | None = None
 
     @classmethod
-    def of(cls, hint: Any) -> _Field:
+    def parse(cls, hint: Any) -> _Field:
         """The field with such an annotation."""
         parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
         kind = next(part for part in parts if part is not NoneType)
@@ -304,7 +304,7 @@ class _Field:
             return cls(np.ndarray, optional, cls(np.int32, False))
         if get_origin(kind) is not tuple:
             return cls(kind, optional)
-        items = cls.of(get_args(kind)[0])
+        items = cls.parse(get_args(kind)[0])
         # Numbers of tasks and nodes are many, and fit into 32 bits.
         return cls(tuple, optional, cls(np.int32, False) if items == cls(int, False) else items)
 
@@ -365,4 +365,4 @@ class _Field:
 def _fields(record: type) -> dict[str, _Field]:
     """How the fields of a record are kept, by name."""
     hints = get_type_hints(record)
-    return {field.name: _Field.of(hints[field.name]) for field in fields(record)}
+    return {field.name: _Field.parse(hints[field.name]) for field in fields(record)}

@@ -169,42 +169,37 @@ class NodeLog:
     def _check_transitions(self) -> None:
         rows, node = self.row_index, self.node
         if rows.time_ns[-1] > self.end_ns:
-            raise NodeLogError(
-                f"Expected all transitions before the window's end {iso(self.end_ns)}, got {iso(rows.time_ns[-1])}."
-            )
+            late = f"the window's end {iso(self.end_ns)}, got {iso(rows.time_ns[-1])}"
+            raise NodeLogError(f"Expected all transitions before {late}.")
         if node.min() < 0 or node.max() >= len(self.nodes):
             raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
         fault = first_fault(rows, node, self.idle, len(self.nodes))
         if fault is not None:
             place, what = fault
-            time_ns = rows.times_ns(place, place + 1)[0]
-            raise NodeLogError(
-                f"transition {place}: Expected {what} (node {self.nodes[node[place]]} at {iso(time_ns)})."
-            )
+            where = f"node {self.nodes[node[place]]} at {iso(rows.times_ns(place, place + 1)[0])}"
+            raise NodeLogError(f"transition {place}: Expected {what} ({where}).")
 
     def _check_unchanged(self) -> None:
         time = self.unchanged_ns
         if (time[1:] <= time[:-1]).any():
             raise NodeLogError("Expected times of unchanged rows to ascend, got some that do not.")
         if time[0] < self.start_ns or time[-1] > self.end_ns:
-            raise NodeLogError(
-                f"Expected unchanged rows within the window {iso(self.start_ns)} to {iso(self.end_ns)}, "
-                f"got {iso(time[0])} to {iso(time[-1])}."
-            )
+            window, got = (f"{iso(a)} to {iso(b)}" for a, b in ((self.start_ns, self.end_ns), (time[0], time[-1])))
+            raise NodeLogError(f"Expected unchanged rows within the window {window}, got {got}.")
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What was trimmed, assumed or not checked when the log was made, or those that it was merged from."""
-        notes = [note for some in self._recorded("notes") if isinstance(some, list) for note in some]
+        notes = [note for some in self._provenance_values("notes") if isinstance(some, list) for note in some]
         return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
 
     @property
     def zone(self) -> str | None:
         """Time zone of the site's clocks, as told when the log, or those that it was merged from, was made."""
-        zones = {zone for zone in self._recorded("zone") if isinstance(zone, str)}
+        zones = {zone for zone in self._provenance_values("zone") if isinstance(zone, str)}
         return zones.pop() if len(zones) == 1 else None
 
-    def _recorded(self, key: str) -> list[Any]:
+    def _provenance_values(self, key: str) -> list[Any]:
         """Values of a key of the log's provenance, and of those of the logs that it was merged from."""
         merged = self.provenance.get("merged")
         stories = [self.provenance, *(merged if isinstance(merged, list) else [])]
@@ -234,7 +229,7 @@ class NodeLog:
         node = self.node[keep]
         node -= first
         return self._part(
-            self.row_index.marked(keep),
+            self.row_index.select(keep),
             nodes=self.nodes[first:stop],
             node=node.astype(np.int32, copy=False),
             idle=self.idle[keep],
@@ -270,14 +265,14 @@ class NodeLog:
         times = self.row_times_ns()
         if not 0 <= rows < times.size:
             raise SettingsError(f"Expected to skip fewer rows than the log's {times.size}, got {rows}.")
-        return self._opened_at(int(times[rows]))
+        return self._open_at(int(times[rows]))
 
     def since(self, start_ns: int) -> NodeLog:
         """The log from an instant of its window on (others: `SettingsError`), with the nodes that are idle then."""
         if start_ns == self.start_ns:
             return self
         self._check_within("a start", start_ns, self.start_ns < start_ns < self.end_ns)
-        return self._opened_at(start_ns)
+        return self._open_at(start_ns)
 
     def ending(self, end_ns: int) -> NodeLog:
         """The log up to an instant of its window (others: `SettingsError`)."""
@@ -299,7 +294,7 @@ class NodeLog:
             window = f"{iso(self.start_ns)} to {iso(self.end_ns)}"
             raise SettingsError(f"Expected {what} within the log's window, {window}, got {iso(time_ns)}.")
 
-    def _opened_at(self, start_ns: int) -> NodeLog:
+    def _open_at(self, start_ns: int) -> NodeLog:
         """The log from `start_ns` on; earlier transitions become its state at the start."""
         rows = self.row_index
         first = int(np.searchsorted(rows.time_ns, start_ns, side="right"))
@@ -322,7 +317,7 @@ class NodeLog:
     def rows(self) -> Iterator[Instant]:
         """Rows of the log in its window, one per time at which a node changes; earlier changes are in that at 0 s."""
         opens_earlier = self.node.size and self.row_index.time_ns[0] < self.start_ns
-        log = self._opened_at(self.start_ns) if opens_earlier else self
+        log = self._open_at(self.start_ns) if opens_earlier else self
         rows, start_ns = log.row_index, int(log.start_ns)
         for which, block in rows.blocks(_CHUNK):
             node, joins = log.node[block], log.idle[block]

@@ -73,7 +73,7 @@ class Rows:
             counts[which] = np.add.reduceat(marks[block].astype(np.int64), self.start[which] - block.start)
         return counts
 
-    def marked(self, marks: NDArray[np.bool_]) -> Rows:
+    def select(self, marks: NDArray[np.bool_]) -> Rows:
         """The rows that marked transitions alone would have."""
         counts = self.counts(marks)
         return Rows(self.time_ns[counts > 0], np.append(0, counts[counts > 0].cumsum()))
@@ -123,7 +123,7 @@ class RowParts:
         begin, self.size = self.size, self.size + time_ns.size
         self._node[begin : self.size], self._idle[begin : self.size] = node, idle
 
-    def joined(self) -> tuple[Rows, NDArray[np.int32], NDArray[np.bool_]]:
+    def join(self) -> tuple[Rows, NDArray[np.int32], NDArray[np.bool_]]:
         """Rows, nodes and states of all parts."""
         rows = Rows(np.concatenate((self._last[:0], *self._times)), np.concatenate((*self._starts, [self.size])))
         return rows, self._node[: self.size], self._idle[: self.size]

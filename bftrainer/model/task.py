@@ -144,10 +144,7 @@ class NodePoints:
         count, seconds = len(self.nodes), len(self.seconds)
         require(
             InvalidTaskError,
-            (
-                count > 0 and increases,
-                f"node counts that increase strictly from 1 or more, got {list(self.nodes)}",
-            ),
+            (count > 0 and increases, f"node counts that increase strictly from 1 or more, got {list(self.nodes)}"),
             (seconds == count, f"{count} seconds, one per node count, got {seconds}"),
         )
 
@@ -173,7 +170,7 @@ class SavingCosts:
     interval_s: NDArray[np.float64] | None
 
     @classmethod
-    def of(cls, given: Mapping[str, Seconds | None], max_nodes: int) -> SavingCosts | None:
+    def tabulate(cls, given: Mapping[str, Seconds | None], max_nodes: int) -> SavingCosts | None:
         """Tables of the fields `SAVING_FIELDS`; None if none of them is given.
 
         Raises
@@ -377,7 +374,7 @@ class TaskSpec:
         try:
             convert_fields(self, InvalidTaskError)
             self._check()
-            saves = SavingCosts.of({name: getattr(self, name) for name in SAVING_FIELDS}, self.max_nodes)
+            saves = SavingCosts.tabulate({name: getattr(self, name) for name in SAVING_FIELDS}, self.max_nodes)
         except InvalidTaskError as fault:
             raise InvalidTaskError(f"{str(fault).removesuffix('.')} (task {self.name}).") from None
         object.__setattr__(self, "saves", saves)
@@ -400,13 +397,9 @@ class TaskSpec:
             (0 <= self.shrink_cost_s < math.inf, f"shrink_cost_s >= 0, got {self.shrink_cost_s}"),
             (math.isfinite(self.submit_s), f"a finite submission time, got {self.submit_s}"),
             (math.isfinite(self.deadline_s or 0.0), f"a finite deadline, got {self.deadline_s}"),
-            (
-                abs(self.submit_ns or 0) <= _MOST_NS,
-                f"submit_ns between the years 1678 and 2262, got {self.submit_ns}",
-            ),
-            (
-                abs(self.deadline_ns or 0) <= _MOST_NS,
-                f"deadline_ns between the years 1678 and 2262, got {self.deadline_ns}",
+            *(
+                (abs(time_ns or 0) <= _MOST_NS, f"{name} between the years 1678 and 2262, got {time_ns}")
+                for name, time_ns in (("submit_ns", self.submit_ns), ("deadline_ns", self.deadline_ns))
             ),
             (self.gpus_per_node >= 1, f"gpus_per_node >= 1, got {self.gpus_per_node}"),
             (

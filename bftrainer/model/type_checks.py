@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import fields
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import MISSING, fields
 from functools import cache, partial
 from itertools import compress
 from types import UnionType
@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from bftrainer.errors import InputError
+from bftrainer.errors import InputError, suggestion
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ _CONVERT: dict[Any, Callable[[str, Any, type[InputError]], Any]] = {
 
 
 @cache
-def _declared(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
+def _field_types(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
     """Parameters of a dataclass: name, type, and types that are accepted as well."""
     hints = [(field.name, get_type_hints(record)[field.name]) for field in fields(record) if field.init]
     kinds = [(name, *(get_args(hint) if isinstance(hint, UnionType) else (hint,))) for name, hint in hints]
@@ -93,15 +93,9 @@ def _declared(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
 def convert_fields(record: object, error: type[InputError], label: str = "{}") -> None:
     """Convert numbers in the fields of a frozen dataclass to Python's, and lists to tuples, as their types say.
 
-    Parameters
-    ----------
-    record : dataclass
-    error : type of InputError
-        Raised if a value is of another type.
-    label : str
-        What messages call a field, with ``{}`` for its name.
+    Values of another type are refused as `error`; `label` is what messages call a field, with ``{}`` for its name.
     """
-    for name, kind, others in _declared(type(record)):  # type: ignore[arg-type]  # a class has a hash
+    for name, kind, others in _field_types(type(record)):  # type: ignore[arg-type]  # a class has a hash
         value = getattr(record, name)
         if isinstance(value, others) or (kind in (int, float, bool) and type(value) is kind):
             continue
@@ -114,6 +108,29 @@ def convert_fields(record: object, error: type[InputError], label: str = "{}") -
         elif not isinstance(value, kind):
             article = "an" if kind.__name__[0] in "AEIOU" else "a"
             raise error(f"Expected {what} to be {article} {kind.__name__}, got {value!r}.")
+
+
+def check_keys(
+    table: object, known: Iterable[str], needed: Iterable[str], error: type[InputError], place: str = ""
+) -> None:
+    """Refuse what is no table, or one with an unknown key or without a needed one; `place` is where it is in a file."""
+    if not isinstance(table, Mapping):
+        raise error(f"Expected {place} to be a table, got {table!r}.")
+    within = f" in {place}" if place else ""
+    for key in table:
+        if key not in known:
+            raise error(f"Unknown key {key!r}{within}.{suggestion(key, known)}")
+    for key in needed:
+        if key not in table:
+            raise error(f"Missing key {key!r}{within}.")
+
+
+def make_record(record: type[T], table: Any, error: type[InputError], place: str = "") -> T:
+    """Make a dataclass, which checks its types, of a table whose keys are its fields; see `check_keys`."""
+    known = {each.name: each for each in fields(record) if each.init}  # type: ignore[arg-type]
+    needed = [name for name, each in known.items() if each.default is MISSING]
+    check_keys(table, known, needed, error, place)
+    return record(**table)
 
 
 def require(error: type[InputError], *claims: tuple[bool, str]) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, at_place, legible, suggestion
+from bftrainer.errors import NodeLogError, at_place, legible
 from bftrainer.files.documents import csv_rows, first_row, table_rows, whole_cell, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
@@ -37,6 +35,10 @@ CHANGE_COLUMNS = {
 """Column names of a trace of changes: as recorded, and as generated."""
 
 
+NS_PER_MS = 1_000_000
+LAST_MS = np.iinfo(np.int64).max // NS_PER_MS
+
+
 def read_count_trace(*paths: Path) -> CountTrace:
     """Read the number of live nodes over time; each file continues the previous one.
 
@@ -45,34 +47,26 @@ def read_count_trace(*paths: Path) -> CountTrace:
     NodeLogError
         If a column is missing, a time is invalid or does not ascend, or a count is negative; names file and line.
     """
-    times, counts = _numbers(paths, COUNT_COLUMNS, least=0)
+    times, counts = _read_numbers(paths, COUNT_COLUMNS, least=0)
     if not times.size:
         raise NodeLogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
     return CountTrace(times, counts)
 
 
-def read_changes(path: Path, columns: tuple[str, str]) -> ChangeTrace:
-    """Read the times at which nodes were taken, or added, and their numbers.
-
-    Parameters
-    ----------
-    path : Path
-    columns : tuple of str
-        Names of the two columns, one of `CHANGE_COLUMNS`.
-
-    Raises
-    ------
-    NodeLogError
-        If a column is missing, a time is invalid or does not ascend, or a number is below 1; names file and line.
-    """
-    return ChangeTrace(*_numbers((path,), columns, least=1))
+def _read_changes(path: Path, which: str = "terminations") -> ChangeTrace:
+    """Read the times at which nodes were taken, or added, and their numbers."""
+    columns = first_row(path, NodeLogError)
+    pair = next((pair for pair in CHANGE_COLUMNS[which] if set(pair) <= set(columns)), None)
+    if pair is None:
+        names = " or ".join(",".join(pair) for pair in CHANGE_COLUMNS[which])
+        raise NodeLogError(f"{path}:1: Expected columns {names}, got {one_line(','.join(columns))}.")
+    return ChangeTrace(*_read_numbers((path,), pair, least=1))
 
 
-def _numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tuple[np.ndarray, np.ndarray]:
+def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tuple[np.ndarray, np.ndarray]:
     """Times and numbers, checked row by row so that a message can name the line."""
     times, numbers = array("q"), array("q")
-    rows = chain.from_iterable(table_rows(path, columns, NodeLogError) for path in paths)
-    for where, cells in rows:
+    for where, cells in chain.from_iterable(table_rows(path, columns, NodeLogError) for path in paths):
         text = cells[columns[0]].strip()
         try:
             time = instant_ns(text)
@@ -85,20 +79,11 @@ def _numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tup
     return np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64)
 
 
-def write_changes(path: Path, changes: ChangeTrace, columns: tuple[str, str]) -> None:
+def write_changes(path: Path, trace: ChangeTrace | CountTrace, columns: tuple[str, str]) -> None:
     """Write rows of two columns, such as `dt,preemptions`; equal traces give equal bytes."""
-    write_numbers(path, columns, changes.time_ns, changes.number)
-
-
-def write_numbers(path: Path, columns: tuple[str, str], times: NDArray[np.int64], numbers: NDArray[np.int64]) -> None:
-    """Write rows of two columns, such as `timestamp,count`; equal traces give equal bytes."""
+    numbers = trace.count if isinstance(trace, CountTrace) else trace.number
     with replacing(path) as stream:
-        write_csv(stream, columns, zip(map(iso, times.tolist()), numbers.tolist(), strict=True))
-
-
-NS_PER_MS = 1_000_000
-LAST_MS = np.iinfo(np.int64).max // NS_PER_MS
-_ACTIONS = {"add": True, "remove": False}
+        write_csv(stream, columns, zip(map(iso, trace.time_ns.tolist()), numbers.tolist(), strict=True))
 
 
 def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
@@ -121,41 +106,39 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
         If a row is malformed, times do not ascend, or a node is added while live or removed while not live; names
         file and line.
     """
-    live: dict[str, bool] = {}
-    changed: dict[str, int] = {}  # nodes that changed in this millisecond: index of the row
+    live: set[str] = set()
     index: dict[str, int] = {}
-    times, nodes, states, kept = array("q"), array("i"), array("b"), bytearray()
+    changed: dict[str, int] = {}  # nodes that changed in this millisecond: number of the row
+    times, nodes, states, lasts = array("q"), array("i"), array("b"), bytearray()
     without = {"stays": 0, "absences": 0}
-    last = 0
     for where, cells in chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
         if len(cells) != 3:
             raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
         moment = whole_cell(where, "milliseconds", cells[0], NodeLogError, most=LAST_MS - start_ns // NS_PER_MS)
         action, node = cells[1].strip(), cells[2].strip()
-        if moment < last:
-            raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {last} ms.")
-        _check_row(where, action, node, live)
-        if moment > last:
+        before = times[-1] if times else 0
+        if moment < before:
+            raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {before} ms.")
+        _apply_row(where, action, node, live)
+        if moment > before:
             changed.clear()
-        last = moment
-        live[node] = _ACTIONS[action]
         undone = changed.pop(node, None)
         if undone is None:
             changed[node] = len(times)
         else:
-            kept[undone] = False
-            without["absences" if live[node] else "stays"] += 1
-        kept.append(undone is None)
+            lasts[undone] = False
+            without["absences" if node in live else "stays"] += 1
+        lasts.append(undone is None)
         times.append(moment)
         nodes.append(index.setdefault(node, len(index)))
-        states.append(_ACTIONS[action])
+        states.append(node in live)
     if not times:
         raise NodeLogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
-    lasting = np.frombuffer(kept, dtype=np.bool_)
+    lasting = np.frombuffer(lasts, dtype=np.bool_)
     return NodeLog(
         nodes=tuple(index),
         start_ns=start_ns,
-        end_ns=start_ns + last * NS_PER_MS,
+        end_ns=start_ns + times[-1] * NS_PER_MS,
         time_ns=start_ns + np.array(times, dtype=np.int64)[lasting] * NS_PER_MS,
         node=np.array(nodes, dtype=np.int32)[lasting],
         idle=np.array(states, dtype=np.bool_)[lasting],
@@ -163,30 +146,22 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     )
 
 
-def _check_row(where: str, action: str, node: str, live: Mapping[str, bool]) -> None:
-    if action not in _ACTIONS:
-        raise NodeLogError(f"{where}: Expected add or remove, got {action!r}.{suggestion(action, _ACTIONS)}")
+def _apply_row(where: str, action: str, node: str, live: set[str]) -> None:
+    """Add a node to those that are live, or remove it."""
+    if action not in ("add", "remove"):
+        raise NodeLogError(f"{where}: Expected add or remove, got {action!r}.")
     if not node or not node.isprintable():
         raise NodeLogError(f"{where}: Expected the name of a node, got {node!r}.")
-    is_live = live.get(node, False)
-    if _ACTIONS[action] and is_live:
-        raise NodeLogError(f"{where}: Node {node!r} is added, but is already there.")
-    if not _ACTIONS[action] and not is_live:
-        near = get_close_matches(node, (name for name, is_there in live.items() if is_there), n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise NodeLogError(f"{where}: Node {node!r} is removed, but is not there.{hint}")
+    if (action == "add") is (node in live):
+        fault = "added, but is already there" if action == "add" else "removed, but is not there"
+        raise NodeLogError(f"{where}: Node {node!r} is {fault}.")
+    live ^= {node}
 
 
 def write_spot_trace(path: Path, log: NodeLog) -> None:
     """Write a node log as a spot event trace, milliseconds from the window's start; equal logs give equal bytes.
 
-    The form cannot hold the window's end, nor nodes that never change. Times are rounded down to whole
-    milliseconds.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
+    The form cannot hold the window's end, nor nodes that never change. Times are rounded down to whole milliseconds.
     """
     rows = (
         (round(time_s * NS_PER_S) // NS_PER_MS, action, log.nodes[node])
@@ -217,68 +192,54 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     path = Path(path)
     columns = first_row(path, NodeLogError) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
     kind = trace_kind(columns)
+    if terminations is not None and kind != "counts":
+        raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if kind == "counts":
         counts = read_count_trace(path)
-        return AvailabilityTrace.of_counts(counts, _terminations(counts, terminations, warn) if terminations else None)
-    if terminations is not None:
-        raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
-    if kind == "nodes":
-        log = read_node_log(path, warn=warn)
-        for note in log.notes:
-            warn(note)
-        return AvailabilityTrace.of_log(log)
+        return AvailabilityTrace.of_counts(counts, _read_terminations(counts, terminations, warn))
     if kind == "terminations":
-        pair = _change_columns(path)
-        taken = read_changes(path, pair)
+        taken = _read_changes(path)
         if not taken.time_ns.size:
-            raise NodeLogError(f"{path}: Expected rows of {' and '.join(pair)}, got none.")
+            raise NodeLogError(f"{path}: Expected rows of {' and '.join(columns)}, got none.")
         return AvailabilityTrace("terminations", taken)
-    if kind == "spot":
-        log = read_spot_trace(path)
-        for what, count in log.provenance[NO_TIME].items():
-            if count:
-                warn(f"{path}: {count:,} {what} of nodes begin and end in the same millisecond: counted, and left out.")
-        return AvailabilityTrace.of_log(log)
-    raise NodeLogError(
-        f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
-        f"counts (timestamp,count) or terminations (timestamp,number), got {one_line(','.join(columns))!r}."
-    )
+    if kind is None:
+        raise NodeLogError(
+            f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
+            f"counts (timestamp,count) or terminations (timestamp,number), got {one_line(','.join(columns))!r}."
+        )
+    log = read_spot_trace(path) if kind == "spot" else read_node_log(path, warn=warn)
+    undone = log.provenance[NO_TIME].items() if kind == "spot" else ()
+    for note in log.notes:
+        warn(note)
+    for what, count in undone:
+        if count:
+            warn(f"{path}: {count:,} {what} of nodes begin and end in the same millisecond: counted, and left out.")
+    return AvailabilityTrace.of_log(log)
 
 
 def trace_kind(columns: tuple[str, ...]) -> TraceKind | None:
     """Kind of trace in a CSV file with this first row, even if malformed; None if it is not recognised."""
-    found = set(columns)
-    if set(COUNT_COLUMNS) <= found:
+    names = set(columns)
+    if set(COUNT_COLUMNS) <= names:
         return "counts"
-    if found & set(COLUMNS):
+    if names & set(COLUMNS):
         return "nodes"
-    if any(set(pair) <= found for pair in CHANGE_COLUMNS["terminations"]):
+    if any(set(pair) <= names for pair in CHANGE_COLUMNS["terminations"]):
         return "terminations"
     return "spot" if columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)) else None
 
 
-def _terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
-    """Read terminations that were recorded with counts; those outside the counts' window count too."""
-    taken = read_changes(path, _change_columns(path))
+def _read_terminations(counts: CountTrace, path: Path | None, warn: Warn) -> ChangeTrace | None:
+    """Read terminations that were recorded with counts, if they were; those outside the counts' window count too."""
+    if path is None:
+        return None
+    taken = _read_changes(path)
     outside = int(((taken.time_ns < counts.time_ns[0]) | (taken.time_ns > counts.time_ns[-1])).sum())
     if outside:
-        note = (
-            f"{path}: {outside} of {taken.time_ns.size} terminations lie outside of the counts' window "
-            f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}; they are counted as if they were in it."
-        )
-        warn(legible(note))
+        window = f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}"
+        note = f"{path}: {outside} of {taken.time_ns.size} terminations lie outside of the counts' window {window}"
+        warn(legible(f"{note}; they are counted as if they were in it."))
     return taken
-
-
-def _change_columns(path: Path, which: str = "terminations") -> tuple[str, str]:
-    """The pair of `CHANGE_COLUMNS` that a trace of changes has."""
-    known = CHANGE_COLUMNS[which]
-    columns = first_row(path, NodeLogError)
-    found = next((pair for pair in known if set(pair) <= set(columns)), None)
-    if found is None:
-        names = " or ".join(",".join(pair) for pair in known)
-        raise NodeLogError(f"{path}:1: Expected columns {names}, got {one_line(','.join(columns))}.")
-    return found
 
 
 def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
@@ -299,19 +260,17 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
     NodeLogError
         If a file is malformed, both are empty, or more nodes are taken than are live; names file and line or time.
     """
-    taken = read_changes(preemptions, _change_columns(preemptions))
-    added = read_changes(additions, _change_columns(additions, "additions"))
-    if not taken.time_ns.size + added.time_ns.size:
+    taken, added = _read_changes(preemptions), _read_changes(additions, "additions")
+    times = np.union1d(taken.time_ns, added.time_ns)
+    if not times.size:
         raise NodeLogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
-    times = np.unique(np.concatenate((taken.time_ns, added.time_ns)))
     gone, come = (
         np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
         for changes in (taken, added)
     )
     if gone[0] > initial_nodes:
-        raise NodeLogError(
-            f"{preemptions}:2: Expected to take at most the {initial_nodes} nodes there are, got {gone[0]}."
-        )
+        got = f"the {initial_nodes} nodes there are, got {gone[0]}"
+        raise NodeLogError(f"{preemptions}:2: Expected to take at most {got}.")
     # Changes at the first instant are part of the state in which the window opens.
     changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
     initial = initial_nodes + int(come[0] - gone[0])
@@ -320,15 +279,9 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
-    """Write the changes behind a trace's statistics as the two files that `read_pair` reads.
+    """Write the changes behind a trace's statistics as the two files, or one of them, that `read_pair` reads.
 
-    Parameters
-    ----------
-    trace : AvailabilityTrace
-    additions : Path or None
-        File for rows `dt,additions`: each rise of the count, at the time of the row before it.
-    terminations : Path or None
-        File for rows `dt,preemptions`.
+    A rise of the count is written at the time of the row before it.
 
     Returns
     -------
@@ -339,14 +292,11 @@ def write_measured(trace: AvailabilityTrace, additions: Path | None, termination
     ------
     NodeLogError
         If additions are requested, but the trace holds terminations alone.
-    OutputError
-        If a file cannot be written.
     """
     added = trace.additions
     if additions is not None and added is None:
         raise NodeLogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
-    if terminations is not None:
-        write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])
-    if additions is not None and added is not None:
-        write_changes(additions, added, CHANGE_COLUMNS["additions"][1])
+    for path, changes, which in ((terminations, trace.terminations, "terminations"), (additions, added, "additions")):
+        if path is not None and changes is not None:
+            write_changes(path, changes, CHANGE_COLUMNS[which][1])
     return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError
 from bftrainer.model import NodeLog, iso
+from bftrainer.nodelogs.node_spans import stretches
 
 TraceKind = Literal["nodes", "spot", "counts", "terminations"]
 MOST_NODES = 1_000_000
@@ -106,22 +107,19 @@ class CountTrace:
         """
         last = np.append(self.time_ns[1:] != self.time_ns[:-1], True)
         time, count = self.time_ns[last], self.count[last]
-        before = np.concatenate(([0], count[:-1]))
+        before = np.append(0, count[:-1])
         size = np.abs(count - before)
         # Last in, first out: node k is live while the count is above k, so each change affects consecutive nodes.
         row = np.repeat(np.arange(time.size), size)
-        within = np.arange(row.size) - np.repeat(np.cumsum(size) - size, size)
-        inner = time[1:-1]
-        most = int(count.max())
         return NodeLog(
-            nodes=tuple(f"n{number:04d}" for number in range(1, most + 1)),
+            nodes=tuple(f"n{number:04d}" for number in range(1, int(count.max()) + 1)),
             start_ns=int(time[0]),
             end_ns=int(time[-1]),
             time_ns=time[row],
-            node=(np.minimum(before, count)[row] + within).astype(np.int32),
+            node=stretches(np.minimum(before, count), size).astype(np.int32),
             idle=(count > before)[row],
             provenance={FORM: "counts"},
-            unchanged_ns=inner[size[1:-1] == 0],
+            unchanged_ns=time[1:-1][size[1:-1] == 0],
         )
 
 
@@ -150,7 +148,7 @@ class AvailabilityTrace:
     def of_log(cls, log: NodeLog) -> AvailabilityTrace:
         """Make a trace of a node log, or of a spot or count trace that was read as one."""
         form = log.provenance.get(FORM)
-        kind: TraceKind = "spot" if form == "spot" else "counts" if form == "counts" else "nodes"
+        kind: TraceKind = form if form in ("spot", "counts") else "nodes"
         return cls(kind, ChangeTrace.of(log, joins=False), log, CountTrace.of(log))
 
     @classmethod

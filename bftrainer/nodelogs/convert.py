@@ -19,7 +19,6 @@ from bftrainer.nodelogs.availability import (
     read_availability,
     trace_kind,
     write_changes,
-    write_numbers,
     write_spot_trace,
 )
 from bftrainer.nodelogs.availability_trace import ChangeTrace, CountTrace
@@ -88,50 +87,48 @@ def convert(
         If the source is neither a node log nor a task set, or the target cannot be written.
     """
     source, target = Path(source), Path(target)
-    heard: list[str] = []
-    if kind_of(source) == "node log":
-        given = {"--scalability": scaling_path, "--scaling": scaling}
-        vain = {option: "a node log has no scaling" for option, value in given.items() if value is not None}
-        if vain:
-            raise UnusedOptionsError(vain)
-        log = read_availability(source, heard.append).log
-        if log is None:
-            raise NodeLogError(f"{source}: Terminations alone do not say which nodes stay.")
-        if to is None:
-            write_node_log(target, log)
-            return Conversion("node log", len(log.nodes), tuple(heard))
-        return Conversion(TRACES[to], len(log.nodes), (*heard, *_write_trace(target, log, to)))
-    if to is not None:
-        raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
-    read = read_task_set(source, scaling_path, scaling)
-    lost = write_task_set(target, read.tasks)
-    return Conversion("task set", len(read.tasks), read.warnings + lost)
+    if kind_of(source) == "task set":
+        if to is not None:
+            raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
+        read = read_task_set(source, scaling_path, scaling)
+        lost = write_task_set(target, read.tasks)
+        return Conversion("task set", len(read.tasks), read.warnings + lost)
+    options = {"--scalability": scaling_path, "--scaling": scaling}
+    vain = {option: "a node log has no scaling" for option, value in options.items() if value is not None}
+    if vain:
+        raise UnusedOptionsError(vain)
+    notes: list[str] = []
+    log = read_availability(source, notes.append).log
+    if log is None:
+        raise NodeLogError(f"{source}: Terminations alone do not say which nodes stay.")
+    if to is None:
+        write_node_log(target, log)
+        return Conversion("node log", len(log.nodes), tuple(notes))
+    notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
+    return Conversion(TRACES[to], len(log.nodes), tuple(notes))
 
 
-def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> tuple[str, ...]:
-    """Write a log as a trace; returns one line for each fact that the form cannot hold."""
+def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
+    """Write a log as a trace; returns what the form does to facts that it cannot hold."""
     if suffix_form(path) is not Form.CSV:
         raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
     if to == "counts":
-        counts = CountTrace.of(log)
-        write_numbers(path, COUNT_COLUMNS, counts.time_ns, counts.count)
-        return (f"{path}: this form cannot hold which nodes they are: read again, the last in is the first out.",)
+        write_changes(path, CountTrace.of(log), COUNT_COLUMNS)
+        return ["cannot hold which nodes they are: read again, the last in is the first out"]
     if to == "terminations":
         write_changes(path, ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][0])
-        return (f"{path}: this form cannot hold nodes that come or stay.",)
+        return ["cannot hold nodes that come or stay"]
     if not log.time_ns.size:
         raise NodeLogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")
     write_spot_trace(path, log)
-    lost = []
-    if log.start_ns:
-        lost.append(f"{path}: this form cannot hold when it begins ({iso(log.start_ns)}): times count from there.")
-    if log.time_ns[-1] < log.end_ns:
-        rest_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
-        lost.append(f"{path}: this form ends with the last change: {rest_s:,.0f} s after it are left out.")
+    rest_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
     still = len(log.nodes) - np.unique(log.node).size
-    if still:
-        lost.append(f"{path}: this form cannot hold {still} nodes that are never there: left out.")
-    return tuple(lost)
+    losses = {
+        f"cannot hold when it begins ({iso(log.start_ns)}): times count from there": log.start_ns,
+        f"ends with the last change: {rest_s:,.0f} s after it are left out": rest_s > 0,
+        f"cannot hold {still} nodes that are never there: left out": still,
+    }
+    return [loss for loss, is_lost in losses.items() if is_lost]
 
 
 def kind_of(path: Path) -> Kind:
@@ -143,24 +140,20 @@ def kind_of(path: Path) -> Kind:
         If the file is neither a node log nor a task set.
     """
     form = form_of(path)
-    if form is Form.PARQUET:
-        return "node log"
-    if form is Form.TOML:
-        return "task set"
-    row = first_row(path, InputError) if form is Form.CSV else ()
-    columns = set(row)
-    if form is not Form.CSV:
+    if form in (Form.PARQUET, Form.TOML):
+        return "node log" if form is Form.PARQUET else "task set"
+    if form is Form.CSV:
+        columns = first_row(path, InputError)
+    else:
         with open_pickle(path) as stream:
-            columns = set(read_pickled_frame(stream, str(path)).columns)
-    if {"Ns", "Ps"} <= columns:
+            columns = read_pickled_frame(stream, str(path)).columns
+    if {"Ns", "Ps"} <= set(columns):
         raise InputError(
             f"{path}: Expected a node log or task bounds, got scalability: name its bounds (Jbnd) instead."
         )
-    if columns & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
+    if set(columns) & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
         return "task set"
-    if form is Form.CSV and trace_kind(row) is None:
-        raise InputError(
-            f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, "
-            f"got {one_line(', '.join(row))}."
-        )
+    if form is Form.CSV and trace_kind(columns) is None:
+        got = one_line(", ".join(columns))
+        raise InputError(f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, got {got}.")
     return "node log"

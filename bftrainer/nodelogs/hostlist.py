@@ -1,18 +1,20 @@
-"""Expand and fold hostlists, `cpn-f13-03-[01-02],d13n[03,05,07-08]`, and sets of numbers, `0-3,7`."""
+"""Expand and fold hostlists, `cpn-f13-03-[01-02],d13n[03,05,07-08]`, and sets of numbers, `0-3,7`.
+
+ClusterShell sorts names, takes `!`, `&` and `/` for operators and refuses `n[01-3]`, which schedulers write.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from bftrainer.errors import HostlistError
 
 MOST_NODES = 1_000_000
 """Several times the nodes of the largest machine; a list of more is a mistake or an attack."""
 
-_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _BRACKETED = re.compile(r"(\[[^\[\]]*\])")
 _COMMA = re.compile(",")
 _PIECE = re.compile(r"(?:[^\[\],\s]|\[[^\[\]]*\])+")
@@ -20,9 +22,6 @@ _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 _HALF_RANGE = re.compile(r"(.*[\[,]\d{1,18})-\d*\+?", re.ASCII | re.DOTALL)
 _TAIL = re.compile(r"(.*?)(\d{1,18})([^\d]*)", re.ASCII | re.DOTALL)
 _SHOWN = 60
-
-Span = tuple[int, int, int]
-"""Low bound, high bound, width."""
 
 
 def expanded(text: str) -> tuple[str, ...]:
@@ -48,12 +47,16 @@ def expanded(text: str) -> tuple[str, ...]:
     >>> expanded("cpn-[01-02],d[9-11]n[3,05]")
     ('cpn-01', 'cpn-02', 'd9n3', 'd9n05', 'd10n3', 'd10n05', 'd11n3', 'd11n05')
     """
-    parts = [_BRACKETS.split(piece) for piece in _pieces(text)]
-    spans = [[_spans(ranges, text) for ranges in part[1::2]] for part in parts]
-    if sum(math.prod(map(_size, some)) for some in spans) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_shown(text)}).")
-    names = itertools.chain.from_iterable(_products(part[::2], some) for part, some in zip(parts, spans, strict=True))
-    return tuple(dict.fromkeys(names))
+    pieces: list[list[list[str] | list[Range]]] = []
+    for piece in map(str.strip, outer_parts(text, _COMMA)):
+        if not _PIECE.fullmatch(piece):
+            raise HostlistError(f"Expected a list of nodes such as n[01-04,7],m1, got {_excerpt(text)}.")
+        parts = _BRACKETED.split(piece)
+        pieces.append([_parse_ranges(part[1:-1], text) if part.startswith("[") else [part] for part in parts])
+    if sum(math.prod(map(_size, parts)) for parts in pieces) > MOST_NODES:
+        raise HostlistError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_excerpt(text)}).")
+    names = (itertools.product(*map(_texts, parts)) for parts in pieces)
+    return tuple(dict.fromkeys(map("".join, itertools.chain.from_iterable(names))))
 
 
 def known_part(text: str) -> tuple[str, ...]:
@@ -71,43 +74,10 @@ def known_part(text: str) -> tuple[str, ...]:
     >>> known_part("n[01-03,07-1"), known_part("a1,a2,a")
     (('n01', 'n02', 'n03', 'n07'), ('a1', 'a2'))
     """
-    half = _HALF_RANGE.fullmatch(text)
-    if half is not None and text.count("[") > text.count("]"):
-        return expanded(f"{half[1]}]")
-    whole, comma, _ = text.rpartition(",")
-    if not comma:
-        return ()
-    return expanded(f"{whole}]" if whole.count("[") > whole.count("]") else whole)
-
-
-def pieces(text: str) -> list[str]:
-    """Split a hostlist into pieces: each a name, or a name with one number or range in its bracket.
-
-    Pieces recur in other lists more often than whole lists do, so their expansions are worth caching. A piece is only
-    checked when it is expanded.
-
-    Raises
-    ------
-    HostlistError
-        If brackets do not match.
-
-    Examples
-    --------
-    >>> pieces("n[01-04,7]-ib,m1,r[1-2]c[3,4]")
-    ['n[01-04]-ib', 'n[7]-ib', 'm1', 'r[1-2]c[3,4]']
-    """
-    head, _, ranges = text.partition("[")
-    if ranges and ranges.find("]") == len(ranges) - 1 and "," not in head:
-        return [f"{head}[{part}]" for part in ranges[:-1].split(",")]
-    found = []
-    for piece in _pieces(text):
-        if piece.count("[") == 1 and "," in piece:
-            head, _, rest = piece.partition("[")
-            ranges, _, tail = rest.partition("]")
-            found += [f"{head}[{part}]{tail}" for part in ranges.split(",")]
-        else:
-            found.append(piece)
-    return found
+    is_open = text.count("[") > text.count("]")
+    half = _HALF_RANGE.fullmatch(text) if is_open else None
+    whole = half[1] if half else text.rpartition(",")[0]
+    return expanded(f"{whole}]" if whole.count("[") > whole.count("]") else whole) if whole else ()
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -123,10 +93,10 @@ def numbers(text: str) -> tuple[int, ...]:
     >>> numbers("21-22,5 7-8")
     (21, 22, 5, 7, 8)
     """
-    spans = _spans(",".join(text.replace(",", " ").split()), text) if text.strip() else []
-    if _size(spans) > MOST_NODES:
-        raise HostlistError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_shown(text)}).")
-    return tuple(dict.fromkeys(itertools.chain.from_iterable(range(low, high + 1) for low, high, _ in spans)))
+    ranges = _parse_ranges(",".join(text.replace(",", " ").split()), text) if text.strip() else []
+    if _size(ranges) > MOST_NODES:
+        raise HostlistError(f"Expected at most {MOST_NODES:,} numbers in a set, got more ({_excerpt(text)}).")
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(values for values, _ in ranges)))
 
 
 def folded(names: Iterable[str]) -> str:
@@ -138,18 +108,17 @@ def folded(names: Iterable[str]) -> str:
     'login,n[07-10]'
     """
     groups: dict[tuple[str, str, int], list[int]] = {}
-    plain = []
-    for name in set(names):
+    parts = []
+    for name in sorted(set(names)):
         found = _TAIL.fullmatch(name)
         if found is None:
-            plain.append(name)
-            continue
-        head, digits, tail = found.groups()
-        groups.setdefault((head, tail, len(digits)), []).append(int(digits))
-    parts = sorted(plain)
+            parts.append(name)
+        else:
+            groups.setdefault((found[1], found[3], len(found[2])), []).append(int(found[2]))
     for (head, tail, width), values in sorted(groups.items()):
-        runs = consecutive(sorted(values))
-        shown = ",".join(f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in runs)
+        runs = itertools.groupby(enumerate(values), lambda pair: pair[1] - pair[0])  # consecutive numbers differ alike
+        bounds = [[f"{value:0{width}}" for _, value in run] for _, run in runs]
+        shown = ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in bounds)
         parts.append(f"{head}{shown}{tail}" if len(values) == 1 else f"{head}[{shown}]{tail}")
     return ",".join(parts)
 
@@ -162,8 +131,6 @@ def outer_parts(text: str, separator: re.Pattern[str]) -> list[str]:
     >>> outer_parts("a[1,2]b,c", re.compile(","))
     ['a[1,2]b', 'c']
     """
-    if "[" not in text:
-        return separator.split(text)
     parts = [""]
     for part in _BRACKETED.split(text):
         first, *others = [part] if part.startswith("[") else separator.split(part)
@@ -172,47 +139,30 @@ def outer_parts(text: str, separator: re.Pattern[str]) -> list[str]:
     return parts
 
 
-def _pieces(text: str) -> list[str]:
-    """Split a hostlist at commas that are outside brackets, and check its parts."""
-    pieces = [piece.strip() for piece in outer_parts(text, _COMMA)]
-    for piece in pieces:
-        if not _PIECE.fullmatch(piece):
-            raise HostlistError(f"Expected a list of nodes such as n[01-04,7],m1, got {_shown(text)}.")
-    return pieces
+Range = tuple[range, int]
+"""Numbers, and the width to which they are padded."""
 
 
-def _spans(ranges: str, text: str) -> list[Span]:
-    """Low bound, high bound and width of each number or range."""
-    spans = []
+def _parse_ranges(ranges: str, text: str) -> list[Range]:
+    found = []
     for part in ranges.split(","):
-        found = _RANGE.fullmatch(part)
-        if found is None or int(found[2] or found[1]) < int(found[1]):
-            raise HostlistError(f"Expected numbers and ranges such as 01-04,7, got {part[:_SHOWN]!r} ({_shown(text)}).")
-        spans.append((int(found[1]), int(found[2] or found[1]), len(found[1])))
-    return spans
+        match = _RANGE.fullmatch(part)
+        if match is None or int(match[2] or match[1]) < int(match[1]):
+            got = f"{part[:_SHOWN]!r} ({_excerpt(text)})"
+            raise HostlistError(f"Expected numbers and ranges such as 01-04,7, got {got}.")
+        found.append((range(int(match[1]), int(match[2] or match[1]) + 1), len(match[1])))
+    return found
 
 
-def _size(spans: list[Span]) -> int:
-    return sum(high - low + 1 for low, high, _ in spans)
+def _size(part: list[str] | list[Range]) -> int:
+    return sum(1 if isinstance(each, str) else each[0].stop - each[0].start for each in part)
 
 
-def _products(literals: list[str], spans: list[list[Span]]) -> Iterable[str]:
-    """All names made by putting the spans' numbers between the literals."""
-    columns = [[f"{value:0{width}}" for low, high, width in span for value in range(low, high + 1)] for span in spans]
-    if len(columns) == 1:
-        head, tail = literals
-        return (f"{head}{value}{tail}" for value in columns[0])
-    return (
-        "".join(itertools.chain.from_iterable(zip(literals, (*values, ""), strict=True)))
-        for values in itertools.product(*columns)
-    )
+def _texts(part: list[str] | list[Range]) -> list[str]:
+    """A part of a name as all its texts: itself, or its numbers."""
+    texts = ([each] if isinstance(each, str) else [f"{value:0{each[1]}}" for value in each[0]] for each in part)
+    return list(itertools.chain.from_iterable(texts))
 
 
-def consecutive(values: Sequence[int]) -> list[tuple[int, int]]:
-    """First and last of each run of consecutive numbers."""
-    cuts = [at for at in range(1, len(values)) if values[at] != values[at - 1] + 1]
-    return [(values[a], values[b - 1]) for a, b in itertools.pairwise((0, *cuts, len(values)))]
-
-
-def _shown(text: str) -> str:
+def _excerpt(text: str) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from bftrainer.errors import HostlistError, LogError, SettingsError, at_place, suggestion
@@ -30,9 +31,9 @@ _SIGNS = {
 }
 _OUT_OF_SERVICE = frozenset(
     {"down", "drain", "drained", "draining", "drng", "fail", "failg", "failing", "future", "futr", "inval"}
-    | {"invalid_reg", "maint", "maintenance", "not_responding", "power_drain"}
-    | {"no_respond", "npc", "perfctrs", "pow_dn", "pow_up", "power_down", "power_up", "powered_down", "powering_down"}
-    | {"powering_up", "reboot_issued", "reboot_requested", "unk", "unknown"}
+    | {"invalid_reg", "maint", "maintenance", "no_respond", "not_responding", "npc", "perfctrs", "pow_dn", "pow_up"}
+    | {"power_down", "power_drain", "power_up", "powered_down", "powering_down", "powering_up", "reboot_issued"}
+    | {"reboot_requested", "unk", "unknown"}
 )
 _IN_SERVICE = frozenset(
     {"alloc", "allocated", "block", "blocked", "boot", "comp", "completing", "idle", "mix", "mixed", "planned", "plnd"}
@@ -88,12 +89,8 @@ def natural_order(names: Sequence[str]) -> tuple[str, ...]:
     >>> natural_order(["n10", "n9", "login"])
     ('login', 'n9', 'n10')
     """
-
-    def _key(name: str) -> tuple[list[str | int], str]:
-        parts = _NUMBERS.split(name)
-        return [int(part) if at % 2 else part for at, part in enumerate(parts)], name
-
-    return tuple(sorted(names, key=_key))
+    keys = {name: [int(part) if at % 2 else part for at, part in enumerate(_NUMBERS.split(name))] for name in names}
+    return tuple(sorted(names, key=lambda name: (keys[name], name)))
 
 
 def inventory_paths(source: str | None) -> tuple[Path, ...]:
@@ -121,32 +118,40 @@ def read_inventory(source: str) -> Inventory:
             raise LogError(f"{source}: No such file.")
         with at_place("--nodes", HostlistError):
             return Inventory(expanded(source))
-    text = SlurmDocument(path, ("nodes",)).shown() if is_slurm_json(head(path)) else whole_text(path)
+    if is_slurm_json(head(path)):
+        nodes = list(SlurmDocument(path, ("nodes",)).shown_nodes())
+        with at_place(path, LogError):
+            return _gather(nodes)
+    text = whole_text(path)
     with at_place(path, LogError):
-        return _parse_show_node(text) if _SHOW_NODE.search(text) else _parse_list(path, text)
+        starts = [match.start() for match in _SHOW_NODE.finditer(text)]
+        if not starts:
+            return _gather(_parse_list(path, text), is_shown=False)
+        parts = [text[begin:end] for begin, end in pairwise([*starts, len(text)])]
+        return _gather([dict(re.findall(r"(\w+)=(\S*)", part)) for part in parts])
 
 
-def _parse_show_node(text: str) -> Inventory:
-    """Parse the output of `scontrol show node`: a paragraph or a line per node."""
+def _gather(rows: Iterable[Mapping[str, str]], *, is_shown: bool = True) -> Inventory:
+    """The nodes of all rows, keys and values as of `scontrol show node`; others do not say what a node has."""
     names: dict[str, None] = {}
     out: set[str] = set()
     partitions: dict[str, dict[str, None]] = {}
     gpus: dict[str, int] = {}
     cores: dict[str, int] = {}
-    starts = [found.start() for found in _SHOW_NODE.finditer(text)]
-    for begin, end in zip(starts, [*starts[1:], len(text)], strict=True):
-        values = dict(re.findall(r"(\w+)=(\S*)", text[begin:end]))
-        name = values["NodeName"]
-        names[name] = None
-        counted, generic = values.get("CfgTRES", ""), _GRES.findall(values.get("Gres", ""))
-        gpus[name] = tres_count(counted, "gpu") or sum(map(int, generic))
-        cores[name] = tres_count(counted, "core") or tres_count(f"cpu={values.get('CPUTot', '')}", "core")
-        if is_out_of_service(values.get("State", "")):
-            out.add(name)
-        for partition in filter(None, values.get("Partitions", "").split(",")):
-            partitions.setdefault(partition, {})[name] = None
-    within = {name: tuple(some) for name, some in partitions.items()}
-    return Inventory(tuple(names), frozenset(out), within, gpus, {} if not any(cores.values()) else cores)
+    for row in rows:
+        some = dict.fromkeys(expanded(row["NodeName"]))
+        names |= some
+        if is_out_of_service(row.get("State", "")):
+            out |= some.keys()
+        for partition in filter(None, row.get("Partitions", "").split(",")):
+            partitions.setdefault(partition, {}).update(some)
+        counted, generic = row.get("CfgTRES", ""), _GRES.findall(row.get("Gres", ""))
+        cpus = f"cpu={row.get('CPUTot', '')}"
+        gpus |= dict.fromkeys(some, tres_count(counted, "gpu") or sum(map(int, generic)))
+        cores |= dict.fromkeys(some, tres_count(counted, "core") or tres_count(cpus, "core"))
+    within = {name: tuple(nodes) for name, nodes in partitions.items()}
+    known = {"gpus": gpus, "cores": cores if any(cores.values()) else {}} if is_shown else {}
+    return Inventory(tuple(names), frozenset(out), within, **known)
 
 
 def tres_count(text: str, unit: str) -> int:
@@ -162,45 +167,36 @@ def tres_count(text: str, unit: str) -> int:
     return int((_GPUS.findall(text) or [0])[0]) or sum(map(int, _TYPED_GPUS.findall(text)))
 
 
-def _parse_list(path: Path, text: str) -> Inventory:
-    """Parse lines of names or hostlists, perhaps followed by a partition and a state."""
-    names: dict[str, None] = {}
-    out: set[str] = set()
-    partitions: dict[str, dict[str, None]] = {}
-    lines = list(enumerate(text.split("\n"), start=1))
-    heading = next(
-        (line for line in lines[:2] if line[1].split()[:1] and line[1].split()[0].lower() in _NODE_HEADINGS), None
-    )
-    columns = [] if heading is None else [word.lower() for word in _FIELDS.split(heading[1].strip())]
-    for number, line in lines[0 if heading is None else heading[0] :]:
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        with at_place(f"{path}:{number}", LogError):
-            nodes, partition, state = _split_line(line.strip(), columns)
-            some = expanded(nodes)
-        names.update(dict.fromkeys(some))
-        if is_out_of_service(state):
-            out.update(some)
-        if partition:
-            partitions.setdefault(partition.removesuffix("*"), {}).update(dict.fromkeys(some))
-    return Inventory(tuple(names), frozenset(out), {name: tuple(some) for name, some in partitions.items()})
+def _parse_list(path: Path, text: str) -> Iterator[dict[str, str]]:
+    """Parse lines of names or hostlists, perhaps followed by a partition and a state; errors name the line."""
+    lines = [line.strip() for line in text.split("\n")]
+    firsts = [_FIELDS.split(line)[0].lower() for line in lines[:2]]
+    begin = next((number for number, word in enumerate(firsts, start=1) if word in _NODE_HEADINGS), 0)
+    columns = _FIELDS.split(lines[begin - 1].lower()) if begin else []
+    for number, line in enumerate(lines[begin:], start=begin + 1):
+        if line and not line.startswith("#"):
+            with at_place(f"{path}:{number}", LogError):
+                yield _parse_line(line, columns)
 
 
-def _split_line(line: str, columns: list[str]) -> tuple[str, str, str]:
-    """Nodes, partition and state of a line; empty texts for missing parts."""
+def _parse_line(line: str, columns: list[str]) -> dict[str, str]:
     fields = [part for part in _FIELDS.split(line) if part]
+    nodes, partition, state = "".join(fields[:1]), "", ""
+    at = next((at for at, part in enumerate(fields) if at and _is_state(part)), None)
     if len(columns) > 1 and fields:
         cells = dict(zip(columns, fields, strict=False))
-        return fields[0], cells.get("partition", ""), cells.get("state", "")
-    if len(fields) == 1:
+        partition, state = cells.get("partition", ""), cells.get("state", "")
+    elif len(fields) == 1:
         # A node and its state, or nodes: a comma within brackets separates neither.
-        nodes, comma, state = line.rpartition(",")
-        return (nodes, "", state) if comma and _is_state(state) else (line, "", "")
-    at = next((at for at, part in enumerate(fields) if at and _is_state(part)), None)
-    if at is None:
+        first, comma, last = line.rpartition(",")
+        nodes, state = (first, last) if comma and _is_state(last) else (line, "")
+    elif at is None:
         raise LogError(f"Expected nodes, or a node and its state, got {one_line(line[:80])!r}.")
-    partition = fields[at - 1] if at > 1 and not fields[at - 1].isdigit() else ""
-    return fields[0], partition, fields[at]
+    else:
+        partition = fields[at - 1] if at > 1 and not fields[at - 1].isdigit() else ""
+        state = fields[at]
+    expanded(nodes)  # which fails here, where the line is known
+    return {"NodeName": nodes, "Partitions": partition.removesuffix("*"), "State": state}
 
 
 def _is_state(word: str) -> bool:

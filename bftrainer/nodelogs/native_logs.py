@@ -6,10 +6,9 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cache
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,16 +16,16 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
 from bftrainer.files.budgets import LOG_BYTES
-from bftrainer.files.documents import csv_rows, fault_text, json_file, parsed_json, write_csv
+from bftrainer.files.documents import csv_rows, json_file, parsed_json, write_csv
 from bftrainer.files.opening import one_line, open_plain, translated
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
 from bftrainer.model.node_rows import BLOCK, RowParts
+from bftrainer.model.type_checks import check_keys, instances, require
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pydantic import BaseModel
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -36,6 +35,7 @@ Locate = Callable[[int], str]
 """File and place of a transition, as messages name it."""
 
 _METADATA = "metadata in JSON"
+_METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
 _PREFIX = "bftrainer."
 _STATES = ["0", "1", "false", "true"]
 _EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
@@ -52,100 +52,106 @@ def _metadata(log: NodeLog) -> dict[str, Any]:
     } | ({"unchanged_rows": unchanged} if unchanged else {})
 
 
-@cache
-def _metadata_schema() -> type[BaseModel]:
-    """Schema of metadata; pydantic takes as long to load as a small replay to run."""
-    from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+def _instants_ns(name: str, texts: Any) -> list[int]:
+    """Nanoseconds since the epoch of times in metadata."""
+    times = instances(name, texts, str, NodeLogError)
+    try:
+        return [instant_ns(text) for text in times]
+    except (OverflowError, ValueError):
+        raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(list(times))}.") from None
 
-    def parse(text: str) -> int:
-        """Nanoseconds since the epoch."""
+
+class _Transitions:
+    """Transitions of a file, that come table by table; `nodes` are those that are known before."""
+
+    def __init__(self, path: Path, rows: int, locate: Locate, nodes: Sequence[str] = ()) -> None:
+        self._name, self._locate, self._parts = str(path), locate, RowParts(rows)
+        self._labels = {label: number for number, label in enumerate(dict.fromkeys(nodes))}
+
+    @contextmanager
+    def _at_transition(self) -> Iterator[None]:
+        """Say where in the file a transition is."""
         try:
-            return instant_ns(text)
-        except (OverflowError, ValueError):
-            raise ValueError(f"Expected an ISO date and time, got {text!r}.") from None
+            yield
+        except NodeLogError as fault:
+            at = re.match(r"transition (\d+): ", str(fault))
+            place, message = (self._locate(int(at[1])), str(fault)[at.end() :]) if at else (self._name, fault)
+            raise NodeLogError(f"{place}: {message}") from None
 
-    time = Annotated[str, AfterValidator(parse)]
+    def add(self, table: pa.Table) -> None:
+        """Add a table of `COLUMNS`: timestamps (naive: UTC), categories and booleans."""
+        import pyarrow as pa
 
-    class Metadata(BaseModel):
-        model_config = ConfigDict(extra="forbid", strict=True)
+        table.validate(full=True)  # for example text that is not UTF-8
+        for column, expected in _EXPECTED.items():
+            if table[column].null_count:
+                row = self._parts.size + table[column].is_null().index(True).as_py()
+                raise NodeLogError(f"{self._locate(row)}: Expected {column} to be {expected}, got nothing.")
+        if not table.num_rows:
+            return
+        try:
+            times_ns = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+        except pa.ArrowInvalid:
+            expected = "each time between the years 1678 and 2262, got one beyond"
+            raise NodeLogError(f"{self._name}: Expected {expected}.") from None
+        nodes = table["node"].combine_chunks()
+        if isinstance(nodes, pa.ChunkedArray):
+            nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
+        places = [self._labels.setdefault(label, len(self._labels)) for label in nodes.dictionary.to_pylist()]
+        with self._at_transition():
+            node = np.array(places, dtype=np.int32)[to_numpy(nodes.indices)]
+            self._parts.add(times_ns, node, to_numpy(table["idle"]))
 
-        version: Literal[1] = Field(alias="schema")
-        nodes: list[str]
-        window: Annotated[list[time], Field(min_length=2, max_length=2)]
-        provenance: dict[str, Any]
-        unchanged_rows: list[time] = []
+    def log(self, meta: Any, warn: Warn, meta_name: str = "") -> NodeLog:
+        """The log, by metadata, if any, whose faults are said of `meta_name`, if they have a file of their own."""
+        rows, node, idle = self._parts.join()
+        labels = tuple(self._labels)
+        if meta is None:
+            if not rows.time_ns.size:
+                raise NodeLogError(f"{self._name}: Expected transitions or metadata, got neither.")
+            assumed = "the nodes are those seen, the window reaches from the first time to the last."
+            warn(legible(f"{self._name}: no metadata: {assumed}"))
+            seen = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
+            meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": seen, "provenance": {}}
+        with at_place(f"{meta_name or self._name}: Metadata", NodeLogError):
+            check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
+            window_ns, unchanged_ns = (_instants_ns(key, meta.get(key, ())) for key in ("window", "unchanged_rows"))
+            require(
+                NodeLogError,
+                (meta["schema"] == SCHEMA, f"schema to be {SCHEMA}, got {meta['schema']}"),
+                (len(window_ns) == 2, f"window to be two times, got {len(window_ns)}"),
+            )
+            check_node_names(meta["nodes"])
+        names = tuple(meta["nodes"])
+        if names != labels:
+            self._renumber(node, labels, names)
+        with self._at_transition():
+            return NodeLog.of_rows(
+                rows,
+                nodes=names,
+                start_ns=window_ns[0],
+                end_ns=window_ns[1],
+                node=node,
+                idle=idle,
+                provenance=meta["provenance"],
+                unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
+            )
 
-    return Metadata
-
-
-@contextmanager
-def _at_transition(name: str, locate: Locate) -> Iterator[None]:
-    """Say where in the file a transition is."""
-    try:
-        yield
-    except NodeLogError as fault:
-        at = re.match(r"transition (\d+): ", str(fault))
-        place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
-        raise NodeLogError(f"{place}: {message}") from None
-
-
-def _assemble(
-    name: str, locate: Locate, parts: RowParts, labels: Sequence[str], meta: Any, warn: Warn, meta_name: str = ""
-) -> NodeLog:
-    """Make a log of a table's transitions, whose nodes are indices into `labels`, and its metadata, if any.
-
-    Faults of metadata are said of `meta_name`, if they have a file of their own.
-    """
-    from pydantic import ValidationError
-
-    rows, node, idle = parts.joined()
-    if meta is None:
-        if not rows.time_ns.size:
-            raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
-        assumed = "the nodes are those seen, the window reaches from the first time to the last."
-        warn(legible(f"{name}: no metadata: {assumed}"))
-        meta = {"schema": SCHEMA, "nodes": sorted(labels), "provenance": {}}
-        meta["window"] = [iso(rows.time_ns[0]), iso(rows.time_ns[-1])]
-    try:
-        found: Any = _metadata_schema().model_validate(meta)
-    except ValidationError as fault:
-        raise NodeLogError(f"{meta_name or name}: Metadata: {fault_text(fault)}") from None
-    with at_place(meta_name or name, NodeLogError):
-        check_node_names(found.nodes)
-    if found.nodes != list(labels):
-        where = {label: index for index, label in enumerate(found.nodes)}
-        places = np.array([where.get(label, -1) for label in labels], dtype=np.int32)
+    def _renumber(self, node: NDArray[np.int32], labels: Sequence[str], names: Sequence[str]) -> None:
+        """Turn indices into `labels` into those into `names`, in place."""
+        index = {name: number for number, name in enumerate(names)}
+        places = np.array([index.get(label, -1) for label in labels], dtype=np.int32)
         for begin in range(0, node.size, BLOCK):
-            block = slice(begin, begin + BLOCK)
-            index = places[node[block]]
-            if (index < 0).any():
-                row = begin + int(np.argmax(index < 0))
-                got = labels[node[row]]
-                raise NodeLogError(f"{locate(row)}: Expected one of the log's {len(where)} nodes, got {got!r}.")
-            node[block] = index
-    with _at_transition(name, locate):
-        return NodeLog.of_rows(
-            rows,
-            nodes=tuple(found.nodes),
-            start_ns=found.window[0],
-            end_ns=found.window[1],
-            node=node,
-            idle=idle,
-            provenance=found.provenance,
-            unchanged_ns=np.array(found.unchanged_rows, dtype=np.int64),
-        )
+            block = node[begin : begin + BLOCK]
+            for row in begin + np.flatnonzero(places[block] < 0)[:1]:
+                got = f"one of the log's {len(index)} nodes, got {labels[node[row]]!r}"
+                raise NodeLogError(f"{self._locate(row)}: Expected {got}.")
+            block[:] = places[block]
 
 
 def _check_column_names(where: str, columns: Sequence[str]) -> None:
     if sorted(columns) != sorted(COLUMNS):
         raise NodeLogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
-
-
-def _times_ns(times: pa.ChunkedArray) -> NDArray[np.int64]:
-    """Nanoseconds since the epoch of a timestamp column of any unit; naive times are UTC."""
-    import pyarrow as pa
-
-    return to_numpy(times.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
 
 
 # --- CSV, with metadata in a file beside it ------------------------------------------------------------------------
@@ -157,19 +163,11 @@ def metadata_path(path: Path) -> Path:
 
 
 def refuse_shared_metadata(path: Path) -> None:
-    """Refuse to write a CSV node log whose metadata would replace those of another one: `a.csv` and `a.csv.gz` share.
-
-    Raises
-    ------
-    OutputError
-        Naming the other log.
-    """
+    """Refuse to write (`OutputError`) a CSV node log that would share its metadata: `a.csv` and `a.csv.gz` do."""
     other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
-    beside = metadata_path(path)
-    if other.exists() and beside.exists():
-        raise OutputError(
-            f"{path}: Its metadata would replace {beside.name}, those of {other.name}; choose another name."
-        )
+    beside = metadata_path(path).name
+    if other.exists() and path.with_name(beside).exists():
+        raise OutputError(f"{path}: Its metadata would replace {beside}, those of {other.name}; choose another name.")
 
 
 def write_csv_node_log(path: Path, log: NodeLog) -> None:
@@ -187,27 +185,25 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
     """Read a table of transitions; errors name file and line."""
     import pyarrow as pa
 
-    try:
-        times, nodes, states = _read_columns(path)
-    except (pa.ArrowException, UnicodeDecodeError) as fault:
-        _find_fault(path)
-        detail = one_line(" ".join(str(fault).split()))
-        raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
-    beside = metadata_path(path)
-    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
-    parts = RowParts(times.size)
-
     def locate(row: int) -> str:
         """File and line of a transition."""
         return next(islice(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False), row + 1, None))[0]
 
-    with _at_transition(str(path), locate):
-        parts.add(times, to_numpy(nodes.indices), states)
-    return _assemble(str(path), locate, parts, nodes.dictionary.to_pylist(), meta, warn, str(beside))
+    try:
+        table = _csv_table(path)
+    except (pa.ArrowException, UnicodeDecodeError) as fault:
+        _find_fault(path)
+        detail = one_line(" ".join(str(fault).split()))
+        raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
+    transitions = _Transitions(path, table.num_rows, locate)
+    beside = metadata_path(path)
+    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
+    transitions.add(table)
+    return transitions.log(meta, warn, str(beside))
 
 
-def _read_columns(path: Path) -> tuple[NDArray[np.int64], pa.DictionaryArray, NDArray[np.bool_]]:
-    """Times, nodes and states; Arrow's errors do not say where they are."""
+def _csv_table(path: Path) -> pa.Table:
+    """The table, with types; Arrow's errors do not say where they are."""
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyarrow import csv as arrow_csv
@@ -218,12 +214,12 @@ def _read_columns(path: Path) -> tuple[NDArray[np.int64], pa.DictionaryArray, ND
     _check_column_names(f"{path}:1", table.column_names)
     zoned = pc.match_substring_regex(table["time"], r"(Z|[+-]\d{2}:?\d{2})$")
     texts = pc.if_else(zoned, table["time"], pc.binary_join_element_wise(table["time"], "Z", ""))
-    times = _times_ns(texts.cast(pa.timestamp("ns", "UTC")))
     states = pc.index_in(pc.utf8_lower(table["idle"]), pa.array(_STATES))
     nodes = table["node"].combine_chunks().dictionary_encode()
     if states.null_count or "" in nodes.dictionary.to_pylist():
         raise pa.ArrowInvalid("nodes without a name, or other states")
-    return times, nodes, to_numpy(states) % 2 == 1
+    is_idle = pc.equal(pc.bit_wise_and(states, 1), 1)
+    return pa.table([texts.cast(pa.timestamp("ns", "UTC")), nodes, is_idle], names=list(COLUMNS))
 
 
 def _find_fault(path: Path) -> None:
@@ -279,19 +275,12 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     with parquet_file(path, NodeLogError, ["node"]) as file:
         _check_types(path, file.schema_arrow)
         meta = _parse_metadata(path, file.schema_arrow.metadata or {})
-        parts = RowParts(file.metadata.num_rows)
-        named = meta.get("nodes")
-        known = named if isinstance(named, list) and all(isinstance(name, str) for name in named) else []
-        labels = {name: index for index, name in enumerate(dict.fromkeys(known))}
+        names = meta.get("nodes")
+        known = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
+        transitions = _Transitions(path, file.metadata.num_rows, locate, known)
         for group in range(file.num_row_groups):
-            table = file.read_row_group(group)
-            table.validate(full=True)  # for example text that is not UTF-8
-            _check_gaps(path, table, parts.size)
-            if table.num_rows:
-                times, states = _parquet_times(path, table["time"]), to_numpy(table["idle"])
-                with _at_transition(str(path), locate):
-                    parts.add(times, _label_indices(table["node"], labels), states)
-    return _assemble(str(path), locate, parts, list(labels), meta or None, warn)
+            transitions.add(file.read_row_group(group))
+    return transitions.log(meta or None, warn)
 
 
 def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, Any]:
@@ -302,44 +291,14 @@ def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, An
     }
 
 
-def _label_indices(column: pa.ChunkedArray, labels: dict[str, int]) -> NDArray[np.int32]:
-    """Indices into `labels`, which get the names that are not yet among them."""
-    import pyarrow as pa
-
-    nodes = column.combine_chunks()
-    if isinstance(nodes, pa.ChunkedArray):
-        nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
-    places = [labels.setdefault(label, len(labels)) for label in nodes.dictionary.to_pylist()]
-    return np.asarray(np.array(places, dtype=np.int32)[to_numpy(nodes.indices)])
-
-
-def _parquet_times(path: Path, times: pa.ChunkedArray) -> NDArray[np.int64]:
-    import pyarrow as pa
-
-    try:
-        return _times_ns(times)
-    except pa.ArrowInvalid:
-        raise NodeLogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
-
-
 def _check_types(path: Path, schema: pa.Schema) -> None:
     from pyarrow import types
 
     _check_column_names(str(path), schema.names)
-    node = schema.field("node").type
-    fits = {
-        "time": types.is_timestamp(schema.field("time").type),
-        "node": str(node.value_type if types.is_dictionary(node) else node) in TEXT,
-        "idle": types.is_boolean(schema.field("idle").type),
-    }
-    for column, does_fit in fits.items():
+    time, node, idle = (schema.field(name).type for name in COLUMNS)
+    is_text = str(node.value_type if types.is_dictionary(node) else node) in TEXT
+    fits = types.is_timestamp(time), is_text, types.is_boolean(idle)
+    for column, does_fit in zip(COLUMNS, fits, strict=True):
         if not does_fit:
             got = one_line(schema.field(column).type)
             raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
-
-
-def _check_gaps(path: Path, table: pa.Table, before: int) -> None:
-    for column, expected in _EXPECTED.items():
-        if table[column].null_count:
-            row = before + table[column].is_null().index(True).as_py() + 1
-            raise NodeLogError(f"{path}, row {row}: Expected {column} to be {expected}, got nothing.")

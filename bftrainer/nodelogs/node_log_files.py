@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
     with open_pickle(path, NodeLogError) as stream:
         frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
     times = _times_ns(frame, str(path))
-    row, node, idle = _transitions(frame, str(path))
+    changes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *_changes(frame, str(path))]))
+    row, node = np.divmod(changes >> 1, len(frame.columns))
     unchanged = np.ones(times.size, dtype=np.bool_)
     unchanged[row] = False
     unchanged[[0, -1]] = False  # the window's ends are rows anyway
@@ -42,19 +44,15 @@ def _read_pickled(path: Path, _: Warn) -> NodeLog:
             start_ns=int(times[0]),
             end_ns=int(times[-1]),
             time_ns=times[row],
-            node=node,
-            idle=idle,
+            node=node.astype(np.int32),
+            idle=(changes & 1).astype(np.bool_),
             provenance={"source": path.name, "rows": int(times.size)},
             unchanged_ns=times[unchanged],
         )
 
 
 def _write_pickled(path: Path, log: NodeLog) -> None:
-    """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`.
-
-    A table of states does not show when its window starts and ends, except by its first and last row, so both get a
-    row even if nothing changes there.
-    """
+    """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`."""
     import pandas as pd
 
     changes = np.maximum(log.time_ns, log.start_ns)
@@ -84,19 +82,15 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
     if (np.abs(counts) > np.iinfo(np.int64).max // scale).any():
         raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262.")
     times = counts * scale
-    late = times[1:] <= times[:-1]
-    if late.any():
-        row = int(np.argmax(late)) + 1
+    for row in np.flatnonzero(times[1:] <= times[:-1])[:1] + 1:
         what = "unique times" if times[row] == times[row - 1] else "times to ascend"
-        raise NodeLogError(
-            f"{name}: Expected {what}, got {iso(times[row])} after {iso(times[row - 1])} (row {row + 1})."
-        )
+        got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
+        raise NodeLogError(f"{name}: Expected {what}, got {got}.")
     return times
 
 
-def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-    """Rows, nodes and states at which a cell differs from the one above it, by row and node."""
-    rows, nodes, states = [], [], []
+def _changes(frame: Frame, name: str) -> Iterator[NDArray[np.int64]]:
+    """Cells that differ from the one above, some nodes at a time: twice their number, row by row, and their state."""
     for block in frame.blocks:
         for first in range(0, len(block.columns), _NODES_AT_A_TIME):
             columns = block.columns[first : first + _NODES_AT_A_TIME]
@@ -104,22 +98,16 @@ def _transitions(frame: Frame, name: str) -> tuple[NDArray[np.int64], NDArray[np
             numbers = _numbers(cells)
             idle = numbers == 1
             if not (idle | (numbers == 0)).all():
-                fault = np.argwhere(~idle & (numbers != 0))
-                node, row = columns[fault[0, 0]], fault[0, 1]
+                at, row = np.argwhere(~idle & (numbers != 0))[0]
                 time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
-                where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
-                got = shorten(cells[tuple(fault[0])])
-                raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {got} ({where}).")
+                where = f"row {row + 1}, {time}, node {one_line(frame.columns[columns[at]])}"
+                got = f"{shorten(cells[at, row])} ({where})"
+                raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {got}.")
             changed = idle.copy()
             np.not_equal(idle[:, 1:], idle[:, :-1], out=changed[:, 1:])
-            where_changed = np.flatnonzero(changed)
-            column, row = np.divmod(where_changed, idle.shape[1])
-            rows.append(row)
-            nodes.append(columns[column].astype(np.int32))
-            states.append(idle.ravel()[where_changed])
-    row, node, state = np.concatenate(rows), np.concatenate(nodes), np.concatenate(states)
-    order = np.argsort(row * len(frame.columns) + node, kind="stable")
-    return row[order], node[order], state[order]
+            places = np.flatnonzero(changed)
+            column, row = np.divmod(places, idle.shape[1])
+            yield 2 * (row * len(frame.columns) + columns[column]) + idle.ravel()[places]
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
@@ -193,7 +181,6 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
 
 
 def _form_to_write(path: Path) -> Form:
-    """Form of a node log to be written, by the end of its name."""
     form = suffix_form(path)
     if form not in _NODE_LOG_WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")

@@ -107,22 +107,13 @@ class NodeSpans:
         return NodeSpans(self.node, start, end).where(start < end)
 
     def merged(self, gap_ns: int = 0) -> NodeSpans:
-        """Union of the spans, node by node; spans that overlap, touch, or lie less than `gap_ns` apart become one.
-
-        Returns
-        -------
-        NodeSpans
-            Sorted by node and start.
-
-        Notes
-        -----
-        Starts and ends are sorted separately. A span of the union begins at the (k+1)-th start of a node if the k-th
-        end comes before it: all spans that began earlier have then ended.
-        """
+        """Union of the spans, by node and start; those that touch, or lie less than `gap_ns` apart, become one."""
         if not len(self):
             return self
-        node, start = _sorted_by_node(self.node, self.start_ns)
-        _, end = _sorted_by_node(self.node, self.end_ns)
+        # Starts and ends are sorted separately. A span of the union begins at the (k+1)-th start of a node if the k-th
+        # end comes before it: all spans that began earlier have then ended.
+        node, start = _sort_by_node(self.node, self.start_ns)
+        _, end = _sort_by_node(self.node, self.end_ns)
         return NodeSpans(node, start, end).closed(gap_ns)
 
     def closed(self, gap_ns: int) -> NodeSpans:
@@ -134,6 +125,10 @@ class NodeSpans:
         np.logical_or(self.node[1:] != self.node[:-1], apart, out=begins[1:])
         ends = np.append(begins[1:], True)
         return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
+
+    def subtract(self, others: NodeSpans, nodes: int, window: Window) -> NodeSpans:
+        """The parts of these spans, merged and within the window, that `others` do not cover."""
+        return NodeSpans.joined([self.gaps(nodes, window), others]).merged().gaps(nodes, window)
 
     def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
         """Split the spans into blocks of nodes, of about `at_a_time` spans each if nodes have equally many.
@@ -150,16 +145,11 @@ class NodeSpans:
         These spans must be merged and within the window.
         """
         taken = np.bincount(self.node - first_node, minlength=nodes - first_node)
-        first = np.cumsum(taken + 1) - (taken + 1)
-        total = len(self) + nodes - first_node
-        start, end = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
-        opens = np.zeros(total, dtype=np.bool_)
-        opens[first] = True
-        closes = np.zeros(total, dtype=np.bool_)
-        closes[first + taken] = True
-        start[opens], start[~opens] = window.start_ns, self.end_ns
-        end[closes], end[~closes] = window.end_ns, self.start_ns
         node = np.repeat(np.arange(first_node, nodes, dtype=np.int32), taken + 1)
+        opens = np.append(True, node[1:] != node[:-1])[: node.size]
+        closes = np.append(opens[1:], True)[: node.size]
+        start, end = np.full(node.size, window.start_ns), np.full(node.size, window.end_ns)
+        start[~opens], end[~closes] = self.end_ns, self.start_ns
         return NodeSpans(node, start, end).where(start < end)
 
     def on_parts(self, parts: Sequence[int]) -> NodeSpans:
@@ -206,7 +196,7 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
-def _sorted_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Sort both columns by node, then time."""
     base = time_ns.min()
     since = time_ns - base
@@ -239,12 +229,10 @@ def log_of_idle(
 
     Parameters
     ----------
-    nodes : sequence of str
-        Node names; `idle.node` is an index into them.
-    window : Window
+    nodes, window, provenance
+        See `NodeLog`.
     idle : NodeSpans
         Merged and within the window.
-    provenance : mapping
     unchanged_ns : ndarray of int64, optional
         See `NodeLog`; times at which a node does change are left out.
     last_changes : mapping of int to bool, optional

@@ -18,11 +18,6 @@ Departures = Mapping[str, Sequence[int]]
 def read_departures(path: Path) -> dict[str, list[int]]:
     """Read when nodes are known to leave: CSV with columns node and time (ISO, naive: UTC).
 
-    Returns
-    -------
-    dict of str to list of int
-        Times by node, nanoseconds since the Unix epoch.
-
     Raises
     ------
     SettingsError
@@ -58,8 +53,8 @@ def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None =
     """
     if not after_ns and not departures:
         return log
-    idle, window = whole_idle_spans(log).delayed(after_ns), Window(log.start_ns, log.end_ns)
-    idle = idle.within(log.start_ns, log.end_ns)
+    window = Window(log.start_ns, log.end_ns)
+    idle = whole_idle_spans(log).delayed(after_ns).within(log.start_ns, log.end_ns)
     if departures:
         place = {name: number for number, name in enumerate(log.nodes)}
         for name in departures:
@@ -68,8 +63,7 @@ def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None =
         pairs = [(place[name], at_ns) for name, times in departures.items() for at_ns in times]
         node, end_ns = (np.array(column) for column in zip(*pairs, strict=True))
         held_back = NodeSpans(node.astype(np.int32), end_ns - lead_ns, end_ns).within(log.start_ns, log.end_ns)
-        taken = NodeSpans.joined([idle.gaps(len(log.nodes), window), held_back])
-        idle = taken.merged().gaps(len(log.nodes), window)
+        idle = idle.subtract(held_back, len(log.nodes), window)
     last = {node: state for node, state in last_changes(log).items() if not state}
     return log_of_idle(log.nodes, window, idle, log.provenance, log.unchanged_ns, last)
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
@@ -40,31 +41,17 @@ def is_slurm_json(lines: Sequence[str]) -> bool:
 
 
 def _number(value: Any) -> int | None:
-    """A number, plain or `{set, infinite, number}`; None if it is not set, infinite or stands for none.
-
-    Examples
-    --------
-    >>> _number(7), _number({"set": True, "infinite": False, "number": 7}), _number({"set": False, "number": 0})
-    (7, 7, None)
-    >>> _number(4294967294), _number("x")
-    (None, None)
-    """
+    """A number, plain or `{set, infinite, number}`; None if it is not set, infinite or stands for none."""
     if isinstance(value, dict):
         value = None if value.get("infinite") or not value.get("set", True) else value.get("number")
     return int(value) if isinstance(value, int | float) and 0 <= value < _NO_VALUE else None
 
 
 def _time(value: Any) -> object:
-    """Seconds since 1970, or that they are unknown; what is no number as it stands, so that it is refused.
-
-    Examples
-    --------
-    >>> _time({"set": True, "number": 7}), _time(0), _time({"set": False}), _time("noon")
-    (7, 'Unknown', 'Unknown', 'noon')
-    """
-    given = value.get("number") if isinstance(value, dict) and value else value
-    is_number = given is None or (isinstance(given, int | float) and not isinstance(given, bool))
-    return (_number(value) or _UNSET) if is_number else str(given)
+    """Seconds since 1970, or that they are unknown; what is no number as it stands, so that it is refused."""
+    plain = value.get("number") if isinstance(value, dict) and value else value
+    is_number = plain is None or (isinstance(plain, int | float) and not isinstance(plain, bool))
+    return (_number(value) or _UNSET) if is_number else str(plain)
 
 
 def words(value: Any, separator: str = "+") -> str:
@@ -74,7 +61,7 @@ def words(value: Any, separator: str = "+") -> str:
 
 @dataclass(slots=True)
 class SlurmDocument:
-    """A document whose objects are read one after another: exports of accounting are large.
+    """A document whose objects are read one after another, as exports of accounting are large.
 
     Parameters
     ----------
@@ -82,7 +69,7 @@ class SlurmDocument:
     kinds : tuple of str
         Which of `jobs`, `nodes` and `reservations` it may hold.
     notes : list of str
-        What is unusual about it; whole after the last object.
+        What is unusual about it; complete after the last object.
     """
 
     path: Path
@@ -97,7 +84,7 @@ class SlurmDocument:
         LogError
             If the document is not whole, or holds none of `kinds`.
         """
-        decode, rest, around, count = json.JSONDecoder().raw_decode, "", "", 0
+        decode, rest, around, whole = json.JSONDecoder().raw_decode, "", "", 0
         kind, is_over = "", False
         for block in line_blocks(self.path):
             rest += block.data.decode() + "\n"
@@ -114,12 +101,12 @@ class SlurmDocument:
                 except (ValueError, RecursionError):
                     break  # the object may go on in the next block
                 if value is not None:
-                    count += 1
+                    whole += 1
                     yield kind, value if isinstance(value, dict) else {}
             rest = rest[at:]
             check_bytes(self.path, len(rest), most_bytes(DOCUMENT_BYTES), "in an object")
         if not is_over:
-            shown = f"{kind} that are malformed or cut off after {count:,}" if kind else "something else"
+            shown = f"{kind} that are malformed or cut off after {whole:,}" if kind else "something else"
             raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm in whole JSON, got {shown}.")
         self._look_around(around + rest)
 
@@ -137,28 +124,27 @@ class SlurmDocument:
 
         A row's number is that of its object; the header's is 0.
         """
-        rows, first, number = ["|".join(JOB_COLUMNS if "jobs" in self.kinds else DOWN_COLUMNS)], 0, 0
-        for number, (kind, value) in enumerate(self.objects(), start=1):
-            rows.append("|".join(_BAR.sub(" ", str(cell)) for cell in _CELLS[kind](value, is_down)))
-            if len(rows) >= _ROWS_AT_A_TIME:
-                yield self._block(first, rows)
-                first, rows = number + 1, []
-        if rows:
-            yield self._block(first, rows)
+        header = "|".join(JOB_COLUMNS if "jobs" in self.kinds else DOWN_COLUMNS)
+        cells = (_CELLS[kind](value, is_down) for kind, value in self.objects())
+        lines = chain([header], ("|".join(_BAR.sub(" ", str(cell)) for cell in row) for row in cells))
+        for first in count(0, _ROWS_AT_A_TIME):
+            some = list(islice(lines, _ROWS_AT_A_TIME))
+            if not some:
+                return
+            yield Block(self.path, first, "\n".join(some).encode("utf-8", errors="replace"))
 
-    def shown(self) -> str:
-        """Nodes as `scontrol --oneliner show node` prints them.
+    def shown_nodes(self) -> Iterator[dict[str, str]]:
+        """Keys and values of each node, as `scontrol show node` prints them.
 
         Raises
         ------
         LogError
             As for `objects`, or if a node has no name.
         """
-        lines = []
         for _, node in self.objects():
             if not node.get("name"):
                 raise LogError(f"{self.path}: Expected nodes of Slurm with names, got one without.")
-            given = {
+            values = {
                 "NodeName": node["name"],
                 "State": states_of(node),
                 "Partitions": words(node.get("partitions"), ","),
@@ -166,52 +152,51 @@ class SlurmDocument:
                 "CfgTRES": node.get("tres"),
                 "Gres": node.get("gres"),
             }
-            lines.append(" ".join(f"{key}={_SPACE.sub('', str(value))}" for key, value in given.items() if value))
-        return "\n".join(lines)
-
-    def _block(self, first: int, rows: Sequence[str]) -> Block:
-        return Block(self.path, first, "\n".join(rows).encode("utf-8", errors="replace"))
+            yield {key: _SPACE.sub("", str(value)) for key, value in values.items() if value}
 
 
-def _of_job(job: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
+def _job_cells(job: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
     """Cells of a job; accounting has its times in `time`, the controller beside it."""
-    times, state, tres = job.get("time"), job.get("job_state"), job.get("tres_alloc_str")
+    times, states, tres = job.get("time"), job.get("job_state"), job.get("tres_alloc_str")
     if isinstance(times, dict):
-        given = job.get("state")
-        state = given.get("current") if isinstance(given, dict) else given
+        state = job.get("state")
+        states = state.get("current") if isinstance(state, dict) else state
         tres = _tres(job.get("tres"))
         names = {"submit_time": "submission", "start_time": "start", "end_time": "end", "time_limit": "limit"}
         job = {**job, **{name: times.get(old) for name, old in names.items()}}
         job["node_count"] = job.get("allocation_nodes")
     else:
         times = {}
-    states = words(state)
+    state = words(states)
     submit, start, end = (_time(job.get(name)) for name in ("submit_time", "start_time", "end_time"))
     elapsed, suspended = (_number(times.get(name)) for name in ("elapsed", "suspended"))
-    if states.startswith(_GOES_ON):
+    if state.startswith(_GOES_ON):
         # A job that runs has the end that its limit allows, after what it was suspended: it may run so long.
         lengths = [elapsed] if elapsed is not None else []
         if isinstance(start, int) and isinstance(end, int) and end > start:
             lengths.append(end - start)
         elapsed, end = max(lengths, default=None), _UNSET
-    limit, count = _number(job.get("time_limit")), _number(job.get("node_count"))
-    return (
-        *(
-            job.get("job_id", ""),
-            _name_of(job),
-            job.get("cluster") or "",
-            job.get("partition") or "",
-            states,
-            submit,
-            start,
-            end,
-        ),
-        *("" if elapsed is None else elapsed, suspended or 0, f"{limit}:00" if limit else "", count or ""),
-        *(tres or "", job.get("nodes") or ""),
-    )
+    limit = _number(job.get("time_limit"))
+    cells = {
+        "JobIDRaw": job.get("job_id"),
+        "JobID": _job_name(job),
+        "Cluster": job.get("cluster"),
+        "Partition": job.get("partition"),
+        "State": state,
+        "Submit": submit,
+        "Start": start,
+        "End": end,
+        "ElapsedRaw": None if elapsed is None else str(elapsed),
+        "Suspended": str(suspended or 0),
+        "Timelimit": f"{limit}:00" if limit else "",
+        "NNodes": _number(job.get("node_count")),
+        "AllocTRES": tres,
+        "NodeList": job.get("nodes"),
+    }
+    return [cells[column] or "" for column in JOB_COLUMNS]
 
 
-def _name_of(job: Mapping[str, Any]) -> str:
+def _job_name(job: Mapping[str, Any]) -> str:
     """Number of a job as `sacct` writes it, with its place in an array or a heterogeneous job."""
     array, het = ({**job, **part} if isinstance(part := job.get(kind), dict) else job for kind in ("array", "het"))
     for whole, part, mark in (
@@ -233,21 +218,21 @@ def _tres(given: Any) -> str:
     )
 
 
-def _of_node(node: Mapping[str, Any], is_down: Callable[[str], bool]) -> Sequence[object]:
+def _node_cells(node: Mapping[str, Any], is_down: Callable[[str], bool]) -> Sequence[object]:
     state = states_of(node)
     since = _time(node.get("reason_changed_at"))
     return (node.get("name") or "" if is_down(state) else "", since, _UNSET, state)
 
 
-def _of_reservation(reservation: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
+def _reservation_cells(reservation: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
     start, end = (_time(reservation.get(name)) for name in ("start_time", "end_time"))
     return reservation.get("node_list") or "", start, end, words(reservation.get("flags"))
 
 
 _CELLS: dict[str, Callable[[Mapping[str, Any], Callable[[str], bool]], Sequence[object]]] = {
-    "jobs": _of_job,
-    "nodes": _of_node,
-    "reservations": _of_reservation,
+    "jobs": _job_cells,
+    "nodes": _node_cells,
+    "reservations": _reservation_cells,
 }
 
 

@@ -449,6 +449,7 @@ class Cluster:
             added: dict[ClusterTask, list[int]] = {}
             removed: dict[ClusterTask, list[int]] = {}
             is_giving_back = bool(self.owed) and sum(adopted.before) > self.pool
+            owed_kinds = {self.kinds.get(node) for node in self.owed}
             tasks = zip(self.active, adopted.before, adopted.after, strict=True)
             changes = self.order.sort_changes([(task, new - old) for task, old, new in tasks if new != old])
             # First shrinking tasks give nodes up, then growing ones take free ones.
@@ -460,7 +461,7 @@ class Cluster:
                     task.rescales += len(task.nodes) >= task.spec.min_nodes
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
-                    removed[task] = self._release_some(task.nodes, -more)
+                    removed[task] = self._release_some(task.nodes, -more, owed_kinds)
                     self._add_free([node for node in removed[task] if node not in self.owed])
             self._exchange_owed(added, removed)
             for task, more in changes:
@@ -476,12 +477,11 @@ class Cluster:
                 self._note_rate(task)
         return adopted
 
-    def _release_some(self, nodes: list[int], count: int) -> list[int]:
+    def _release_some(self, nodes: list[int], count: int, owed_kinds: Collection[object]) -> list[int]:
         """Take from a task's nodes those that it gives up: first those that leave, then others of their kind."""
         if not self.owed:
             return self.order.release(nodes, count)
-        kinds = {self.kinds.get(node) for node in self.owed}
-        first = sorted(nodes, key=lambda node: (node not in self.owed, self.kinds.get(node) not in kinds))[:count]
+        first = sorted(nodes, key=lambda node: (node not in self.owed, self.kinds.get(node) not in owed_kinds))[:count]
         remove_all(nodes, first)
         return sorted(first)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import islice
 
 from bftrainer.model import Instant
 from bftrainer.replay.cluster import Cluster, ClusterTask, NodeOrder, remove_all
@@ -88,22 +90,23 @@ class DepartureOrder(NodeOrder):
 
     def release(self, nodes: list[int], count: int) -> list[int]:
         """Take those that leave first."""
-        gone = sorted([*self._sort_leaving(nodes), *self._list_lasting(nodes)][:count])
+        gone = sorted([*self._sort_leaving(nodes), *self._lasting(nodes)][:count])
         remove_all(nodes, gone)
         return gone
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take those that stay longest."""
-        chosen = self._list_lasting(free)[:count]
+        chosen = list(islice(self._lasting(free), count))
         if len(chosen) < count:
-            chosen += sorted((node for node in free if node in self._leave_s), key=lambda node: -self.remaining_s(node))
-        chosen = sorted(chosen[:count])
+            leaving = (node for node in free if node in self._leave_s)
+            chosen += nsmallest(count - len(chosen), leaving, key=lambda node: -self.remaining_s(node))
+        chosen.sort()
         remove_all(free, chosen)
         return chosen
 
-    def _list_lasting(self, nodes: list[int]) -> list[int]:
+    def _lasting(self, nodes: list[int]) -> Iterator[int]:
         """Nodes of which no departure is known."""
-        return [node for node in nodes if node not in self._leave_s]
+        return (node for node in nodes if node not in self._leave_s)
 
     def _sort_leaving(self, nodes: list[int]) -> list[int]:
         """Nodes of which a departure is known, the first one first."""

@@ -248,7 +248,7 @@ class SupercomputerModel:
         for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
             inside = slice(0, int(np.searchsorted(time, window_s)))
             parts.add(window_ns[0] + time[inside] * NS_PER_S, node[inside], idle[inside])
-        rows, nodes, states = parts.joined()
+        rows, nodes, states = parts.join()
         return NodeLog.of_rows(
             rows,
             nodes=tuple(f"n{index:04d}" for index in range(self.nodes)),

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar
 
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, at_place
-from bftrainer.files.documents import fault_text, number_cell, table_rows, toml_content, whole_cell
+from bftrainer.files.documents import number_cell, table_rows, toml_content, whole_cell
 from bftrainer.files.opening import form_of, one_line, translated
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
-from bftrainer.model.type_checks import require
+from bftrainer.model.type_checks import convert_fields, make_record, require
 from bftrainer.tasksets.native_tasks import scaling_table, toml_text
 
 _MOST_DECADES = 100
@@ -50,13 +48,12 @@ class ScalingFit:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Reasons not to rely on the law, one line each; the curve's points are as measured."""
-        found = []
         counts = len(self.curve.nodes) - 1
-        if counts < 2:
-            found.append(f"measured on {counts} node count alone, which any law fits: the parallel fraction is assumed")
-        if self.residual > 1.0:
-            found.append(f"the law misses the points by {100 * self.residual:.0f} %, root mean square")
-        return tuple(found)
+        reasons = {
+            f"measured on {counts} node count alone, which any law fits: the parallel fraction is assumed": counts < 2,
+            f"the law misses the points by {100 * self.residual:.0f} %, root mean square": self.residual > 1.0,
+        }
+        return tuple(reason for reason, holds in reasons.items() if holds)
 
     def toml(self) -> str:
         """A `[task.scaling]` section with the points, and the law as a comment."""
@@ -87,12 +84,13 @@ def read_throughput_csv(path: str | Path) -> list[tuple[int, float]]:
 
 
 def _check(nodes: int, throughput: float) -> None:
-    if not 0 <= nodes <= MOST_NODES:
-        raise InvalidTaskError(f"Expected 0 <= nodes <= {MOST_NODES:,}, got {one_line(str(nodes)[:20])}.")
-    if not (math.isfinite(throughput) and throughput >= 0):
-        raise InvalidTaskError(f"Expected throughput to be finite and >= 0, got {throughput}.")
-    if (nodes == 0) != (throughput == 0):
-        raise InvalidTaskError(f"Expected throughput 0 on 0 nodes and only there, got {throughput} on {nodes}.")
+    is_zero = (nodes == 0) == (throughput == 0)
+    require(
+        InvalidTaskError,
+        (0 <= nodes <= MOST_NODES, f"0 <= nodes <= {MOST_NODES:,}, got {one_line(str(nodes)[:20])}"),
+        (0 <= throughput < math.inf, f"throughput to be finite and >= 0, got {throughput}"),
+        (is_zero, f"throughput 0 on 0 nodes and only there, got {throughput} on {str(nodes)[:20]}"),
+    )
 
 
 def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
@@ -121,16 +119,16 @@ def fit_scaling(measured: Iterable[tuple[int, float]]) -> ScalingFit:
         raise InvalidTaskError("Expected at least one measurement on one node or more, got none.")
     counts = sorted(by_count)
     means = [_mean(by_count[count]) for count in counts]
-    curve = ScalingCurve((0, *counts), (0.0, *means))
     low, high = min(means), max(means)
     if math.log10(high) - math.log10(low) > _MOST_DECADES:
         raise InvalidTaskError(f"Expected throughputs that one scaling law can hold for, got {low:g} to {high:g}.")
     # The law is the same in any unit of work: around 1 no square of a throughput is too large or too small.
     unit = math.sqrt(low) * math.sqrt(high)
-    rates = np.array(means) / unit
-    points = np.array(counts, dtype=np.float64), rates
-    rate_1, fraction = _amdahl(*points)
-    return ScalingFit(curve, rate_1 * unit, fraction, math.sqrt(_error(*points, rate_1, fraction)))
+    points, rates = np.array(counts, dtype=np.float64), np.array(means) / unit
+    law = _fit_amdahl(points, rates)
+    residual = math.sqrt(law.error(points, rates))
+    curve = ScalingCurve((0, *counts), (0.0, *means))
+    return ScalingFit(curve, law.rate_1 * unit, law.parallel_fraction, residual)
 
 
 def _mean(values: list[float]) -> float:
@@ -139,23 +137,28 @@ def _mean(values: list[float]) -> float:
     return math.fsum(value * part for value in values) / len(values) / part
 
 
-def _amdahl(counts: np.ndarray, rates: np.ndarray) -> tuple[float, float]:
-    """Rate on one node and parallel fraction of the best law with a fraction from 0 to 1."""
-    serial_only, parallel_only = (float(rates.mean()), 0.0), (float((rates / counts).mean()), 1.0)
+@dataclass(frozen=True, slots=True)
+class _Law:
+    rate_1: float
+    parallel_fraction: float
+
+    def error(self, counts: np.ndarray, rates: np.ndarray) -> float:
+        """Mean square of the law's relative errors."""
+        law = self.rate_1 / ((1.0 - self.parallel_fraction) + self.parallel_fraction / counts)
+        return float(np.mean((law / rates - 1.0) ** 2))
+
+
+def _fit_amdahl(counts: np.ndarray, rates: np.ndarray) -> _Law:
+    """The best law with a parallel fraction from 0 to 1."""
+    serial, parallel = _Law(float(rates.mean()), 0.0), _Law(float((rates / counts).mean()), 1.0)
     if counts.size == 1:
-        return parallel_only
+        return parallel
     # rates * (a + b / n) = 1, least squares in a = serial / rate_1, b = parallel / rate_1
     design = np.column_stack((rates, rates / counts))
     (a, b), *_ = np.linalg.lstsq(design, np.ones_like(rates), rcond=None)
     if a >= 0 and b >= 0:
-        return float(1.0 / (a + b)), float(b / (a + b))
-    return min(serial_only, parallel_only, key=lambda law: _error(counts, rates, *law))
-
-
-def _error(counts: np.ndarray, rates: np.ndarray, rate_1: float, fraction: float) -> float:
-    """Mean square of a law's relative errors."""
-    law = rate_1 / ((1.0 - fraction) + fraction / counts)
-    return float(np.mean((law / rates - 1.0) ** 2))
+        return _Law(float(1.0 / (a + b)), float(b / (a + b)))
+    return min(serial, parallel, key=lambda law: law.error(counts, rates))
 
 
 _MOST = 10**9
@@ -191,15 +194,13 @@ class TrainingProfile:
     load_s: float = 0.0
     samples_per_iteration: float | None = None
 
-    __pydantic_config__: ClassVar[dict[str, Any]] = {"extra": "forbid"}
-
     def __post_init__(self) -> None:
+        convert_fields(self, InvalidTaskError)
         sizes, samples = self.world_size, self.samples_per_iteration
-        times = {
-            f"iteration_s at world size {size}": (time_s, "1e-6")
-            for size, time_s in zip(sizes, self.iteration_s, strict=False)
-        }
-        times |= {name: (getattr(self, name), "0") for name in ("reconfiguration_s", "checkpoint_s", "load_s")}
+        times = zip(sizes, self.iteration_s, strict=False)
+        least = {f"iteration_s at world size {size}": (1e-6, time_s) for size, time_s in times}
+        least |= {name: (0.0, getattr(self, name)) for name in ("reconfiguration_s", "checkpoint_s", "load_s")}
+        increase = all(low < high for low, high in pairwise((0, *sizes, _MOST + 1)))
         require(
             InvalidTaskError,
             (len(sizes) > 0, "iteration times for at least one world size, got none"),
@@ -207,13 +208,10 @@ class TrainingProfile:
                 len(sizes) == len(self.iteration_s),
                 f"as many iteration times as world sizes, got {len(self.iteration_s)} for {len(sizes)}",
             ),
-            (
-                all(low < high for low, high in pairwise((0, *sizes, _MOST + 1))),
-                f"world sizes that increase from 1 or more to at most {_MOST:g}, got {one_line(sizes)}",
-            ),
+            (increase, f"world sizes that increase from 1 or more to at most {_MOST:g}, got {one_line(sizes)}"),
             *(
-                (float(least) <= time_s < _MOST, f"{least} <= {name} < 1e9, got {time_s}")
-                for name, (time_s, least) in times.items()
+                (low <= time_s < _MOST, f"{low:g} <= {name} < 1e9, got {time_s}")
+                for name, (low, time_s) in least.items()
             ),
             (samples is None or 0 < samples <= _MOST_SAMPLES, f"0 < samples_per_iteration <= 1e15, got {samples}"),
         )
@@ -264,47 +262,32 @@ def read_training_profile(path: str | Path) -> TrainingProfile:
         Naming file, and line or key.
     """
     path = Path(path)
-    with translated(path, InvalidTaskError):
-        return _read_directory(path) if path.is_dir() else _read_toml(path)
-
-
-def _read_toml(path: Path) -> TrainingProfile:
-    from pydantic import TypeAdapter, ValidationError
-
-    form_of(path, InvalidTaskError)
-    table = toml_content(path, InvalidTaskError)
-    del table["schema"]
-    try:
-        # As JSON, in which lists are tuples and whole numbers will do for others, and nothing else is converted.
-        text = json.dumps(table, default=str)
-        with at_place(path, InvalidTaskError):
-            return TypeAdapter(TrainingProfile).validate_json(text, strict=True)
-    except ValidationError as fault:
-        known = [each.name for each in fields(TrainingProfile)]
-        raise InvalidTaskError(f"{path}: {fault_text(fault, lambda _: known)}") from None
+    with translated(path, InvalidTaskError), at_place(path, InvalidTaskError):
+        if path.is_dir():
+            return _read_directory(path)
+        form_of(path, InvalidTaskError)
+        table = toml_content(path, InvalidTaskError)
+        del table["schema"]
+        return make_record(TrainingProfile, table, InvalidTaskError)
 
 
 def _read_directory(path: Path) -> TrainingProfile:
     by_size: dict[int, list[float]] = defaultdict(list)
     for where, cells in _read_rows(path, *_ITERATIONS, needed=("ws", "train time")):
-        size = whole_cell(where, "ws", cells["ws"], InvalidTaskError, least=1, most=10**9)
+        size = whole_cell(where, "ws", cells["ws"], InvalidTaskError, least=1, most=_MOST)
         by_size[size].append(_parse_seconds(where, cells, "train time"))
     sizes = sorted(by_size)
     launches = _read_elapsed(path, *_RECONFIGURATIONS)
     if len(launches) < 2:
-        raise InvalidTaskError(
-            f"{path / _RECONFIGURATIONS[0]}: Expected a reconfiguration after the launch, got {len(launches)} rows."
-        )
-    loads = _read_elapsed(path, *_LOADS) if any(path.glob(_LOADS[0])) else [0.0]
-    fields: dict[str, Any] = {
-        "world_size": tuple(sizes),
-        "iteration_s": tuple(_mean(by_size[size]) for size in sizes),
-        "reconfiguration_s": _mean(launches[1:]),
-        "checkpoint_s": _mean(_read_elapsed(path, *_CHECKPOINTS)),
-        "load_s": _mean(loads),
-    }
-    with at_place(path, InvalidTaskError):
-        return TrainingProfile(**fields)
+        got = f"a reconfiguration after the launch, got {len(launches)} rows"
+        raise InvalidTaskError(f"{path / _RECONFIGURATIONS[0]}: Expected {got}.")
+    return TrainingProfile(
+        world_size=tuple(sizes),
+        iteration_s=tuple(_mean(by_size[size]) for size in sizes),
+        reconfiguration_s=_mean(launches[1:]),
+        checkpoint_s=_mean(_read_elapsed(path, *_CHECKPOINTS)),
+        load_s=_mean(_read_elapsed(path, *_LOADS)) if any(path.glob(_LOADS[0])) else 0.0,
+    )
 
 
 def _read_rows(
@@ -322,9 +305,8 @@ def _read_rows(
 
 def _read_elapsed(path: Path, pattern: str, columns: tuple[str, ...]) -> list[float]:
     """Seconds in the column `elapsed` of all files of a pattern."""
-    return [
-        _parse_seconds(where, cells, "elapsed") for where, cells in _read_rows(path, pattern, columns, ("elapsed",))
-    ]
+    rows = _read_rows(path, pattern, columns, ("elapsed",))
+    return [_parse_seconds(where, cells, "elapsed") for where, cells in rows]
 
 
 def _parse_seconds(where: str, cells: dict[str, str], column: str) -> float:

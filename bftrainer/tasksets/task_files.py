@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +13,40 @@ from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.budgets import DOCUMENT_BYTES
 from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import replacing_together
-from bftrainer.legacy.frame import Frame, label_texts, read_pickled_frame, shorten
+from bftrainer.legacy.frame import label_texts, read_pickled_frame, shorten
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
 from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, locating, parse_scaling_model
 
-_BOUNDS = ("Tcup", "Tcdw", "Jmin", "Jmax", "Pmax", "Tsub")
-_SCALABILITY = ("Ns", "Ps", "Os", "Tsub")
+_BOUNDS = {"Tcup": "grow_cost_s", "Tcdw": "shrink_cost_s", "Jmin": "min_nodes", "Jmax": "max_nodes", "Pmax": "work"}
+"""Numbers of a task's bounds, and the fields that they are; `Tsub` stands beside them."""
+_CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
 # What the names of the two files say, in the cases in which people write them.
 _PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
 _FEW = 3
-# Made once, as reading a task set checks tens of thousands of numbers.
-_REAL = (float, int, np.integer, np.floating)
+_MOST_NUMBER = 1 << 64
+_NS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_REAL = (float, int, np.integer, np.floating)  # made once, as a task set has tens of thousands of numbers
 
 
 def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
     """Read tasks of pickled bounds; without a path, their scalability is searched in the same directory."""
-    frame = _read_frame(bounds_path, _BOUNDS)
-    drafts = _make_drafts(bounds_path, frame)
+    drafts = []
+    for where, row in _rows(bounds_path, (*_BOUNDS, "Tsub")):
+        fields = {field: _number(where, key, row[key]) for key, field in _BOUNDS.items()}
+        drafts.append(Draft(where, {"name": row["name"], "submit_ns": _instant(where, row["Tsub"]), **fields}))
     notes: tuple[str, ...] = ()
     if scaling_path is None:
         scaling_path = scalability_path(bounds_path)
         notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
     if scaling_path is None or (notes and not scaling_path.is_file()):
         return finished(bounds_path, drafts, None, scaling)
-    names = [draft.fields["name"] for draft in drafts]
-    curves, submissions = _read_scalability(scaling_path, names, bounds_path)
-    other = sum(draft.fields["submit_ns"] != submissions[draft.fields["name"]] for draft in drafts)
+    curves = _read_scalability(scaling_path, drafts, bounds_path)
+    other = sum(draft.fields["submit_ns"] != curves[draft.fields["name"]].submit_ns for draft in drafts)
     if other:
         notes += (f"{scaling_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.",)
-    tasks = finished(bounds_path, drafts, curves, scaling)
+    tasks = finished(bounds_path, drafts, {name: row.curve for name, row in curves.items()}, scaling)
     return replace(tasks, warnings=notes, sources=(bounds_path, scaling_path))
 
 
@@ -57,32 +59,36 @@ def scalability_path(bounds_path: Path) -> Path | None:
     return None
 
 
-def _read_scalability(
-    path: Path, names: Sequence[str], bounds_path: Path
-) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
-    """Curve and submission (ns since the epoch) of each task in pickled scalability; its tasks must be `names`."""
-    frame = _read_frame(path, _SCALABILITY)
-    labels = _names(path, frame)
-    _check_same(path, set(labels), bounds_path, set(names))
-    columns = [frame.column(column) for column in _SCALABILITY]
+@dataclass(frozen=True, slots=True)
+class _Scalability:
+    """A row of pickled scalability."""
+
+    curve: ScalingCurve
+    submit_ns: int
+
+
+def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) -> dict[str, _Scalability]:
+    """Pickled scalability by task; its tasks must be those of `drafts`."""
     made: dict[Any, ScalingCurve] = {}
-    curves, submissions = {}, {}
-    for name, nodes, throughput, credit, submitted in zip(labels, *columns, strict=True):
-        where = f"{path}, task {one_line(name)}"
-        if name in curves:
-            raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(name)!r} twice.")
-        counts = tuple(_whole(where, "Ns", count) for count in _list(where, "Ns", nodes))
-        rates, worth = (
-            tuple(_number(where, key, value) for value in _list(where, key, values))
-            for key, values in (("Ps", throughput), ("Os", credit))
+    found: dict[str, _Scalability] = {}
+    for where, row in _rows(path, (*_CURVE, "Tsub")):
+        if row["name"] in found:
+            raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(row['name'])!r} twice.")
+        points: Any = tuple(
+            tuple(_number(where, key, value) for value in _list(where, key, row[key])) for key in _CURVE
         )
-        key = counts, rates, worth
-        if key not in made:
+        if points not in made:
             with locating(where):
-                made[key] = ScalingCurve(counts, rates, None if worth == rates else worth)
-        curves[name] = made[key]
-        submissions[name] = _instant(where, submitted)
-    return curves, submissions
+                curve = ScalingCurve(*points)
+                made[points] = replace(curve, credit=None) if curve.credit == curve.throughput else curve
+        found[row["name"]] = _Scalability(made[points], _instant(where, row["Tsub"]))
+    here, there = set(found), {draft.fields["name"] for draft in drafts}
+    for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
+        if only:
+            few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
+            got = f"got {len(only)} in {has} but not in {lacks} ({few})"
+            raise InvalidTaskError(f"{path}: Expected the tasks of {bounds_path}, {got}.")
+    return found
 
 
 def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
@@ -98,23 +104,14 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
     index = pd.Index([task.name for task in tasks], dtype=object)  # plain objects load in every pandas
     submitted = np.array([task.submit_ns for task in tasks], dtype=np.int64).view("M8[ns]")
     curves = [task.scaling for task in tasks]
-    bounds = {
-        "Tcup": [task.grow_cost_s for task in tasks],
-        "Tcdw": [task.shrink_cost_s for task in tasks],
-        "Jmin": [float(task.min_nodes) for task in tasks],
-        "Jmax": [float(task.max_nodes) for task in tasks],
-        "Pmax": [task.work for task in tasks],
-        "Tsub": submitted,
-    }
+    bounds = {key: [float(getattr(task, field)) for task in tasks] for key, field in _BOUNDS.items()}
     scalability = {
-        "Ns": [list(curve.nodes) for curve in curves],
-        "Ps": [list(curve.throughput) for curve in curves],
-        "Os": [list(curve.throughput if curve.credit is None else curve.credit) for curve in curves],
-        "Tsub": submitted,
+        key: [list(getattr(curve, field) or curve.throughput) for curve in curves] for key, field in _CURVE.items()
     }
     with replacing_together(beside, bounds_path) as (curves_file, bounds_file):
         for stream, data in ((curves_file, scalability), (bounds_file, bounds)):
-            frame = pd.DataFrame(data, index=index, columns=pd.Index(list(data), dtype=object))
+            columns = pd.Index([*data, "Tsub"], dtype=object)
+            frame = pd.DataFrame({**data, "Tsub": submitted}, index=index, columns=columns)
             frame.to_pickle(stream, compression=None, protocol=4)
     return _warn_of_lost(bounds_path, tasks)
 
@@ -126,7 +123,8 @@ def _warn_of_lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
     return (f"{path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
 
 
-def _read_frame(path: Path, columns: tuple[str, ...]) -> Frame:
+def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place, and name and cells by column, of each row of a pickled frame."""
     with open_pickle(path, InvalidTaskError, DOCUMENT_BYTES) as stream:
         frame = read_pickled_frame(stream, str(path), InvalidTaskError)
     missing = [column for column in columns if column not in frame.columns]
@@ -134,72 +132,33 @@ def _read_frame(path: Path, columns: tuple[str, ...]) -> Frame:
         raise InvalidTaskError(f"{path}: Expected columns {', '.join(columns)}, got none called {', '.join(missing)}.")
     if len(set(frame.columns)) != len(frame.columns):
         raise InvalidTaskError(f"{path}: Expected unique columns, got {one_line(', '.join(frame.columns))}.")
-    return frame
-
-
-def _names(path: Path, frame: Frame) -> list[str]:
     if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
         raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
-    return list(label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError))
+    names = label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError)
+    for name, *cells in zip(names, *map(frame.column, columns), strict=True):
+        yield f"{path}, task {one_line(name)}", {"name": name, **dict(zip(columns, cells, strict=True))}
 
 
-def _check_same(path: Path, here: set[str], bounds_path: Path, there: set[str]) -> None:
-    for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
-        if only:
-            few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
-            raise InvalidTaskError(
-                f"{path}: Expected the tasks of {bounds_path}, got {len(only)} in {has} but not in {lacks} ({few})."
-            )
-
-
-def _make_drafts(path: Path, frame: Frame) -> list[Draft]:
-    columns = [frame.column(column) for column in _BOUNDS]
-    drafts = []
-    for name, grow, shrink, least, most, work, submitted in zip(_names(path, frame), *columns, strict=True):
-        where = f"{path}, task {one_line(name)}"
-        fields = {
-            "name": name,
-            "min_nodes": _whole(where, "Jmin", least),
-            "max_nodes": _whole(where, "Jmax", most),
-            "work": _number(where, "Pmax", work),
-            "grow_cost_s": _number(where, "Tcup", grow),
-            "shrink_cost_s": _number(where, "Tcdw", shrink),
-            "submit_ns": _instant(where, submitted),
-        }
-        drafts.append(Draft(where, fields))
-    return drafts
-
-
-def _list(where: str, key: str, value: Any) -> list[Any]:
+def _list(where: str, key: str, value: Any) -> Sequence[Any]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
-        return list(value.tolist())
+        return list(value)
     if not isinstance(value, list | tuple):
         raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shorten(value)}.")
-    return list(value)
+    return value
 
 
 def _number(where: str, key: str, value: Any) -> float:
-    real = isinstance(value, _REAL) and not isinstance(value, bool)
-    try:
-        number = float(value) if real else math.nan
-    except OverflowError:
-        number = math.nan
-    if math.isnan(number):
+    """A number, as int if it is whole: pandas makes floats of a column with a gap."""
+    if not isinstance(value, _REAL) or isinstance(value, bool) or (type(value) is int and abs(value) > _MOST_NUMBER):
         raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {shorten(value)}.")
-    return number
-
-
-def _whole(where: str, key: str, value: Any) -> int:
-    number = _number(where, key, value)
-    if not number.is_integer():
-        raise InvalidTaskError(f"{where}: Expected {key} to be a whole number, got {number}.")
-    return int(number)
+    number = float(value)
+    return int(number) if number.is_integer() else number
 
 
 def _instant(where: str, value: Any) -> int:
     if not isinstance(value, np.datetime64) or np.isnat(value):
         raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {shorten(value)}.")
-    count = int(value.astype(np.int64)) * {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}[np.datetime_data(value)[0]]
+    count = int(value.astype(np.int64)) * _NS_PER_UNIT[np.datetime_data(value)[0]]
     if abs(count) > np.iinfo(np.int64).max:
         raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
     return count
@@ -242,8 +201,7 @@ def read_task_set(
     drafts = toml_drafts(path)
     if curves_path is None:
         return finished(path, drafts, None, model)
-    names = [draft.fields["name"] for draft in drafts]
-    curves, _ = _read_scalability(curves_path, names, path)
+    curves = {name: row.curve for name, row in _read_scalability(curves_path, drafts, path).items()}
     return replace(finished(path, drafts, curves, model), sources=(path, curves_path))
 
 

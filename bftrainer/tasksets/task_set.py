@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date, time
+from datetime import date
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, legible, suggestion
+from bftrainer.errors import InvalidTaskError, SettingsError, UnusedOptionsError, legible
 from bftrainer.model import ScalingCurve, TaskSpec, instant_ns
-from bftrainer.model.task import MOST_NODES
+from bftrainer.model.type_checks import convert_fields, require, whole_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,22 @@ class ScalingModel:
     Parameters
     ----------
     parallel_fraction : float
-        1 is linear.
+        From 0 to 1, which is linear.
     rate_1 : float
-        Work per second on one node.
+        Work per second on one node, above 0.
     """
 
     parallel_fraction: float = 1.0
     rate_1: float = 1.0
+
+    def __post_init__(self) -> None:
+        convert_fields(self, InvalidTaskError, "scaling.{}")
+        fraction, rate = self.parallel_fraction, self.rate_1
+        require(
+            InvalidTaskError,
+            (0.0 <= fraction <= 1.0, f"0 <= scaling.parallel_fraction <= 1, got {fraction}"),
+            (0.0 < rate < math.inf, f"scaling.rate_1 > 0, got {rate}"),
+        )
 
     def curve(self, max_nodes: int) -> ScalingCurve:
         """The law as a curve up to `max_nodes`."""
@@ -94,7 +103,7 @@ class AssumedScaling:
     def note(self) -> str:
         """Description of the scaling, and the options that replace it by a better one."""
         law = f"{self.model} from {self.model.rate_1:g} work/s on one node for {self.tasks:,} of {self.total:,} tasks"
-        law += f", none of which takes less than {in_words(self.shortest_s)}"
+        law += f", none of which takes less than {_format_time(self.shortest_s)}"
         return f"{law}; -scfn names measured scaling" + (", --scaling another law" if self.is_default else "")
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,14 +113,8 @@ class AssumedScaling:
         return {"model": model, **numbers, "note": self.note}
 
 
-def in_words(time_s: float) -> str:
-    """Format a time in the largest unit of which it has two.
-
-    Examples
-    --------
-    >>> in_words(1e9), in_words(90_000.0), in_words(50.0)
-    ('32 years', '25 hours', '50 seconds')
-    """
+def _format_time(time_s: float) -> str:
+    """Format a time in the largest unit of which it has two."""
     units = (365.25 * 86400.0, "years"), (86400.0, "days"), (3600.0, "hours"), (1.0, "seconds")
     size, unit = next(((size, unit) for size, unit in units if time_s >= 2.0 * size), units[-1])
     return f"{time_s / size:,.0f} {unit}"
@@ -124,20 +127,18 @@ def least_time_s(task: TaskSpec) -> float:
 
 def doubts_of_scaling(task_set: TaskSet, window_s: float) -> list[str]:
     """Notes on assumed scaling: that no task can complete, and files beside the tasks that look like measured ones."""
-    notes: list[str] = []
     if task_set.assumed_scaling is None:
-        return notes
+        return []
+    notes = []
     shortest_s = min(map(least_time_s, task_set.tasks))
     if shortest_s > window_s:
-        notes.append(
-            f"no task can complete: none takes less than {in_words(shortest_s)} on as many nodes as it may have, and "
-            f"the node log ends after {in_words(window_s)}."
-        )
-    found = sorted(
-        each.name for path in task_set.sources[:1] for each in path.parent.iterdir() if "jnps" in each.name.lower()
-    )
-    if found:
-        notes.append(f"measured scaling may be in {', '.join(found)}: give it by -scfn.")
+        least, end = _format_time(shortest_s), _format_time(window_s)
+        why = f"none takes less than {least} on as many nodes as it may have, and the node log ends after {end}"
+        notes.append(f"no task can complete: {why}.")
+    beside = [place.name for path in task_set.sources[:1] for place in path.parent.iterdir()]
+    measured = sorted(name for name in beside if "jnps" in name.lower())
+    if measured:
+        notes.append(f"measured scaling may be in {', '.join(measured)}: give it by -scfn.")
     return notes
 
 
@@ -155,20 +156,15 @@ def parse_scaling_model(text: str) -> ScalingModel:
     True
     """
     kind, colon, fraction = text.partition(":")
-    if kind not in ("linear", "amdahl"):
-        hint = suggestion(kind, ["linear", "amdahl:F", "learned"]) if kind not in ("", "learned") else ""
-        raise SettingsError(f"Expected scaling linear, amdahl:F or, in replays, learned, got {text!r}.{hint}")
-    if kind == "linear":
-        if colon:
-            raise SettingsError(f"Expected scaling linear without a number, got {text!r}.")
-        return ScalingModel()
     try:
-        value = float(fraction)
-    except ValueError:
-        value = math.nan
-    if not 0.0 <= value <= 1.0:
-        raise SettingsError(f"Expected amdahl:F with F from 0 to 1, got {text!r}.")
-    return ScalingModel(value)
+        if kind == "amdahl":
+            return ScalingModel(float(fraction))
+        if kind == "linear" and not colon:
+            return ScalingModel()
+    except (ValueError, InvalidTaskError):
+        pass
+    expected = "linear, amdahl:F with F from 0 to 1 or, in replays, learned"
+    raise SettingsError(f"Expected scaling {expected}, got {text!r}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,36 +206,33 @@ def finished(
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
     law = model or ScalingModel()
     tasks: dict[str, TaskSpec] = {}
-    without, shortest_s = 0, math.inf
+    without: list[TaskSpec] = []
     for draft in drafts:
         name = draft.fields["name"]
-        curve = measured[name] if measured is not None else draft.curve
-        without += curve is None
+        curve = draft.curve if measured is None else measured[name]
         with locating(draft.where):
             if name in tasks:
                 raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
             if draft.is_learned and curve is None and model is None:
                 raise InvalidTaskError("Expected a truth to replay for a learned curve: -scfn or --scaling LAW.")
-            tasks[name] = made = _task(draft.fields, curve or law)
+            tasks[name] = _task(draft.fields, curve or law)
         if curve is None:
-            shortest_s = min(shortest_s, least_time_s(made))
+            without.append(tasks[name])
     if not without and model is not None:
         raise UnusedOptionsError({"--scaling": f"all tasks of {path} have a scaling"})
     learned = tuple(draft.fields["name"] for draft in drafts if draft.is_learned)
     if not without:
         return TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)
-    assumed = AssumedScaling(law, without, len(drafts), is_default=model is None, shortest_s=shortest_s)
+    shortest_s = min(map(least_time_s, without))
+    assumed = AssumedScaling(law, len(without), len(drafts), is_default=model is None, shortest_s=shortest_s)
     note = f"{path}: Tasks without scaling; assumed {assumed.note}."
     return TaskSet(tuple(tasks.values()), (note,), (path,), assumed, learned)
 
 
 def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:
-    most = fields["max_nodes"]
-    if most > MOST_NODES:
-        raise InvalidTaskError(f"Expected max_nodes <= {MOST_NODES:,}, got {most}.")
+    most = whole_number("max_nodes", fields["max_nodes"], InvalidTaskError)
     # If no curve can be made for these bounds, TaskSpec raises the error.
-    scaling = curve.curve(max(1, most)) if isinstance(curve, ScalingModel) else curve
-    return TaskSpec(scaling=scaling, **fields)
+    return TaskSpec(scaling=curve.curve(max(1, most)) if isinstance(curve, ScalingModel) else curve, **fields)
 
 
 @contextmanager
@@ -269,5 +262,4 @@ def time_fields(key: str, value: object) -> dict[str, Any]:
         raise InvalidTaskError(f"Expected {key} between the years 1678 and 2262, got {value}.") from None
     except ValueError:
         pass
-    got = value if isinstance(value, time) else repr(value)
-    raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {got}.")
+    raise InvalidTaskError(f"Expected {key} to be a date or seconds, got {value!r}.")

@@ -1,18 +1,24 @@
 """Batch sizes and GPU power limits of recurring training jobs, tuned for energy and time, simulated from traces."""
 
-from bftrainer.zeus.policies.bandit import GaussianTS
+from bftrainer.zeus.policies.bandit import GaussianTS, PruningExploreManager
 from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
-from bftrainer.zeus.policies.pruning import PruningExploreManager
 from bftrainer.zeus.policies.published import (
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,
     PruningGTSBatchSizeOptimizer,
 )
 from bftrainer.zeus.policies.trace import BatchSizeTrace, JobTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
-from bftrainer.zeus.simulation.simulator import Group, GroupJob, Simulator, read_groups
+from bftrainer.zeus.simulation.simulator import (
+    Corrections,
+    Group,
+    GroupJob,
+    Run,
+    SimulationObserver,
+    Simulator,
+    read_groups,
+)
 
 __all__ = [
     "UCB",

@@ -23,11 +23,10 @@ from bftrainer.model import ScalingCurve, TaskSpec, TunedRun, TuningSpec
 from bftrainer.model.records import PowerRecord, Recording, TunedRecord
 from bftrainer.model.type_checks import whole_number
 from bftrainer.plugins import answering
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import NEVER_RAN_FACTOR, Job, RecurrenceTracker
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import BatchSizeTrace, PowerPoint, TrainingTrace
-from bftrainer.zeus.recurrences import NEVER_RAN_FACTOR, RecurrenceTracker
-from bftrainer.zeus.simulation.recurring import JobTuning, Run, Training
+from bftrainer.zeus.simulation.simulator import JobTuning, Run, Training
 
 PowerOptions = Literal["chosen", "pareto", "all"]
 Policies = tuple[str, str]
@@ -47,25 +46,15 @@ class _Launch:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A finished run of a tuned task, as reported to its group.
-
-    Parameters
-    ----------
-    recurrence, attempt : int
-        Number of the task in its group, in order of admission, and of the attempt of this task; from 0.
-    power_limit_w : int
-        The limit that was chosen for the batch size.
-    energy_j, train_s : float
-        Energy and time of its net work on one node, from which the group's policy learns.
-    """
+    """A finished run of a tuned task, as reported to its group."""
 
     group: str
     task: str
-    recurrence: int
+    recurrence: int  # number of the task in its group, in order of admission, and of its try; from 0
     attempt: int
     batch_size: int
-    power_limit_w: int
-    energy_j: float
+    power_limit_w: int  # the one that was chosen for the batch size
+    energy_j: float  # energy and time of its net work on one node, from which the group's policy learns
     train_s: float
     reached: bool
 
@@ -131,15 +120,9 @@ class GroupTuner:
     policies learn a run's net work on one node, which can be compared between node counts; waiting, rescaling and
     preemption are left out.
 
-    Parameters
-    ----------
-    tasks, traces : iterable of TaskSpec, and mapping of (str, str) to TrainingTrace
-        All tasks, and traces by the two file names in their tuning sections.
-    power_options : {"chosen", "pareto", "all"}
-        Power limits that the allocator may use: the one chosen for the batch size, those on its energy-time Pareto
-        front, or all that were measured.
-    seed, policies : int, and tuple of str
-        Of groups without ones of their own; the names are those of the batch-size and the power-limit policy.
+    The traces are by the two file names in tuning sections. Of the power limits measured for a batch size, the
+    allocator may use the chosen one, those on the energy-time Pareto front, or all (`power_options`). Groups without a
+    seed or policies of their own get those given.
 
     Raises
     ------

@@ -60,7 +60,7 @@ OPTIONS = {
     "--give-way mine": "'mine' is not one of 'named', 'chosen'",
     "--compat published --give-way chosen": "Expected give_way named and no notice with compat published",
     "--compat published --decide-on all": "Expected decide_on nodes with compat published, got all.",
-    "--scaling cubic": "scaling linear, amdahl:F or, in replays, learned, got 'cubic'",
+    "--scaling cubic": "scaling linear, amdahl:F with F from 0 to 1 or, in replays, learned, got 'cubic'",
     "--scaling amdahl:2": "F from 0 to 1",
     "--scaling learned --profile-noise -0.1": "profile_noise >= 0, got -0.1",
     "--scaling learned --profile-noise nan": "profile_noise >= 0, got nan",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -133,46 +132,6 @@ def test_an_interrupted_job(call, here, job, signum):
     assert round(done.json["progress"]["booked"][0]["energy_j"], 1) == 338.6
 
 
-def test_a_server_that_is_not_there(call, here, job, monkeypatch):
-    """A server that does not answer is one line, after some patience; no run is made."""
-    pytest.importorskip("httpx", reason="the extra `client` is not installed")
-    from bftrainer.zeus.server.client import BatchSizeClient
-
-    monkeypatch.setitem(BatchSizeClient.__init__.__kwdefaults__, "retries", 0)
-    done = call("master", "run", job, "--server", "http://127.0.0.1:9")
-    assert done.status == 1
-    assert done.err.startswith("Error: http://127.0.0.1:9: No answer")
-    assert not (here / "logs").exists()
-
-
-@pytest.mark.slow
-def test_decisions_of_a_server(call, here, job):
-    """A job whose decisions a server takes, with a token, does what it does alone; interrupted or not."""
-    pytest.importorskip("fastapi", reason="the extra `server` is not installed")
-    (here / "token").write_text("a-secret-of-some-length\n")
-    serving = [installed("bftrainer"), "bso", "serve", "--port", "0", "--token-file", "token", "--database"]
-    server = subprocess.Popen([*serving, f"sqlite:///{here / 'bso.db'}"], cwd=here, stderr=subprocess.PIPE, text=True)
-    try:
-        address = None
-        while address is None:
-            line = server.stderr.readline()
-            assert line, "the server ended"
-            address = re.search(r"http://127\.0\.0\.1:\d+", line)
-        known = ("--server", address[0], "--token-file", "token", "--beta", "inf", "--json")
-        assert call("master", "run", job, "--server", address[0]).status == 1
-        first = call("master", "run", job, *known, "--pause-after", 1)
-        assert first.status == 0, first.err
-        found = call("master", "resume", logdir(here), "--token-file", "token", "--json").json
-        alone = call("master", "run", job, "--beta", "inf", "--json", "--log-base", "alone").json
-        assert found["progress"]["booked"] == [
-            each | {"launch": each["launch"] | {"trial": number}}
-            for number, each in enumerate(alone["progress"]["booked"], start=1)
-        ]
-    finally:
-        server.terminate()
-        server.communicate()
-
-
 def test_a_night_at_a_time(call, here, job):
     """Paused after each recurrence and resumed, a job does what it does in one go."""
     whole = call("master", "run", job, "--json", "--log-base", "whole").json["progress"]
@@ -265,15 +224,7 @@ BAD_OPTIONS = {
     ),
     "timeout": (("run", "job.toml", "--timeout", -1), "timeout_s: Input should be greater than 0, got -1.0."),
     "log base": (("run", "job.toml", "--log-base", "job.toml"), "job.toml: Expected a directory, found a file."),
-    "server": (
-        ("run", "job.toml", "--server", "here"),
-        "Expected an address such as http://127.0.0.1:8000, got 'here'.",
-    ),
-    "token": (("run", "job.toml", "--server", "http://x", "--token-file", "none"), "none: cannot be read"),
-    "token without server": (
-        ("run", "job.toml", "--token-file", "job.toml"),
-        "no effect: --token-file (there is no --server",
-    ),
+    "server": (("run", "job.toml", "--server", "here"), "--server was removed: wrap the script's epochs"),
     "nothing there": (("resume", "none"), "none: No such directory."),
     "no job there": (("status", "."), ".: Not the logs of a recurring job: journal.jsonl"),
     "command": (("resum",), "No such command 'resum'. Did you mean 'resume'?"),

@@ -75,7 +75,7 @@ SECTIONS = {
     "network": ('"nett"', "train.csv, task J0: The trace has no job images,nett,sgd. Did you mean 'images,net,sgd'?"),
     "optimizer": ('"sdg"', "train.csv, task J0: The trace has no job images,net,sdg. Did you mean 'images,net,sgd'?"),
     "target_metric": ("0.8", "aims at the target metric 0.8. Closest: 0.9."),
-    "default_batch_size": ("30", "Expected a batch size of the trace, got 30. Closest: 16, 32, 64."),
+    "default_batch_size": ("30", "batch size of the trace with measured power, got 30. Closest: 16, 32, 64."),
     "eta": ("1.5", "tuned.toml, task J0: Expected zeus.eta from 0 (time) to 1 (energy), got 1.5."),
     "beta": ("0.0", "tuned.toml, task J0: Expected zeus.beta > 0 (inf: never stop early), got 0.0."),
     "max_epochs": ("0", "tuned.toml, task J0: Expected zeus.max_epochs >= 1, got 0."),
@@ -98,7 +98,7 @@ def test_a_batch_size_without_measured_power(replay):
     """As the default it is told from one that was never trained; elsewhere it is no batch size to choose."""
     done = replay("--solver", "dp", default_batch_size=128)
     check_refusal(done)
-    assert "No power was measured at batch size 128. Closest: 16, 32, 64." in done.err
+    assert "Expected a batch size of the trace with measured power, got 128. Closest: 16, 32, 64." in done.err
     assert replay("--solver", "dp", "--no-baseline").status == 0
 
 

@@ -45,8 +45,6 @@ UNUSED = {
     f"zeus simulate {TRACES} --figure-format pdf": "--figure-format (no --figures are drawn)",
     f"zeus compare {TRACES} --force": "--force (nothing is written)",
     f"zeus groups {TRACES} --groups groups.csv --force": "--force (nothing is written)",
-    "master run job.toml --token-file t": "--token-file (there is no --server)",
-    "master run job.toml --server http://x --policy gts": "--policy (the server decides)",
     "bso quickstart --token-file t": "--token-file (there is no --server)",
 }
 

@@ -111,7 +111,7 @@ def test_keys_of_metadata(tmp_path, key):
         (["a", "b", "a"], "unique node names, got 'a' twice"),
         (["a", "a"], "unique node names, got 'a' twice"),
         (["a", ""], "nodes to be names, got ''"),
-        (["a", None], r"Expected nodes \(value 2\) to be text, got None"),
+        (["a", None], r"Expected nodes to be names, got None"),
         (["a", "\ud800"], r"node names in Unicode, got '\\ud800' in one"),
     ],
 )

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import HostlistError
-from bftrainer.nodelogs.hostlist import expanded, folded, known_part, numbers, pieces
+from bftrainer.nodelogs.hostlist import expanded, folded, known_part, numbers
 from bftrainer.schedulers.formats.locations import expand_location
 
 words = st.from_regex(r"[a-z]{1,3}(-[a-z]{1,2})?", fullmatch=True)
@@ -130,26 +130,11 @@ def test_folding_is_short():
     assert folded(f"nid{number:05}" for number in range(1, 5001)) == "nid[00001-05000]"
 
 
-@given(st.lists(pieces_of(), min_size=1, max_size=4))
-def test_pieces_make_up_the_list(parts):
-    """A list's pieces expand to the names of the list, in their order."""
-    text = ",".join(parts)
-    names = [name for piece in pieces(text) for name in expanded(piece)]
-    assert tuple(dict.fromkeys(names)) == expanded(text)
-
-
-@pytest.mark.parametrize("text", [*MALFORMED, "n[1-2]]", "n[1-2],", "n[1-2]m,"])
-def test_pieces_of_malformed_lists(text):
-    """A malformed list is found out at the latest when its pieces are expanded."""
-    with pytest.raises(HostlistError):
-        [expanded(piece) for piece in pieces(text)]
-
-
 @pytest.mark.parametrize("text", ["a1," * 60_000 + "b[1-2]", "[" * 60_000, "a[1," * 60_000, "n[" + "1," * 60_000])
 def test_long_lists_take_linear_time(text):
     """A list of a megabyte is looked at once, not once a comma."""
     begin = time.process_time()
-    for tell in (expanded, pieces, expand_location):
+    for tell in (expanded, expand_location):
         try:
             tell(text)
         except HostlistError as fault:

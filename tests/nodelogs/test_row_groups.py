@@ -78,7 +78,7 @@ def test_a_part_of_a_row_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
             parts = node_rows.RowParts(9)
             for part in (slice(first), slice(first, second), slice(second, None)):
                 parts.add(time[part], node[part], idle[part])
-            rows, nodes, states = parts.joined()
+            rows, nodes, states = parts.join()
             log = NodeLog.of_rows(
                 rows, nodes=("a", "b", "c"), start_ns=0, end_ns=9 * NS, node=nodes, idle=states, provenance={},
                 unchanged_ns=np.empty(0, dtype=np.int64),

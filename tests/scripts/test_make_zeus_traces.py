@@ -18,7 +18,7 @@ from bftrainer.zeus import (
     TrainingTrace,
     read_groups,
 )
-from bftrainer.zeus.policies.configurations import configurations, optimum, pareto_front
+from bftrainer.zeus.policies.trace import configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
 from tests.scripts.loading import load_script
 

@@ -20,7 +20,7 @@ from solvers.cbc_backend import CbcSolver
 from solvers.count_model import formulate
 from solvers.gurobi_backend import GurobiSolver, environment, unavailable
 from solvers.highs_backend import HighsSolver
-from solvers.milp import ModelOutcome, to_result
+from solvers.milp import ModelOutcome
 from solvers.option_pruning import fitting_options
 from solvers.registry import get_solver, solve
 from solvers.supervised import ProcessDiedError, run_in_subprocess
@@ -136,16 +136,18 @@ def test_failures_of_cbc_are_errors(monkeypatch: pytest.MonkeyPatch, status: str
 def test_a_backend_that_answers_nonsense_is_found_out() -> None:
     """An allocation that breaks the pool's limit is an error, not a decision."""
     asked = problem(linear(2.0, 3), linear(1.0, 3), nodes=3)
+    odd = Scripted(lambda model: ModelOutcome(StopReason.OPTIMAL, model.upper, 1e4), name="odd")
     with pytest.raises(SolverError, match="odd: answered with an allocation that is not feasible"):
-        Scripted(lambda model: ModelOutcome(StopReason.OPTIMAL, model.upper, 1e4), name="odd").solve(
-            asked, Limits(prune=False)
-        )
+        solve(odd, asked, Limits(prune=False))
 
 
 def test_a_claim_of_optimality_is_checked() -> None:
     """A solution below its own bound is an incumbent, whatever the backend calls it."""
     asked = problem(linear(2.0, 3), nodes=3)
-    judged = to_result("odd", asked, (2,), StopReason.OPTIMAL, 6.0)
+    outcome = ModelOutcome(
+        StopReason.OPTIMAL, np.array([2.0]), math.ldexp(6.0, formulate([np.arange(4)], asked).exponent)
+    )
+    judged = Scripted(outcome).solve(asked, Limits(prune=False))
     assert (judged.held, judged.objective, judged.bound) == (Held.INCUMBENT, 4.0, 6.0)
     assert judged.gap == pytest.approx(0.5)
 

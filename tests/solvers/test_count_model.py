@@ -32,8 +32,8 @@ from solvers import (
 from solvers.cbc_backend import CbcSolver
 from solvers.count_model import CountModel, formulate
 from solvers.highs_backend import HighsSolver
-from solvers.label_setting import Found, search
-from solvers.option_pruning import Pruned, add_greedy_start, fitting_options, prune_by_search
+from solvers.label_setting import search
+from solvers.option_pruning import Pruned, add_greedy_start, fitting_options, search_options
 from solvers.registry import get_solver, solve
 from solvers.relaxation import option_table, relax
 from tests.examples import examples
@@ -45,9 +45,7 @@ TIMED = (count_model, milp, dynamic_programme, label_setting, option_pruning)
 
 def unsearched(asked: AllocationProblem) -> Pruned:
     """What pruning leaves without a search: so much that a model has to decide."""
-    table = option_table(asked)
-    start = add_greedy_start(table, relax(table))
-    return prune_by_search(asked, table, start, Found(start.choices, max(0.0, start.bound - start.value), 0.0))
+    return search_options(asked, math.inf, effort=0.0)
 
 
 def by_classes(asked: AllocationProblem, limits: Limits | None = None) -> SolveResult:
@@ -201,9 +199,9 @@ def test_the_optimum_of_any_small_problem() -> None:
 @examples(60)
 @given(asked=alike_problems())
 def test_the_optimum_of_alike_tasks(asked: AllocationProblem) -> None:
-    """The model, `dp`, `highs` and the search by labels without budgets find allocations of the same value."""
+    """The model, `dp`, `highs` and the search by labels find allocations of the same value."""
     table = option_table(asked)
-    reference = search(table, relax(table), math.inf, narrow=False)
+    reference = search(table, relax(table), math.inf)
     best = objective(asked, choices=reference.choices.tolist())
     assert reference.proven
     for found in (by_classes(asked), *[solve(get_solver(name), asked, Limits()) for name in ("dp", "highs")]):
@@ -248,8 +246,7 @@ def test_totals_are_written_after_pruning_alone(name: str, monkeypatch: pytest.M
 
 
 def _without_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module, most in ((dynamic_programme, "CLASS_EFFORT"), (milp, "CLASS_EFFORT"), (milp, "EFFORT")):
-        monkeypatch.setattr(module, most, 1)
+    monkeypatch.setattr(option_pruning, "EFFORT", 1)
 
 
 def _slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:

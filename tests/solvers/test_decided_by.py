@@ -78,7 +78,7 @@ def test_a_tree_that_grows_is_left_to_the_search() -> None:
 
 def test_what_the_search_gives_up_goes_back_to_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
     """The second time the backend may take a tree of any size; if it ends without a solution, the search's is held."""
-    monkeypatch.setattr("solvers.milp.search_further", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    monkeypatch.setattr("solvers.milp.search_options", lambda problem, _: prune(problem))
     asked, backend = jagged(6, 20, 40), Scripted(OUT_OF_TIME, OUT_OF_TIME)
     result = backend.solve(asked, Limits())
     assert backend.asked == [FIRST_BRANCHES, MOST_BRANCHES]
@@ -89,7 +89,7 @@ def test_what_the_search_gives_up_goes_back_to_the_backend(monkeypatch: pytest.M
 
 def test_of_two_incumbents_the_better_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the time limit the backend's solution is held if it is worth more than the search's, and else that."""
-    monkeypatch.setattr("solvers.milp.search_further", lambda _, pruned, deadline: pruned)  # noqa: ARG005
+    monkeypatch.setattr("solvers.milp.search_options", lambda problem, _: prune(problem))
     asked = jagged(6, 20, 40)
     left, model = prune(asked), model_of(asked)
     optimum = CbcSolver()._run(model, Limits())

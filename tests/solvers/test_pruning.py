@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.instances import problems
-from solvers import AllocationProblem, Floor, Limits, LinearRow, check, label_setting, objective
+from solvers import AllocationProblem, Floor, Limits, LinearRow, check, objective
 from solvers.option_pruning import EFFORT, find_dominated, fitting_options, prune
 from solvers.reference_solvers import Exhaustive, _allocations
 from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, options, problem
@@ -90,11 +90,8 @@ def best_of_the_kept(asked: AllocationProblem, effort: float = EFFORT) -> float:
 
 
 @pytest.mark.parametrize("effort", [EFFORT, 1], ids=["usual", "hardly any"])
-def test_pruning_under_capacities_keeps_an_optimum(effort: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pruning_under_capacities_keeps_an_optimum(effort: float) -> None:
     """On 200 small problems; also where the search proves hardly anything, so that the bound alone drops options."""
-    if effort == 1:
-        for most in ("CANDIDATES", "FEW"):
-            monkeypatch.setattr(label_setting, most, 1)
     dropped = 0
     for seed in range(200):
         asked = small(seed)

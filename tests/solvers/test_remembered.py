@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from solvers import AllocationProblem, DecidedBy, Held, Limits, TaskOptions, milp
-from solvers.milp import Memory, question_key
+from solvers.milp import question_key
 from solvers.option_pruning import prune
 from solvers.registry import get_solver, solve
 from tests.solvers.test_decided_by import undecided
@@ -62,7 +62,8 @@ def test_what_is_not_proven_is_not_kept(limits: Limits) -> None:
 def test_the_oldest_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, no more than a number of them are kept."""
     monkeypatch.setattr(milp, "MOST_ANSWERS", 2)
-    memory = Memory()
-    for key in (b"a", b"b", b"c"):
-        memory.keep(key, (0,))
-    assert list(memory) == [b"b", b"c"]
+    solver = get_solver("cbc").remembering()
+    solver.memory.update({b"a": (0,), b"b": (0,)})
+    solve(solver, undecided(), Limits())
+    assert list(solver.memory)[:1] == [b"b"]
+    assert len(solver.memory) == 2

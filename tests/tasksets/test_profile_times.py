@@ -41,7 +41,7 @@ def test_every_size_has_a_time(size):
         (((16,), ()), "as many iteration times as world sizes, got 0 for 1"),
         (((0,), (1.0,)), r"world sizes that increase from 1 or more to at most 1e\+09, got \(0,\)"),
         (((16, 16), (1.0, 1.0)), r"world sizes that increase .* got \(16, 16\)"),
-        (((16,), (0.0,)), r"1e-6 <= iteration_s at world size 16 < 1e9, got 0\.0"),
+        (((16,), (0.0,)), r"1e-06 <= iteration_s at world size 16 < 1e9, got 0\.0"),
         (((16,), (float("nan"),)), "got nan"),
         (((16,), (1e300,)), r"iteration_s at world size 16 < 1e9, got 1e\+300"),
         (((16, 10**10), (2.0, 1.0)), "world sizes that increase .* to at most 1e"),

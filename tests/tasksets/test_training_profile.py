@@ -77,7 +77,7 @@ def test_loads_are_optional(raw):
         ("89.0", '"89"', "Expected checkpoint_s to be a number, got '89'"),
         ("89.0", "true", "Expected checkpoint_s to be a number, got True"),
         ("89.0", "-1.0", "Expected 0 <= checkpoint_s < 1e9, got -1.0"),
-        ("[16, 32]", "[16, 32.5]", "Expected world_size (value 2) to be a whole number, got 32.5"),
+        ("[16, 32]", "[16, 32.5]", "Expected world_size to be whole, got 32.5"),
         ("89.0", f"1{400 * '0'}", "Expected 0 <= checkpoint_s < 1e9, got inf"),
         ("11.5", f"1{400 * '0'}", "< 1e9, got inf"),
         ("32]", f"1{400 * '0'}]", "Expected world sizes that increase from 1 or more to at most 1e+09"),
@@ -86,7 +86,7 @@ def test_loads_are_optional(raw):
         ("[16, 32]", "[]", "Expected iteration times for at least one world size, got none"),
         ("[16, 32]", "[0, 32]", "got (0, 32)"),
         ("[18, 11.5]", "[18]", "Expected as many iteration times as world sizes"),
-        ("[18, 11.5]", "11.5", "Expected iteration_s to be a list, got 11.5"),
+        ("[18, 11.5]", "11.5", "Expected iteration_s as a list of numbers, got 11.5"),
         ("1024", "0", "Expected 0 < samples_per_iteration <= 1e15"),
     ],
 )

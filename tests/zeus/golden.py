@@ -24,7 +24,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.simulation.recurring import JobTuning
+from bftrainer.zeus.simulation.simulator import JobTuning
 
 DATA = Path(__file__).parent / "data"
 TOLERANCE = 1e-9

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError
 from bftrainer.zeus import UCB, DefaultBatchSize, GridSearch, JITPowerLimitOptimizer, MaxPowerLimit, Oracle, Simulator
-from bftrainer.zeus.policies.configurations import configurations, optimum
+from bftrainer.zeus.policies.trace import configurations, optimum
 from tests.zeus.traced import JOB, Measured, measurements, state_text, training_trace
 
 SIZES = [4, 8, 16, 32]

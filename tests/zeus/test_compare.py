@@ -8,14 +8,8 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.policy_comparison import (
-    BASELINE,
-    PolicyPair,
-    compare_all,
-    compare_policies,
-    simulations_of,
-)
-from bftrainer.zeus.simulation.recurring import Run
+from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_all, compare_policies, simulations_of
+from bftrainer.zeus.simulation.simulator import Run
 from tests.recurring import PAGES, WORDS, write_world
 
 ZEUS = PolicyPair("zeus", "jit")

@@ -9,7 +9,7 @@ import pytest
 from bftrainer.errors import SettingsError
 from bftrainer.report.drawing import rendered
 from bftrainer.zeus import HistoryEntry
-from bftrainer.zeus.policies.configurations import Configuration
+from bftrainer.zeus.policies.trace import Configuration
 from bftrainer.zeus.simulation.figures import (
     pareto_figure,
     regret_curve,

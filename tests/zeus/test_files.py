@@ -16,7 +16,7 @@ from bftrainer.errors import InputError, OutputError
 from bftrainer.zeus import Corrections, Group, GroupJob, HistoryEntry, Job, read_groups
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
 from bftrainer.zeus.simulation.files import read_history, read_simulations, write_history, write_results
-from bftrainer.zeus.simulation.recurring import Run
+from bftrainer.zeus.simulation.simulator import Run
 from tests.examples import examples
 from tests.recurring import PAGES, WORDS, write_world
 

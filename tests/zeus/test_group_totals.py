@@ -8,8 +8,8 @@ import pytest
 
 from bftrainer.zeus import Group, GroupJob
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.policy_comparison import group_totals
-from bftrainer.zeus.simulation.recurring import Run
+from bftrainer.zeus.simulation.optimum import group_totals
+from bftrainer.zeus.simulation.simulator import Run
 from tests.recurring import PAGES, WORDS
 
 

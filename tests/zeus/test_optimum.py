@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
-from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
-from bftrainer.zeus.recurrences import RecurrenceTracker
+from bftrainer.zeus.policies.job import RecurrenceTracker
+from bftrainer.zeus.policies.trace import Configuration, configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.optimum import regrets
-from bftrainer.zeus.simulation.recurring import JobTuning, Training
+from bftrainer.zeus.simulation.simulator import JobTuning, Training
 from tests.zeus.traced import JOB, NAN, Measured, measurements, training_trace
 
 ETAS = st.sampled_from((0.0, 0.3, 0.5, 1.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from bftrainer.zeus import Job
-from bftrainer.zeus.recurrences import RecurrenceTracker
+from bftrainer.zeus.policies.job import RecurrenceTracker
 
 JOB = Job("d", "n", "sgd", 0.9, 12, 8)
 

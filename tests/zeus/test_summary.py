@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.zeus.policies.configurations import Configuration
+from bftrainer.zeus.policies.trace import Configuration
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.optimum import find_converged, latest_recurrences, summarise
-from bftrainer.zeus.simulation.recurring import Run, usage
+from bftrainer.zeus.simulation.simulator import Run, usage
 from tests.recurring import PAGES, write_world
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.errors import TuningInputError, TuningProtocolError
 from bftrainer.zeus import JITPowerLimitOptimizer, PowerLimitOptimizer
-from bftrainer.zeus.simulation.recurring import Training
+from bftrainer.zeus.simulation.simulator import Training
 from tests.zeus.golden import units
 from tests.zeus.worlds import NEVER, world
 

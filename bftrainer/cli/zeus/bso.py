@@ -201,7 +201,7 @@ def delete(job_id: str, server: str | None, token_file: str | None, yes: bool) -
 def export(
     job_id: str, place: Path | None, output: Path | None, server: str | None, token_file: str | None, force: bool
 ) -> None:
-    """Write the trials of a job to OUTPUT: .json (with the job), .csv or .parquet."""
+    """Write the trials of a job to OUTPUT: .json (with the job) or .csv."""
     from bftrainer.files.writing import refuse_existing
     from bftrainer.zeus.server.job_figures import check_form, write_job
 
@@ -238,8 +238,7 @@ def import_zeus(source: str, database_url: str | None) -> None:
     URL is what ZEUS_BSO_DATABASE_URL was. Nothing is changed there, and no server should be writing to it.
     """
     require_extra("The server needs", "server")
-    from bftrainer.zeus.server.settings import DEFAULT_URL
-    from bftrainer.zeus.server.store import open_store
+    from bftrainer.zeus.server.store import DEFAULT_URL, open_store
     from bftrainer.zeus.server.zeus_database import import_jobs, read_published
 
     published = read_published(source)
@@ -287,9 +286,9 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     --open. Logs go to standard error, a JSON object a line.
     """
     require_extra("The server needs", "server")
-    from bftrainer.zeus.server.access import own_file
+    from bftrainer.zeus.server.access import LOOPBACK_NAMES, is_loopback, own_file
+    from bftrainer.zeus.server.app import ServerSettings
     from bftrainer.zeus.server.serve import serve as run_server
-    from bftrainer.zeus.server.settings import LOOPBACK_NAMES, ServerSettings, is_loopback
 
     host = host.removeprefix("[").removesuffix("]")  # of an IPv6 address
     chosen = {name: value for name, value in options.items() if value is not None}

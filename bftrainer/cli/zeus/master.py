@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +13,9 @@ from bftrainer.cli._shared.usage import (
     LARGE_PROCESSES,
     LARGE_RUNS,
     check_size,
-    refuse_unused,
     size_option,
 )
-from bftrainer.cli.zeus.zeus_options import ETA, FILE, SETTINGS, given_token, with_options
+from bftrainer.cli.zeus.zeus_options import ETA, FILE, SETTINGS, with_options
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.zeus_master import Driver
@@ -35,9 +33,6 @@ def master() -> None:
 
 
 _LOGDIR = click.argument("logdir", type=FILE)
-_token_option = click.option(
-    "--token-file", metavar="FILE", help="File whose first token is the one to give the server."
-)
 _output_options = with_options(
     click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences."),
     click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same."),
@@ -60,13 +55,12 @@ def _drive(driver: Driver, *, pause_after: int | None, quiet: bool, as_json: boo
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master resume logs/job+1")
 @_LOGDIR
-@_token_option
 @_output_options
-def resume(logdir: Path, token_file: str | None, pause_after: int | None, quiet: bool, as_json: bool) -> None:
+def resume(logdir: Path, pause_after: int | None, quiet: bool, as_json: bool) -> None:
     """Go on with the job whose logs are in LOGDIR, from the run that was interrupted, with the same decisions."""
     from bftrainer.zeus.master.zeus_master import Driver
 
-    _drive(Driver.resume(logdir, token=given_token(token_file)), pause_after=pause_after, quiet=quiet, as_json=as_json)
+    _drive(Driver.resume(logdir), pause_after=pause_after, quiet=quiet, as_json=as_json)
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer master status logs/job+1")
@@ -94,13 +88,9 @@ def status(logdir: Path, as_json: bool) -> None:
 @click.option("--set-power-limits", is_flag=True, default=None, help="Let the script set power limits.")
 @click.option("--measure", help="Measure energy by nvml, zeus or model; auto: nvml if there is a GPU, else model.")
 @click.option("--timeout", "timeout_s", type=float, metavar="S", help="End a run after so many seconds.")
-@click.option("--server", metavar="URL", help="Take decisions from the batch-size server there.")
-@_token_option
 @_output_options
 def run(
     job_file: Path,
-    server: str | None,
-    token_file: str | None,
     pause_after: int | None,
     quiet: bool,
     as_json: bool,
@@ -116,23 +106,11 @@ def run(
     from bftrainer.zeus.master.zeus_master import ZeusMaster
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
-    refuse_unused(
-        {
-            "token_file": server is None and "there is no --server",
-            "policy": server is not None and "the server decides",
-        }
-    )
-    recurring = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
-    file = recurring.file
+    file = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
     check_size(f"recurrences of {job_file}", file.recurrences, LARGE_RUNS)
-    context = PolicyContext(None, recurring.job, file.eta, file.beta, file.seed, window_size=file.window_size)
+    job = file.job.to_job()
+    context = PolicyContext(None, job, file.eta, file.beta, file.seed, window_size=file.window_size)
     policy = batch_size_optimizer(file.policy, context)
     zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **file.settings())
-    with ExitStack() as stack:
-        client = None
-        if server is not None:
-            from bftrainer.zeus.server.client import BatchSizeClient
-
-            client = stack.enter_context(BatchSizeClient(server, given_token(token_file)))
-        driver = zeus_master.start(recurring.job, file.recurrences, file.batch_sizes, file.beta, file.eta, client)
-        _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)
+    driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
+    _drive(driver, pause_after=pause_after, quiet=quiet, as_json=as_json)

@@ -10,8 +10,7 @@ import click
 
 from bftrainer.cli._shared.stdio import print_table
 from bftrainer.cli.zeus.output import number
-from bftrainer.zeus.master.journal import is_running, plan_document
-from bftrainer.zeus.master.recurrences import Booked, Launch, MasterObserver, Recurrences
+from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences, is_running, plan_document
 
 
 class RunDisplay(MasterObserver):

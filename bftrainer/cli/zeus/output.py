@@ -14,7 +14,7 @@ from bftrainer.cli._shared.usage import LARGE_TOTAL, check_size, refuse_inputs, 
 from bftrainer.errors import TuningError
 from bftrainer.files.writing import refuse_existing
 from bftrainer.report.intervals import Estimate
-from bftrainer.zeus.policies.configurations import Configuration
+from bftrainer.zeus.policies.trace import Configuration
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, simulate_all
 from bftrainer.zeus.simulation.figures import draw_figures, plan_figures
 from bftrainer.zeus.simulation.files import check_suffix, write_results

@@ -35,8 +35,7 @@ if TYPE_CHECKING:
     from bftrainer.zeus import Group, Job
     from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
     from bftrainer.zeus.simulation.inputs import ZeusInputs
-    from bftrainer.zeus.simulation.optimum import ZeusSummary
-    from bftrainer.zeus.simulation.policy_comparison import GroupTotals, PolicyComparison
+    from bftrainer.zeus.simulation.optimum import GroupTotals, PolicyComparison, ZeusSummary
 
 
 @click.command(
@@ -128,7 +127,7 @@ def compare(policies: tuple[str, ...], recurrences: int, seeds: int, as_json: bo
     """
     from bftrainer.cli.zeus.output import finish, finite, opened, simulated
     from bftrainer.zeus.simulation.inputs import choose_jobs
-    from bftrainer.zeus.simulation.policy_comparison import PolicyPair, compare_all, compare_policies, simulations_of
+    from bftrainer.zeus.simulation.optimum import PolicyPair, compare_all, compare_policies, simulations_of
 
     pairs = [PolicyPair.parse(text) for text in policies]
     inputs = opened(options)
@@ -240,7 +239,7 @@ def groups(
     """
     from bftrainer.cli.zeus.output import finish, finite, opened, simulated
     from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups
-    from bftrainer.zeus.simulation.policy_comparison import group_totals
+    from bftrainer.zeus.simulation.optimum import group_totals
 
     inputs = opened(options)
     known, source = load_groups(groups_file)

@@ -1,10 +1,13 @@
 """Training scripts that plug in: run drivers for server and master, several ranks, callbacks, the published loader."""
 
-from bftrainer.zeus.integrations.callbacks import keras_callback, lightning_callback, transformers_callback
-from bftrainer.zeus.integrations.data_loader import ZeusDataLoader
-from bftrainer.zeus.integrations.ranks import Ranks, on_all_ranks
-from bftrainer.zeus.integrations.served import ServerRun, server_run
-from bftrainer.zeus.master.meters import Meter, open_meter
+from bftrainer.zeus.integrations.callbacks import (
+    ZeusDataLoader,
+    keras_callback,
+    lightning_callback,
+    transformers_callback,
+)
+from bftrainer.zeus.integrations.drivers import Ranks, ServerRun, on_all_ranks, server_run
+from bftrainer.zeus.master.hardware import Meter, open_meter
 from bftrainer.zeus.master.training import TrialDriver, training_run
 
 __all__ = [

@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
-from bftrainer.zeus.master.meters import ModelMeter
+from bftrainer.zeus.master.hardware import ModelMeter
 from bftrainer.zeus.master.training import TrialDriver, training_run
 
 if TYPE_CHECKING:
     from sklearn.neural_network import MLPClassifier
 
-    from bftrainer.zeus.integrations.served import ServerRun
+    from bftrainer.zeus.integrations.drivers import ServerRun
     from bftrainer.zeus.server.client import BatchSizeClient
 
 JOB_ID, DEFAULT_BATCH_SIZE, BETA_KNOB = "quickstart-digits", 16, 3.0
@@ -91,9 +91,8 @@ def open_private_client() -> Iterator[BatchSizeClient]:
     import httpx
     import uvicorn
 
-    from bftrainer.zeus.server.app import create_app
+    from bftrainer.zeus.server.app import ServerSettings, create_app
     from bftrainer.zeus.server.client import BatchSizeClient
-    from bftrainer.zeus.server.settings import ServerSettings
 
     # Such a folder is its user's alone.
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:
@@ -118,7 +117,7 @@ def make_served_runs(client: BatchSizeClient, runs: int, *, max_power_w: float, 
     Their time is the processor's, which other programs of a busy machine do not lengthen, and their energy is modelled
     from it: what runs cost says something of batch sizes even if the runs take half a second.
     """
-    from bftrainer.zeus.integrations.served import server_run
+    from bftrainer.zeus.integrations.drivers import server_run
     from bftrainer.zeus.server.messages import TuningParams
 
     job = TuningParams.model_validate(

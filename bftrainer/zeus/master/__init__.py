@@ -1,6 +1,6 @@
 """Tuning of real recurring training jobs: a master that runs them, and the reporting API for their scripts."""
 
-from bftrainer.zeus.master.recurrences import Booked, Launch, MasterObserver
+from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver
 from bftrainer.zeus.master.training import TrainingRun, training_run
 from bftrainer.zeus.master.zeus_master import Driver, ZeusMaster
 

@@ -1,16 +1,19 @@
-"""Hardware to train on: NVIDIA GPUs through NVML, or the whole machine; and its power limits."""
+"""Hardware to train on, the energy that it uses, and its power limits, the best of which is found while training."""
 
 from __future__ import annotations
 
 import os
 import platform
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bftrainer.errors import MeasurementError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
@@ -20,11 +23,13 @@ from bftrainer.zeus.master.script import write_json
 # Distance between the power limits that are tried, from the highest down.
 STEP_W = 25
 LIMITS = "power-limits.json"
+# Share of its highest power that an idle machine draws.
+IDLE_SHARE = 0.5
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Gpus:
-    """Some GPUs of this machine, which count their energy as a `bftrainer.zeus.master.meters.Meter` does.
+    """Some GPUs of this machine, which count their energy as a `bftrainer.zeus.master.hardware.Meter` does.
 
     They are made of ``pynvml`` of nvidia-ml-py, initialised, and its handles, at least one. All methods raise
     `MeasurementError` if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
@@ -43,7 +48,7 @@ class Gpus:
         return len(self._handles)
 
     def first(self, count: int) -> Gpus:
-        """Select the first `count` GPUs; there must be as many."""
+        """Select the first `count` GPUs."""
         if count > len(self):
             raise MeasurementError(f"Expected at most {len(self)} GPUs, as many as were found, got {count}.")
         return Gpus(self._library, self._handles[:count])
@@ -51,25 +56,26 @@ class Gpus:
     @property
     def models(self) -> list[str]:
         """Names of the GPUs' models, each once."""
-        return sorted({_text(self._call("nvmlDeviceGetName", handle)) for handle in self._handles})
-
-    @property
-    def max_power_w(self) -> float:
-        """Highest power limit of any of the GPUs."""
-        return float(max(self._limit_ranges_w()[1]))
+        return sorted({self._call("nvmlDeviceGetName", handle) for handle in self._handles})
 
     def energy_j(self) -> float:
         """Energy that all GPUs used since their driver was loaded."""
-        counted_mj = [self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles]
-        return float(sum(counted_mj) / 1000.0)
+        used_mj = sum(self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles)
+        return float(used_mj / 1000.0)
 
     def close(self) -> None:
         """Do nothing: counters need no end."""
 
     def candidate_limits_w(self) -> list[int]:
         """List power limits that all GPUs support, from the highest down, 25 W apart."""
-        lowest, highest = self._limit_ranges_w()
-        return list(range(min(highest), max(lowest) - 1, -STEP_W))
+        ranges = self._limit_ranges_mw()
+        highest = min(most // 1000 for _, most in ranges)
+        return list(range(highest, max(-(-least // 1000) for least, _ in ranges) - 1, -STEP_W))
+
+    @property
+    def max_power_w(self) -> float:
+        """Highest power limit of any of the GPUs."""
+        return float(max(most // 1000 for _, most in self._limit_ranges_mw()))
 
     def limits_w(self) -> list[float]:
         """Read the GPUs' present power limits."""
@@ -84,10 +90,8 @@ class Gpus:
         """Set the same power limit for all GPUs."""
         self.set_limits_w([limit_w] * len(self))
 
-    def _limit_ranges_w(self) -> tuple[list[int], list[int]]:
-        """Read the lowest and the highest power limits of the GPUs, in whole watts."""
-        ranges = [self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles]
-        return [-(-lowest // 1000) for lowest, _ in ranges], [highest // 1000 for _, highest in ranges]
+    def _limit_ranges_mw(self) -> list[tuple[int, int]]:
+        return [self._call("nvmlDeviceGetPowerManagementLimitConstraints", handle) for handle in self._handles]
 
     def _call(self, function: str, *arguments: Any) -> Any:
         try:
@@ -108,18 +112,13 @@ def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> 
     try:
         library.nvmlInit()
         handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
-        uuids = [_text(library.nvmlDeviceGetUUID(handle)) for handle in handles]
+        uuids = [library.nvmlDeviceGetUUID(handle) for handle in handles]
     except library.NVMLError:  # no driver, or no permission to use it: no usable GPU
         return None
     allowed = (os.environ if environ is None else environ).get(_VISIBLE)
     if allowed is not None:
         handles = [handles[index] for index in _visible_indices(allowed, uuids)]
     return Gpus(library, handles) if handles else None
-
-
-def _text(name: str | bytes) -> str:
-    """Return a name, which older versions of NVML's library give as bytes."""
-    return name.decode() if isinstance(name, bytes) else name
 
 
 def _visible_indices(allowed: str, uuids: Sequence[str]) -> list[int]:
@@ -199,7 +198,9 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         return
     path, original_w = logdir / LIMITS, gpus.limits_w()
     if path.exists():
-        original_w = _read_limits(path, len(gpus))
+        original_w = json_file(path, MeasurementError)
+        if len(original_w) != len(gpus):
+            raise MeasurementError(f"{path}: Expected the power limits of {len(gpus)} GPUs, got {len(original_w)}.")
     else:
         write_json(path, original_w)
 
@@ -216,11 +217,187 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         path.unlink(missing_ok=True)
 
 
-def _read_limits(path: Path, count: int) -> list[float]:
+class Meter(Protocol):
+    """Counts energy."""
+
+    name: str
+
+    def energy_j(self) -> float:
+        """Energy since a fixed instant."""
+
+    def close(self) -> object:
+        """Stop counting; by default do nothing."""
+        return None
+
+
+class ZeusMeter(Meter):
+    """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
+
+    `MeasurementError` if the package is not installed, or finds nothing that it can measure. See
+    https://ml.energy/zeus/measure/, "Programmatic measurement".
+    """
+
+    name = "zeus"
+    _WINDOW = "bftrainer"
+
+    def __init__(self, monitor: Any = None) -> None:
+        if monitor is None:
+            require_extra("Its measurements need", "zeus", error=MeasurementError)
+            try:
+                monitor = import_module("zeus.monitor").ZeusMonitor()
+            except Exception as error:  # its errors are many, and have no common root
+                raise MeasurementError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
+        if not (monitor.gpu_indices or monitor.cpu_indices):
+            # It would measure 0 J.
+            raise MeasurementError("The zeus package found no GPU, and no processor whose energy it may read.")
+        self._monitor, self._total_j = monitor, 0.0
+        self._begin()
+
+    def energy_j(self) -> float:
+        """Energy since this meter was made; each reading ends one window and begins the next."""
+        self._total_j += self.close()
+        self._begin()
+        return self._total_j
+
+    def _begin(self) -> None:
+        # Synchronising is up to the script, which passes `synchronize` to `training_run`.
+        self._monitor.begin_window(self._WINDOW, sync_execution=False)
+
+    def close(self) -> float:
+        """End the window; return its energy."""
+        used = self._monitor.end_window(self._WINDOW, sync_execution=False)
+        if self._monitor.gpu_indices:
+            return float(used.total_energy)
+        return float(sum((used.cpu_energy or {}).values()) + sum((used.dram_energy or {}).values()))
+
+
+def read_process_times() -> tuple[float, float]:
+    """Read a clock, and the processor time of this process and its finished children, in seconds."""
+    times = os.times()
+    return time.monotonic(), times.user + times.system + times.children_user + times.children_system
+
+
+class ModelMeter(Meter):
+    """Estimates the energy of a machine without meters: power is linear in the load of the processor cores.
+
+    ``P(u) = P_max (1/2 + u/2)``, with `u` the share of all cores' time that this process and its children used.
+
+    References
+    ----------
+    Fan, Weber and Barroso, "Power provisioning for a warehouse-sized computer", ISCA 2007, section 4 (linear model);
+    Barroso and Hölzle, "The case for energy-proportional computing", Computer 40(12), 2007 (half the power when idle).
+    """
+
+    name = "model"
+
+    def __init__(
+        self, max_power_w: float, cores: int, times: Callable[[], tuple[float, float]] = read_process_times
+    ) -> None:
+        self.max_power_w, self.cores, self._times = max_power_w, cores, times
+        self._clock_s, self._busy_s = times()
+
+    def energy_j(self) -> float:
+        """Energy since some instant, of at most `max_power_w`."""
+        last_s = self._clock_s
+        self._clock_s, busy_s = self._times()
+        # Processor time comes in ticks, and a child's all at once: what the cores could not use yet counts later.
+        self._busy_s = min(busy_s, self._busy_s + (self._clock_s - last_s) * self.cores)
+        return self.max_power_w * (IDLE_SHARE * self._clock_s + (1.0 - IDLE_SHARE) * self._busy_s / self.cores)
+
+
+def measure_since(start: tuple[float, float], clock: Callable[[], float], meter: Meter) -> tuple[float, float]:
+    """Return seconds and joules since `start`, when first the clock was read and then the meter; the time is longer."""
+    clock()  # which waits for GPUs
+    energy_j = meter.energy_j() - start[1]
+    return clock() - start[0], energy_j
+
+
+def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
+    """Open the meter of a name, nvml, zeus or model; auto is nvml if there are GPUs, else model.
+
+    `total_power_w` is the highest power of all GPUs, or of the machine, for the model; `gpus` are those that train.
+    `MeasurementError` if that meter is not available.
+    """
+    if measure == "nvml" or (measure == "auto" and gpus is not None):
+        if gpus is None:
+            require_extra("GPUs need", "gpu", error=MeasurementError)
+            raise MeasurementError("No GPU found.")
+        gpus.energy_j()  # which GPUs without a counter refuse
+        return gpus
+    return ZeusMeter() if measure == "zeus" else ModelMeter(total_power_w, os.cpu_count() or 1)
+
+
+class ProfiledLimit(BaseModel):
+    """Speed (steps per second) and average power of training at one power limit."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    limit_w: Annotated[int, Field(gt=0)]
+    power_w: Annotated[float, Field(ge=0)]
+    steps_per_s: Annotated[float, Field(gt=0)]
+
+
+class PowerProfile(BaseModel):
+    """The power limits that were measured at a batch size, in a file for later runs."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limits: Annotated[list[ProfiledLimit], Field(min_length=1)]
+
+
+def read_profile(path: Path) -> list[ProfiledLimit]:
+    """Read an earlier run's power profile; empty if there is none that can be used, so it is measured again."""
     try:
-        limits_w = [float(limit) for limit in json_file(path, MeasurementError)]
-    except (ArithmeticError, ValueError, TypeError) as fault:
-        raise MeasurementError(f"{path}: Expected power limits in watts, got something else ({fault}).") from None
-    if len(limits_w) != count:
-        raise MeasurementError(f"{path}: Expected the power limits of {count} GPUs, got {len(limits_w)}.")
-    return limits_w
+        return PowerProfile.model_validate_json(path.read_bytes()).limits
+    except (OSError, ValidationError):
+        return []
+
+
+def best_limit(limits: Sequence[ProfiledLimit], eta_knob: float, max_power_w: float) -> ProfiledLimit:
+    """Find the limit at which a step costs least; of equal ones the highest.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, equation 7.
+    """
+    ordered = sorted(limits, key=lambda limit: -limit.limit_w)
+    return min(ordered, key=lambda limit: (eta_knob * limit.power_w + (1 - eta_knob) * max_power_w) / limit.steps_per_s)
+
+
+class PowerProfiler:
+    """Tries power limits one after the other while training steps run: some to warm up, some measured."""
+
+    def __init__(
+        self, gpus: Gpus, meter: Meter, clock: Callable[[], float], warmup_steps: int, measured_steps: int
+    ) -> None:
+        self._gpus, self._meter, self._clock = gpus, meter, clock
+        self._warmup, self._measured = warmup_steps, measured_steps
+        self._remaining_w = gpus.candidate_limits_w()
+        self._steps = 0
+        self._start = (0.0, 0.0)
+        self.limits: list[ProfiledLimit] = []
+        gpus.set_limit_w(self._remaining_w[0])
+
+    @property
+    def done(self) -> bool:
+        """Whether all limits are measured."""
+        return not self._remaining_w
+
+    def step(self) -> None:
+        """Record that a step is about to begin and all earlier ones have ended."""
+        if self._steps == self._warmup + self._measured:
+            self._measure()
+        if self.done:
+            return
+        if self._steps == self._warmup:
+            self._start = (self._clock(), self._meter.energy_j())
+        self._steps += 1
+
+    def _measure(self) -> None:
+        time_s, energy_j = measure_since(self._start, self._clock, self._meter)
+        time_s = max(time_s, 1e-9)  # a clock may be too coarse to see a few short steps
+        power_w, steps_per_s = energy_j / time_s, self._measured / time_s
+        self.limits.append(ProfiledLimit(limit_w=self._remaining_w.pop(0), power_w=power_w, steps_per_s=steps_per_s))
+        self._steps = 0
+        if self._remaining_w:
+            self._gpus.set_limit_w(self._remaining_w[0])

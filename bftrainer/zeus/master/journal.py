@@ -1,8 +1,8 @@
-"""The journal of a recurring job: a line for the plan, then one for each launch, result, and verdict of a server.
+"""State of a recurring job, a fold over its launches and results, and the journal that keeps these on the disk.
 
-A line is on the disk before a run is launched, and as soon as it has ended. A job is resumed by registering it and
-replaying its events: policies choose and learn again, so that any deterministic policy comes back to where it was. A
-line that a kill cut off is none: its run is made again.
+The journal has a line for the plan, then one for each launch and each result: on the disk before a run is launched, and
+as soon as it has ended. A job is resumed by registering it and replaying its events: policies choose and learn again,
+so that any deterministic policy comes back to where it was. A line that a kill cut off is none: its run is made again.
 """
 
 from __future__ import annotations
@@ -15,19 +15,17 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import OutputError, ResumeError
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
-from bftrainer.zeus.master.plan import Plan, restore_policy
-from bftrainer.zeus.master.recurrences import Decisions, LocalDecisions, Recurrences
-from bftrainer.zeus.master.script import RunSettings, check_table
-from bftrainer.zeus.master.server_decisions import ServerDecisions
+from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
+from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, zeus_cost
 
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
@@ -36,41 +34,33 @@ POLL_S = 0.05
 
 
 class JobJournal:
-    """The journal of a job, in the directory of its logs, which its master appends to, and replays to where it stands.
-
-    `applied` is the number of its lines that the master knows.
-    """
+    """The journal of a job, in the directory of its logs, and where the job stands after the lines read so far."""
 
     def __init__(self, logdir: Path) -> None:
-        self.path, self.applied = logdir / JOURNAL, 0
-        self._file = LineJournal(self.path)
+        self.path, self._applied = logdir / JOURNAL, 0
 
-    def append(self, event: str, fields: Mapping[str, Any]) -> None:
-        """Append an event; it is on the disk when this returns, or `OutputError`."""
-        self._file.append([json.dumps({"event": event, **fields}, allow_nan=False)])
-        self.applied += 1
+    def begin(self, progress: Recurrences) -> None:
+        """Write the plan of a new job."""
+        assert progress.policy is not None
+        policy = describe_policy(progress.policy)
+        self._write("plan", {"schema": SCHEMA, **plan_document(progress), "policy": policy})
+        self._applied = 1
 
-    def append_plan(self, progress: Recurrences) -> None:
-        """Begin the journal of a new job."""
-        self.append("plan", {"schema": SCHEMA, **plan_document(progress), **progress.decisions.describe()})
+    def append(self, progress: Recurrences, event: str, fields: Mapping[str, Any]) -> None:
+        """Append an event, and apply it once it is on the disk: `OutputError` if it cannot be written."""
+        self._write(event, fields)
+        progress.apply(event, fields)
+        self._applied += 1
 
-    def replay(
-        self, token: str | None = None, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False
-    ) -> Recurrences:
+    def _write(self, event: str, fields: Mapping[str, Any]) -> None:
+        LineJournal(self.path).append([json.dumps({"event": event, **fields}, allow_nan=False)])
+
+    def replay(self, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False) -> Recurrences:
         """Register the job of the plan, the first line, and replay its events.
 
-        Parameters
-        ----------
-        token, policy : str and BatchSizeOptimizer, optional
-            A token for a server that decides, as journals store none; and a new policy like the one that the job began
-            with, if the journal cannot say how to make it.
-        only_look : bool
-            Whether neither policy nor server is needed, as nothing will be decided.
-
-        Raises
-        ------
-        ResumeError
-            If there is no journal, it is damaged, or the policy cannot be made again or decides otherwise.
+        A new policy like the one that the job began with is needed if the journal cannot say how to make it, and none
+        if the job is only looked at. `ResumeError` if there is no journal, it is damaged, or the policy cannot be made
+        again or decides otherwise.
         """
         logdir = self.path.parent
         if not self.path.exists():
@@ -79,36 +69,27 @@ class JobJournal:
             )
             raise ResumeError(f"{logdir}: {missing}.")
         with self._name_line(1, "the plan of a job"):
-            first = json.loads(self._file.read()[0])
+            first = json.loads(LineJournal(self.path).read()[0])
             if first["event"] != "plan" or first["schema"] != SCHEMA:
                 raise ResumeError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
             values = first["plan"]
             values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
             values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
             plan, settings = Plan(**values), check_table(RunSettings, first["settings"], ResumeError, "settings")
-            decisions: Decisions
-            if only_look:
-                decisions = Decisions(alone="server" not in first)
-            elif "server" in first:
-                decisions = ServerDecisions.restore(first["server"], token)
-            else:
-                policy = policy or restore_policy(first["policy"])
-                policy.register_job(plan.job, list(plan.batch_sizes))
-                decisions = LocalDecisions(policy, plan.job)
-            progress = Recurrences(plan, settings, decisions)
-        self.applied = 1
+            if policy is None and not only_look:
+                policy = restore_policy(first["policy"])
+            progress = Recurrences(plan, settings, policy)
+        self._applied = 1
         self.catch_up(progress)
         return progress
 
     def catch_up(self, progress: Recurrences) -> None:
-        """Apply the events that another master may have appended since the last one that is known."""
-        self._file = LineJournal(self.path)
-        lines = self._file.read()
-        for number, line in enumerate(lines[self.applied :], start=self.applied + 1):
-            with self._name_line(number, "an event of a job"):
+        """Apply the events since the last one that is known, which another master may have appended."""
+        for line in LineJournal(self.path).read()[self._applied :]:
+            with self._name_line(self._applied + 1, "an event of a job"):
                 fields = json.loads(line)
                 progress.apply(fields.pop("event"), fields)
-        self.applied = len(lines)
+            self._applied += 1
 
     @contextmanager
     def _name_line(self, number: int, expected: str) -> Iterator[None]:
@@ -145,15 +126,11 @@ def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
         raise OutputError(f"{logdir / LOCK}: cannot be written ({cause.strerror or cause}).") from None
     try:
         deadline = time.monotonic() + patience_s
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                    raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).") from None
-                time.sleep(POLL_S)
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            if time.monotonic() >= deadline:
+                holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
+                raise ResumeError(f"{logdir}: Locked: another master is running this job ({holder}).")
+            time.sleep(POLL_S)
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
         yield lock
@@ -165,9 +142,155 @@ def is_running(logdir: Path) -> bool:
     """Whether a master is running the job of a directory, or its processes are still being ended."""
     try:
         with open_file(logdir / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
+
+
+def _try_lock(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except BlockingIOError:
-        return True
-    return False
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A run that is about to be launched; recurrence and try count from 1, and None bounds no cost."""
+
+    recurrence: int
+    attempt: int
+    batch_size: int
+    learning_rate: float
+    seed: int
+    cost_bound_j: float | None = None
+
+    @property
+    def job_id(self) -> str:
+        """Name of the run in a job's logs."""
+        return f"rec{self.recurrence:02}+try{self.attempt:02}"
+
+
+@dataclass(frozen=True, slots=True)
+class Booked:
+    """A run that has ended, with the cost that the policy learned from."""
+
+    launch: Launch
+    energy_j: float
+    time_s: float
+    reached: bool
+    cost_j: float
+    failure: str | None = None
+
+    def entry(self) -> HistoryEntry:
+        """Entry for a history; its power limit is None, because the script chooses that."""
+        return HistoryEntry(self.launch.batch_size, None, self.energy_j, self.reached, self.time_s)
+
+
+class Recurrences:
+    """Recurrences of a job: which run comes next, and what the runs so far did.
+
+    The policy is registered and learns; without one nothing can be chosen, but events can be applied.
+
+    Attributes
+    ----------
+    recurrence : int
+        Number of the current recurrence, from 1.
+    pending, launched : Launch or None, and bool
+        The run that was chosen last, until it is booked, and whether its launch is an event that was applied.
+    booked : list of Booked
+    failure : str or None
+        Why the job is given up, if it is.
+    """
+
+    def __init__(self, plan: Plan, settings: RunSettings, policy: BatchSizeOptimizer | None) -> None:
+        self.plan, self.settings, self.policy = plan, settings, policy
+        if policy is not None:
+            policy.register_job(plan.job, list(plan.batch_sizes))
+        self.recurrence = 1
+        self.pending: Launch | None = None
+        self.launched = False
+        self.booked: list[Booked] = []
+        self.failure: str | None = None
+        self._tracker = RecurrenceTracker(plan.job, plan.beta_knob)
+
+    @property
+    def done(self) -> bool:
+        """Whether there is nothing left to run."""
+        return self.recurrence > self.plan.recurrences or self.failure is not None
+
+    @property
+    def history(self) -> list[HistoryEntry]:
+        """All runs so far."""
+        return [run.entry() for run in self.booked]
+
+    def choose(self) -> Launch:
+        """Choose the run to make now, the same one until it is booked: `TuningError` if no batch size is left."""
+        if self.pending is None:
+            assert self.policy is not None
+            job, bound_j = self.plan.job, self._tracker.cost_bound_j()
+            batch_size = int(self.policy.predict(job))
+            self.pending = Launch(
+                self.recurrence,
+                self._tracker.tries[self.recurrence - 1] + 1,
+                batch_size,
+                job.scale_lr(batch_size),
+                self.plan.seed + len(self.booked),
+                bound_j if math.isfinite(bound_j) else None,
+            )
+        return self.pending
+
+    def apply(self, event: str, fields: Mapping[str, Any]) -> None:
+        """Apply a ``launch``, which the policy has to choose again, or a ``result``, which it learns from."""
+        if event == "launch":
+            launch = Launch(**fields)
+            if self.policy is not None and (size := self.choose().batch_size) != launch.batch_size:
+                raise ResumeError(
+                    f"{launch.job_id}: Expected the policy to choose batch size {launch.batch_size} again, got {size}; "
+                    "it is another policy, or had learned from earlier jobs."
+                )
+            self.pending, self.launched = launch, True
+        elif event == "result":
+            self._book(TrainingReport(**fields))
+        else:
+            raise ResumeError(f"Expected launch or result, got {event!r}.")
+
+    def _book(self, report: TrainingReport) -> None:
+        """Book the pending run; if the first one misses its target, or 20 tries do, the job is given up."""
+        launch, job = self.pending, self.plan.job
+        assert launch is not None
+        cost_j = zeus_cost(report.energy_j, report.time_s, self.plan.eta_knob, self.settings.total_power_w)
+        if self.policy is not None:
+            self.policy.observe(job, launch.batch_size, cost_j, report.reached)
+        self.booked.append(Booked(launch, report.energy_j, report.time_s, report.reached, cost_j, report.failure))
+        self.pending, self.launched = None, False
+        reason = self._tracker.record_try(self.recurrence - 1, launch.batch_size, cost_j, report.reached)
+        if reason is not None:
+            self.failure = reason if report.failure is None else f"{reason[:-1]} ({report.failure})."
+        self.recurrence += report.reached
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return where the job stands as plain values for JSON."""
+        return {
+            "recurrence": self.recurrence,
+            "pending": None if self.pending is None else asdict(self.pending),
+            "booked": [asdict(run) for run in self.booked],
+            "failure": self.failure,
+        }
+
+
+class MasterObserver:
+    """Is notified of what a master does; override the methods you need."""
+
+    def started(self, logdir: Path, progress: Recurrences) -> None:
+        """Recurrences start or resume, with their logs in `logdir`."""
+
+    def launching(self, launch: Launch, progress: Recurrences) -> None:
+        """A run is about to be launched."""
+
+    def printed(self, piece: bytes) -> None:
+        """The training script printed something, on standard output or error."""
+
+    def booked(self, booked: Booked, progress: Recurrences) -> None:
+        """A run has ended and is booked."""

@@ -8,24 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from bftrainer.errors import ResumeError, TuningInputError
 from bftrainer.files.documents import toml_file
 from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, check_table
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
-from bftrainer.zeus.policies.job import Job, check_knobs
+from bftrainer.zeus.policies.job import Job, JobSettings, check_knobs
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
 
 
 def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
     """Describe how a policy was made: its class, and the options that it has as attributes."""
-    options = {}
-    for name in inspect.signature(type(policy)).parameters:
-        value = getattr(policy, name, None)
-        if isinstance(value, bool | int | float | str):
-            options[name] = value
+    values = {name: getattr(policy, name, None) for name in inspect.signature(type(policy)).parameters}
+    options = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
     return {"class": full_name(type(policy)), "options": options}
 
 
@@ -33,13 +30,11 @@ def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
     """Make a policy from what `describe_policy` returned, as new: `ResumeError` if that is not possible."""
     name = description["class"]
     try:
-        policy = BATCH_SIZES.imported(name)(**description["options"])
+        policy: BatchSizeOptimizer = BATCH_SIZES.imported(name)(**description["options"])
     except (TuningInputError, TypeError) as fault:
         raise ResumeError(
             f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
         ) from None
-    if not isinstance(policy, BatchSizeOptimizer):
-        raise ResumeError(f"Expected {name} to make a BatchSizeOptimizer, got {type(policy).__name__}.")
     return policy
 
 
@@ -75,20 +70,9 @@ class Plan:
         job.scale_lr(job.default_bs or 0)
 
 
-_Text = Annotated[str, Field(min_length=1)]
-_Positive = Annotated[int, Field(ge=1)]
-
-
-class LaunchedJob(BaseModel):
+class LaunchedJob(JobSettings):
     """The table ``[job]`` of a job file: a job, and how it is launched."""
 
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-
-    dataset: _Text
-    network: _Text
-    optimizer: _Text
-    target_metric: float
-    max_epochs: int
     default_bs: int
     default_lr: float
     workdir: str = "."
@@ -100,8 +84,8 @@ class JobFile(RunSettings):
 
     schema_: Literal[1] = Field(alias="schema")
     job: LaunchedJob
-    recurrences: _Positive
-    batch_sizes: Annotated[list[_Positive], Field(min_length=1)]
+    recurrences: Annotated[int, Field(ge=1)]
+    batch_sizes: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
     eta: float = 0.5
     # TOML can write infinity: never stop a run.
     beta: Annotated[float, Field(allow_inf_nan=True)] = 2.0
@@ -115,28 +99,20 @@ class JobFile(RunSettings):
         return {name: getattr(self, name) for name in RunSettings.model_fields}
 
 
-@dataclass(frozen=True, slots=True)
-class RecurringJob:
-    """A job, and its file, whose paths are absolute."""
-
-    job: Job
-    file: JobFile
-
-
-def read_job_file(path: Path, changes: Mapping[str, Any] | None = None) -> RecurringJob:
-    """Read a job and its tuning settings from a job file; `changes` override its values.
+def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
+    """Read a job and its tuning settings from a job file; `changes` override its values. All paths become absolute.
 
     Paths of the file are relative to its directory, those of `changes` to the current one. `TuningInputError` if the
     file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
     """
     content, _ = toml_file(path, TuningInputError)
-    changes = changes or {}
     file = check_table(JobFile, content | dict(changes), TuningInputError, path)
     here = path.parent.resolve()
     bases = {name: Path.cwd() if name in changes else here for name in ("log_base", "monitor_path")}
+    paths: dict[str, Any] = {name: str(base / getattr(file, name)) for name, base in bases.items()}
+    job = file.job.model_copy(update={"workdir": str(here / file.job.workdir)})
     try:
-        job = Job(**file.job.model_dump() | {"workdir": str(here / file.job.workdir)})
+        job.to_job()
     except TuningInputError as fault:
         raise TuningInputError(f"{path}: {fault}") from None
-    paths = {name: str(base / getattr(file, name)) for name, base in bases.items()}
-    return RecurringJob(job, file.model_copy(update=paths))
+    return file.model_copy(update=paths | {"job": job})

@@ -41,36 +41,24 @@ def check_table(model: type[M], values: Mapping[str, Any], error: type[Bftrainer
 
 
 class RunSettings(BaseModel):
-    """Settings that all runs share; the last two are not passed to scripts.
-
-    Parameters
-    ----------
-    monitor_path : str
-        Path of a monitoring program for scripts that use one, passed on unchanged.
-    max_power_w, gpus : float and int, or None
-        Highest power of one GPU, or of the machine without GPUs (None, in a script only: the value from NVML), and
-        number of GPUs of a run (None: as many as are found, else 1).
-    observer_mode : bool
-        Whether runs train at the highest power, and book the energy and time of the best power limit found.
-    profile_warmup_iters, profile_measure_iters : int
-        Iterations before and during the measurement of each power limit, if `set_power_limits` allows that.
-    measure : str
-        How energy is measured, one of `MEASURES`.
-    timeout_s, grace_s : float
-        Time after which a run is ended and counts as failed, and time for it to end after SIGTERM, before it is killed.
-    """
+    """Settings that all runs share; the last two are not passed to scripts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
+    # A monitoring program for scripts that use one, passed on unchanged.
     monitor_path: str = "zeus_monitor"
-    # The power of a power station, and more GPUs than any computer has: larger values are errors, and could overflow.
+    # Highest power of one GPU, or of the machine without GPUs; None, in a script only: the value from NVML. That of a
+    # power station, and more GPUs than any computer has, are errors, and could overflow.
     max_power_w: Annotated[float, Field(gt=0, le=1e9)] | None = None
-    gpus: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    gpus: Annotated[int, Field(ge=1, le=1_000_000)] | None = None  # None: as many as are found, else 1
+    # Train at the highest power, and book the energy and time of the best power limit found.
     observer_mode: bool = False
+    # Iterations before and during the measurement of each power limit, if `set_power_limits` allows that.
     profile_warmup_iters: Annotated[int, Field(ge=0)] = 10
     profile_measure_iters: Annotated[int, Field(ge=1)] = 40
     set_power_limits: bool = False
     measure: Measure = "auto"
+    # Time after which a run is ended and counts as failed, and time for it to end after SIGTERM.
     timeout_s: Annotated[float, Field(gt=0)] | None = None
     grace_s: Annotated[float, Field(ge=0)] = 10.0
 
@@ -163,31 +151,22 @@ def _read_verdict(value: object) -> object:
     return value.lower() == "true" if isinstance(value, str) else value
 
 
-def _read_epochs(value: object) -> int | None:
-    """Read epochs where a script says them: the published master does not, so they may be anything."""
-    return value if type(value) is int and value >= 0 else None
-
-
 # Joules or seconds, possibly as text: years of a power station at most, so that costs can be squared and added up.
 _Amount = Annotated[float, BeforeValidator(_refuse_boolean), Field(ge=0, le=1e18, allow_inf_nan=False)]
 
 
 @checked_dataclass(frozen=True, slots=True)
 class TrainingReport:
-    """Energy, time and verdict of one run.
-
-    `epochs` is None if the script did not say; `failure` says why the master found that the run failed.
-    """
+    """Energy, time and verdict of one run; `failure` says why the master found that it failed."""
 
     energy_j: _Amount
     time_s: _Amount
     reached: Annotated[bool, BeforeValidator(_read_verdict), Field(strict=True)]
-    epochs: Annotated[int | None, BeforeValidator(_read_epochs)] = None
     failure: str | None = None
 
 
 # Published keys of a report, by field.
-_KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached", "epochs": "num_epochs"}
+_KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached"}
 
 
 def read_report(path: Path) -> TrainingReport:
@@ -215,8 +194,7 @@ def read_report(path: Path) -> TrainingReport:
 
 def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
     """Write a report atomically; `more` are further keys, which the master does not read."""
-    values = {key: getattr(report, field) for field, key in _KEYS.items()}
-    write_json(path, {key: value for key, value in values.items() if value is not None} | more)
+    write_json(path, {key: getattr(report, field) for field, key in _KEYS.items()} | more)
 
 
 def write_json(path: Path, document: object) -> None:

@@ -21,13 +21,16 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus.master.hardware import Gpus, Hardware, find_gpus, find_hardware
-from bftrainer.zeus.master.meters import (
+from bftrainer.zeus.master.hardware import (
+    Gpus,
+    Hardware,
     Meter,
     PowerProfile,
     PowerProfiler,
     ProfiledLimit,
     best_limit,
+    find_gpus,
+    find_hardware,
     measure_since,
     open_meter,
     read_profile,
@@ -183,7 +186,8 @@ class TrainingRun(TrialDriver):
         self.end_epoch()
         write_report(
             self.environment.report_path(self.batch_size),
-            TrainingReport(self.energy_j, self.time_s, self.reached, self.epochs_done),
+            TrainingReport(self.energy_j, self.time_s, self.reached),
+            num_epochs=self.epochs_done,
             cost=self.cost_j,
             stopped_early=self.stopped_early,
             power_limit_w=self.power_limit_w,

@@ -7,21 +7,20 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bftrainer.errors import NotConvergedError, OutputError, ResumeError, TrainingReportError, TuningInputError
 from bftrainer.files.permissions import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JOURNAL, JobJournal, lock_directory
+from bftrainer.zeus.master.journal import JobJournal, Launch, MasterObserver, Recurrences, lock_directory
 from bftrainer.zeus.master.launch import check_command, run_script
 from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.recurrences import Decisions, Launch, LocalDecisions, MasterObserver, Recurrences
 from bftrainer.zeus.master.script import (
     RunEnvironment,
     RunSettings,
@@ -30,14 +29,9 @@ from bftrainer.zeus.master.script import (
     make_directory,
     read_report,
 )
-from bftrainer.zeus.master.server_decisions import ServerDecisions, job_spec
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import HistoryEntry, Job, usage_fault
-from bftrainer.zeus.recurrences import attach_history
+from bftrainer.zeus.policies.job import HistoryEntry, Job, attach_history, usage_fault
 from bftrainer.zeus.simulation.files import write_history
-
-if TYPE_CHECKING:
-    from bftrainer.zeus.server.client import BatchSizeClient
 
 logger = logging.getLogger(__name__)
 
@@ -139,6 +133,12 @@ class ZeusMaster:
             raise OutputError(f"{path}: Directory exists.") from None
         return str(path)
 
+    def _logdir(self, job: Job, recurrences: int, eta_knob: float, beta_knob: float) -> Path:
+        now = time.strftime("%Y%m%d%H%M%S")
+        name = f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
+        # Names of data sets and networks may hold any character; the directory must stay inside `log_base`.
+        return Path(self.log_base) / "".join(char if char.isprintable() and char != os.sep else "_" for char in name)
+
     def run_job(
         self,
         job: Job,
@@ -188,57 +188,20 @@ class ZeusMaster:
         return self.start(job, num_recurrence, batch_sizes, beta_knob, eta_knob).drive()
 
     def start(
-        self,
-        job: Job,
-        num_recurrence: int,
-        batch_sizes: Sequence[int],
-        beta_knob: float,
-        eta_knob: float,
-        client: BatchSizeClient | None = None,
+        self, job: Job, num_recurrence: int, batch_sizes: Sequence[int], beta_knob: float, eta_knob: float
     ) -> Driver:
-        """Prepare the recurrences of a job, which `Driver.drive` then runs; see `run`.
-
-        With the client of a server that one decides instead of the policy, with the policy's settings:
-        `ServerRequestError` if it cannot be reached, or refuses the job.
-        """
+        """Prepare the recurrences of a job, which `Driver.drive` then runs; see `run`."""
         plan = _make_plan(job, num_recurrence, tuple(map(int, batch_sizes)), beta_knob, eta_knob, self.seed)
-        decisions: Decisions
-        if client is not None:
-            decisions = ServerDecisions(client, job_spec(plan, self.bso, self.hardware))
-        else:
-            self.bso.register_job(plan.job, list(plan.batch_sizes))
-            decisions = LocalDecisions(self.bso, plan.job)
-        progress = Recurrences(plan, self.settings, decisions)
-        with self._new_logdir(self._logdir(job, num_recurrence, eta_knob, beta_knob)) as logdir:
-            journal = JobJournal(logdir)
-            journal.append_plan(progress)
-            decisions.begin()  # last: whatever is refused before it, a server never hears of
+        progress = Recurrences(plan, self.settings, self.bso)
+        wanted = self._logdir(job, num_recurrence, eta_knob, beta_knob)
+        names = chain([wanted.name], (f"{wanted.name}+{number}" for number in count(2)))
+        for path in map(wanted.with_name, names):  # another job may start in the same second
+            with suppress(FileExistsError):
+                make_directory(path, exist_ok=False)
+                break
+        journal = JobJournal(path)
+        journal.begin(progress)
         return Driver(journal, progress, self.observers, self.find)
-
-    @contextmanager
-    def _new_logdir(self, wanted: Path) -> Iterator[Path]:
-        """Create a directory that no other job uses, which goes again, with its new parents, if the block fails."""
-        created = [path for path in wanted.parents if not path.exists()]
-        try:
-            names = chain([wanted.name], (f"{wanted.name}+{number}" for number in count(2)))
-            for path in map(wanted.with_name, names):  # another job may start in the same second
-                with suppress(FileExistsError):
-                    make_directory(path, exist_ok=False)
-                    break
-            created.insert(0, path)
-            yield path
-        except BaseException:  # whatever it is, a job that is refused leaves nothing; it is raised again
-            for path in created:
-                with suppress(OSError, ValueError):  # not made, or another job has something there
-                    (path / JOURNAL).unlink(missing_ok=True)
-                    path.rmdir()
-            raise
-
-    def _logdir(self, job: Job, recurrences: int, eta_knob: float, beta_knob: float) -> Path:
-        now = time.strftime("%Y%m%d%H%M%S")
-        name = f"{job.to_logdir()}+x{recurrences}+eta{eta_knob}+beta{beta_knob}+{now}"
-        # Names of data sets and networks may hold any character; the directory must stay inside `log_base`.
-        return Path(self.log_base) / "".join(char if char.isprintable() and char != os.sep else "_" for char in name)
 
 
 def _make_plan(
@@ -262,17 +225,12 @@ class Driver:
     ) -> None:
         self.logdir, self.journal = journal.path.parent, journal
         self.progress, self.observers, self.find = progress, observers, find
-        self._launched = progress.pending
 
     @classmethod
     def resume(
-        cls,
-        logdir: Path,
-        observers: Sequence[MasterObserver] = (),
-        token: str | None = None,
-        policy: BatchSizeOptimizer | None = None,
+        cls, logdir: Path, observers: Sequence[MasterObserver] = (), policy: BatchSizeOptimizer | None = None
     ) -> Driver:
-        """Make the driver of an interrupted job from its journal, with a token for a server that decides.
+        """Make the driver of an interrupted job from its journal.
 
         A new `policy` like the one that the job began with is needed if that one's class cannot be imported, or its
         arguments are not attributes; it learns all runs again. `ResumeError` if there is no journal to resume from, the
@@ -283,7 +241,7 @@ class Driver:
             refuse_foreign(logdir, ResumeError)
         # Absolute, because scripts get this path and run in another directory.
         journal = JobJournal(logdir.absolute())
-        return cls(journal, journal.replay(token, policy), observers)
+        return cls(journal, journal.replay(policy), observers)
 
     def drive(self, at_most: int | None = None) -> list[HistoryEntry]:
         """Make all remaining runs, or those of the next `at_most` recurrences; return an entry per run since the first.
@@ -297,51 +255,33 @@ class Driver:
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
         progress, journal = self.progress, self.journal
-        plan, settings, decisions = progress.plan, progress.settings, progress.decisions
+        plan, settings = progress.plan, progress.settings
         notify = partial(_notify, self.observers)
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
             lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
-            self._catch_up()
+            journal.catch_up(progress)
+            if progress.booked:
+                write_history(self.logdir / HISTORY, progress.history)
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(attach_history(lambda: progress.history))
             restore = stack.enter_context(restore_limits(self.logdir, self._find_limited_gpus()))
-            stack.callback(decisions.close)
-            decisions.begin()
             notify("started", self.logdir, progress)
             pause = math.inf if at_most is None else progress.recurrence + at_most
             while not progress.done and progress.recurrence < pause:
-                if progress.report is None:
-                    launch = progress.choose()
-                    if launch is not self._launched:
-                        journal.append("launch", asdict(launch))
-                        self._launched = launch
-                    notify("launching", launch, progress)
-                    with decisions.holding(launch):
-                        report = make_run(self.logdir, plan, settings, launch, partial(notify, "printed"), (lock,))
-                    # On disk before a server hears of it: if that is not reached, the run need not be repeated.
-                    journal.append("result", asdict(report))
-                    progress.report = report
-                    restore()
-                reached = progress.learn()
-                if not decisions.alone:
-                    journal.append("verdict", {"reached": reached})
-                booked = progress.book(reached)
+                launch = progress.choose()
+                if not progress.launched:
+                    journal.append(progress, "launch", asdict(launch))
+                notify("launching", launch, progress)
+                report = make_run(self.logdir, plan, settings, launch, partial(notify, "printed"), (lock,))
+                restore()
+                journal.append(progress, "result", asdict(report))
                 write_history(self.logdir / HISTORY, progress.history)
-                logger.debug("%s: %s", plan.job, booked)
-                notify("booked", booked, progress)
+                logger.debug("%s: %s", plan.job, progress.booked[-1])
+                notify("booked", progress.booked[-1], progress)
             if progress.failure is not None:
                 raise NotConvergedError(progress.failure)
         return progress.history
-
-    def _catch_up(self) -> None:
-        """Apply what another master has done since; write a history that lags behind."""
-        known = self.journal.applied
-        self.journal.catch_up(self.progress)
-        if self.journal.applied > known:
-            self._launched = self.progress.pending
-        if self.progress.booked:
-            write_history(self.logdir / HISTORY, self.progress.history)
 
     def _find_limited_gpus(self) -> Gpus | None:
         """Find the GPUs whose power limits scripts may set."""
@@ -368,10 +308,9 @@ def make_run(
     The report has a `failure` if the run has ended with an exit status other than 0, or a time-out; a failed run
     without a report gets the time that it took, at the highest power.
     """
-    job = plan.job
     environment = RunEnvironment(
         **settings.model_dump(),
-        target_metric=job.target_metric,
+        target_metric=plan.job.target_metric,
         log_dir=str(logdir),
         job_id=launch.job_id,
         cost_threshold=math.inf if launch.cost_bound_j is None else launch.cost_bound_j,
@@ -384,7 +323,7 @@ def make_run(
     except OSError as cause:
         raise OutputError(f"{path}: cannot be removed ({cause.strerror or cause}).") from None
     ended = run_script(
-        job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
+        plan.job.gen_command(launch.batch_size, launch.learning_rate, launch.seed, launch.recurrence),
         Path(plan.workdir),
         # Python buffers its output to a pipe; a user who watches wants to see it at once.
         {"PYTHONUNBUFFERED": "1"} | dict(os.environ) | environment.variables(),

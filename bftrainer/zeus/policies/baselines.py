@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from bftrainer.errors import AllPrunedError, TuningInputError
-from bftrainer.zeus.policies.configurations import configurations, optimum
+from bftrainer.errors import AllPrunedError
 from bftrainer.zeus.policies.interfaces import (
     PerJobPolicy,
     PowerLimitOptimizer,
@@ -24,7 +23,7 @@ from bftrainer.zeus.policies.interfaces import (
     state_of,
 )
 from bftrainer.zeus.policies.job import Job, zeus_cost
-from bftrainer.zeus.policies.trace import PowerPoint, TrainingTrace
+from bftrainer.zeus.policies.trace import PowerPoint, TrainingTrace, configurations, optimum
 
 _NONE: Mapping[Job, Any] = MappingProxyType({})
 
@@ -88,64 +87,6 @@ class GridSearch(PerJobPolicy[_Grid]):
         grid.ahead.remove(batch_size)
 
 
-class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
-    """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
-
-    One object has both interfaces; pass it for either or for both. `of` takes from a trace the batch size of each job,
-    and the power limit of each batch size.
-    """
-
-    name = "Oracle"
-
-    def __init__(
-        self, batch_sizes: Mapping[Job, int] = _NONE, limits_w: Mapping[Job, Mapping[int, int]] = _NONE
-    ) -> None:
-        self._jobs = dict(batch_sizes)
-        self._limits_w = {job: dict(limits) for job, limits in limits_w.items()}
-
-    @classmethod
-    def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
-        """Make the policy for some jobs of a trace: `TuningInputError` if one is not there or misses its target.
-
-        `eta_knob` is the weight of energy in costs.
-        """
-        oracle = cls()
-        for job in jobs:
-            traced = trace.of(job)
-            settings = configurations(traced, job, eta_knob)
-            if not settings:
-                raise TuningInputError(f"{job}: No batch size reaches the target.")
-
-            def epoch_cost_j(point: PowerPoint, most_w: int = traced.max_power_w) -> float:
-                return zeus_cost(point.energy_per_epoch_j, point.time_per_epoch_s, eta_knob, most_w)
-
-            # The limit at which an epoch costs least; of equal ones the highest.
-            limits_w = {size: min(at.points, key=epoch_cost_j).limit_w for size, at in traced.batch_sizes.items()}
-            # Because of rounding, two limits could tie in one of the two sums.
-            best = optimum(settings)
-            oracle._limits_w[job] = limits_w | {best.batch_size: int(best.power_limit_w)}
-            oracle._jobs[job] = best.batch_size
-        return oracle
-
-    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> int:  # noqa: ARG002
-        """No job is known but those that the policy was made for."""
-        return state_of(self._jobs, job)
-
-    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
-        """Check that the policy was made for this job, and its best batch size is one of `batch_sizes`."""
-        super().register_job(job, batch_sizes)
-        check_known(job, self._jobs[job], batch_sizes)
-
-    def predict(self, job: Job, batch_size: int | None = None) -> int:
-        """Return the best batch size or, for a given batch size, its best power limit."""
-        if batch_size is None:
-            return state_of(self._jobs, job)
-        return _limit_of(self._limits_w, job, batch_size)
-
-    def observe(self, job: Job, batch_size: int, *values: object, **named: object) -> None:
-        """Learn nothing, neither from runs nor from epochs."""
-
-
 class MaxPowerLimit(PowerLimitOptimizer):
     """Leaves GPUs at the highest power limit that the trace has for a batch size; `of` makes it from a trace."""
 
@@ -162,17 +103,65 @@ class MaxPowerLimit(PowerLimitOptimizer):
         )
 
     def predict(self, job: Job, batch_size: int) -> int:
-        """Return the highest limit."""
-        return _limit_of(self._limits_w, job, batch_size)
+        """Return the limit of a batch size."""
+        limits = state_of(self._limits_w, job)
+        check_known(job, batch_size, limits)
+        return limits[batch_size]
 
-    def observe(self, job: Job, batch_size: int, power_limit: int, cost: float) -> None:
+    def observe(self, *values: object) -> None:
         """Learn nothing."""
 
 
-def _limit_of(limits_w: Mapping[Job, Mapping[int, int]], job: Job, batch_size: int) -> int:
-    limits = state_of(limits_w, job)
-    check_known(job, batch_size, limits)
-    return limits[batch_size]
+class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
+    """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
+
+    One object has both interfaces; pass it for either or for both. `of` takes from a trace the batch size of each job,
+    and the power limit of each batch size.
+    """
+
+    name = "Oracle"
+
+    def __init__(
+        self, batch_sizes: Mapping[Job, int] = _NONE, limits_w: Mapping[Job, Mapping[int, int]] = _NONE
+    ) -> None:
+        self._jobs, self._limits = dict(batch_sizes), MaxPowerLimit(limits_w)
+
+    @classmethod
+    def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
+        """Make the policy for some jobs of a trace: `TuningInputError` if one is not there or misses its target.
+
+        `eta_knob` is the weight of energy in costs.
+        """
+        sizes, limits_w = {}, {}
+        for job in jobs:
+            traced = trace.of(job)
+
+            def epoch_cost_j(point: PowerPoint, most_w: int = traced.max_power_w) -> float:
+                return zeus_cost(point.energy_per_epoch_j, point.time_per_epoch_s, eta_knob, most_w)
+
+            # The limit at which an epoch costs least; of equal ones the highest.
+            limits_w[job] = {size: min(at.points, key=epoch_cost_j).limit_w for size, at in traced.batch_sizes.items()}
+            # Because of rounding, two limits could tie in one of the two sums.
+            best = optimum(configurations(traced, job, eta_knob))
+            limits_w[job][best.batch_size] = int(best.power_limit_w)
+            sizes[job] = best.batch_size
+        return cls(sizes, limits_w)
+
+    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> int:  # noqa: ARG002
+        """No job is known but those that the policy was made for."""
+        return state_of(self._jobs, job)
+
+    def register_job(self, job: Job, batch_sizes: Sequence[int]) -> None:
+        """Check that the policy was made for this job, and its best batch size is one of `batch_sizes`."""
+        super().register_job(job, batch_sizes)
+        check_known(job, self._jobs[job], batch_sizes)
+
+    def predict(self, job: Job, batch_size: int | None = None) -> int:
+        """Return the best batch size or, for a given batch size, its best power limit."""
+        return state_of(self._jobs, job) if batch_size is None else self._limits.predict(job, batch_size)
+
+    def observe(self, *values: object, **named: object) -> None:
+        """Learn nothing, neither from runs nor from epochs."""
 
 
 @dataclass(slots=True)

@@ -1,15 +1,25 @@
-"""A recurring training job, the history of its runs, and the cost of a run."""
+"""A recurring training job, its runs and what they cost; its recurrences: where a run stops, and when to give up."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import reduce
 from operator import and_
 from typing import Any, TypeVar
 
-from bftrainer.errors import TuningInputError, UnsupportedScalingError, suggestion
+from pydantic import BaseModel, ConfigDict, Field
+
+from bftrainer.errors import TuningError, TuningInputError, UnsupportedScalingError, suggestion
+
+# Number of tries that a recurrence has to reach its target.
+MAX_TRIES = 20
+# A run whose bound allows no epoch is observed at this multiple of the bound.
+NEVER_RAN_FACTOR = 100
 
 _SQUARE_ROOT = frozenset({"adam", "adadelta", "adamw"})
 _LINEAR = frozenset({"sgd"})
@@ -154,6 +164,24 @@ class Job:
         raise UnsupportedScalingError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
 
 
+class JobSettings(BaseModel):
+    """A job in a file; `Job` checks the ranges."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    dataset: str = Field(min_length=1)
+    network: str = Field(min_length=1)
+    optimizer: str = Field(min_length=1)
+    target_metric: float
+    max_epochs: int
+    default_bs: int | None = None
+    default_lr: float | None = None
+
+    def to_job(self) -> Job:
+        """Make the job: `TuningInputError` if a number is out of range."""
+        return Job(**self.model_dump())
+
+
 @dataclass(frozen=True, slots=True)
 class HistoryEntry:
     """One run in a history: batch size, GPU power limit (W, if known), energy (J), verdict, and time (s)."""
@@ -205,3 +233,69 @@ def check_knobs(eta_knob: float, beta_knob: float) -> None:
         raise TuningInputError(f"Expected eta from 0 (time) to 1 (energy), got {eta_knob}.")
     if not beta_knob > 0.0 or math.isnan(beta_knob):
         raise TuningInputError(f"Expected beta above 0 (inf: never stop early), got {beta_knob}.")
+
+
+class RecurrenceTracker:
+    """Cost of a job's recurrences, for the simulator, tuned tasks and the master.
+
+    A recurrence costs what all its tries do or, without `sum_tries`, what the one does that reached the target. With
+    `first_must_reach`, the job is given up if its very first try misses the target; else after `max_tries` of a
+    recurrence. `min_cost_j` and `best_batch_size` are those of the cheapest recurrence: infinity and the default before
+    the first.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 4.4: early stopping at beta times the lowest cost.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        beta_knob: float,
+        *,
+        max_tries: int = MAX_TRIES,
+        sum_tries: bool = True,
+        first_must_reach: bool = True,
+    ) -> None:
+        self.job, self.beta_knob = job, beta_knob
+        self.max_tries, self.sum_tries, self.first_must_reach = max_tries, sum_tries, first_must_reach
+        self.min_cost_j, self.best_batch_size = math.inf, job.default_bs
+        self.tries: Counter[int] = Counter()
+        self.spent_j: defaultdict[int, float] = defaultdict(float)
+
+    def cost_bound_j(self, others_cost_j: float = math.inf) -> float:
+        """Cost at which the next run stops; `others_cost_j` is the lowest cost that others report of the job."""
+        # If the cheapest recurrence cost nothing, infinity times 0 would be NaN.
+        return math.inf if math.isinf(self.beta_knob) else self.beta_knob * min(self.min_cost_j, others_cost_j)
+
+    def record_try(
+        self, recurrence: int, batch_size: int, cost_j: float, reached: bool, *, started: bool = True
+    ) -> str | None:
+        """Record a try of a recurrence, counted from 0, that has ended; return why the job is given up, None if not.
+
+        A try that has not `started`, as the bound allowed it no epoch, cost nothing.
+        """
+        self.tries[recurrence] += 1
+        if started:
+            self.spent_j[recurrence] += cost_j
+        if reached:
+            total_j = self.spent_j[recurrence] if self.sum_tries else cost_j
+            if total_j < self.min_cost_j:
+                self.min_cost_j, self.best_batch_size = total_j, batch_size
+            return None
+        if started and recurrence == 0 and self.first_must_reach:
+            which = "default" if batch_size == self.job.default_bs else "first"
+            return f"{self.job}: The {which} batch size {batch_size} did not converge."
+        if self.tries[recurrence] >= self.max_tries:
+            return f"{self.job}: Recurrence {recurrence + 1} did not reach the target metric in {self.max_tries} tries."
+        return None
+
+
+@contextmanager
+def attach_history(history: Callable[[], Sequence[HistoryEntry]]) -> Iterator[None]:
+    """Attach the history so far to an error that ends the recurrences."""
+    try:
+        yield
+    except (TuningError, TuningInputError) as error:
+        error.history = [*history()]
+        raise

@@ -30,29 +30,16 @@ P = TypeVar("P")
 
 @dataclass(frozen=True, slots=True)
 class PolicyContext:
-    """What a policy may know when it is made.
+    """What a policy may know when it is made: `TuningInputError` if a knob is out of range."""
 
-    Parameters
-    ----------
-    trace : TrainingTrace or None
-        The measurements that are simulated; only an oracle may look at them. None: runs are real.
-    eta_knob, beta_knob : float
-        Weight of energy in costs, and multiple of the lowest cost at which runs stop: `TuningInputError` if out of
-        range.
-    concurrency : bool
-        Whether runs of the job may overlap.
-    window_size : int
-        Number of latest runs of a batch size that count; 0 for all.
-    """
-
-    trace: TrainingTrace | None
+    trace: TrainingTrace | None  # that is simulated; only an oracle may look at it. None: runs are real
     job: Job
-    eta_knob: float = 0.5
-    beta_knob: float = 2.0
+    eta_knob: float = 0.5  # weight of energy in costs
+    beta_knob: float = 2.0  # multiple of the lowest cost at which runs stop
     seed: int = 123456
     verbose: bool = False
-    concurrency: bool = False
-    window_size: int = 0
+    concurrency: bool = False  # whether runs of the job may overlap
+    window_size: int = 0  # latest runs of a batch size that count; 0 for all
 
     def __post_init__(self) -> None:
         check_knobs(self.eta_knob, self.beta_knob)

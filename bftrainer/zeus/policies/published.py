@@ -10,7 +10,14 @@ from types import MappingProxyType
 from typing import Any
 
 from bftrainer.errors import TuningInputError, nearest
-from bftrainer.zeus.policies.bandit import GaussianTS, statistics
+from bftrainer.zeus.policies.bandit import (
+    NAME,
+    BanditSettings,
+    GaussianTS,
+    PrunedBandit,
+    PruningExploreManager,
+    statistics,
+)
 from bftrainer.zeus.policies.interfaces import (
     PerJobPolicy,
     PowerLimitOptimizer,
@@ -20,7 +27,6 @@ from bftrainer.zeus.policies.interfaces import (
     state_of,
 )
 from bftrainer.zeus.policies.job import Job
-from bftrainer.zeus.policies.pruning import NAME, BanditSettings, PrunedBandit, PruningExploreManager
 
 logger = logging.getLogger(__name__)
 

@@ -1,27 +1,27 @@
-"""Measured training runs: epochs to target by batch size, time and power by batch size and power limit."""
+"""Measured training runs: epochs to target, time and power by setting; what a recurrence costs, and the optimum."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bftrainer.errors import TrainingTraceError, TuningInputError, nearest, suggestion
 from bftrainer.files.documents import table_rows
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
 
 if TYPE_CHECKING:
     import pandas as pd
 
 # Kinds of cells: what messages call them, and whether a number is one. Sums and products of measurements stay finite up
 # to 1e30; whole numbers are exact up to 2^53. A run that never reached its target has no epoch.
-_NUMBERS: dict[str, tuple[str, Callable[[float], bool]]] = {
+_NUMBERS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "whole": ("a whole number above 0", lambda x: 0 < x <= 2**53 and x.is_integer()),
     "positive": ("a number above 0, 1e30 at most", lambda x: 0 < x <= 1e30),
     "finite": ("a finite number", math.isfinite),
@@ -54,20 +54,12 @@ class PowerPoint:
 
 @dataclass(frozen=True)
 class BatchSizeTrace:
-    """All that was measured of a job at one batch size.
-
-    Parameters
-    ----------
-    points, profiling_order : tuple of PowerPoint
-        One per power limit, from the highest limit down, and in the order of the file.
-    target_epochs : tuple of float
-        Epochs to the target of each measured run, in the order of the file; NaN where it was never reached.
-    """
+    """All that was measured of a job at one batch size."""
 
     batch_size: int
-    points: tuple[PowerPoint, ...]
-    target_epochs: tuple[float, ...]
-    profiling_order: tuple[PowerPoint, ...]
+    points: tuple[PowerPoint, ...]  # one per power limit, from the highest down
+    target_epochs: tuple[float, ...]  # of each measured run, in the order of the file; NaN where it was never reached
+    profiling_order: tuple[PowerPoint, ...]  # the points in the order of the file
 
     @cached_property
     def max_power_w(self) -> int:
@@ -109,37 +101,21 @@ class BatchSizeTrace:
 
 @dataclass(frozen=True)
 class JobTrace:
-    """What was measured of one job, which messages call `name`, by batch size.
+    """What was measured of one job."""
 
-    Parameters
-    ----------
-    batch_sizes : dict of int to BatchSizeTrace
-        In increasing order; a batch size may have no run that aims at the target metric.
-    max_power_w : int
-        Highest power limit in the whole trace, other jobs' included: time is converted to energy with it.
-    unmeasured : frozenset of int
-        Batch sizes of training runs whose power was not measured.
-    """
-
-    name: str
-    batch_sizes: dict[int, BatchSizeTrace]
-    max_power_w: int
-    unmeasured: frozenset[int] = frozenset()
+    name: str  # in messages
+    batch_sizes: dict[int, BatchSizeTrace]  # increasing; one may have no run that aims at the target metric
+    max_power_w: int  # highest limit in the whole trace, other jobs' included: time is converted to energy with it
 
     def at(self, batch_size: int) -> BatchSizeTrace:
-        """Find what was measured at a batch size.
-
-        `TuningInputError` if it was not measured, or its power was not, or no run at it aims at the target metric.
-        """
+        """Find what was measured at a batch size: `TuningInputError` if nothing was, or no run aims at the target."""
         sized = self.batch_sizes.get(batch_size)
         if sized is not None and sized.target_epochs:
             return sized
+        reason = f"No run at batch size {batch_size} aims at the target metric"
+        if sized is None:
+            reason = f"Expected a batch size of the trace with measured power, got {batch_size}"
         usable = [size for size, trace in self.batch_sizes.items() if trace.target_epochs]
-        reason = f"Expected a batch size of the trace, got {batch_size}"
-        if sized is not None:
-            reason = f"No run at batch size {batch_size} aims at the target metric"
-        elif batch_size in self.unmeasured:
-            reason = f"No power was measured at batch size {batch_size}"
         raise TuningInputError(f"{self.name}: {reason}.{nearest(batch_size, usable)}")
 
 
@@ -164,28 +140,9 @@ class TrainingTrace:
 
     def __init__(self, summary_train: Any, summary_power: Any) -> None:
         train = read_table(summary_train, TRAIN_COLUMNS, "summary_train")
-        power = read_table(summary_power, POWER_COLUMNS, "summary_power")
-        shared = [column for column in train.columns if column in power.columns]
-        _check_points(power, shared)
-        self._joined = _join_tables(train, power, shared)
+        self._joined = _join_tables(train, read_table(summary_power, POWER_COLUMNS, "summary_power"))
         self.max_power_w = int(self._joined["power_limit"].max())
-        self._points: dict[tuple[str, ...], dict[int, list[PowerPoint]]] = {}
-        self._runs: dict[tuple[str, ...], dict[float, dict[int, list[float]]]] = {}
         self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
-        sized, point = [*_JOB, "batch_size"], list(_POINT)
-        runs, points = self._joined.drop_duplicates(_RUN), self._joined.drop_duplicates([*sized, *point])
-        for *job, size, target, epoch in _cells(runs, [*sized, "target_metric", "target_epoch"]):
-            self._runs.setdefault(tuple(job), {}).setdefault(target, {}).setdefault(size, []).append(epoch)
-        for *job, size, limit, time_s, power_w in _cells(points, [*sized, *point]):
-            self._points.setdefault(tuple(job), {}).setdefault(size, []).append(PowerPoint(limit, time_s, power_w))
-        numbers = Counter(_cells(runs, sized))
-        for (*job, size), rows in Counter(_cells(self._joined, sized)).items():
-            if rows != numbers[*job, size] * len(self._points[tuple(job)][size]):
-                raise TrainingTraceError(
-                    f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size "
-                    f"{size}, found several; the tables are joined by {', '.join(shared)}."
-                )
-        self._trained = set(_cells(train, sized))
 
     def frame(self) -> pd.DataFrame:
         """Return the joined tables, a row per run and power limit in the order of the runs.
@@ -199,11 +156,11 @@ class TrainingTrace:
     @property
     def jobs(self) -> list[tuple[str, str, str]]:
         """Dataset, network and optimizer of each job with both tables, sorted."""
-        return sorted((key[0], key[1], key[2]) for key in self._points)
+        return sorted(set(_cells(self._joined, _JOB)))
 
     def targets(self, dataset: str, network: str, optimizer: str) -> list[float]:
         """List the target metrics of a job's runs, increasing; `TuningInputError` if the trace has no such job."""
-        return sorted(self._runs_of((dataset, network, optimizer)))
+        return sorted(set(self._rows_of((dataset, network, optimizer))["target_metric"].tolist()))
 
     def of(self, job: Job) -> JobTrace:
         """Find what was measured of a job; jobs that differ only in epochs or default batch size share it.
@@ -213,50 +170,27 @@ class TrainingTrace:
         key = (job.dataset, job.network, job.optimizer)
         if (trace := self._jobs.get((*key, job.target_metric))) is not None:
             return trace
-        targets = self._runs_of(key)
-        runs = targets.get(job.target_metric)
-        if runs is None:
-            close = nearest(job.target_metric, targets)
+        rows = self._rows_of(key)
+        is_aiming = rows["target_metric"] == job.target_metric
+        if not is_aiming.any():
+            close = nearest(job.target_metric, self.targets(*key))
             raise TuningInputError(f"{job}: No run of the trace aims at the target metric {job.target_metric}.{close}")
-        batch_sizes = {
-            size: BatchSizeTrace(
-                size, tuple(sorted(points, key=lambda point: -point.limit_w)), tuple(runs.get(size, ())), tuple(points)
-            )
-            for size, points in sorted(self._points[key].items())
-        }
-        unmeasured = {size for *other, size in self._trained if tuple(other) == key} - set(batch_sizes)
-        name = f"{','.join(key)}, target {job.target_metric}"
-        trace = JobTrace(name, batch_sizes, self.max_power_w, frozenset(unmeasured))
+        sizes = {}
+        for size, sized in rows.groupby("batch_size"):
+            points = tuple(PowerPoint(*cells) for cells in _cells(sized.drop_duplicates([*_POINT]), [*_POINT]))
+            epochs = sized[is_aiming.loc[sized.index]].drop_duplicates(_RUN)["target_epoch"].tolist()
+            by_limit = tuple(sorted(points, key=lambda point: -point.limit_w))
+            sizes[int(size)] = BatchSizeTrace(int(size), by_limit, tuple(epochs), points)
+        trace = JobTrace(f"{','.join(key)}, target {job.target_metric}", sizes, self.max_power_w)
         self._jobs[*key, job.target_metric] = trace
         return trace
 
-    def _runs_of(self, key: tuple[str, str, str]) -> dict[float, dict[int, list[float]]]:
-        if key not in self._runs:
+    def _rows_of(self, key: tuple[str, str, str]) -> pd.DataFrame:
+        rows: pd.DataFrame = self._joined[(self._joined[_JOB] == list(key)).all(axis=1)]
+        if rows.empty:
             known = (",".join(job) for job in self.jobs)
             raise TuningInputError(f"The trace has no job {','.join(key)}.{suggestion(','.join(key), known)}")
-        return self._runs[key]
-
-
-def _check_points(power: pd.DataFrame, shared: list[str]) -> None:
-    """Refuse a power limit that is listed twice."""
-    again = power[power.duplicated([*shared, "power_limit"])]
-    if len(again):
-        place, limit, size = again.index[0], again["power_limit"].iloc[0], again["batch_size"].iloc[0]
-        raise TrainingTraceError(
-            f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
-        )
-
-
-def _join_tables(train: pd.DataFrame, power: pd.DataFrame, shared: list[str]) -> pd.DataFrame:
-    """Join runs, which are numbered, with the measurements of their job and batch size."""
-    kinds = {column: object for column in shared if train[column].dtype != power[column].dtype}
-    # Places go first: names of files need not be text, and strings of frames must be.
-    runs, points = train.astype(kinds).reset_index(drop=True), power.astype(kinds).reset_index(drop=True)
-    joined = runs.rename_axis(_RUN).reset_index().merge(points, on=shared)
-    if joined.empty:
-        names = f"{train.index.name} and {power.index.name}"
-        raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
-    return joined
+        return rows
 
 
 def _cells(table: pd.DataFrame, columns: list[str]) -> Iterator[tuple[Any, ...]]:
@@ -264,27 +198,44 @@ def _cells(table: pd.DataFrame, columns: list[str]) -> Iterator[tuple[Any, ...]]
     return zip(*(table[column].tolist() for column in columns), strict=True)
 
 
+def _join_tables(train: pd.DataFrame, power: pd.DataFrame) -> pd.DataFrame:
+    """Join runs, which are numbered, with the measurements of their job and batch size, of which there is one set."""
+    shared = [column for column in train.columns if column in power.columns]
+    again = power[power.duplicated([*shared, "power_limit"])]
+    if len(again):
+        place, limit, size = again.index[0], again["power_limit"].iloc[0], again["batch_size"].iloc[0]
+        raise TrainingTraceError(
+            f"{place}: Expected each power limit once, found {limit} W of batch size {size} again."
+        )
+    kinds = {column: object for column in shared if train[column].dtype != power[column].dtype}
+    # Places go first: names of files need not be text, and strings of frames must be.
+    runs, points = train.astype(kinds).reset_index(drop=True), power.astype(kinds).reset_index(drop=True)
+    joined = runs.rename_axis(_RUN).reset_index().merge(points, on=shared)
+    if joined.empty:
+        names = f"{train.index.name} and {power.index.name}"
+        raise TrainingTraceError(f"{names}: No rows have equal {', '.join(shared)}.")
+    sized = joined.groupby([*_JOB, "batch_size"])
+    points_of = joined.drop_duplicates([*_JOB, "batch_size", *_POINT]).groupby([*_JOB, "batch_size"]).size()
+    for *job, size in sized.size().index[sized.size() != sized[_RUN].nunique() * points_of]:
+        raise TrainingTraceError(
+            f"{power.index.name}: Expected one set of power measurements of {','.join(job)} at batch size {size}, "
+            f"found several; the tables are joined by {', '.join(shared)}."
+        )
+    return joined
+
+
 def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFrame:
-    """Read a table; its index says where each row stands, for the start of a message.
+    """Read a CSV file, plain or compressed, or a frame or a list of rows, which are not changed.
 
-    Parameters
-    ----------
-    source : path or DataFrame
-        A CSV file, plain or compressed by gzip, bzip2 or xz; or a frame, which is not changed.
-    columns : mapping of str to str
-        Columns that must be there and their kinds: name (text), whole (int), positive, finite or epoch (float). Others
-        are kept.
-    what : str
-        Name of a frame in messages.
-
-    Raises
-    ------
-    TrainingTraceError
-        If `source` is neither, the file cannot be read as CSV, a row has too few or too many cells, a column is missing
-        or occurs twice, a cell is not of its column's kind, or there are no rows.
+    The index says where each row stands, for the start of a message; `what` names a frame there. `columns` must be
+    there, each of a kind: name (text), whole (int), positive, finite or epoch (float). Others are kept.
+    `TrainingTraceError` if the file cannot be read as CSV, a row has too few or too many cells, a column is missing or
+    occurs twice, a cell is not of its column's kind, or there are no rows.
     """
     import pandas as pd
 
+    if isinstance(source, list | tuple):
+        source = pd.DataFrame(source, columns=[*columns])
     if isinstance(source, str | Path):
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
         rows = list(table_rows(Path(source), tuple(columns), TrainingTraceError))
@@ -304,34 +255,29 @@ def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFra
     if table.empty:
         raise TrainingTraceError(f"{table.index.name}: Expected at least one row, found none.")
     for column, kind in columns.items():
-        table[column] = [
-            _read_cell(cell, kind, place, column) for place, cell in zip(table.index, table[column], strict=True)
-        ]
+        cells = zip(table.index, table[column], strict=True)
+        table[column] = [_read_cell(cell, kind, f"{place}, column {column}") for place, cell in cells]
     return table
 
 
-def _read_cell(cell: Any, kind: str, place: Any, column: str) -> str | float:
+def _read_cell(cell: Any, kind: str, place: str) -> str | float:
     """Read a cell as its column's kind; numbers are correctly rounded, missing ones NaN."""
     text = str(cell).strip()
     is_missing = text.lower() in _MISSING
-    if kind == "name":
-        # A frame marks missing cells by values that are not text; the text "nan" may be a name.
-        if text and (isinstance(cell, str) or not is_missing):
-            return text
-        raise TrainingTraceError(f"{place}, column {column}: Expected a name, got nothing.")
-    expected, is_fit = _NUMBERS[kind]
-    number = _parse_number(cell)
-    if number is None or not is_fit(number):
-        shown = "nothing" if is_missing else repr(str(cell)[:80])
-        raise TrainingTraceError(f"{place}, column {column}: Expected {expected}, got {shown}.")
-    return int(number) if kind == "whole" else number
+    expected, is_fit = _NUMBERS.get(kind, ("a name", bool))
+    # A frame marks missing cells by values that are not text; the text "nan" may be a name.
+    value = _parse_number(cell) if kind in _NUMBERS else text * (isinstance(cell, str) or not is_missing)
+    if value is None or not is_fit(value):
+        raise TrainingTraceError(f"{place}: Expected {expected}, got {'nothing' if is_missing else repr(text[:80])}.")
+    return int(value) if kind == "whole" else value
 
 
 def _parse_number(cell: Any) -> float | None:
     """Convert a cell to a number: NaN if it is missing, None if it is not a number."""
-    if str(cell).strip().lower() in _MISSING:
+    text = str(cell).strip()
+    if text.lower() in _MISSING:
         return math.nan
-    if isinstance(cell, bool) or (isinstance(cell, str) and "_" in cell):
+    if isinstance(cell, bool) or "_" in text:
         # Python accepts True and 1_000 as numbers; tables don't.
         return None
     try:
@@ -347,3 +293,77 @@ def _convert(cells: list[str]) -> list[Any]:
         return [cell.strip() for cell in cells]
     is_whole = all(cell.strip().lstrip("+-").isdecimal() for cell in cells)
     return [int(cell) for cell in cells] if is_whole else numbers
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """A batch size and power limit, and what a recurrence with them takes on average, failed tries included.
+
+    `success_share` is the share of tries that reach the target, above 0.
+    """
+
+    batch_size: int
+    power_limit_w: float
+    energy_j: float
+    time_s: float
+    cost_j: float
+    success_share: float
+
+
+def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configuration]:
+    """Compute the means of a recurrence with each batch size and power limit that can reach the target.
+
+    A try takes a measured path at random; one that does not reach the target within the job's epochs trains all of
+    them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits.
+
+    They are sorted by batch size, then from the highest power limit down; there are none if nothing reaches the target.
+    `TuningInputError` if `eta_knob` is out of range.
+
+    Notes
+    -----
+    With a share p of tries that succeed, a recurrence has 1/p tries on average (Wald's equation), so each mean over
+    paths is divided by p. The simulator gives up after 20 tries, which this leaves out.
+    """
+    check_knobs(eta_knob, math.inf)
+    settings = []
+    for sized in trace.batch_sizes.values():
+        reaching = sum(epochs <= job.max_epochs for epochs in sized.target_epochs)
+        if not reaching:
+            continue
+        success_share = reaching / len(sized.target_epochs)
+        # Of a try; a path that never reaches its target is NaN, which compares false.
+        tried = fmean(path if path <= job.max_epochs else job.max_epochs for path in sized.target_epochs)
+        epochs = tried / success_share
+        for point in sized.points:
+            energy_j, time_s = point.energy_per_epoch_j * epochs, point.time_per_epoch_s * epochs
+            cost_j = zeus_cost(energy_j, time_s, eta_knob, trace.max_power_w)
+            settings.append(Configuration(sized.batch_size, point.limit_w, energy_j, time_s, cost_j, success_share))
+    return settings
+
+
+def optimum(configurations: Sequence[Configuration]) -> Configuration:
+    """Find the configuration of least cost; of equally cheap ones the first, and `TuningInputError` if there are none.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 3.2: the batch size and power limit of least cost.
+    """
+    if not configurations:
+        raise TuningInputError("No batch size reaches the target within the job's epochs.")
+    return min(configurations, key=lambda setting: setting.cost_j)
+
+
+def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
+    """Find the configurations that no other one beats in time or energy without being worse in the other.
+
+    Time increases and energy falls, both strictly; of configurations equal in both the first stays.
+
+    References
+    ----------
+    You et al., "Zeus", NSDI '23, section 2.3: the energy-time trade-off of training.
+    """
+    front: list[Configuration] = []
+    for setting in sorted(configurations, key=lambda one: (one.time_s, one.energy_j)):
+        if not front or setting.energy_j < front[-1].energy_j:
+            front.append(setting)
+    return front

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
 from hashlib import sha256
+from ipaddress import ip_address
 from pathlib import Path
 from unicodedata import normalize
 
@@ -74,6 +75,8 @@ ANYBODY = User(None, Role.ADMIN)
 # The name of those whose token stands in the file itself.
 PLAIN = "admin"
 SHORTEST_TOKEN = 16
+# Names of a server that only this machine can reach.
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 
 
 def token_key(token: bytes) -> str:
@@ -254,3 +257,11 @@ def own_file() -> Path:
             if not lines:  # else another process was faster
                 lines += [secrets.token_urlsafe(32), "# The token of this user's own servers; keep it to yourself."]
     return path
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host == "localhost"

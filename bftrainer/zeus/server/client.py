@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -16,9 +18,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
-from bftrainer.zeus.lease import LEASE_S, Lease
-from bftrainer.zeus.server.access import first_token, own_path
+from bftrainer.zeus.server.access import first_token, is_loopback, own_path
 from bftrainer.zeus.server.messages import (
+    LEASE_S,
     JobSpec,
     JobSummary,
     ReportResponse,
@@ -26,10 +28,11 @@ from bftrainer.zeus.server.messages import (
     TrialId,
     TrialRow,
 )
-from bftrainer.zeus.server.settings import is_loopback
 
 if TYPE_CHECKING:
     import httpx
+
+logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 60.0  # that a server may have its clients wait
 # Variables that say which server, and which token.
@@ -48,6 +51,10 @@ _NOTHING, _SPEC, _TRIAL, _VERDICT = (
 _JOB, _JOBS, _ROWS = TypeAdapter(JobSummary), TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
+# Statuses that say that a trial was ended, or is unknown: there is nothing to renew.
+_GONE = (400, 404)
+# Renewals in the time of a lease.
+_RENEWALS = 3
 
 
 class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
@@ -248,20 +255,34 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 
 
 class Trial:
-    """A trial of a job; the end of its `with` block ends it, unless it has a result.
+    """A trial of a job, whose lease a thread renews; the end of its `with` block ends it, unless it has a result.
+
+    A renewal that is not answered is tried again at its next time: what the block does matters more.
 
     Attributes
     ----------
     id : TrialId
         Job, number and batch size.
-    finished, converged : bool
-        Whether the server has the trial's result, and whether the target was reached.
+    finished, converged, lost : bool
+        Whether the server has the trial's result, whether the target was reached, and whether the server has ended the
+        trial meanwhile, so that its result will not count.
     """
 
     def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
         self.client, self.id = client, trial
-        self.finished = self.converged = False
-        self._lease = Lease(lambda: client.heartbeat(trial), lease_s)
+        self.finished = self.converged = self.lost = False
+        self._pause_s = None if lease_s is None else lease_s / _RENEWALS
+        self._over = threading.Event()
+        # A process that ends does not wait for it.
+        self._renewing = threading.Thread(target=self._renew, name="bso-lease", daemon=True)
+
+    def _renew(self) -> None:
+        while not (self.lost or self._over.wait(self._pause_s)):
+            try:
+                self.client.heartbeat(self.id)
+            except ServerRequestError as error:
+                self.lost = error.status in _GONE
+                logger.warning("The trial's lease was not renewed: %s", error)
 
     @property
     def batch_size(self) -> int:
@@ -284,17 +305,15 @@ class Trial:
             raise TrainingStoppedError(f"{self.id.job_id}, trial {self.id.trial_number}: {verdict.message}")
         return verdict.converged
 
-    @property
-    def lost(self) -> bool:
-        """Whether the server has ended the trial meanwhile, so that its result will not count."""
-        return self._lease.lost
-
     def __enter__(self) -> Trial:
-        self._lease.__enter__()
+        if self._pause_s is not None:
+            self._renewing.start()
         return self
 
     def __exit__(self, kind: object, error: object, where: object) -> None:
-        self._lease.stop()
+        self._over.set()
+        if self._renewing.is_alive():
+            self._renewing.join()
         try:
             if not self.finished:
                 self.client.end_trial(self.id)

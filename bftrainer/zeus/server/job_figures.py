@@ -5,20 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args, get_type_hints
 
 from bftrainer.errors import OutputError
-from bftrainer.files.documents import disarmed
+from bftrainer.files.documents import disarmed, write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.messages import PRIVATE_FIELDS, JobSummary, TrialRow, abbreviate
 
 QUANTITIES = ("cost", "energy", "time")
 # Runs with the default that its mean takes.
 FEWEST = 2
-_FORMS = (".json", ".csv", ".parquet")
+_FORMS = (".json", ".csv")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,43 +105,24 @@ def format_si(number: float | None) -> str:
 
 
 def check_form(path: Path) -> None:
-    """Raise `OutputError` if a file's name ends in none of .json, .csv and .parquet."""
+    """Raise `OutputError` if a file's name ends in neither .json nor .csv."""
     if path.suffix.lower() not in _FORMS:
-        raise OutputError(f"{path}: Expected a name that ends in {', '.join(_FORMS)}.")
+        raise OutputError(f"{path}: Expected a name that ends in {' or '.join(_FORMS)}.")
 
 
 def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
     """Write a job's trials, in JSON with the job; return the number of trials. In CSV, no name is a formula.
 
-    Raises
-    ------
-    OutputError
-        If the name's ending is unknown, or the file cannot be written.
+    `OutputError` if the name's ending is unknown, or the file cannot be written.
     """
     check_form(path)
-    rows = [{name: cell for name, cell in asdict(trial).items() if name not in PRIVATE_FIELDS} for trial in trials]
+    names = [field.name for field in fields(TrialRow) if field.name not in PRIVATE_FIELDS]
+    rows = [{name: getattr(trial, name) for name in names} for trial in trials]
     with replacing(path) as stream:
-        if path.suffix.lower() == ".json":
+        if path.suffix.lower() == ".csv":
+            cells = ([disarmed(cell) for cell in row.values()] for row in rows)
+            write_csv(stream, names, ([repr(cell) if "\r" in str(cell) else cell for cell in row] for row in cells))
+        else:
             document = {"job": job.model_dump(), "trials": rows}
             stream.write(json.dumps(document, indent=2, allow_nan=False).encode() + b"\n")
-            return len(rows)
-        import pyarrow as pa
-        import pyarrow.csv
-        import pyarrow.parquet
-
-        if path.suffix.lower() == ".csv":
-            rows = [{name: disarmed(cell) for name, cell in row.items()} for row in rows]
-            pyarrow.csv.write_csv(pa.Table.from_pylist(rows, schema=_schema()), stream)
-        else:
-            pyarrow.parquet.write_table(pa.Table.from_pylist(rows, schema=_schema()), stream)
     return len(rows)
-
-
-def _schema() -> Any:
-    """Return the types of the columns, which also hold if all rows lack a value."""
-    import pyarrow as pa
-
-    kinds = {str: pa.string(), int: pa.int64(), bool: pa.bool_(), float: pa.float64()}
-    hints = get_type_hints(TrialRow)
-    columns = [(name, kinds[(get_args(hint) or (hint,))[0]]) for name, hint in hints.items()]
-    return pa.schema([column for column in columns if column[0] not in PRIVATE_FIELDS])

@@ -32,8 +32,8 @@ NAME_LENGTH = 400
 LARGEST, LARGEST_SEED = 2**31 - 1, 2**63 - 1
 # Far beyond any measurement, and small enough that squares of costs do not overflow.
 LARGEST_MEASURE = 1e50
-# A week.
-LONGEST_LEASE_S = 604_800.0
+# Seconds without a sign of life after which an exploration is handed out again: usually, and a week at most.
+LEASE_S, LONGEST_LEASE_S = 300.0, 604_800.0
 # Context of the validation of what a program makes.
 _MADE = {"made": True}
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server.access import own_path, read_users
+from bftrainer.zeus.server.access import is_loopback, own_path, read_users
+from bftrainer.zeus.server.app import ServerSettings, create_app
 from bftrainer.zeus.server.guard import audit_logger
-from bftrainer.zeus.server.settings import ServerSettings, is_loopback
 from bftrainer.zeus.server.store import database_url, open_store, sqlite_path
 
 if TYPE_CHECKING:
@@ -104,8 +104,6 @@ def _make_server(
 ) -> uvicorn.Server:
     """Make the server, and have it load the certificate, so that one that it cannot use is refused in one line."""
     import uvicorn
-
-    from bftrainer.zeus.server.app import create_app
 
     class Server(uvicorn.Server):
         """Says where it serves once connections are accepted."""

@@ -28,11 +28,11 @@ from bftrainer.errors import (
     NothingConvergedError,
     UnusableRequestError,
 )
-from bftrainer.zeus.lease import LEASE_S
 from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.access import ANYBODY, Role, User
 from bftrainer.zeus.server.messages import (
     LARGEST,
+    LEASE_S,
     JobSpec,
     JobSummary,
     ReportResponse,
@@ -87,16 +87,8 @@ class LoadedJob:
 class BatchSizeService:
     """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
 
-    Parameters
-    ----------
-    store : JobStore
-        Keeps jobs and trials.
-    published : bool
-        Answer exactly like the published server, defects included.
-    trial_timeout_s : float or None
-        Time without a report after which a trial counts as failed; None: never.
-    clock : callable
-        Returns seconds since 1970.
+    With `published` it answers exactly like the published server, defects included. A trial without a report for
+    `trial_timeout_s` counts as failed (None: never). The clock returns seconds since 1970.
 
     Raises
     ------

@@ -28,7 +28,8 @@ with requiring("The server needs", "server", "sqlalchemy"):
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableRequestError
 from bftrainer.files.permissions import login_name
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobSpec, TrialRow
-from bftrainer.zeus.server.settings import DEFAULT_URL
+
+DEFAULT_URL = "sqlite:///bftrainer-bso.db"
 
 METADATA = sa.MetaData()
 NAME = sa.String(NAME_LENGTH)

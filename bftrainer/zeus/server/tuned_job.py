@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from bftrainer.errors import AllPrunedError, NothingConvergedError
+from bftrainer.zeus.policies.bandit import BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.policies.job import zeus_cost
-from bftrainer.zeus.policies.pruning import BanditSettings, PrunedBandit, PruningExploreManager
 from bftrainer.zeus.server.messages import Arm, JobSpec, ReportResponse, TrainingResult, TrialRow
 
 
@@ -63,11 +63,7 @@ class TunedJob:
         self.pruned = PrunedBandit(spec.job_id, manager, settings)
         self.min_cost: float | None = None  # of the cheapest run so far, in joules
         self.min_cost_batch_size = spec.default_batch_size
-        self.exploring: dict[int, int] = {}  # trials by batch size
-        # Explorations with results that the pruning has not asked for yet, the oldest first: they came after one that
-        # was voided.
-        self.early: dict[int, list[TrialRow]] = {}
-        self.played = False  # by the bandit, before the pruning that goes on: all results then count for its arms
+        self.exploring = 0  # number of the trial that the pruning waits for
 
     @classmethod
     def replay(cls, spec: JobSpec, seed: int, trials: Iterable[TrialRow], *, published: bool) -> TunedJob:
@@ -100,34 +96,32 @@ class TunedJob:
         `runs` says whether a trial is running: one takes the place of an exploration that ended without a result.
         `NothingConvergedError` is raised if no batch size reached the target in a round of pruning.
         """
-        if self.stage is Stage.PRUNING and (ahead := self.pruned.manager.ahead):
-            size = ahead[0]
-            if size in self.exploring and runs(self.exploring[size]):
+        manager = self.pruned.manager
+        if self.stage is Stage.PRUNING and manager.ahead:
+            if manager.expecting is not None and runs(self.exploring):
                 return self.min_cost_batch_size, TrialType.CONCURRENT
-            self.hand_out(TrialType.EXPLORATION, size, number)
-            return size, TrialType.EXPLORATION
+            size, kind = manager.ahead[0], TrialType.EXPLORATION
+            self.hand_out(kind, size, number)
+            return size, kind
         try:
-            return self._play(), TrialType.MAB
+            return self.pruned.predict(), TrialType.MAB
         except AllPrunedError:
             raise NothingConvergedError(
                 "No converged batch sizes has observed. Reconfigure batch_sizes and re-launch the job."
             ) from None
 
     def hand_out(self, kind: str, batch_size: int, number: int) -> None:
-        """Take note of a trial that is, or once was, handed out: `choose` need not be asked again."""
-        manager = self.pruned.manager
-        if kind == TrialType.EXPLORATION and self.stage is Stage.PRUNING:
-            self.exploring[batch_size] = number
-            self._advance()
-        elif kind == TrialType.MAB and manager.done and manager.batch_sizes:
-            self._play()
+        """Take note of a trial that is, or once was, handed out: `choose` need not be asked again.
 
-    def _play(self) -> int:
-        """Have the bandit choose; it begins once pruning is over."""
-        if self.pruned.bandit is None:
-            self.pruned.start_bandit(every_run=self.played)
-            self.exploring, self.early, self.played = {}, {}, False
-        return self.pruned.predict()
+        An exploration that the pruning does not ask for, as one before it was voided, is none.
+        """
+        manager = self.pruned.manager
+        if kind == TrialType.EXPLORATION and self.stage is Stage.PRUNING and manager.ahead[:1] == [batch_size]:
+            if manager.expecting is None:
+                manager.next_batch_size()
+            self.exploring = number
+        elif kind == TrialType.MAB and manager.done and manager.batch_sizes:
+            self.pruned.predict()
 
     def judge(self, result: TrainingResult) -> tuple[ReportResponse, float]:
         """Judge a report: whether the run continues, has converged or failed; also return its cost so far in joules."""
@@ -151,42 +145,10 @@ class TunedJob:
         return ReportResponse.model_construct(stop_train=stop, converged=converged, message=message), cost
 
     def learn(self, trial: TrialRow) -> None:
-        """Learn from a trial that has ended with a result.
-
-        An exploration prunes when its turn comes: ones that were asked for before what is known now wait in `early`.
-        """
-        size, is_pruning = trial.batch_size, self.stage is Stage.PRUNING
-        is_exploration = trial.type == TrialType.EXPLORATION
-        if is_exploration and self.exploring.get(size) == trial.trial_number:
-            del self.exploring[size]
-        self.played = self.played or (trial.type == TrialType.MAB and is_pruning)
+        """Learn from a trial that has ended with a result."""
         assert trial.cost is not None
-        self.pruned.observe(size, trial.cost, bool(trial.converged), exploration=False)
-        if is_exploration and is_pruning:
-            self.early.setdefault(size, []).append(trial)
-            self._advance()
-        elif not is_exploration:  # an exploration after the pruning was in vain
-            self._compare(trial)
-
-    def _advance(self) -> None:
-        """Go on with the pruning as far as there are results for it."""
-        manager = self.pruned.manager
-        while ahead := manager.ahead:
-            size = ahead[0]
-            if manager.expecting is None and (size in self.early or size in self.exploring):
-                manager.next_batch_size()
-            if size not in self.early:
-                return
-            trial, *later = self.early.pop(size)
-            if later:
-                self.early[size] = later
-            assert trial.cost is not None
-            self.pruned.prune(size, trial.cost, bool(trial.converged))
-            self._compare(trial)
-
-    def _compare(self, trial: TrialRow) -> None:
-        """Keep the cost of a run if it is the cheapest one."""
-        assert trial.cost is not None
+        is_expected = self.pruned.manager.expecting is not None and self.exploring == trial.trial_number
+        self.pruned.observe(trial.batch_size, trial.cost, bool(trial.converged), exploration=is_expected)
         if (trial.converged or self.published) and trial.cost < (math.inf if self.min_cost is None else self.min_cost):
             self.min_cost, self.min_cost_batch_size = trial.cost, trial.batch_size
 

@@ -13,8 +13,8 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy import MetaData, Row, select
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
+from bftrainer.zeus.policies.bandit import PruningExploreManager
 from bftrainer.zeus.policies.job import zeus_cost
-from bftrainer.zeus.policies.pruning import PruningExploreManager
 from bftrainer.zeus.server.messages import JobSpec, TrialRow
 from bftrainer.zeus.server.store import (
     PUBLISHED_TABLE,
@@ -108,9 +108,9 @@ def _convert_trials(spec: JobSpec, trials: _Rows) -> list[TrialRow]:
         place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
         row = TrialRow(**{name: trial._mapping[name] for name in _RESULT}, started=started, heard=started)
         row.results_before = bisect_right(ended, trial.start_timestamp)
-        if row.type == TrialType.MAB:  # the bandit began after all results of the pruning, whatever clocks say
+        if row.type != TrialType.CONCURRENT:  # the pruning waits for each result, and the bandit for all, by any clock
             row.results_before = max(row.results_before, explored)
-        elif row.type == TrialType.EXPLORATION:
+        if row.type == TrialType.EXPLORATION:
             explored = max(explored, place or 0)
         if trial.end_timestamp is not None:
             row.ended = trial.end_timestamp.timestamp()

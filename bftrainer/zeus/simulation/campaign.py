@@ -15,8 +15,14 @@ from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, check_knobs
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer, power_limit_optimizer
 from bftrainer.zeus.policies.trace import TrainingTrace
-from bftrainer.zeus.simulation.recurring import Corrections, Run, SimulationObserver
-from bftrainer.zeus.simulation.simulator import MAX_GROUP_RETRIES, Group, Simulator
+from bftrainer.zeus.simulation.simulator import (
+    MAX_GROUP_RETRIES,
+    Corrections,
+    Group,
+    Run,
+    SimulationObserver,
+    Simulator,
+)
 
 # Same seed as published.
 SEED = 123456
@@ -28,37 +34,21 @@ CHUNKS_PER_WORKER = 8
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """All that the result of one simulation depends on, besides the traces.
+    """All that the result of one simulation depends on, besides the traces: a job's recurrences, or a group's jobs.
 
-    Parameters
-    ----------
-    recurrences, group : int or None, and Group or None
-        Number of times that the job must reach its target; or jobs that may overlap, each a recurrence of `job`.
-    policy, power_policy : str
-        Names of the policies for batch sizes and power limits, or ``module:callable``.
-    eta_knob, beta_knob : float
-        Weight of energy in costs, and multiple of the lowest cost at which a run stops (inf: never).
-    seed : int
-        Seed for drawing paths, and of the policies.
-    corrections, max_group_retries : Corrections and int
-        Differences from the published behaviour, and most retries of a group's job before the simulation gives up.
-
-    Raises
-    ------
-    SettingsError, TuningInputError
-        If there are both recurrences and a group or neither, or a number is out of range.
+    `SettingsError` or `TuningInputError` if there are both or neither, or a number is out of range.
     """
 
     job: Job
-    recurrences: int | None = 100
-    group: Group | None = None
-    policy: str = "zeus"
+    recurrences: int | None = 100  # times that the job must reach its target
+    group: Group | None = None  # jobs that may overlap, each a recurrence of `job`
+    policy: str = "zeus"  # names of policies, or ``module:callable``
     power_policy: str = "jit"
-    eta_knob: float = 0.5
-    beta_knob: float = 2.0
-    seed: int = SEED
+    eta_knob: float = 0.5  # weight of energy in costs
+    beta_knob: float = 2.0  # multiple of the lowest cost at which a run stops; inf: never
+    seed: int = SEED  # for drawing paths, and of the policies
     corrections: Corrections = field(default_factory=Corrections)
-    max_group_retries: int = MAX_GROUP_RETRIES
+    max_group_retries: int = MAX_GROUP_RETRIES  # of a group's job before the simulation gives up
 
     def __post_init__(self) -> None:
         if (self.recurrences is None) == (self.group is None):
@@ -161,18 +151,9 @@ def simulate_all(
 ) -> list[SimulationResult]:
     """Run all simulations, and return their results in the same order; they don't depend on the number of workers.
 
-    Parameters
-    ----------
-    workers : int, optional
-        Number of processes; 1: only this one. By default one per 20,000 recurrences, at most one per processor.
-    progress : callable
-        Is called with each result, in the order of the simulations.
-
-    Raises
-    ------
-    InputError, BftrainerError
-        Error of the first simulation that cannot start, or `workers` is below 1; or a process died at the same
-        simulations each time.
+    `workers` are processes, 1: only this one; by default one per 20,000 recurrences, at most one per processor.
+    `progress` is called with each result, in the order of the simulations. The error of the first simulation that
+    cannot start is raised, and `BftrainerError` if a process died at the same simulations each time.
     """
     simulations = list(simulations)
     if workers is not None and workers < 1:

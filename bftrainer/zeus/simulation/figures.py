@@ -19,9 +19,8 @@ from bftrainer.errors import OutputError, SettingsError
 from bftrainer.files.writing import replacing
 from bftrainer.report.drawing import axes_or_new, below_axes, line_look, palette, rendered, require_matplotlib
 from bftrainer.report.intervals import student_quantile
-from bftrainer.zeus.policies.configurations import Configuration, configurations, optimum, pareto_front
 from bftrainer.zeus.policies.job import HistoryEntry, Job
-from bftrainer.zeus.policies.trace import TrainingTrace
+from bftrainer.zeus.policies.trace import Configuration, TrainingTrace, configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.optimum import regrets
 
@@ -117,16 +116,9 @@ def pareto_figure(
 ) -> Axes:
     """Draw energy against time of each setting, the Pareto front, and the path that a history took.
 
-    Parameters
-    ----------
-    settings, front : sequence of Configuration
-        All settings that reach the target, at least one, and their Pareto front; both by time.
-    best : Configuration, optional
-        The cheapest setting, which is marked.
-    path : TuningPath, optional
-        Drawn from setting to setting; the number beside a place is that of the first run there.
-    title, ax
-        See `regret_figure`.
+    There is at least one setting that reaches the target; settings and front are by time. The cheapest one, `best`, is
+    marked. A path is drawn from setting to setting; the number beside a place is that of the first run there. For the
+    others see `regret_figure`.
     """
     if not settings:
         raise SettingsError("Expected at least one setting that reaches the target, got none.")

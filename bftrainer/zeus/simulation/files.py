@@ -18,7 +18,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.campaign import SimulationResult
-from bftrainer.zeus.simulation.recurring import Run
+from bftrainer.zeus.simulation.simulator import Run
 
 __all__ = ["check_suffix", "read_history", "read_simulations", "results_document", "write_history", "write_results"]
 
@@ -105,14 +105,9 @@ def _read_parquet(path: Path) -> dict[str, Any]:
         table = file.read()
     metadata = (table.schema.metadata or {}).get(_META, b"null")
     document = _check_schema(path, parsed_json(path, metadata, InputError, "JSON in the metadata"))
-    if table.column_names != ["simulation", *RUN_COLUMNS]:
-        got = one_line(", ".join(table.column_names))
-        raise InputError(f"{path}: Expected columns simulation, {', '.join(RUN_COLUMNS)}, got {got}.")
     for simulation in document["simulations"]:
         simulation["runs"] = []
     for row in table.to_pylist():
-        if not 0 <= row["simulation"] < len(document["simulations"]):
-            raise InputError(f"{path}: Expected results of simulations, got something else (a row of no simulation).")
         document["simulations"][row["simulation"]]["runs"].append(row)
     return document
 

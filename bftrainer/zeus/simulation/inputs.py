@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
 from bftrainer.files.documents import fault_text, toml_tables
 from bftrainer.files.opening import sample_path
 from bftrainer.files.writing import file_source, versions
-from bftrainer.zeus.policies.job import Job
+from bftrainer.zeus.policies.job import Job, JobSettings
 from bftrainer.zeus.policies.trace import TrainingTrace
 from bftrainer.zeus.simulation.simulator import Group, read_groups
 
@@ -184,19 +184,6 @@ def choose_groups(
     return chosen
 
 
-class _JobTable(BaseModel):
-    """A ``[[job]]`` table of a file of jobs; `Job` checks the ranges."""
-
-    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
-    dataset: str = Field(min_length=1)
-    network: str = Field(min_length=1)
-    optimizer: str = Field(min_length=1)
-    target_metric: float
-    max_epochs: int
-    default_bs: int | None = None
-    default_lr: float | None = None
-
-
 def read_jobs(path: Path) -> list[Job]:
     """Read the jobs of a TOML file, in its order.
 
@@ -206,9 +193,9 @@ def read_jobs(path: Path) -> list[Job]:
     jobs: list[Job] = []
     for number, table in enumerate(toml_tables(path, "job", TuningInputError), start=1):
         try:
-            job = Job(**_JobTable.model_validate(table).model_dump())
+            job = JobSettings.model_validate(table).to_job()
         except ValidationError as fault:
-            reason = fault_text(fault, lambda at: [] if at else list(_JobTable.model_fields))
+            reason = fault_text(fault, lambda at: [] if at else list(JobSettings.model_fields))
             raise TuningInputError(f"{path}, job {number}: {reason}") from None
         except TuningInputError as error:
             raise TuningInputError(f"{path}: {error}") from None

@@ -20,7 +20,7 @@ from bftrainer.zeus.integrations import (
     training_run,
     transformers_callback,
 )
-from bftrainer.zeus.master.meters import read_profile
+from bftrainer.zeus.master.hardware import read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from tests.zeus.integrations.driven import ScriptedRun, on_threads
 from tests.zeus.master.fakes import Device, World, environ, gpus
@@ -190,7 +190,7 @@ def test_the_loader_tries_power_limits(told, monkeypatch):
     device = Device()
     world, seen = World(device), []
     on_gpu = partial(training_run, meter=world, clock=world.clock, find=lambda: gpus(device))
-    monkeypatch.setattr("bftrainer.zeus.integrations.data_loader.training_run", on_gpu)
+    monkeypatch.setattr("bftrainer.zeus.integrations.callbacks.training_run", on_gpu)
     folder = told(BFTRAINER_SET_POWER_LIMITS=True, ZEUS_PROFILE_PARAMS="1,2", ZEUS_ETA_KNOB=1)
     loader = ZeusDataLoader(list(range(25)), batch_size=1, max_epochs=1)
     for _ in loader.epochs():

@@ -93,7 +93,7 @@ def test_a_script_that_forgets_its_metric_is_warned(tmp_path, caplog, metrics, e
         for number in run.epochs():
             if number < len(metrics):
                 run.report(metrics[number])
-    (said,) = [each.getMessage() for each in caplog.records if each.name == "bftrainer.zeus.integrations.served"]
+    (said,) = [each.getMessage() for each in caplog.records if each.name == "bftrainer.zeus.integrations.drivers"]
     assert said.startswith(f"t-1, trial 1, epoch {epoch}: ")
     assert why in said
 
@@ -103,7 +103,7 @@ def test_a_script_that_reports_is_not_warned(tmp_path, caplog):
     with client_of(tmp_path) as client:
         train(client, World(power_w=80.0), [0.1, 0.6])
         train(client, World(power_w=80.0), [])
-    assert not [each for each in caplog.records if each.name == "bftrainer.zeus.integrations.served"]
+    assert not [each for each in caplog.records if each.name == "bftrainer.zeus.integrations.drivers"]
 
 
 @pytest.mark.long

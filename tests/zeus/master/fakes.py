@@ -44,8 +44,8 @@ class Nvml:
     def nvmlDeviceGetName(self, device: Device) -> str:  # noqa: N802
         return device.name
 
-    def nvmlDeviceGetUUID(self, device: Device) -> bytes:  # noqa: N802
-        return device.uuid.encode()
+    def nvmlDeviceGetUUID(self, device: Device) -> str:  # noqa: N802
+        return device.uuid
 
     def nvmlDeviceGetPowerManagementLimitConstraints(self, device: Device) -> list[int]:  # noqa: N802
         return [device.least_mw, device.most_mw]

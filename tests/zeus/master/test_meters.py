@@ -10,9 +10,17 @@ from types import SimpleNamespace
 import pytest
 
 from bftrainer.errors import MeasurementError
-from bftrainer.zeus.master import meters
-from bftrainer.zeus.master.hardware import LIMITS, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.meters import ModelMeter, ZeusMeter, measure_since, open_meter
+from bftrainer.zeus.master import hardware
+from bftrainer.zeus.master.hardware import (
+    LIMITS,
+    ModelMeter,
+    ZeusMeter,
+    find_gpus,
+    find_hardware,
+    measure_since,
+    open_meter,
+    restore_limits,
+)
 from tests.zeus.master.fakes import Device, Nvml, gpus
 
 
@@ -114,10 +122,10 @@ def test_a_wait_between_two_readings_is_no_energy():
 def test_the_model_sees_this_process_work():
     """Real clocks: time at work draws between half and all of the power."""
     meter = ModelMeter(100.0, 1)
-    start_s, start_j = meters.read_process_times()[0], meter.energy_j()
-    while meters.read_process_times()[0] - start_s < 0.05:
+    start_s, start_j = hardware.read_process_times()[0], meter.energy_j()
+    while hardware.read_process_times()[0] - start_s < 0.05:
         pass
-    drawn_w = (meter.energy_j() - start_j) / (meters.read_process_times()[0] - start_s)
+    drawn_w = (meter.energy_j() - start_j) / (hardware.read_process_times()[0] - start_s)
     assert 40.0 < drawn_w < 110.0
 
 
@@ -145,7 +153,7 @@ def test_the_zeus_package_may_fail(monkeypatch):
             raise LookupError("nothing here")
 
     monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
-    monkeypatch.setattr(meters, "import_module", lambda name: Broken())  # noqa: ARG005
+    monkeypatch.setattr(hardware, "import_module", lambda name: Broken())  # noqa: ARG005
     with pytest.raises(MeasurementError, match=r"zeus package .*: LookupError: nothing here"):
         open_meter("zeus", 100.0, None)
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import ResumeError, TuningError
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus.master.journal import Recurrences
 from bftrainer.zeus.master.plan import Plan
-from bftrainer.zeus.master.recurrences import LocalDecisions, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 from tests.zeus.master.driven import BATCH_SIZES, fake_job
@@ -23,17 +23,14 @@ JOB = fake_job("somewhere")
 
 def recurrences(policy=None, count=5, beta=2.0):
     """Recurrences of a job at eta 0.5 and 250 W."""
-    policy = policy or DefaultBatchSize()
-    policy.register_job(JOB, BATCH_SIZES)
     plan = Plan(JOB, count, tuple(BATCH_SIZES), beta, 0.5, 7, "/")
-    return Recurrences(plan, RunSettings(max_power_w=250.0), LocalDecisions(policy, JOB))
+    return Recurrences(plan, RunSettings(max_power_w=250.0), policy or DefaultBatchSize())
 
 
-def book(progress, energy_j, reached=True, failure=None):
-    """Make a run that takes a second; give what was booked."""
+def book(progress, energy_j, reached=True, failure=None, time_s=1.0):
+    """Make a run that takes a second."""
     progress.choose()
-    progress.report = TrainingReport(energy_j, 1.0, reached, failure=failure)
-    return progress.book(progress.learn())
+    progress.apply("result", asdict(TrainingReport(energy_j, time_s, reached, failure=failure)))
 
 
 def test_the_bound_is_that_of_the_cheapest_recurrence():
@@ -50,9 +47,7 @@ def test_no_bound_stays_none():
     """Where the cheapest recurrence cost nothing, `beta` times that is no number if `beta` is infinite."""
     for beta, bound in ((math.inf, None), (2.0, 0.0)):
         progress = recurrences(beta=beta)
-        progress.choose()
-        progress.report = TrainingReport(0.0, 0.0, True)
-        progress.book(progress.learn())
+        book(progress, 0.0, time_s=0.0)
         assert progress.choose().cost_bound_j == bound
 
 

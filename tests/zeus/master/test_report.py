@@ -16,8 +16,6 @@ from bftrainer.zeus.master.script import TrainingReport, read_report, write_repo
         ('{"energy": 2, "time": 1.5, "reached": true}', TrainingReport(2.0, 1.5, True)),
         ('{"energy": "2e1", "time": "1", "reached": "TRUE", "more": []}', TrainingReport(20.0, 1.0, True)),
         ('{"energy": 2, "time": 1, "reached": "yes"}', TrainingReport(2.0, 1.0, False)),
-        ('{"energy": 2, "time": 1, "reached": true, "num_epochs": 7}', TrainingReport(2.0, 1.0, True, 7)),
-        ('{"energy": 2, "time": 1, "reached": true, "num_epochs": "a few"}', TrainingReport(2.0, 1.0, True)),
     ],
 )
 def test_what_is_read(tmp_path, text, report):
@@ -76,6 +74,6 @@ def test_no_report(tmp_path):
 
 def test_what_is_written_is_read(tmp_path):
     """Reports come back bit for bit, whatever is written beside them."""
-    report = TrainingReport(0.1 + 0.2, 1e-9, True, 3)
+    report = TrainingReport(0.1 + 0.2, 1e-9, True)
     write_report(tmp_path / "train.json", report, cost=1.0)
     assert read_report(tmp_path / "train.json") == report

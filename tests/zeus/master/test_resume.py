@@ -20,7 +20,6 @@ from bftrainer.errors import NotConvergedError, OutputError, ResumeError
 from bftrainer.zeus import BatchSizeOptimizer, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.journal import JOURNAL, JobJournal, is_running, lock_directory
-from bftrainer.zeus.master.recurrences import LocalDecisions
 from bftrainer.zeus.simulation.files import read_history
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, script_job
 
@@ -99,15 +98,16 @@ def told(logdir):
 def test_an_exception_at_every_run(tmp_path, event, uninterrupted, monkeypatch):
     """Interrupted before, during or after each run, or before it is learned from, a job makes the same decisions."""
     seen = set()
-    learn = LocalDecisions.learn
+    observe = PruningGTSBatchSizeOptimizer.observe
 
-    def learning(decisions, launch, *report):
-        if event == "learning" and launch.job_id not in seen:
-            seen.add(launch.job_id)
+    def learning(policy, *run):
+        job_id = observers[0].job_id
+        if event == "learning" and job_id not in seen:
+            seen.add(job_id)
             raise CrashError
-        return learn(decisions, launch, *report)
+        observe(policy, *run)
 
-    monkeypatch.setattr(LocalDecisions, "learn", learning)
+    monkeypatch.setattr(PruningGTSBatchSizeOptimizer, "observe", learning)
     observers = [Crashing(event, seen)]
     driver = master(tmp_path / "logs", observers=observers).start(fake_job(tmp_path), FEWER, BATCH_SIZES, 2.0, 0.5)
     crashes = 0

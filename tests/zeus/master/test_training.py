@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.errors import MeasurementError, TuningInputError
 from bftrainer.zeus.master import training_run
-from bftrainer.zeus.master.meters import PowerProfile, ProfiledLimit, best_limit, read_profile
+from bftrainer.zeus.master.hardware import PowerProfile, ProfiledLimit, best_limit, read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from tests.zeus.master.fakes import Device, World, environ, gpus
 
@@ -39,7 +39,7 @@ def test_epochs_are_booked(tmp_path):
     world.work(100.0)
     run = train(tmp_path, world, metrics=[0.1, 0.4, 0.5])
     world.work(100.0)
-    assert reported(tmp_path) == TrainingReport(600.0, 3.0, True, 3)
+    assert reported(tmp_path) == TrainingReport(600.0, 3.0, True)
     assert (run.epochs_done, run.stopped_early) == (3, False)
     more = json.loads((tmp_path / "zeus+bs8.train.json").read_text())
     assert more["cost"] == 0.5 * 600 + 0.5 * 250 * 3
@@ -49,7 +49,7 @@ def test_epochs_are_booked(tmp_path):
 def test_a_target_that_is_not_reached(tmp_path):
     """The epochs run out, NaN never counts."""
     train(tmp_path, World(), metrics=[0.4, math.nan])
-    assert reported(tmp_path) == TrainingReport(1000.0, 5.0, False, 5)
+    assert reported(tmp_path) == TrainingReport(1000.0, 5.0, False)
 
 
 def test_a_loss_falls_to_its_target(tmp_path):
@@ -74,7 +74,7 @@ def test_a_script_may_leave_early(tmp_path):
             world.work(1.0)
             if epoch == 1:
                 break
-    assert reported(tmp_path) == TrainingReport(400.0, 2.0, False, 2)
+    assert reported(tmp_path) == TrainingReport(400.0, 2.0, False)
 
 
 def test_a_crash_reports_nothing(tmp_path):

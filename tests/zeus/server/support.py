@@ -12,8 +12,7 @@ from urllib.parse import urlencode
 
 import httpx
 
-from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.settings import ServerSettings
+from bftrainer.zeus.server.app import ServerSettings, create_app
 from tests.waiting import until
 from tests.zeus.server.processes import free_port
 

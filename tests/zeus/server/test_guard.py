@@ -12,8 +12,7 @@ import pytest
 
 from bftrainer.errors import ServerRequestError, SettingsError
 from bftrainer.zeus.server import BatchSizeClient
-from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.settings import ServerSettings
+from bftrainer.zeus.server.app import ServerSettings, create_app
 from tests.waiting import until
 from tests.zeus.server.support import SPEC, Within, in_folder, serving
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
 from bftrainer.errors import BadOperationError, NotFoundError, ServerRequestError
-from bftrainer.zeus.lease import Lease
-from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrialId
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, Trial, TrialId
 from bftrainer.zeus.server.app import create_app
 from tests.waiting import until
 from tests.zeus.server.support import SPEC, Within, in_folder, serving
@@ -92,18 +92,23 @@ def test_leases_that_are_none(tmp_path, lease_s):
         assert client.get("/state/job", params={"job_id": "t-1"}).json()["trials"] == 0
 
 
+def leased(renew):
+    """A trial that is renewed every millisecond."""
+    client = SimpleNamespace(heartbeat=lambda _: renew(), end_trial=lambda _: None)
+    return Trial(client, TrialId(job_id="t-1", batch_size=8, trial_number=1), 0.003)
+
+
 def test_a_lease_is_renewed_until_it_is_lost():
     """A renewal without an answer is tried again; one that is answered that the trial is over is the last."""
     answers = [None, ServerRequestError("no answer"), None, ServerRequestError("ended", 400)]
-    with Lease(lambda: raised(answers.pop(0)), 0.003) as lease:
-        until(lambda: lease.lost)
+
+    def renew():
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    with leased(renew) as trial:
+        until(lambda: trial.lost)
     assert answers == []
-
-
-def raised(error):
-    """Raise an error, if it is one."""
-    if error is not None:
-        raise error
 
 
 def test_a_lease_ends_with_its_block():
@@ -115,7 +120,7 @@ def test_a_lease_ends_with_its_block():
         done.wait(0.01)
         done.set()
 
-    with Lease(renew, 0.003):
+    with leased(renew):
         begun.wait(60)
     assert done.is_set()
     assert "bso-lease" not in {thread.name for thread in threading.enumerate()}

@@ -19,8 +19,8 @@ from bftrainer.errors import SettingsError
 from bftrainer.zeus.server import app as app_module
 from bftrainer.zeus.server import serve as serve_module
 from bftrainer.zeus.server.access import Role, add_user
+from bftrainer.zeus.server.app import ServerSettings
 from bftrainer.zeus.server.serve import serve, warn_of_exposure
-from bftrainer.zeus.server.settings import ServerSettings
 from bftrainer.zeus.server.store import open_store
 from tests.waiting import until
 from tests.zeus.server.processes import server

@@ -32,7 +32,7 @@ def void(client, number, reason="a broken meter"):
 
 
 def test_a_voided_trial_has_never_been(client):
-    """Explorations after it count in its place, and voiding it again changes nothing."""
+    """Explorations of its batch size after it count in its place, and voiding it again changes nothing."""
     order = [run(client, "t-1", cost)[0]["batch_size"] for cost in (100.0, 5.0, 120.0, 110.0, 7.0)]
     assert order == [16, 8, 32, 8, 16]
     assert (job(client)["min_cost"], job(client)["min_cost_batch_size"]) == (5.0, 8)
@@ -41,9 +41,9 @@ def test_a_voided_trial_has_never_been(client):
         assert (answer.status_code, answer.json()["min_cost"], answer.json()["remaining"]) == (200, 7.0, [8, 16, 32])
     rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
     assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None]
-    # The second exploration of 8 takes the place of the first; the next round then begins at 16, which is there.
+    # The second exploration of 8 takes the place of the first; 32, which came before its turn, is explored again.
     trial, _ = run(client, "t-1", 90.0)
-    assert (trial["batch_size"], job(client)["stage"]) == (8, "Pruning")
+    assert (trial["batch_size"], job(client)["stage"]) == (32, "Pruning")
 
 
 @pytest.mark.long
