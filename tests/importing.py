@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_repeated
 from bftrainer.schedulers.reading import Reading
 
 NS = 10**9
@@ -16,17 +16,22 @@ def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, fl
     records = reading.rows.records()
     rows = []
     for at in range(len(records)):
-        some = records.set_nodes[records.set_ends[records.nodes[at]] : records.set_ends[records.nodes[at] + 1]]
-        start, end = int(records.start_ns[at]), int(records.end_ns[at])
+        some = records.set_nodes[records.set_ends[records["nodes"][at]] : records.set_ends[records["nodes"][at] + 1]]
+        start, end = int(records["start_ns"][at]), int(records["end_ns"][at])
         rows.append(
             (
                 ",".join(records.names[node] for node in some),
                 OPEN_START if start == OPEN_START_NS else start / NS - origin_s,
                 OPEN_END if end == OPEN_END_NS else end / NS - origin_s,
-                BusyKind(records.kind[at]),
+                BusyKind(records["kind"][at]),
             )
         )
     return rows
+
+
+def which_repeated(records: BusyRecords) -> list[bool]:
+    """Which records repeat an earlier one."""
+    return find_repeated(records.rows, records.runs()).tolist()
 
 
 def idle_of(log: NodeLog, origin_s: float = 0.0, unit_s: float = 1.0) -> dict[str, list[tuple[float, float]]]:

@@ -125,7 +125,7 @@ class Coverage:
     def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
         """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
         good = self.trusted
-        held = 0.0 if good is None else idle.within(good.start_ns, good.end_ns).node_s
+        held = 0.0 if good is None else idle.node_s_within(good)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
@@ -164,41 +164,145 @@ def judge_coverage(
     -----
     The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be found.
     """
-    start, end = start_ns / NS_PER_S, np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
-    weight, length = nodes.astype(np.float64), end - start
-    is_over = np.isfinite(end)
-    if not is_over.any():
-        edges_s, nothing = (float(start.min()), float(start.max())), _Ages(np.zeros(2), np.array([1.0, 0.0]))
-        return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, start.size, 0.0, nothing)
-    has_submits = bool((submit_ns > OPEN_START_NS).mean() > _NEARLY_ALL)
-    submit = np.where(has_submits & (submit_ns > OPEN_START_NS), np.minimum(submit_ns / NS_PER_S, start), start)
-    known = _Ages.of(length[is_over], weight[is_over])
-    half_s = known.exceeded_by(_MEDIAN)
-    left, right = _edges(start, end, weight, half_s, known.exceeded_by(_TAIL))
-    first_start, last_start = _ends_of(start)
-    first_end, last_end = _ends_of(end if right == "started" else end[is_over])
-    by_submission = has_submits and left == "started" and _selects_by_submission(start, submit, weight, half_s)
-    is_sample, bias = is_over, np.ones(start.size)
+    jobs = _Jobs.of(start_ns, end_ns, nodes, submit_ns)
+    if not jobs.is_over.any():
+        edges_s, nothing = (float(jobs.start.min()), float(jobs.start.max())), _Ages(np.zeros(2), np.array([1.0, 0.0]))
+        return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, len(nodes), 0.0, nothing)
+    # By how long jobs run, old ones at the first end and long ones at the last start tell what the log selects.
+    ages = _Ages.of(jobs.length, jobs.nodes)
+    half_s = ages.exceeded_by(_MEDIAN)
+    left, right = jobs.selected_by(half_s, ages.exceeded_by(_TAIL))
+    first_start, last_start = _outermost(jobs.start)
+    first_end, last_end = _outermost(jobs.end if right == "started" else jobs.end[jobs.is_over])
+    by_submission = left == "started" and jobs.are_selected_by_submission(half_s)
+    # The sample of lengths: of jobs that lie within, longer ones are rarer; others are cut off at the edges.
+    weight, end = jobs.nodes.copy(), jobs.end[jobs.is_over]
     if (left, right) == ("started", "ended"):
-        # The longer a job, the less likely it is to lie within.
-        within_s = np.where(is_over, length + (start - submit) * by_submission, 0.0)
-        bias = 1 / np.maximum(0.1, 1 - within_s / (last_end - first_start))
+        within_s = jobs.length + (jobs.start - jobs.submit)[jobs.is_over] * by_submission
+        weight[jobs.is_over] /= np.maximum(0.1, 1 - within_s / (last_end - first_start))
     elif (left, right) == ("ended", "started"):
-        is_sample = is_over & (end >= first_end) & (end <= last_start)
-    taken = np.where(is_sample, weight * bias, 0.0)[is_over]
-    ages = _Ages.of(length[is_over], taken) if taken.any() else known
+        weight[jobs.is_over] *= (end >= first_end) & (end <= last_start)
+    weight = weight[jobs.is_over]
+    ages = _Ages.of(jobs.length, weight) if weight.any() else ages
     tail_s = ages.exceeded_by(_TAIL)
+    # What is nearer to an edge than the oldest jobs may be missing jobs.
     low, high = max(first_end, first_start + tail_s), min(last_start, last_end - tail_s)
-    if has_submits:
-        high = min(high, _last_complete(start, submit, weight, half_s))
+    if jobs.has_submits:
+        high = min(high, jobs.last_complete(half_s))
     if by_submission:
-        low = max(low, float(submit.min()) + _since_submission_s(length[is_over], (start - submit)[is_over], taken))
-    effective = _equal_jobs(taken * length[is_over])
+        low = max(low, float(jobs.submit.min()) + jobs.since_submission_s(weight))
+    node_s = weight * jobs.length
+    effective = float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
     edges_s = (first_start if left == "started" else first_end, last_start if right == "started" else last_end)
-    edges = (left, right) if start.size >= _LEAST_JOBS else None  # those of a few jobs say nothing
+    edges = (left, right) if len(nodes) >= _LEAST_JOBS else None  # those of a few jobs say nothing
     reason = _fault(high - low, edges_s[1] - edges_s[0], edges, effective, tail_s, tells_changes=tells_changes)
     trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
-    return Coverage(trusted, reason, left, right, edges_s, tail_s, start.size, effective, ages)
+    return Coverage(trusted, reason, left, right, edges_s, tail_s, len(nodes), effective, ages)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Jobs:
+    """Jobs in seconds since the epoch; `length` is of those that are over, the others end at infinity."""
+
+    start: NDArray[np.float64]
+    end: NDArray[np.float64]
+    submit: NDArray[np.float64]
+    nodes: NDArray[np.float64]
+    is_over: NDArray[np.bool_]
+    length: NDArray[np.float64]
+    has_submits: bool
+
+    @classmethod
+    def of(cls, start_ns: Any, end_ns: Any, nodes: Any, submit_ns: Any) -> _Jobs:
+        """Jobs as `judge_coverage` gets them."""
+        start, end = start_ns / NS_PER_S, np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
+        is_told, is_over = submit_ns > OPEN_START_NS, np.isfinite(end)
+        has_submits = bool(is_told.mean() > _NEARLY_ALL)
+        submit = np.where(has_submits & is_told, np.minimum(submit_ns / NS_PER_S, start), start)
+        return cls(start, end, submit, nodes.astype(np.float64), is_over, (end - start)[is_over], has_submits)
+
+    def selected_by(self, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
+        """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start.
+
+        So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
+        """
+        start, end = self.start, self.end
+        (first_start, last_start), (first_end, last_end) = _outermost(start), _outermost(end)
+        # A tenth of the nodes that are busy on average in the middle half of the log.
+        span_s = min(last_end, last_start + half_s) - first_start
+        low, high = first_start + span_s / 4, first_start + span_s * 3 / 4
+        inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
+        least = 0.1 * float((self.nodes * inside).sum() / max(high - low, 1.0))
+        older = self.nodes[(start <= first_end - half_s) & (end > first_end)].sum()
+        longer = self.nodes[(start <= last_start) & (end > last_start + half_s)].sum()
+        still_run = np.isinf(last_end) and (start[~self.is_over] >= last_start - tail_s).mean() > _MEDIAN
+        return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
+
+    def are_selected_by_submission(self, half_s: float) -> bool:
+        """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
+        first, spell_s, wait = _outermost(self.start)[0], max(half_s, _SPELL_S), self.start - self.submit
+        early = (self.start >= first) & (self.start < first + spell_s)
+        expected = (self.nodes * np.minimum(wait, spell_s)).sum() / spell_s / self.nodes.sum()
+        before = self.nodes[early & (self.submit < first)].sum() / max(self.nodes[early].sum(), 1e-9)
+        return bool(self.has_submits and expected > 0.02 and before < expected / 2)
+
+    def last_complete(self, half_s: float) -> float:
+        """Until when jobs submitted after all of these need not have started, if they are missing.
+
+        That is the last submission; later by as much as all jobs waited that had started just before it.
+        """
+        last, wait = _outermost(self.submit)[1], self.start - self.submit
+        near = np.flatnonzero((self.start <= last) & (self.start > last - max(half_s, _SPELL_S)))
+        if not near.size:
+            return last
+        near = near[np.argsort(wait[near], kind="stable")]
+        few = int(np.searchsorted(np.cumsum(self.nodes[near]), _TAIL * self.nodes[near].sum()))
+        return last + float(wait[near[few]])
+
+    def since_submission_s(self, weight: NDArray[np.float64]) -> float:
+        """Time since submission that one percent of the running node-time of jobs that are over exceeds."""
+        total_s = self.length + (self.start - self.submit)[self.is_over]
+        low, high, node_s = 0.0, float(total_s.max()), (weight * self.length).sum()
+        while high - low > 1.0:
+            middle = (low + high) / 2
+            share = (weight * np.clip(total_s - middle, 0.0, self.length)).sum() / node_s
+            low, high = (middle, high) if share > _TAIL else (low, middle)
+        return high
+
+
+def _outermost(times: NDArray[np.float64]) -> tuple[float, float]:
+    """First and last of some times, but for a few."""
+    place = _PLACE if times.size >= _MANY else int(_FEW * times.size)
+    ordered = np.partition(times, (place, times.size - 1 - place))
+    return float(ordered[place]), float(ordered[times.size - 1 - place])
+
+
+def _fault(
+    trusted_s: float,
+    span_s: float,
+    edges: tuple[Edge, Edge] | None,
+    effective: float,
+    tail_s: float,
+    *,
+    tells_changes: bool,
+) -> str:
+    """Why nothing can be trusted; empty if something can."""
+    is_overlap, is_contained = edges == ("ended", "started"), edges == ("started", "ended")
+    if tells_changes and span_s <= tail_s:
+        return f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
+    if effective < _LEAST_JOBS and not is_overlap:
+        return (
+            f"it has too few jobs to tell how long jobs run here: they count as {effective:.0f} equal ones, "
+            f"{_LEAST_JOBS:.0f} are needed (1 % of the busy node-time is in jobs more than {tail_s / _HOUR_S:,.0f} h "
+            "old)"
+        )
+    least_s = 0.0 if is_overlap else span_s * (2 / 3 if is_contained else 1 / 2)
+    if trusted_s < max(least_s, 2.0):
+        return (
+            f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves "
+            f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
+        )
+    return ""
 
 
 def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:
@@ -246,106 +350,3 @@ def missing_ids(ids: NDArray[np.int64]) -> float:
     missing = int((steps[steps <= _LONGEST_GAP] - 1).sum())
     share = missing / (amid.size + missing)
     return share if share <= _MOST_SPARSE and (steps > _LONGEST_GAP).mean() <= _FEW else 0.0
-
-
-def _ends_of(times: NDArray[np.float64]) -> tuple[float, float]:
-    """First and last of some times, but for a few."""
-    place = _PLACE if times.size >= _MANY else int(_FEW * times.size)
-    found = np.partition(times, (place, times.size - 1 - place))
-    return float(found[place]), float(found[times.size - 1 - place])
-
-
-def _edges(
-    start: NDArray[np.float64], end: NDArray[np.float64], weight: NDArray[np.float64], half_s: float, tail_s: float
-) -> tuple[Edge, Edge]:
-    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start.
-
-    So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
-    """
-    (first_start, last_start), (first_end, last_end) = _ends_of(start), _ends_of(end)
-    least = 0.1 * _mean_level(start, end, weight, first_start, min(last_end, last_start + half_s))
-    older = weight[(start <= first_end - half_s) & (end > first_end)].sum()
-    longer = weight[(start <= last_start) & (end > last_start + half_s)].sum()
-    is_young = start[np.isinf(end)] >= last_start - tail_s
-    still_run = np.isinf(last_end) and is_young.mean() > _MEDIAN
-    return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
-
-
-def _mean_level(
-    start: NDArray[np.float64], end: NDArray[np.float64], weight: NDArray[np.float64], first: float, last: float
-) -> float:
-    """Mean number of busy nodes in the middle half of a time."""
-    low, high = first + (last - first) / 4, last - (last - first) / 4
-    inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
-    return float((weight * inside).sum() / max(high - low, 1.0))
-
-
-def _selects_by_submission(
-    start: NDArray[np.float64], submit: NDArray[np.float64], weight: NDArray[np.float64], half_s: float
-) -> bool:
-    """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
-    first, spell_s, wait = _ends_of(start)[0], max(half_s, _SPELL_S), start - submit
-    early = (start >= first) & (start < first + spell_s)
-    expected = (weight * np.minimum(wait, spell_s)).sum() / spell_s / weight.sum()
-    found = weight[early & (submit < first)].sum() / max(weight[early].sum(), 1e-9)
-    return bool(expected > 0.02 and found < expected / 2)
-
-
-def _last_complete(
-    start: NDArray[np.float64], submit: NDArray[np.float64], weight: NDArray[np.float64], half_s: float
-) -> float:
-    """Until when jobs submitted after all of these need not have started, if they are missing.
-
-    That is the last submission; later by as much as all jobs waited that had started just before it.
-    """
-    last = _ends_of(submit)[1]
-    near = np.flatnonzero((start <= last) & (start > last - max(half_s, _SPELL_S)))
-    if not near.size:
-        return last
-    near = near[np.argsort((start - submit)[near], kind="stable")]
-    few = int(np.searchsorted(np.cumsum(weight[near]), _TAIL * weight[near].sum()))
-    return last + float((start - submit)[near[few]])
-
-
-def _since_submission_s(length: NDArray[np.float64], wait: NDArray[np.float64], weight: NDArray[np.float64]) -> float:
-    """Time since submission that one percent of the running node-time exceeds."""
-    low, high = 0.0, float((length + wait).max())
-    total = (weight * length).sum()
-    while high - low > 1.0:
-        middle = (low + high) / 2
-        share = (weight * np.clip(length + wait - middle, 0.0, length)).sum() / total
-        low, high = (middle, high) if share > _TAIL else (low, middle)
-    return high
-
-
-def _equal_jobs(node_s: NDArray[np.float64]) -> float:
-    """Number of equal jobs that tell as much of a mean as these node-seconds."""
-    return float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
-
-
-def _fault(
-    trusted_s: float,
-    span_s: float,
-    edges: tuple[Edge, Edge] | None,
-    effective: float,
-    tail_s: float,
-    *,
-    tells_changes: bool,
-) -> str:
-    """Why nothing can be trusted; empty if something can."""
-    is_overlap, is_contained = edges == ("ended", "started"), edges == ("started", "ended")
-    if tells_changes and span_s <= tail_s:
-        return f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
-    if effective < _LEAST_JOBS and not is_overlap:
-        return (
-            f"it has too few jobs to tell how long jobs run here: they count as {effective:.0f} equal ones, "
-            f"{_LEAST_JOBS:.0f} are needed (1 % of the busy node-time is in jobs more than {tail_s / _HOUR_S:,.0f} h "
-            "old)"
-        )
-    least_s = 0.0 if is_overlap else span_s * (2 / 3 if is_contained else 1 / 2)
-    if trusted_s < max(least_s, 2.0):
-        return (
-            f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves "
-            f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
-        )
-    return ""

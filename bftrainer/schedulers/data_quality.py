@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from bftrainer.errors import SettingsError
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.nodelogs.node_spans import NodeSpans, Window
+from bftrainer.nodelogs.node_spans import Window
 from bftrainer.schedulers.coverage import Coverage
 from bftrainer.schedulers.idle_spans import Swept
 from bftrainer.schedulers.reading import Importer, Reading
@@ -77,10 +78,9 @@ class SweptLog:
     window: Window
     chosen: NodeChoice
     swept: Swept
-    outside: int
     coverage: Coverage | None
-    empty: NodeSpans
-    lost_days: float
+    jobs: pd.DataFrame
+    outside: int
     unknown: int = 0
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None

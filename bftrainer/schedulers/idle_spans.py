@@ -5,14 +5,15 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, find_repeated, find_superseded
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, stretches
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords
 from bftrainer.schedulers.node_lists import column
 from bftrainer.schedulers.node_lives import cut_to_lives
 
@@ -26,107 +27,58 @@ _MOST_ROUNDED, _MOST_SURPLUS = 0.01, 0.001
 """Shares of jobs and of node time to which placement in blocks may add nodes that were not asked for."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Demand:
-    """Jobs with only their number of nodes, column by column.
-
-    Parameters
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (R,)
-        `start_ns < end_ns`.
-    nodes : ndarray of int64, shape (R,)
-        Number of nodes, at least 1.
-    key : ndarray of int64, shape (R,)
-        Equal for two rows only if they are the same job.
-    submit_ns : ndarray of int64, shape (R,)
-        When each was submitted; `OPEN_START_NS` where the log does not tell.
-    """
-
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
-    nodes: NDArray[np.int64]
-    key: NDArray[np.int64]
-    submit_ns: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return self.start_ns.size
-
-    def where(self, keep: NDArray[np.bool_]) -> Demand:
-        """The jobs that `keep` marks."""
-        columns = ("start_ns", "end_ns", "nodes", "key", "submit_ns")
-        return replace(self, **{column: getattr(self, column)[keep] for column in columns})
-
-    def is_repeated(self) -> NDArray[np.bool_]:
-        """Which jobs repeat an earlier row."""
-        return find_repeated(self.key, self.start_ns, self.end_ns)
-
-    def is_superseded(self) -> NDArray[np.bool_]:
-        """Which jobs have no end, and are told again with one."""
-        return find_superseded(self.key, self.start_ns, self.end_ns, self.end_ns >= OPEN_END_NS)
-
-    def sizes(self) -> NDArray[np.int64]:
-        """Number of nodes of each job."""
-        return self.nodes
-
-    def extent_ns(self) -> tuple[int, int] | None:
-        """First start, and last start or end that is known; None without jobs."""
-        ends = self.end_ns[self.end_ns < OPEN_END_NS]
-        return (
-            (int(self.start_ns.min()), int(max(self.start_ns.max(), ends.max(initial=OPEN_START_NS))))
-            if len(self)
-            else None
-        )
-
-
-def _events(demand: Demand) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+def _events(demand: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
     """Times, jobs and whether they start, sorted by time; ends come before starts of the same time."""
     count = len(demand)
-    time = np.concatenate((demand.end_ns, demand.start_ns))
+    time = np.concatenate((demand["end_ns"], demand["start_ns"]))
     starts = np.arange(2 * count) >= count
     order = np.lexsort((starts, time))
     return time[order], (order % count) if count else order, starts[order]
 
 
-def over_capacity_share(demand: Demand, capacity: int, window: Window) -> float:
-    """Share of the window in which jobs hold more than `capacity` nodes in total."""
+def over_capacity_share(demand: pd.DataFrame, capacity: int, window: Window) -> float:
+    """Share of the window in which jobs, with so many `nodes` each, hold more than `capacity` in total."""
     time, job, starts = _events(demand)
-    level = np.cumsum(np.where(starts, demand.nodes[job], -demand.nodes[job]))
+    nodes = demand["nodes"].to_numpy()[job]
+    level = np.cumsum(np.where(starts, nodes, -nodes))
     inside = np.clip(np.append(time, window.end_ns), window.start_ns, window.end_ns)
     lengths = np.diff(inside)
     return float(lengths[level > capacity].sum() / window.length_ns)
 
 
-def form_blocks(demand: Demand, nodes: int, window: Window) -> tuple[int, Demand, str]:
+def form_blocks(demand: pd.DataFrame, nodes: int, window: Window) -> tuple[int, pd.DataFrame, str]:
     """Let jobs demand blocks of nodes, so that memory follows jobs, where they hold very many nodes in all.
 
     Returns
     -------
     block : int
         Nodes of a block: the largest divisor of the machine's nodes that divides nearly all requests, or 1.
-    demand : Demand
+    demand : DataFrame
         In blocks; other requests get whole ones.
     exact : str
         How exact idle counts then are.
     """
-    within = np.minimum(demand.end_ns, window.end_ns) - np.maximum(demand.start_ns, window.start_ns)
-    lengths, block = np.maximum(within, 0) / NS_PER_S, 1
-    for size in range(2, nodes + 1 if demand.nodes.sum() > _MOST_SPANS else 1):
+    asked = demand["nodes"].to_numpy()
+    within = demand["end_ns"].clip(upper=window.end_ns) - demand["start_ns"].clip(lower=window.start_ns)
+    lengths, block = within.clip(lower=0).to_numpy() / NS_PER_S, 1
+    for size in range(2, nodes + 1 if asked.sum() > _MOST_SPANS else 1):
         if nodes % size:
             continue
-        surplus = -demand.nodes % size
-        is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * demand.nodes @ lengths
+        surplus = -asked % size
+        is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * asked @ lengths
         block = size if is_small else block
-    odd = int((demand.nodes % block > 0).sum())
+    odd = int((asked % block > 0).sum())
     exact = f"idle counts are exact{f' but for {odd:,} jobs that get whole blocks' if odd else ''}"
-    return block, replace(demand, nodes=-(-demand.nodes // block)), exact
+    return block, demand.assign(nodes=-(-asked // block)), exact
 
 
-def place_jobs(demand: Demand, capacity: int | NDArray[np.int64]) -> NodeSpans:
+def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeSpans:
     """Put each job on the lowest-numbered nodes that are free.
 
     Parameters
     ----------
-    demand : Demand
+    demand : DataFrame
+        Start, end and number of nodes of each job.
     capacity : int or ndarray of int64, shape (N,)
         Number of nodes; or the size of each in what jobs demand, such as processors: a job fills as many as it takes.
 
@@ -155,10 +107,11 @@ def place_jobs(demand: Demand, capacity: int | NDArray[np.int64]) -> NodeSpans:
         if short[job] <= 0:
             del short[job]
 
+    nodes = demand["nodes"].tolist()
     time, jobs, starts = (values.tolist() for values in _events(demand))
     for at, (now, job, is_start) in enumerate(zip(time, jobs, starts, strict=True)):
         if is_start:
-            _take(job, int(demand.nodes[job]), now)
+            _take(job, nodes[job], now)
             continue
         mine = held.pop(job)
         short.pop(job, None)
@@ -232,14 +185,18 @@ def line_sweep(
         When nodes were part of the machine, merged and within the window; by default all the time.
     """
     busy_node_s: defaultdict[str, float] = defaultdict(float)
-    unions = []
+    parts, low = [], 0
     for block in blocks:
         for kind, spans in block.items():
             busy_node_s[kind.name.lower()] += spans.node_s_within(window)
         by_kind = list(block.values())
         union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
-        unions.append(union.within(window.start_ns, window.end_ns))
-    free = NodeSpans.joined(unions).gaps(nodes, window)
+        union = union.within(window.start_ns, window.end_ns)
+        high = int(union.node.max(initial=low - 1)) + 1
+        parts.append(union.gaps(high, window, low))
+        low = high
+    free = NodeSpans.joined([*parts, NodeSpans.none().gaps(nodes, window, low)])
+    del parts
     there = free if lives is None else cut_to_lives(free, lives, nodes, window)
     away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes) if there is not free else np.zeros(nodes)
     if away_s.any():
@@ -291,18 +248,18 @@ def unit_spans(
     """
     sizes = np.array([units[name] for name in nodes], dtype=np.int64)
     base = np.append(0, np.cumsum(sizes))
-    counts = np.diff(records.set_ends)[records.nodes]
+    counts = records.sizes()
     of = np.repeat(np.arange(len(records)), counts)
-    node = place[records.set_nodes[stretches(records.set_ends[:-1][records.nodes], counts)]]
+    node = place[records.set_nodes[stretches(records.set_ends[:-1][records["nodes"]], counts)]]
     of, node = of[node >= 0], node[node >= 0]
-    order = np.argsort(records.start_ns[of], kind="stable")
+    order = np.argsort(records["start_ns"][of], kind="stable")
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)
     spans: dict[BusyKind, tuple[array[int], array[int], array[int]]] = {}
     crowded = 0
+    kinds, held_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
     for row, at in zip(of[order].tolist(), node[order].tolist(), strict=True):
-        kind, asked = BusyKind(records.kind[row]), int(records.units[row])
-        start, end, first = int(records.start_ns[row]), int(records.end_ns[row]), int(base[at])
-        mine = range(first, int(base[at + 1]))
+        kind, asked, start, end = BusyKind(kinds[row]), held_units[row], starts[row], ends[row]
+        mine = range(int(base[at]), int(base[at + 1]))
         if asked != ALL_UNITS:
             mine = [one for one in mine if free_at[one] <= start][:asked]  # type: ignore[assignment]
             crowded += len(mine) < asked

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
@@ -18,7 +19,7 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
@@ -27,6 +28,9 @@ from bftrainer.schedulers.busy_records import (
     BusyKind,
     BusyRecords,
     BusyRows,
+    extent_ns,
+    find_repeated,
+    find_superseded,
 )
 from bftrainer.schedulers.coverage import (
     ADVICE,
@@ -44,7 +48,6 @@ from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.idle_spans import (
     PLACEMENT,
     UNIT_PLACEMENT,
-    Demand,
     Swept,
     form_blocks,
     line_sweep,
@@ -61,9 +64,6 @@ from bftrainer.schedulers.tally import Tally
 
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
-
-
-_Records = TypeVar("_Records", BusyRecords, Demand)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,11 +108,8 @@ def import_log(
     reading = Reading.begun(settings)
     run_importer(importer, files, reading)
     reading.tally.check(at_end=True)
-    if reading.demand is None:
-        found = _swept_names(importer, reading)
-    else:
-        found = _swept_counts(importer, reading, reading.demand)
-    trust = _tell_coverage(found, reading)
+    found = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
+    trust = _account_coverage(found, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
         found.chosen.names,
@@ -134,7 +131,7 @@ def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
     return {node: changes[name] for node, name in enumerate(found.chosen.names) if name in changes}
 
 
-def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
+def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that name nodes."""
     settings, own = reading.settings, len(reading.rows)
     reading.check_cluster(own)
@@ -142,23 +139,21 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
         raise _nothing(reading)
     whole, is_seen = _with_downtimes(reading)
     is_own = np.arange(len(whole)) < own
-    repeated, is_job = whole.is_repeated(), is_own & np.isin(whole.kind, (BusyKind.JOB, BusyKind.UNKNOWN))
-    reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
-    repeated |= _drop_superseded(whole, repeated, reading)
-    whole, is_runaway = end_runaways(whole, is_job & ~repeated)
-    jobs = whole.where(is_job & ~repeated & ~is_runaway)
-    _note_open(int((jobs.is_open > 0).sum()), reading)
-    coverage = _judge(importer, reading, jobs)
-    window = _window(reading, whole.where(is_own).extent_ns(), coverage)
+    is_job = is_own & np.isin(whole["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
+    is_lost = _drop_repeated(whole.rows, whole.runs(), is_job, reading)
+    whole, is_runaway = end_runaways(whole, is_job & ~is_lost)
+    jobs = whole.where(is_job & ~is_lost & ~is_runaway)
+    coverage = _judge(importer, reading, jobs.rows, jobs.sizes())
+    window = _window(reading, extent_ns(whole.rows[is_own]), coverage)
     if rare := jobs.rare_nodes():
         reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {listed(rare)}. Are they this machine's?")
-    records, outside = _cleaned(whole, is_job, repeated, window, reading)
-    if not reading.is_exact and not np.isin(records.kind, OUT_OF_SERVICE).any():
+    records = whole.where(~is_lost & _is_near(whole.rows, window, reading))
+    if not reading.is_exact and not np.isin(records["kind"], OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
     chosen = choose_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
-    records = records.where(~np.isin(records.kind, [OFFERABLE[name] for name in settings.offer]))
+    records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
     lives = _lives(importer, reading, whole, is_seen, chosen, window, coverage)
     jobs_s = records.job_node_s(window, place)
     swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives.spans)
@@ -175,13 +170,11 @@ def _swept_names(importer: Importer, reading: Reading) -> SweptLog:
     if settings.unit != "node":
         whole_share = idle_share(swept, window)
         chosen, swept = _sweep_units(records, place, chosen, window, reading, lives.spans)
-    times_ns = jobs.start_ns, jobs.end_ns
-    empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
-    unknown = int((records.kind == BusyKind.UNKNOWN).sum())
-    found = SweptLog(window, chosen, swept, outside, coverage, empty, lost, unknown, whole_share)
-    return replace(found, runaways=runaways, runaway_share=share)
+    unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
+    found = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(whole.rows[is_job & ~is_lost], window))
+    return replace(found, unknown=unknown, whole_idle_share=whole_share, runaways=runaways, runaway_share=share)
 
 
 def _lives(
@@ -214,7 +207,7 @@ def _sweep_units(
 ) -> tuple[NodeChoice, Swept]:
     """Sweep GPUs or cores in place of nodes."""
     unit = reading.settings.unit
-    if not (records.units != ALL_UNITS).any():
+    if not (records["units"] != ALL_UNITS).any():
         raise SettingsError(f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode).")
     found = unit_spans(records, place, chosen.names, chosen.units, unit)
     if not found.names:
@@ -234,12 +227,16 @@ def _sweep_units(
     return replace(chosen, names=found.names, partitions=within(chosen.partitions), types=within(chosen.types)), swept
 
 
-def _drop_superseded(records: BusyRecords | Demand, repeated: NDArray[np.bool_], reading: Reading) -> NDArray[np.bool_]:
-    """Count the records of runs without an end, each once, that others tell to the end; return which they are."""
+def _drop_repeated(
+    rows: pd.DataFrame, run: NDArray[np.int64], is_job: NDArray[np.bool_], reading: Reading
+) -> NDArray[np.bool_]:
+    """Count rows that repeat others, and those of runs without an end that others tell to the end; which they are."""
+    repeated = find_repeated(rows, run)
+    reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
     stale = ~repeated
-    stale[stale] = records.where(~repeated).is_superseded()
+    stale[stale] = find_superseded(rows[~repeated], run[~repeated])
     reading.tally.drop("told again when it had ended", int(stale.sum()))
-    return stale
+    return repeated | stale
 
 
 def _read_beside(path: Path, rows: BusyRows, kind: BusyKind, reading: Reading) -> None:
@@ -251,13 +248,6 @@ def _read_beside(path: Path, rows: BusyRows, kind: BusyKind, reading: Reading) -
         reading.note(f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable, the first: {tally.examples[0]}")
 
 
-def _note_open(runs: int, reading: Reading) -> None:
-    """Note that runs have no end."""
-    if runs:
-        text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
-        reading.note(f"{runs:,} runs have no end in the log: {text}.")
-
-
 def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     """Records of the log, then downtimes and reservations; and which nodes the log itself names.
 
@@ -265,7 +255,7 @@ def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     """
     settings, rows, own = reading.settings, reading.rows, len(reading.rows)
     seen = len(rows.lists.names)
-    clusters = np.flatnonzero(np.bincount(rows.frame()["cluster"])).tolist()
+    clusters = np.unique(rows.frame()["cluster"]).tolist()
     for path in log_paths(settings.downtimes):
         if is_eventlog(path):
             eventlog_downtimes(path, reading)
@@ -282,24 +272,23 @@ def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     return records, records.where(np.arange(len(records)) < own).is_named()
 
 
-def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> SweptLog:
+def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that only count their nodes."""
-    settings = reading.settings
+    settings, demand = reading.settings, reading.demand
+    assert demand is not None
     if settings.downtimes or settings.reservations or settings.partitions or settings.exclude_nodes:
         raise SettingsError(
             "--downtimes, --reservations, --partition and --exclude-nodes cannot be used: the log names no nodes."
         )
-    repeated = demand.is_repeated()
-    reading.tally.drop(DUPLICATE, int(repeated.sum()))
-    repeated |= _drop_superseded(demand, repeated, reading)
-    _note_open(int((demand.end_ns[~repeated] >= OPEN_END_NS).sum()), reading)
-    coverage = _judge(importer, reading, demand.where(~repeated))
-    window = _window(reading, demand.extent_ns(), coverage)
+    is_job = np.ones(len(demand), dtype=np.bool_)
+    demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
+    coverage = _judge(importer, reading, demand, demand["nodes"].to_numpy())
+    window = _window(reading, extent_ns(demand), coverage)
     chosen, sizes = count_nodes(settings.nodes, reading.capacity), reading.node_sizes
     nodes = len(chosen.names)
     if sizes is not None and sizes.size != nodes:
         raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
-    demand, outside = _cleaned(demand, np.ones(len(demand), dtype=np.bool_), repeated, window, reading)
+    outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
     share = over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
     if share > settings.max_overcommit:
         raise LogError(
@@ -321,9 +310,7 @@ def _swept_counts(importer: Importer, reading: Reading, demand: Demand) -> Swept
     jobs = place_jobs(demand, nodes if sizes is None else sizes)
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
-    times_ns = demand.start_ns, demand.end_ns
-    empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
-    return SweptLog(window, chosen, swept, outside, coverage, empty, lost, over_capacity_share=share, block=block)
+    return SweptLog(window, chosen, swept, coverage, demand, outside, over_capacity_share=share, block=block)
 
 
 def _sweep(
@@ -347,13 +334,15 @@ def _nothing(reading: Reading) -> LogError:
     return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
-def _judge(importer: Importer, reading: Reading, jobs: BusyRecords | Demand) -> Coverage | None:
+def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
     """Judge the coverage of a log's jobs; None if there are none, or the log tells all."""
-    if not len(jobs) or importer.is_availability or reading.is_exact:
+    if runs := int((jobs["is_open"] > 0).sum()):
+        text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
+        reading.note(f"{runs:,} runs have no end in the log: {text}.")
+    if jobs.empty or importer.is_availability or reading.is_exact:
         return None
-    return judge_coverage(
-        jobs.start_ns, jobs.end_ns, jobs.sizes(), jobs.submit_ns, tells_changes=importer.tells_changes
-    )
+    start_ns, end_ns, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "submit_ns"))
+    return judge_coverage(start_ns, end_ns, sizes, submit_ns, tells_changes=importer.tells_changes)
 
 
 def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Coverage | None) -> Window:
@@ -385,12 +374,13 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     return window
 
 
-def _tell_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
+def _account_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
     """What can be trusted of the log and of the window, with a note."""
     coverage, window = found.coverage, found.window
     if coverage is None:
         return None
-    idle, empty, lost = found.swept.idle, found.empty, found.lost_days
+    idle, times_ns = found.swept.idle, (found.jobs["start_ns"].to_numpy(), found.jobs["end_ns"].to_numpy())
+    empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     days = empty.node_s / 86_400
     if lost:
         reading.note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
@@ -413,15 +403,14 @@ def _tell_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
     return account
 
 
-def _cleaned(
-    records: _Records, is_job: NDArray[np.bool_], repeated: NDArray[np.bool_], window: Window, reading: Reading
-) -> tuple[_Records, int]:
-    """Records without duplicates, in or near the window; and the number of jobs outside the window."""
-    inside = (records.end_ns > window.start_ns) & (records.start_ns < window.end_ns)
-    # Records just outside the window decide whether a gap at its ends is clean-up.
+def _is_near(rows: pd.DataFrame, window: Window, reading: Reading) -> NDArray[np.bool_]:
+    """Which records are in the window, or so near that they decide whether a gap at its ends is clean-up."""
     gap_ns = nanoseconds(reading.min_gap_s)
-    near = (records.end_ns >= window.start_ns - gap_ns) & (records.start_ns <= window.end_ns + gap_ns)
-    return records.where(near & ~repeated), int((~inside & ~repeated & is_job).sum())
+    return np.asarray((rows["end_ns"] >= window.start_ns - gap_ns) & (rows["start_ns"] <= window.end_ns + gap_ns))
+
+
+def _count_outside(jobs: pd.DataFrame, window: Window) -> int:
+    return int(((jobs["end_ns"] <= window.start_ns) | (jobs["start_ns"] >= window.end_ns)).sum())
 
 
 def _provenance(

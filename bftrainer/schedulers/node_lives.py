@@ -79,8 +79,8 @@ def _extents(records: BusyRecords) -> tuple[NDArray[np.int64], NDArray[np.int64]
     """First start and last end of the records that name each node."""
     sizes = np.diff(records.set_ends)
     first_of, last_of = np.full(sizes.size, OPEN_END_NS), np.full(sizes.size, OPEN_START_NS)
-    np.minimum.at(first_of, records.nodes, records.start_ns)
-    np.maximum.at(last_of, records.nodes, records.end_ns)
+    np.minimum.at(first_of, records["nodes"], records["start_ns"])
+    np.maximum.at(last_of, records["nodes"], records["end_ns"])
     first, last = np.full(len(records.names), OPEN_END_NS), np.full(len(records.names), OPEN_START_NS)
     np.minimum.at(first, records.set_nodes, np.repeat(first_of, sizes))
     np.maximum.at(last, records.set_nodes, np.repeat(last_of, sizes))

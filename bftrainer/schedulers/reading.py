@@ -22,7 +22,6 @@ from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_records import BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.idle_spans import Demand
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.tally import CUT_OFF, Tally
 
@@ -41,8 +40,9 @@ class Reading:
     tally : Tally
     rows : BusyRows
         Collects records that name nodes.
-    demand : Demand, optional
-        Records of a log that only counts nodes.
+    demand : DataFrame, optional
+        Jobs of a log that only counts nodes, with the number of their `nodes`, and `start_ns`, `end_ns`, `job`,
+        `submit_ns` and `is_open` as `BusyRecords` has them.
     notes : list of str
         Assumptions made.
     window_ns : tuple of two int, optional
@@ -69,7 +69,7 @@ class Reading:
     clock: Clock
     tally: Tally
     rows: BusyRows = field(default_factory=BusyRows)
-    demand: Demand | None = None
+    demand: pd.DataFrame | None = None
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
     capacity: int | None = None
@@ -110,8 +110,7 @@ class Reading:
             raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
 
     def take(self, frame: pd.DataFrame) -> None:
-        """Count rows of busy nodes, and take those that last; each may have a `place`, its file and line."""
-        self.tally.records += len(frame)
+        """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line."""
         frame = self._refuse_incomplete(frame)
         length = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
         self.tally.drop("end before start", int((length < 0).sum()))
@@ -318,6 +317,7 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
     own = type(importer).__module__.startswith("bftrainer.")
     with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
         if (frame := importer.read(files, reading)) is not None:
+            reading.tally.records += len(frame)
             reading.take(frame)
 
 

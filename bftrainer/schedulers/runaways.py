@@ -35,7 +35,7 @@ def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyR
     if not suspects.size:
         return records, np.zeros(len(records), dtype=np.bool_)
     node, row = _pairs(records, np.flatnonzero(is_job), suspects)
-    start, is_suspect = records.start_ns[row], np.isin(row, suspects)
+    start, is_suspect = records["start_ns"][row], np.isin(row, suspects)
     alone = _run_one_job_at_a_time(records, node, row)[node]
     # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
     starts, rank = np.unique(start, return_inverse=True)
@@ -48,23 +48,24 @@ def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyR
     is_same = node[after] == node[asked]
     ends = np.full(len(records), OPEN_END_NS)
     np.minimum.at(ends, row[asked[is_same]], start[after[is_same]])
-    is_runaway = ends < records.end_ns
-    return replace(records, end_ns=np.minimum(records.end_ns, ends)), is_runaway & records.is_open.astype(np.bool_)
+    is_runaway = ends < records["end_ns"]
+    ended = replace(records, rows=records.rows.assign(end_ns=np.minimum(records["end_ns"], ends)))
+    return ended, is_runaway & (records["is_open"] > 0)
 
 
 def _suspects(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArray[np.int64]:
     """Runs without an end of whose nodes one ran a job that started later."""
-    open_runs = np.flatnonzero(is_job & (records.is_open > 0))
+    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
     sizes, jobs = np.diff(records.set_ends), np.flatnonzero(is_job)
     if not open_runs.size:
         return open_runs
     latest = np.full(sizes.size, OPEN_START_NS)
-    np.maximum.at(latest, records.nodes[jobs], records.start_ns[jobs])
+    np.maximum.at(latest, records["nodes"][jobs], records["start_ns"][jobs])
     of_node = np.full(len(records.names), OPEN_START_NS)
     np.maximum.at(of_node, records.set_nodes, np.repeat(latest, sizes))
     last = np.full(sizes.size, OPEN_START_NS)
     last[sizes > 0] = np.maximum.reduceat(of_node[records.set_nodes], records.set_ends[:-1][sizes > 0])
-    return open_runs[last[records.nodes[open_runs]] > records.start_ns[open_runs]]
+    return np.asarray(open_runs[last[records["nodes"][open_runs]] > records["start_ns"][open_runs]])
 
 
 def _pairs(
@@ -72,21 +73,21 @@ def _pairs(
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Each node of the suspects with each job that ran on it."""
     sizes, is_asked = np.diff(records.set_ends), np.zeros(len(records.names), dtype=np.bool_)
-    sets = np.unique(records.nodes[suspects])
+    sets = np.unique(records["nodes"][suspects])
     is_asked[records.set_nodes[stretches(records.set_ends[:-1][sets], sizes[sets])]] = True
     members = np.flatnonzero(is_asked[records.set_nodes])
     of_set = np.repeat(np.arange(sizes.size), sizes)[members]
-    by_set = jobs[np.argsort(records.nodes[jobs], kind="stable")]
-    counts = np.bincount(records.nodes[jobs], minlength=sizes.size)
+    by_set = jobs[np.argsort(records["nodes"][jobs], kind="stable")]
+    counts = np.bincount(records["nodes"][jobs], minlength=sizes.size)
     row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
     return np.repeat(records.set_nodes[members], counts[of_set]), row
 
 
 def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Which nodes ran jobs that ended, and next to never two of them together."""
-    is_over = records.is_open[row] == 0
+    is_over = records["is_open"][row] == 0
     row, node, nodes = row[is_over], node[is_over], len(records.names)
-    spans = NodeSpans(node, records.start_ns[row], records.end_ns[row])
+    spans = NodeSpans(node, records["start_ns"][row], records["end_ns"][row])
     total, union = spans.seconds_by_node(nodes), spans.merged().seconds_by_node(nodes)
     is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
     # What few jobs did on a node says little of it where others are shared.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,18 @@ from bftrainer.files.opening import one_line
 CUT_OFF = "last line cut off"
 _EXAMPLES = 10
 _SURE = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """A reason for which rows are not kept: those that `fails` marks.
+
+    If they are unusable, `detail` says what was expected of a row, and what was found.
+    """
+
+    reason: str
+    fails: NDArray[np.bool_]
+    detail: Callable[[int], str] | None = None
 
 
 @dataclass(slots=True)
@@ -47,28 +59,20 @@ class Tally:
         if count:
             self.dropped[reason] += count
 
-    def settle(
-        self, fate: NDArray[np.int64], reasons: Sequence[str], refuse: Mapping[int, Callable[[int], None]]
-    ) -> None:
-        """Count rows by the reasons for which they are not kept, in the order of the rows.
+    def sift(self, checks: Sequence[Check], refuse: Callable[[str, int, str], None]) -> NDArray[np.bool_]:
+        """Count rows by the first check that they fail; those that pass all.
 
-        Parameters
-        ----------
-        fate : ndarray of int64, shape (N,)
-            Index of each row's reason; that behind the last one for rows that are kept.
-        reasons : sequence of str
-        refuse : mapping of int to callable
-            Refuses a row that is unusable for one of the reasons.
+        `refuse` is called with the reason, row and fault of each that is unusable, in order of rows.
         """
-        found = []
-        for code in range(len(reasons)):
-            lost = np.flatnonzero(fate == code).tolist()
-            found += [(at, code, 1) for at in lost] if code in refuse else [(at, code, len(lost)) for at in lost[:1]]
-        for at, code, count in sorted(found):
-            if code in refuse:
-                refuse[code](at)
-            else:
-                self.drop(reasons[code], count)
+        fate = np.select([check.fails for check in checks], range(len(checks)), len(checks))
+        for code, check in enumerate(checks):
+            if check.detail is None:
+                self.drop(check.reason, int((fate == code).sum()))
+        is_refused = np.array([check.detail is not None for check in checks] + [False])
+        for at in np.flatnonzero(is_refused[fate]).tolist():
+            check = checks[fate[at]]
+            refuse(check.reason, at, check.detail(at) if check.detail is not None else "")
+        return np.asarray(fate == len(checks))
 
     def lasts(self, start: float, end: float) -> bool:
         """Whether a job ends after its start; one that does not is counted as dropped."""

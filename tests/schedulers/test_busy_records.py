@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from bftrainer.model import NS_PER_S as NS
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 from bftrainer.schedulers import busy_records, node_lists
-from bftrainer.schedulers.busy_records import BusyKind, BusyRows
+from bftrainer.schedulers.busy_records import BusyKind, BusyRows, extent_ns
 from bftrainer.schedulers.node_lists import NodeLists
+from tests.importing import which_repeated
 
 NODES = [f"n{number}" for number in range(6)]
 
@@ -47,7 +48,6 @@ def test_unions_by_blocks(rows, offered, kept, at_a_time, unit):
     place = np.array([index.get(name, -1) for name in records.names], dtype=np.int32)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(busy_records, "SPANS_AT_A_TIME", at_a_time)
-        patch.setattr(busy_records, "_NODES_AT_A_TIME", at_a_time)
         blocks = list(records.unions(place))
     found, last = [], -1
     for block in blocks:
@@ -104,8 +104,8 @@ def test_frames():
     assert list(rows.extend(frame.assign(partition=["a", "", "a"], job=["x", "y", "x"]))) == [2]
     records = rows.records()
     assert (records.names, records.partitions) == (("n1", "n2", "n3"), ("a",))
-    assert records.partition.tolist() == [0, -1]
-    assert records.is_open.tolist() == [0, 1]
+    assert records["partition"].tolist() == [0, -1]
+    assert records["is_open"].tolist() == [0, 1]
     assert records.sizes().tolist() == [2, 1]
 
 
@@ -114,19 +114,19 @@ def test_repeated_records():
     rows = BusyRows()
     for start, end, key in ((0, 5, 1), (0, 5, 2), (0, 6, 1), (0, 5, 1), (1, 5, 1), (0, 5, 1)):
         rows.add(start, end, rows.lists.add("a"), key)
-    assert rows.records().is_repeated().tolist() == [False, False, False, True, False, True]
+    assert which_repeated(rows.records()) == [False, False, False, True, False, True]
 
 
 def test_extent():
     """The extent of a log is that of the times it names; open ends name none."""
     rows = BusyRows()
-    assert rows.records().extent_ns() is None
+    assert extent_ns(rows.frame()) is None
     rows.add(OPEN_START_NS, OPEN_END_NS, rows.lists.add("a"), 0)
-    assert rows.records().extent_ns() is None
+    assert extent_ns(rows.frame()) is None
     rows.add(7, OPEN_END_NS, rows.lists.add("a"), 0)
-    assert rows.records().extent_ns() == (7, 7)
+    assert extent_ns(rows.frame()) == (7, 7)
     rows.add(OPEN_START_NS, 3, rows.lists.add("a"), 0)
-    assert rows.records().extent_ns() == (3, 7)
+    assert extent_ns(rows.frame()) == (3, 7)
 
 
 def test_partitions():

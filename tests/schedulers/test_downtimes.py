@@ -26,10 +26,10 @@ def read(tmp_path, text, zone="UTC", kind=BusyKind.DOWN, causes=()):
     records = rows.records()
     nodes = [
         [records.names[node] for node in records.set_nodes[records.set_ends[some] : records.set_ends[some + 1]]]
-        for some in records.nodes
+        for some in records["nodes"]
     ]
-    seconds = ((records.start_ns // 10**9).tolist(), (records.end_ns // 10**9).tolist())
-    assert set(records.kind.tolist()) <= {kind, *causes}
+    seconds = ((records["start_ns"] // 10**9).tolist(), (records["end_ns"] // 10**9).tolist())
+    assert set(records["kind"].tolist()) <= {kind, *causes}
     return list(zip(nodes, *seconds, strict=True))
 
 

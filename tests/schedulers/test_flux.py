@@ -75,7 +75,7 @@ def test_times_that_are_none(tmp_path):
     jobs = [job(10, **ran), job(10, 0, **ran), job([], 20, **ran), job(10, "", **ran), job(10, {}, **ran)]
     reading, records = read(tmp_path, jobs=jobs)
     assert records == [("n1", 10, OPEN_END, BusyKind.JOB)] * 2
-    assert int(reading.rows.records().is_open.sum()) == 2
+    assert int(reading.rows.records()["is_open"].sum()) == 2
     assert dict(reading.tally.dropped) == {"malformed job": 3}
     assert "jobs:3: Expected a job" in reading.tally.examples[0]
 

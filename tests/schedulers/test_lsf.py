@@ -10,7 +10,7 @@ from bftrainer.schedulers.formats.lsf import LsfImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from tests.importing import records_of
+from tests.importing import records_of, which_repeated
 
 
 def finish(hosts=("h1",), asked=(), start=100, end=200, job=1, name="a job", queue="normal"):
@@ -58,7 +58,7 @@ def test_members_of_arrays_and_copies(tmp_path):
     """Members of an array have one number and are told apart; a record that comes twice is one job."""
     one, other = finish(name="a[1]"), finish(name="a[2]")
     reading, _ = read(tmp_path, one, other, one)
-    assert reading.rows.records().is_repeated().tolist() == [False, False, True]
+    assert which_repeated(reading.rows.records()) == [False, False, True]
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,14 @@ def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
     assert len(jobs) == 1
     assert dict(reading.tally.dropped) == {reason: 1}
     assert reading.tally.bad == is_bad
+
+
+def test_numbered_members_of_arrays(tmp_path):
+    """Records since LSF 7 tell which member of an array a job was, far behind its hosts."""
+    tail = " " + " ".join(["0"] * 19 + ['"" "" 0 1 "" ""'])
+    lines = [finish().replace(' "#BSUB -R ""x""" 1.0 2.0', f' "#BSUB"{tail} {index} 0') for index in (1, 2, 1)]
+    reading, _ = read(tmp_path, *lines)
+    assert which_repeated(reading.rows.records()) == [False, False, True]
 
 
 def test_files_that_are_none(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -85,7 +86,7 @@ def test_a_start_alone(tmp_path):
     """A run without an end goes on to the end of any window, and that is noted."""
     reading, runs = read(tmp_path, run()[0])
     assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert int(reading.rows.records().is_open.sum()) == 1
+    assert int(reading.rows.records()["is_open"].sum()) == 1
 
 
 def test_altered_limits(tmp_path):
@@ -329,7 +330,7 @@ def test_lines_in_any_order(tmp_path, order):
     reading = Reading.begun(ImportSettings())
     PbsImporter().read([tmp_path / "log"], reading)
     assert sorted(records_of(reading, MIDNIGHT)) == [("c1", start, start + 7000, BusyKind.JOB) for start in starts]
-    assert int(reading.rows.records().is_open.sum()) == 0
+    assert int(reading.rows.records()["is_open"].sum()) == 0
     assert [note.split(" ", 1)[1] for note in reading.notes] == (
         [] if order == sorted(order) else ["lines are out of order: they were sorted by their times."]
     )
@@ -340,7 +341,7 @@ def test_a_run_without_an_end(tmp_path):
     start = run()[0].rstrip("\n") + " Resource_List.walltime=10:00:00\n"
     reading, runs = read(tmp_path, start)
     assert runs == [("c1", 0, 36_000, BusyKind.JOB)]
-    assert int(reading.rows.records().is_open.sum()) == 1
+    assert int(reading.rows.records()["is_open"].sum()) == 1
     _, runs = read(tmp_path, start, entry("c", at=600, exec_host="c2/0"))
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 
@@ -356,4 +357,26 @@ def test_submissions_are_told_by_all_lines_of_a_job(tmp_path):
         entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0"),  # has no end
     )
     reading, _ = read(tmp_path, *lines)
-    assert ((reading.rows.records().submit_ns // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
+    assert ((reading.rows.records()["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
+
+
+def test_values_in_quotes_hold_blanks(tmp_path):
+    """What stands in quotes is no field of its own, nor is a word without a value."""
+    told = f"""jobname="my end=5 job" project='a b' alone x= start={MIDNIGHT} exec_host=c1/0 end={MIDNIGHT + 60}"""
+    assert read(tmp_path, f"09/01/2026 00:01:00;E;1[7].m;{told}\n")[1] == [("c1", 0, 60, BusyKind.JOB)]
+
+
+@pytest.mark.parametrize("text", ["a" * 1_000_000, "a." * 500_000 + "=", '"' * 1_000_000, "x=" + '"' * 500_000])
+def test_hostile_lines_take_linear_time(tmp_path, text):
+    """A word of a megabyte is looked at once, not once a letter."""
+    begin = time.process_time()
+    read(tmp_path, f"09/01/2026 00:01:00;E;1;{text}\n")
+    assert time.process_time() - begin < 5
+
+
+def test_impossible_dates_date_nothing(tmp_path):
+    """A line of a date that no calendar has changes no run."""
+    rerun = entry("R", at=900).replace("09/01", "02/30")
+    reading, runs = read(tmp_path, *run()[:1], rerun)
+    assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
+    assert dict(reading.tally.dropped) == {"change at an unknown time": 1}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.nodelogs.node_spans import Window
 from bftrainer.schedulers import idle_spans
-from bftrainer.schedulers.idle_spans import Demand, form_blocks, over_capacity_share, place_jobs
+from bftrainer.schedulers.idle_spans import form_blocks, over_capacity_share, place_jobs
 
 NS = 10**9
 END = 40
@@ -18,7 +19,7 @@ END = 40
 def demand_of(rows):
     """Demand from rows of (start, end, nodes) in seconds."""
     start, end, nodes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return Demand(start * NS, end * NS, nodes, np.arange(len(rows)), start * NS)
+    return pd.DataFrame({"start_ns": start * NS, "end_ns": end * NS, "nodes": nodes})
 
 
 def spans_of(rows, capacity):
@@ -78,14 +79,6 @@ def test_the_share_is_that_of_the_window():
     assert over_capacity_share(demand_of([]), 2, Window(0, NS)) == 0.0
 
 
-def test_repeated_jobs():
-    """A job that was read twice is known by its key and its times."""
-    demand = Demand(*(np.array(column) for column in ([0, 0, 0], [5, 5, 5], [1, 1, 1], [1, 2, 1], [0, 0, 0])))
-    assert demand.is_repeated().tolist() == [False, False, True]
-    assert len(demand.where(~demand.is_repeated())) == 2
-    assert demand_of([]).extent_ns() is None
-
-
 def test_blocks(monkeypatch):
     """Where jobs hold very many nodes, they are placed in the largest blocks that divide nearly all requests."""
     window = Window(0, END * NS)
@@ -95,10 +88,10 @@ def test_blocks(monkeypatch):
     monkeypatch.setattr(idle_spans, "_MOST_SPANS", 1000)
     block, blocks, exact = form_blocks(demand, 1280, window)
     assert (block, exact) == (64, "idle counts are exact")
-    assert (blocks.nodes * block).tolist() == sizes
+    assert (blocks["nodes"] * block).tolist() == sizes
     block, blocks, exact = form_blocks(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window)
     assert (block, exact) == (64, "idle counts are exact but for 1 jobs that get whole blocks")
-    assert blocks.nodes[-1] == 2
+    assert blocks["nodes"].iloc[-1] == 2
     for others, block in (([1] * 9, 1), ([129], 2)):  # too many of other sizes, and one that lasts
         rows = [(0, 1, size) for size in sizes] + [(0, 30, size) for size in others]
         assert form_blocks(demand_of(rows), 1280, window)[0] == block

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import gzip
 from collections import Counter
-from dataclasses import dataclass, field
-from datetime import datetime
-from itertools import groupby
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pytest
@@ -16,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import expanded, known_part
+from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.schedulers import node_lists
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import read_stamps
@@ -24,7 +20,7 @@ from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.node_lists import NodeLists
 from bftrainer.schedulers.reading import Reading
-from tests.importing import OPEN_END, records_of
+from tests.importing import records_of
 
 ZONES = ("Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "UTC")
 HEADER = "JobIDRaw|JobID|State|Start|End|Elapsed|Suspended|NNodes|Partition|NodeList|JobName"
@@ -114,101 +110,10 @@ def lines(draw):
     return draw(st.sampled_from(("|".join(fields),) * 9 + ("", "1|2", HEADER)))
 
 
-@dataclass
-class ByRows:
-    """Reads rows one by one, in the words of the format."""
-
-    zone: str
-    suspended: str
-    records: int = 0
-    dropped: Counter = field(default_factory=Counter)
-    bad: list[str] = field(default_factory=list)
-    rows: list[tuple] = field(default_factory=list)
-
-    def read(self, texts: list[str]) -> None:
-        """Take in the lines of a file below its header."""
-        columns = HEADER.split("|")
-        lines = [(at, line) for at, line in enumerate(texts, 2) if line]
-        for is_header, some in groupby(lines, lambda line: line[1] == HEADER):
-            split = [] if is_header else [(at, line.split("|", len(columns) - 1)) for at, line in some]
-            self.records += len(split)
-            for at, row in split:
-                if len(row) < len(columns):
-                    self.lose("wrong number of columns", at, f"Expected {len(columns)} columns, got {len(row)}")
-            for at, row in split:
-                if len(row) == len(columns):
-                    self.take(at, dict(zip(columns, row, strict=True)))
-
-    def lose(self, reason: str, at: int = 0, detail: str = "") -> None:
-        """Count a row that is not kept."""
-        self.dropped[reason] += 1
-        self.bad += [f":{at}: {detail}"] if at else []
-
-    def instants(self, text: str) -> list[float | None]:
-        """Both instants that a time may stand for, or one twice; None for one that is open; none if it is no time."""
-        if text in ("", "Unknown", "None"):
-            return [None, None]
-        if text.isascii() and text.isdecimal():
-            return [float(text)] * 2
-        try:
-            shown = datetime.fromisoformat(text)
-        except ValueError:
-            return []
-        found = [shown.replace(tzinfo=ZoneInfo(self.zone), fold=fold).timestamp() for fold in (0, 1)]
-        return found if shown.year >= 1970 and "24:" not in text else []
-
-    def take(self, at: int, row: dict[str, str]) -> None:
-        """Keep a row, or count why not."""
-        starts, ends, nodes = self.instants(row["Start"]), self.instants(row["End"]), row["NodeList"]
-        if "." in row["JobID"] and row["JobID"][-1] != ".":
-            return self.lose("job step")
-        if nodes in ("", "None assigned", "(null)"):
-            return self.lose("no nodes")
-        if self.gives_up(row) and starts and starts[0] is not None:
-            ends = ends or [None, None]  # how long it ran is known without its end
-        if not starts or not ends:
-            text = row["Start"] if not starts else row["End"]
-            detail = f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {text!r}"
-            return self.lose("impossible time", at, detail)
-        if starts[0] is None:
-            return self.lose("never started")
-        start, end = self.span(starts, ends, row)
-        if start >= end:
-            return self.lose("zero length" if start == end else "end before start")
-        given = row["NNodes"]
-        if given and not given.isdecimal():
-            return self.lose("impossible number of nodes", at, "Expected a number of nodes")
-        is_whole = nodes.count("[") <= nodes.count("]") and not nodes.endswith("+")
-        try:
-            names = expanded(nodes) if is_whole else known_part(nodes)
-        except LogError:
-            return self.lose("unreadable node list", at, "Expected ")
-        trusted = is_whole and (not given.isdecimal() or int(given) == len(names))
-        kind = BusyKind.JOB if trusted else BusyKind.UNKNOWN
-        return self.rows.append((",".join(names), start, end, kind, (row["JobID"], frozenset(names)), row["Partition"]))
-
-    def span(self, starts: list, ends: list, row: dict[str, str]) -> tuple[float, float]:
-        """Start and end of a row, by its elapsed time where clocks showed one of them twice."""
-        pairs = [(first, last) for first in starts for last in reversed(ends)]
-        lengths = self.lengths_s(row)
-        start, end = starts[0], ends[1]
-        if end is not None:
-            start, end = next((pair for pair in pairs if pair[1] - pair[0] in lengths), (start, end))
-        is_open = end is None or (row["State"] in ("RUNNING", "SUSPENDED") and end <= start)
-        if self.gives_up(row):
-            return start, start + lengths[0]
-        return start, OPEN_END if is_open else end
-
-    def gives_up(self, row: dict[str, str]) -> bool:
-        """Whether a suspended job's nodes are idle after the time for which it ran."""
-        return row["State"] == "SUSPENDED" and self.suspended == "idle" and bool(self.lengths_s(row))
-
-    @staticmethod
-    def lengths_s(row: dict[str, str]) -> list[int]:
-        """Seconds that a job may have been on its nodes."""
-        known = {"01:00:00": 3600, "1-00:30:00": 88_200, "02:30:00": 9000}
-        ran_s = known.get(row["Elapsed"])
-        return [] if ran_s is None else [ran_s, ran_s + known.get(row["Suspended"], 0)]
+def queues_of(reading):
+    """Partition of each record."""
+    records = reading.rows.records()
+    return [records.partitions[at] if at >= 0 else "" for at in records["partition"].tolist()]
 
 
 @pytest.mark.long
@@ -217,24 +122,26 @@ class ByRows:
     *(st.sampled_from(ZONES), st.sampled_from(("busy", "idle")), st.sampled_from(("\n", "\r\n")), st.booleans()),
 )
 def test_columns_say_what_rows_say(tmp_path_factory, texts, zone, suspended, line_end, is_packed):
-    """Records, their order, what is dropped and why, and the line of each fault: all as read row by row."""
+    """Records and their order, what is dropped and why, and the line of each fault: all as of each row alone."""
     path = tmp_path_factory.getbasetemp() / "sacct.txt"
-    data = "".join(f"{line}{line_end}" for line in [HEADER, *texts]).encode()
-    path.write_bytes(gzip.compress(data, mtime=0) if is_packed else data)
-    reading = Reading.begun(ImportSettings(zone=zone, suspended=suspended, max_bad=1.0))
-    SlurmImporter().read([path], reading)
-    wanted = ByRows(zone, suspended)
-    wanted.read(texts)
-    assert records_of(reading) == [row[:4] for row in wanted.rows]
-    tally = reading.tally
-    assert (tally.records, list(tally.dropped.items())) == (wanted.records, list(wanted.dropped.items()))
-    assert (len(tally.examples), tally.bad) == (min(len(wanted.bad), 10), len(wanted.bad))
-    assert all(text.startswith(f"{path}{fault}") for text, fault in zip(tally.examples, wanted.bad, strict=False))
-    found = reading.rows.records()
-    keys = [(row[1], row[2], row[4]) for row in wanted.rows]
-    assert found.is_repeated().tolist() == [key in keys[:at] for at, key in enumerate(keys)]
-    queues = [found.partitions[at] if at >= 0 else "" for at in found.partition.tolist()]
-    assert queues == [row[5] for row in wanted.rows]
+
+    def read(*some):
+        data = "".join(f"{line}{line_end}" for line in [HEADER, *some]).encode()
+        path.write_bytes(gzip.compress(data, mtime=0) if is_packed else data)
+        reading = Reading.begun(ImportSettings(zone=zone, suspended=suspended, max_bad=1.0))
+        SlurmImporter().read([path], reading)
+        return reading
+
+    whole, alone = read(*texts), [read(*[""] * at, text) for at, text in enumerate(texts)]
+    assert records_of(whole) == [record for each in alone for record in records_of(each)]
+    assert whole.tally.records == sum(each.tally.records for each in alone)
+    assert whole.tally.dropped == sum((each.tally.dropped for each in alone), Counter())
+    faults = [fault for each in alone for fault in each.tally.examples]
+    assert (whole.tally.bad, len(whole.tally.examples)) == (len(faults), min(len(faults), 10))
+    assert set(whole.tally.examples) <= set(faults)
+    for name in ("job", "submit_ns", "is_open"):
+        assert whole.rows.frame()[name].tolist() == [one for each in alone for one in each.rows.frame()[name]]
+    assert queues_of(whole) == [queue for each in alone for queue in queues_of(each)]
 
 
 @given(st.lists(st.one_of(times(), st.text(max_size=20)), max_size=20))

@@ -58,7 +58,7 @@ def test_sacct_corner_cases(sample_logs, name, records, kept, nodes):
 
 def test_sacct_states_that_nobody_knows(sample_logs):
     """The sample with unknown states holds a job of no length and one that never started."""
-    with pytest.raises(LogError, match=r"2 records \(1 zero length, 1 never started\)"):
+    with pytest.raises(LogError, match=r"2 records \(1 never started, 1 zero length\)"):
         sacct(sample_logs, "unknown-job-state.log", "2015-01-01", "2021-01-01")
 
 

@@ -183,7 +183,7 @@ def test_node_ids_that_are_empty(tmp_path):
     reading, _ = read(tmp_path, text)
     records = reading.rows.records()
     assert records.names == ("4",)
-    assert records.kind.tolist() == [BusyKind.UNKNOWN]
+    assert records["kind"].tolist() == [BusyKind.UNKNOWN]
     assert dict(reading.tally.dropped) == {"no node ids": 1}
 
 
@@ -195,7 +195,7 @@ def test_node_ids(tmp_path):
     records = reading.rows.records()
     assert jobs == []
     assert records.names == ("4", "7", "5", "6")
-    assert records.kind.tolist() == [BusyKind.JOB, BusyKind.JOB, BusyKind.UNKNOWN]
+    assert records["kind"].tolist() == [BusyKind.JOB, BusyKind.JOB, BusyKind.UNKNOWN]
     assert records.partitions == ("2", "1")
     assert dict(reading.tally.dropped) == {"no node ids": 1}
 

@@ -128,7 +128,7 @@ def test_submissions(tmp_path):
     """A submission counts if it comes before the start."""
     text = f"from,to,on,s\n{NOON},{NOON + 9},n1,{NOON - 5}\n{NOON},{NOON + 9},n1,{NOON + 5}\n{NOON},{NOON + 9},n1,\n"
     reading, _ = read(tmp_path, text, map=(*MAP, "submit=s"))
-    assert reading.rows.records().submit_ns.tolist() == [(NOON - 5) * 10**9, OPEN_START_NS, OPEN_START_NS]
+    assert reading.rows.records()["submit_ns"].tolist() == [(NOON - 5) * 10**9, OPEN_START_NS, OPEN_START_NS]
 
 
 def test_counts(tmp_path):

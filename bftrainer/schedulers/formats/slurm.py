@@ -21,9 +21,18 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps, set_unset
-from bftrainer.schedulers.formats.sacct_rows import NEEDED, Layout, SacctRows, layout_of, read_rows, sections
+from bftrainer.schedulers.formats.sacct_rows import (
+    NEEDED,
+    XDMOD_COLUMNS,
+    Layout,
+    SacctRows,
+    layout_of,
+    read_rows,
+    sections,
+)
 from bftrainer.schedulers.node_lists import NodeLists
 from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.tally import Check
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +44,6 @@ _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _ROUNDED = re.compile(r"\d+(\.\d+)?[KMG]", re.ASCII)
 _NO_NUMBER = -2
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
-_LOST = (
-    *("job step", "no nodes", "impossible time", "never started"),
-    *("end before start", "zero length", "impossible number of nodes", "unreadable node list"),
-)
-"""Why a row is not kept, in the order in which it is asked."""
-_BAD_TIME, _BAD_NUMBER, _UNREADABLE, _KEPT = 2, 6, 7, 8
 
 
 class SlurmImporter(Importer):
@@ -91,7 +94,7 @@ class SlurmImporter(Importer):
                     reading.note_cut_off(path)
             for note in document.notes if document else ():
                 reading.note(note)
-        if columns is not None and not headless:
+        if columns not in (None, XDMOD_COLUMNS) and not headless:
             raise unused_options({"--columns": "all files have headers"})
 
 
@@ -206,29 +209,31 @@ def _busy_nodes(rows: SacctRows, reading: Reading) -> pd.DataFrame:
     name, is_step = "JobID" if "JobID" in rows.columns else "JobIDRaw", np.zeros(start.size, dtype=np.bool_)
     if name in rows.columns and pc.any(pc.match_substring(rows.columns[name], ".")).as_py():
         is_step = pc.match_substring_regex(rows.columns[name], _STEP).to_numpy(zero_copy_only=False)
-    checks = (is_step, no_nodes, is_bad, start == UNSET, end < start, end == start, number == _NO_NUMBER)
-    fate = np.select(checks, range(len(checks)), _KEPT)
-    numbers, is_whole, faults = _node_lists(
-        lists, np.flatnonzero(np.bincount(codes[fate == _KEPT])), reading.rows.lists
-    )
-    fate[(fate == _KEPT) & (numbers[codes] < 0)] = _UNREADABLE
 
-    def bad_time(at: int) -> None:
+    def describe_time(at: int) -> str:
         times = {"Start": start, "End": end, "Submit": submit}
-        given = one_line(next(rows.text(name, at) for name, time in times.items() if time[at] == BAD)[:60])
-        refuse(_BAD_TIME, at, f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {given!r}")
+        text = one_line(next(rows.text(name, at) for name, time in times.items() if time[at] == BAD)[:60])
+        return f"Expected times such as 2026-09-01T08:00:00, epoch seconds or Unknown, got {text!r}"
 
-    def bad_number(at: int) -> None:
-        refuse(_BAD_NUMBER, at, f"Expected a number of nodes, got {one_line(rows.text('NNodes', at)[:60])!r}")
+    def describe_number(at: int) -> str:
+        return f"Expected a number of nodes, got {one_line(rows.text('NNodes', at)[:60])!r}"
 
-    def unreadable(at: int) -> None:
-        refuse(_UNREADABLE, at, faults[int(codes[at])])
+    def refuse(reason: str, at: int, detail: str) -> None:
+        reading.refuse(reason, rows.block, int(rows.at[at]), detail)
 
-    def refuse(code: int, at: int, detail: str) -> None:
-        reading.refuse(_LOST[code], rows.block, int(rows.at[at]), detail)
-
-    reading.tally.settle(fate, _LOST, {_BAD_TIME: bad_time, _BAD_NUMBER: bad_number, _UNREADABLE: unreadable})
-    kept = fate == _KEPT
+    checks = (
+        Check("job step", is_step),
+        Check("no nodes", no_nodes),
+        Check("impossible time", is_bad, describe_time),
+        Check("never started", start == UNSET),
+        Check("end before start", end < start),
+        Check("zero length", end == start),
+        Check("impossible number of nodes", number == _NO_NUMBER, describe_number),
+    )
+    kept = reading.tally.sift(checks, refuse)
+    numbers, is_whole, faults = _node_lists(lists, np.flatnonzero(np.bincount(codes[kept])), reading.rows.lists)
+    unreadable = Check("unreadable node list", kept & (numbers[codes] < 0), lambda at: faults[int(codes[at])])
+    kept &= reading.tally.sift([unreadable], refuse)
     left, nodes, number = rows.where(kept), numbers[codes[kept]], number[kept]
     sizes = np.diff(reading.rows.lists.ends())[nodes]
     trusted = is_whole[codes[kept]] & ((number < 0) | (number == sizes))

@@ -16,11 +16,12 @@ from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind, extent_ns
 from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.idle_spans import Demand, over_capacity_share
+from bftrainer.schedulers.idle_spans import over_capacity_share
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
+from bftrainer.schedulers.tally import Check
 
 _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
@@ -30,6 +31,8 @@ _EPOCH_SIZED_S = 500_000_000
 _PARTIAL = (2.0, 3.0, 4.0)
 _MOST_OVERCOMMIT = 0.01
 _MOST_PROCESSORS = 10**9
+_TOO_MANY = f"Expected at most {_MOST_PROCESSORS:,} processors (field 5)"
+_NEVER = "Expected times from 1970 to 2116"
 
 
 _COLUMNS = {
@@ -87,10 +90,11 @@ class SwfImporter(Importer):
         if (jobs["nodes"] < 0).all():
             reading.demand = _count_nodes(jobs, header, reading)
             return
-        nameless = jobs["nodes"] < 0
-        _refuse(jobs[nameless], "no node ids", "Expected node ids {...} as on other lines, got none", reading)
-        kind = np.where(jobs["is_whole"], BusyKind.JOB, BusyKind.UNKNOWN)
-        reading.rows.extend(jobs.assign(kind=kind)[~nameless])
+        nameless = Check(
+            "no node ids", jobs["nodes"] < 0, lambda _: "Expected node ids {...} as on other lines, got none"
+        )
+        jobs = _sift(jobs, (nameless,), reading)
+        reading.rows.extend(jobs.assign(kind=np.where(jobs["is_whole"], BusyKind.JOB, BusyKind.UNKNOWN)))
 
 
 def _read_block(block: Block, header: dict[str, str], reading: Reading, *, is_first: bool) -> list[tuple[Any, ...]]:
@@ -160,23 +164,26 @@ def _use_zone(header: Mapping[str, str], reading: Reading) -> None:
 def _choose(jobs: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """The jobs that ran on processors; parts of a job that has a summary line are left out."""
     is_part = jobs["status"].isin(_PARTIAL)
-    for reason, fault in (
-        ("part of a job that has a summary line", is_part & jobs["number"].isin(jobs["number"][~is_part])),
-        ("never ran", jobs["run"] < 0),
-        ("zero length", jobs["run"] == 0),
-        ("no processors", jobs["processors"] <= 0),
-    ):
-        some = fault.reindex(jobs.index)
-        reading.tally.drop(reason, int(some.sum()))
-        jobs = jobs[~some]
-    detail = f"Expected at most {_MOST_PROCESSORS:,} processors (field 5)"
-    jobs = _refuse_where(
-        jobs, jobs["processors"] > _MOST_PROCESSORS, "impossible number of processors", detail, reading
+    checks = (
+        Check("part of a job that has a summary line", is_part & jobs["number"].isin(jobs["number"][~is_part])),
+        Check("never ran", jobs["run"] < 0),
+        Check("zero length", jobs["run"] == 0),
+        Check("no processors", jobs["processors"] <= 0),
+        Check("impossible number of processors", jobs["processors"] > _MOST_PROCESSORS, lambda _: _TOO_MANY),
     )
-    jobs = _chain_parts(jobs)
+    jobs = _chain_parts(_sift(jobs, checks, reading))
     last = jobs["submit"] + jobs["wait"].clip(lower=0) + jobs["run"]
     never = (jobs["submit"] < 0) | (last >= OPEN_END_NS / NS_PER_S)
-    return _refuse_where(jobs, never, "impossible time", "Expected times from 1970 to 2116", reading)
+    return _sift(jobs, (Check("impossible time", never, lambda _: _NEVER),), reading)
+
+
+def _sift(jobs: pd.DataFrame, checks: Sequence[Check], reading: Reading) -> pd.DataFrame:
+    """The jobs that pass all checks."""
+
+    def refuse(reason: str, at: int, detail: str) -> None:
+        reading.tally.refuse(reason, Path(jobs["path"].iloc[at]), int(jobs["line"].iloc[at]), detail)
+
+    return jobs[reading.tally.sift(checks, refuse)]
 
 
 def _chain_parts(jobs: pd.DataFrame) -> pd.DataFrame:
@@ -194,20 +201,6 @@ def _chain_parts(jobs: pd.DataFrame) -> pd.DataFrame:
     return jobs.assign(submit=pd.Series(submit))
 
 
-def _refuse(jobs: pd.DataFrame, reason: str, detail: str, reading: Reading) -> None:
-    """Count jobs as unusable."""
-    for path, line in zip(jobs["path"], jobs["line"].tolist(), strict=True):
-        reading.tally.refuse(reason, Path(path), line, detail)
-
-
-def _refuse_where(
-    jobs: pd.DataFrame, fault: pd.Series[bool], reason: str, detail: str, reading: Reading
-) -> pd.DataFrame:
-    """The jobs without a fault; the others are refused."""
-    _refuse(jobs[fault], reason, detail, reading)
-    return jobs[~fault]
-
-
 @np.errstate(over="ignore")  # sums beyond all numbers are impossible times
 def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
     """The jobs whose times are known, with these in nanoseconds since the epoch, and a number of each job."""
@@ -222,10 +215,11 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
         _check_without_waits(jobs, header, reading)
     begin = base_s + jobs["submit"] + jobs["wait"]
     jobs = jobs.assign(begin=begin, end=begin + jobs["run"])
-    waits = "Expected a waiting time (field 3), got a negative one"
-    jobs = _refuse_where(jobs, jobs["wait"] < 0, "no waiting time", waits, reading)
-    late = jobs["end"] >= OPEN_END_NS / NS_PER_S
-    jobs = _refuse_where(jobs, late, "impossible time", "Expected times from 1970 to 2116", reading)
+    checks = (
+        Check("no waiting time", jobs["wait"] < 0, lambda _: "Expected a waiting time (field 3), got a negative one"),
+        Check("impossible time", jobs["end"] >= OPEN_END_NS / NS_PER_S, lambda _: _NEVER),
+    )
+    jobs = _sift(jobs, checks, reading)
     reading.tally.check(at_end=True)
     start_ns, end_ns, wait_ns = (_nanoseconds(jobs[name]) for name in ("begin", "end", "wait"))
     # A job shorter than a nanosecond ends when it starts.
@@ -245,8 +239,8 @@ def _check_without_waits(jobs: pd.DataFrame, header: Mapping[str, str], reading:
     """Refuse a log whose jobs cannot all have started when they were submitted, as those of workload models."""
     nodes, per_node = _machine(header, reading)
     start_ns, end_ns = _nanoseconds(jobs["submit"]), _nanoseconds(jobs["submit"] + jobs["run"])
-    demand = Demand(start_ns, end_ns, _nodes_used(jobs, per_node), jobs.index.to_numpy(), start_ns)
-    extent = demand.extent_ns()
+    demand = jobs.assign(start_ns=start_ns, end_ns=end_ns, nodes=_nodes_used(jobs, per_node))
+    extent = extent_ns(demand)
     share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
     if share > _MOST_OVERCOMMIT:
         raise LogError(
@@ -288,14 +282,14 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
     return int(nodes or -(-(processors or 0) // per_node)), per_node
 
 
-def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> Demand:
+def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
     """Jobs by the number of their nodes; a node that is used in part counts as used."""
     reading.capacity, per_node = _machine(header, reading)
     if isinstance(kinds := reading.settings.procs_per_node, tuple):
         reading.node_sizes = np.repeat(*np.array(kinds, dtype=np.int64).T)
         reading.capacity = reading.node_sizes.size
-    start_ns, end_ns, job, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "job", "submit_ns"))
-    return Demand(start_ns, end_ns, _nodes_used(jobs, per_node), job, submit_ns)
+    columns = ["start_ns", "end_ns", "job", "submit_ns"]
+    return jobs[columns].assign(nodes=_nodes_used(jobs, per_node), is_open=False)
 
 
 def _nodes_used(jobs: pd.DataFrame, per_node: int) -> NDArray[np.int64]:

@@ -24,8 +24,8 @@ from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_i
 from bftrainer.schedulers.formats.locations import MIDPLANE, expand_location, is_whole_block
 from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
 from bftrainer.schedulers.formats.slurm import SlurmImporter
-from bftrainer.schedulers.idle_spans import Demand
 from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.tally import Check
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
@@ -119,22 +119,15 @@ def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-_FATES = (
-    *("never started", "impossible time", "no nodes", "impossible number of nodes"),
-    *("end before start", "zero length", "of another cluster", "unreadable node list"),
-)
-"""Why a row is not kept, in the order in which it is asked."""
-_BAD_TIME, _BAD_NUMBER, _UNREADABLE, _KEPT = 1, 3, 7, 8
 _NO_COUNT = -1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Location:
-    """Nodes of a location: their list, whether it is whole, and the last name of one cut off, perhaps half a name."""
+    """Nodes of a location: the number of their list, and whether it is whole."""
 
     nodes: int
     is_whole: bool = True
-    half: str = ""
 
 
 @dataclass(slots=True)
@@ -145,7 +138,6 @@ class _Jobs:
     clock: Clock
     is_local: bool | None = None
     known: dict[tuple[str, int], _Location | str] = field(default_factory=dict)
-    halves: list[tuple[str, str, int, int, int]] = field(default_factory=list)
     counted: list[pd.DataFrame] = field(default_factory=list)
 
     def read(self, table: JobTable, at: Mapping[str, int]) -> None:
@@ -183,30 +175,35 @@ class _Jobs:
         is_open = end == UNSET
         end = np.where(is_open, OPEN_END_NS, end)
         elsewhere = ~_number_texts(texts["cluster"], self.reading.is_wanted).astype(bool)
-        checks = (start == UNSET, is_bad, no_nodes, bad_count, end < start, end == start, elsewhere)
-        fate = np.select(checks, range(len(checks)), _KEPT)
-        faults, found = self._locate(texts[fate == _KEPT], count)
-        fate[list(faults)] = _UNREADABLE
 
-        def bad_time(at: int) -> None:
+        def describe_times(at: int) -> str:
             begins, ends = (one_line(cells[role][at]) for role in ("start", "end"))
-            detail = f"Expected times such as 2026-09-01 08:00:00 or epoch seconds, got {begins!r} and {ends!r}"
-            self.reading.refuse_row(_FATES[_BAD_TIME], rows[at], detail)
+            return f"Expected times such as 2026-09-01 08:00:00 or epoch seconds, got {begins!r} and {ends!r}"
 
-        def bad_number(at: int) -> None:
-            detail = f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(texts['count'][at])!r}"
-            self.reading.refuse_row(_FATES[_BAD_NUMBER], rows[at], detail)
+        def describe_number(at: int) -> str:
+            return f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(texts['count'][at])!r}"
 
-        def unreadable(at: int) -> None:
-            self.reading.refuse_row(_FATES[_UNREADABLE], rows[at], faults[at])
+        def refuse(reason: str, at: int, detail: str) -> None:
+            self.reading.refuse_row(reason, rows[at], detail)
 
-        refuse = {_BAD_TIME: bad_time, _BAD_NUMBER: bad_number, _UNREADABLE: unreadable}
-        self.reading.tally.settle(fate, _FATES, refuse)
+        checks = (
+            Check("never started", start == UNSET),
+            Check("impossible time", is_bad, describe_times),
+            Check("no nodes", no_nodes),
+            Check("impossible number of nodes", bad_count, describe_number),
+            Check("end before start", end < start),
+            Check("zero length", end == start),
+            Check("of another cluster", elsewhere),
+        )
+        kept = self.reading.tally.sift(checks, refuse)
+        faults, found = self._locate(texts[kept], count)
+        is_faulty = np.isin(np.arange(len(rows)), list(faults))
+        kept &= self.reading.tally.sift([Check("unreadable node list", is_faulty, faults.__getitem__)], refuse)
         times = {"start_ns": start, "end_ns": end, "is_open": is_open}
         times["submit_ns"] = np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS)
         names = [hash(own) if own else other for own, other in zip(texts["job"], job, strict=True)]
         frame = texts[["partition", "cluster"]].assign(**times, count=count, job=np.array(names, dtype=np.int64))
-        frame = frame[fate == _KEPT]
+        frame = frame[kept]
         is_counted = nowhere[frame.index]
         self.counted.append(frame[is_counted])
         self._write(frame[~is_counted], [found[at] for at in frame.index[~is_counted]], texts["cause"])
@@ -255,9 +252,9 @@ class _Jobs:
             return _Location(lists.add(names), is_block)
         if not names:
             raise LogError(f"Expected names of nodes, got {one_line(location)!r}.")
-        whole, comma, last = location.rpartition(",")
-        if comma and count > len(names):
-            return _Location(lists.add(expand_location(whole)), is_whole=False, half=last.strip())
+        whole, comma, _ = location.rpartition(",")
+        if comma and count > len(names):  # it was cut off, perhaps in the midst of the last name
+            return _Location(lists.add(expand_location(whole)), is_whole=False)
         return _Location(lists.add(names), count in (_NO_COUNT, len(names)))
 
     def _write(self, frame: pd.DataFrame, places: Sequence[_Location], causes: pd.Series[str]) -> None:
@@ -266,9 +263,6 @@ class _Jobs:
         kind = [kind if place.is_whole else BusyKind.UNKNOWN for kind, place in zip(kinds, places, strict=True)]
         nodes = np.array([place.nodes for place in places], dtype=np.int64)
         self.reading.rows.extend(frame.assign(nodes=nodes, kind=np.array(kind, dtype=np.int64)))
-        for place, row in zip(places, frame.itertuples(), strict=True):
-            if place.half:
-                self.halves.append((row.cluster, place.half, row.start_ns, row.end_ns, row.job ^ 1))
 
     def settle(self) -> None:
         """Hand over what all files together tell.
@@ -284,16 +278,11 @@ class _Jobs:
                 "Expected nodes, got blocks of a Blue Gene/Q, which do not name theirs: "
                 "import the table with --map start=...,end=...,count=... and without a column of nodes."
             )
-        # Half a name counts as a name only if a complete list has it too.
-        for cluster, name, start_ns, end_ns, key in self.halves:
-            if name in rows.lists.names:
-                rows.add(start_ns, end_ns, rows.lists.add([name]), key, BusyKind.UNKNOWN, cluster=cluster)
         if len(counted):
             self.reading.check_cluster(len(counted))
             if len(names := list(filter(None, rows.clusters))) > 1 and self.reading.settings.cluster is None:
                 raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
-            columns = ("start_ns", "end_ns", "count", "job", "submit_ns")
-            self.reading.demand = Demand(*(counted[name].to_numpy() for name in columns))
+            self.reading.demand = counted.rename(columns={"count": "nodes"})
 
 
 def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Series[int]:
@@ -350,11 +339,7 @@ class TableImporter(Importer):
         settings, name = reading.settings, self.preset or reading.settings.preset
         if name == _XDMOD:
             reading.settings = replace(settings, columns=XDMOD_COLUMNS)
-            try:
-                SlurmImporter().read(paths, reading)
-            except SettingsError as fault:
-                if "no effect" not in str(fault):  # of the columns: it has a header, which says the same
-                    raise
+            SlurmImporter().read(paths, reading)
             return
         if name is not None and name not in PRESETS:
             raise SettingsError(f"Unknown preset {name!r}.{suggestion(name, (*PRESETS, _XDMOD))}")
