@@ -33,7 +33,7 @@ def summary(path: Path) -> None:
     read_summary(path.parent)
 
 
-TOML = [read_task_set, read_sweep, read_job_file, read_jobs, read_training_profile]
+TOML = [read_task_set, read_sweep, lambda path: read_job_file(path, {}), read_jobs, read_training_profile]
 JSON = [beside, summary, read_simulations, read_history, read_report]
 CONTENTS = {
     "deep": lambda form: b"x = " * (form == "toml") + b"[" * 3000,
