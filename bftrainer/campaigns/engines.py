@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shlex
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from bftrainer.errors import InputError, SettingsError, suggestion
@@ -149,10 +151,18 @@ async def _check_answers(address: str) -> None:
     await comm.close()
 
 
-def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:
-    """Number of jobs in a file, and the class and arguments of their cluster."""
+def import_jobqueue() -> ModuleType:
+    """The module dask_jobqueue, without what it makes of Ctrl-C: the end of the process, with status 0."""
+    handler = signal.getsignal(signal.SIGINT)
     import dask_jobqueue
 
+    signal.signal(signal.SIGINT, handler)
+    return dask_jobqueue
+
+
+def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:
+    """Number of jobs in a file, and the class and arguments of their cluster."""
+    dask_jobqueue = import_jobqueue()
     kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
     table, _ = toml_file(path, SettingsError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)

@@ -170,13 +170,14 @@ def test_bad_batch_systems(tmp_path, text, said):
 
 def test_what_a_batch_system_does_not_take(tmp_path, monkeypatch):
     """What its class says of an option it does not know stands in one line with the file."""
-    import dask_jobqueue
+    handler = signal.getsignal(signal.SIGINT)
 
     def cluster(**options):
         raise TypeError(f"unexpected {sorted(options.keys() - {'python'})}\nand more")
 
-    monkeypatch.setattr(dask_jobqueue, "SLURMCluster", cluster)
+    monkeypatch.setattr(engines.import_jobqueue(), "SLURMCluster", cluster)
     path = tmp_path / "jobqueue.toml"
     path.write_text('system = "slurm"\njobs = 1\ncors = 3\n')
     with pytest.raises(SettingsError, match=r"jobqueue\.toml: unexpected \['cors'\]$"):
         list(DaskEngine(jobqueue=path).run(doubled, [1]))
+    assert signal.getsignal(signal.SIGINT) is handler

@@ -196,8 +196,8 @@ BAD_FILES = {
         JOB.replace("grace_s", "timeout_s = -1.0\ngrace_s"),
         "timeout_s: Input should be greater than 0, got -1.0.",
     ),
-    "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "Expected log_base without the character NUL"),
-    "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.command (value 6) without the character NUL"),
+    "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "job.toml:5: Expected text without the character NUL"),
+    "NUL in the command": (JOB.replace('"{bs}"', '"\\u0000"'), "job.toml:17: Expected text without the character NUL"),
     "no directory": (
         JOB.replace("[job]", '[job]\nworkdir = "none"'),
         "none: No such directory to run the command in",

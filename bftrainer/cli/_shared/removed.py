@@ -56,7 +56,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{(words, "--no-cache"): "every run parses its node log; none is kept." for words in (*_REPLAYS, "sweep")},
     ("master run", "--allow-mixed"): "choose GPUs of one model by CUDA_VISIBLE_DEVICES, or --gpus.",
     ("master run", "--server"): "wrap the script's epochs in `server_run` (docs/integrations.md).",
-    **{(f"master {words}", "--token-file"): "no server is asked any more." for words in ("run", "resume")},
+    ("master run", "--token-file"): "no server is asked any more.",
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",
