@@ -157,7 +157,8 @@ def import_jobqueue() -> ModuleType:
     import dask_jobqueue
 
     signal.signal(signal.SIGINT, handler)
-    return dask_jobqueue
+    module: ModuleType = dask_jobqueue
+    return module
 
 
 def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:

@@ -12,7 +12,7 @@ COMMANDS: dict[str, str] = {
     "bso clone": "register a job under a new job_id instead.",
     "bso dashboard": "use the PromQL lines of docs/server.md (Watching) instead.",
     "bso note": "keep notes with the script that registers the job instead.",
-    "bso reset": "use `bftrainer bso delete`, and register the job again.",
+    "bso reset": "use `bftrainer bso jobs JOB --delete`, and register the job again.",
     "harvest remove": "stop the harvest (Ctrl-C), and run the other tasks in another directory (-o).",
     "import batsim": "use `bftrainer import --format table` with the columns that docs/import.md names.",
     "import cobalt": "use a plug-in (docs/extending.md, An importer).",
