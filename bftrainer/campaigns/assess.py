@@ -239,12 +239,14 @@ def _log_of(config: ReplayConfig) -> NodeLog:
 
 
 def _plan_search(config: ReplayConfig) -> AdvicePlan:
-    """Search on a week, or a tenth of a long log, from as many tasks as fill the pool at a quarter of their most nodes.
+    """Search on a week, or up to two of a long log, from as many tasks as fill the pool at a quarter of their most.
 
-    These lose less to a node than those that fill it at their most.
+    These lose less to a node than those that fill it at their most nodes.
     """
     tasks = max(config.max_tasks, min(_MOST_SEARCHED, 4 * config.max_tasks))
-    share = min(0.6, max(0.1, WEEK_S / _log_of(config).window_s))
+    window_s = _log_of(config).window_s
+    searched_s = max(WEEK_S, min(window_s / 10, 2 * WEEK_S))
+    share = min(0.6, searched_s / window_s)
     return AdvicePlan(replace(config, max_tasks=tasks), metric=_USEFUL, train_share=share)
 
 
