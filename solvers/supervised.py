@@ -83,8 +83,7 @@ def run_in_subprocess(
     except TimeoutError:
         if child.is_started:
             threading.Thread(target=child.end).start()
-            # Start the next process in the background; one that is still starting may continue.
-            child = _Child(memory_bytes)
+            child = _Child(memory_bytes)  # the next one starts meanwhile; one that is still starting may continue
         _idle.append(child)
         raise OutOfTime from None
     except (EOFError, OSError):

@@ -77,8 +77,8 @@ class AdvicePlan:
 
     def __post_init__(self) -> None:
         check_metric(self.metric)
-        if not 0.1 <= self.train_share <= 0.9:
-            raise SettingsError(f"Expected 0.1 <= train share <= 0.9, got {self.train_share}.")
+        if not 0.01 <= self.train_share <= 0.9:
+            raise SettingsError(f"Expected 0.01 <= train share <= 0.9, got {self.train_share}.")
         if self.trials < 2:
             raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
 

@@ -147,7 +147,7 @@ def test_verdicts(trained, held_out, metric, verdict):
     [
         ({"metric": "eficiency"}, "Expected a metric to improve, got 'eficiency'. Did you mean 'efficiency'?"),
         ({"metric": "events"}, "Expected a metric to improve, got 'events'"),
-        ({"train_share": 1.0}, "Expected 0.1 <= train share <= 0.9"),
+        ({"train_share": 1.0}, "Expected 0.01 <= train share <= 0.9"),
         ({"trials": 1}, "Expected at least 2 trials, got 1"),
         ({"metric": "makespan_s"}, "makespan_s on the training part"),
     ],
