@@ -166,8 +166,8 @@ def verify_result(
         raise SolverError(f"{name}: Expected a SolveResult, got {type(result).__name__}.")
     counts, choices, value = None, None, math.nan
     try:
-        reason, held, by = _member(StopReason, result.stop_reason), _member(Held, result.held), result.decided_by
-        bound, by = float(result.bound), _member(DecidedBy, by)
+        reason, held = _member(StopReason, result.stop_reason), _member(Held, result.held)
+        bound, by = float(result.bound), _member(DecidedBy, result.decided_by)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
     given = result.counts if result.choices is None else result.choices
@@ -175,9 +175,10 @@ def verify_result(
         raise SolverError(f"{name}: Expected counts exactly if something is held, got {given} and {held}.")
     if given is None and reason is StopReason.OPTIMAL and not problem.rows:  # which no allocation may satisfy
         raise SolverError(f"{name}: Expected an allocation with the stop reason optimal, got none.")
-    if bound != bound:
-        bound = math.inf
-    if given is not None:
+    bound = math.inf if math.isnan(bound) else bound
+    if given is None:
+        by = DecidedBy.KEPT
+    else:
         try:
             counts, choices = _whole(result.counts), _whole(result.choices)
             choices = choices_of(problem, counts or ()) if choices is None else choices
@@ -191,14 +192,10 @@ def verify_result(
         if held is Held.OPTIMAL and not proves(problem, bound, value):
             held = Held.INCUMBENT
         if upper_bound is not None:
-            by = DecidedBy.BACKEND
-            if bound < math.inf:
-                bound = max(bound, upper_bound(problem))
+            by, bound = DecidedBy.BACKEND, max(bound, upper_bound(problem)) if bound < math.inf else bound
             if held is Held.OPTIMAL and not proves(problem, bound, value):
                 held = Held.CLAIMED
-    by, spent_s = by if given is not None else DecidedBy.KEPT, result.backend_s
-    if spent_s is None and by is DecidedBy.BACKEND:
-        spent_s = solve_s
+    spent_s = solve_s if result.backend_s is None and by is DecidedBy.BACKEND else result.backend_s
     size = result.model_rows, result.model_columns
     return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices, by, *size, spent_s)
 

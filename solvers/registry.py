@@ -39,6 +39,12 @@ PROGRAMME = "solvers.dynamic_programme"
 MEMORY_BYTES = 4 * 2**30
 """Most memory of a process that runs solvers of other packages."""
 Isolate = Literal["auto", "always", "never"]
+_PARTS = (
+    ("rows", "extra_rows", "extra rows, which the objective adds; try --solver cbc"),
+    ("capacities", "capacities", "capacities besides nodes; try --solver dp or cbc"),
+    ("floor", "floor", "floor for the worst-off; try --solver cbc or highs"),
+)
+"""Parts of a problem that not all solvers take: the capability, and what is said of one that lacks it."""
 _TWO_NODES = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
 _TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
 
@@ -202,14 +208,9 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     name = type(solver).__name__
     try:
         name = solver.name
-        if problem.rows and not solver.extra_rows:
-            raise SolverUnavailableError(
-                f"{name}: takes no extra rows, and the objective adds {len(problem.rows)}; try --solver cbc."
-            )
-        if problem.capacities and not getattr(solver, "capacities", False):
-            raise SolverUnavailableError(f"{name}: takes no capacities besides nodes; try --solver dp or cbc.")
-        if problem.floor is not None and not getattr(solver, "floor", False):
-            raise SolverUnavailableError(f"{name}: takes no floor for the worst-off; try --solver cbc or highs.")
+        for part, capability, what in _PARTS:
+            if getattr(problem, part) and not getattr(solver, capability, False):
+                raise SolverUnavailableError(f"{name}: takes no {what}.")
         began = perf_counter()
         result = solver.solve(problem, limits)
         solve_s = perf_counter() - began
