@@ -7,7 +7,7 @@
     │   │                       SettingsError, ObjectiveError, RunDirectoryError, OutputError
     │   └── TuningInputError    (a ValueError too): UnsupportedScalingError (a NotImplementedError)
     ├── RunFailedError, PollError
-    ├── TuningError             (a RuntimeError too): AllPrunedError (a ValueError)
+    ├── TuningError             (a RuntimeError too): TuningProtocolError, AllPrunedError (a ValueError)
     ├── SolverError: SolverUnavailableError, exit status 2
     └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError,
                                 ServerRequestError, TrainingStoppedError; UnusableValueError: NothingConvergedError
@@ -103,6 +103,10 @@ class TuningError(BftrainerError, RuntimeError):
     """Tuning a recurring job got stuck; `history` has the runs until then, as the simulation would return them."""
 
     history: Sequence[object] = ()
+
+
+class TuningProtocolError(TuningError):
+    """A policy's methods were called in an order that makes no sense."""
 
 
 class AllPrunedError(TuningError, ValueError):

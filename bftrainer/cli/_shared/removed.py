@@ -39,7 +39,7 @@ _REPLAYS = ("replay", "bound", "forecast", "advise")
 _FORESIGHT = "use `--planned-departures` for known ones; `bftrainer bound` says what knowing all would bring."
 _LIMITS = ("body", "connections", "per-peer")
 _QUEUE = "nothing reads a scheduler's queue any more."
-_JOB_FILE = "set it in the job file (set_power_limits, measure, timeout_s)."
+_JOB_FILE = "set it in the job file (observer_mode, set_power_limits, measure, timeout_s)."
 _CHANCES = tuple(f"{what}-{figure}" for what in ("preemption", "addition") for figure in ("chance", "mean", "std"))
 _MINUTES = (*_CHANCES, "big-addition-share")
 _HOLES = ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
@@ -57,6 +57,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("master run", "--allow-mixed"): "choose GPUs of one model by CUDA_VISIBLE_DEVICES, or --gpus.",
     ("master run", "--server"): "wrap the script's epochs in `server_run` (docs/integrations.md).",
     ("master run", "--token-file"): "no server is asked any more.",
+    **{("master run", f"--{name}"): _JOB_FILE for name in ("observer", "set-power-limits", "measure", "timeout")},
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
     ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",

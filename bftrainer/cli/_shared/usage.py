@@ -257,7 +257,8 @@ def refuse_inputs(*outputs: Path | None) -> None:
     for param in ctx.command.params:
         for path in _files(param, ctx.params.get(str(param.name))):
             if not any(path is output for output in written):
-                inputs |= dict.fromkeys(_companions(path), f"{param.human_readable_name} {path}")
+                name = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
+                inputs |= dict.fromkeys(_companions(path), f"{name} {path}")
     refuse_clash(written, inputs)
 
 

@@ -101,7 +101,7 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
 @click.argument("job_id", metavar="[JOB]", required=False)
 @server_options
 @usage.json_option
-@click.option("-o", "--output", type=FILE, help="Write the trials of JOB: .json (with the job), .csv or .parquet.")
+@click.option("-o", "--output", type=FILE, help="Write the trials of JOB: .json (with the job) or .csv.")
 @usage.force_option
 @click.option("--delete", "deletes", is_flag=True, help="Forget JOB with all its trials.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
@@ -132,6 +132,9 @@ def jobs(
             "yes": not deletes and "of --delete",
             "reason": trial is None and "of --void",
             "database_url": source is None and "of --import",
+            **dict.fromkeys(
+                ("job_id", "server", "token_file"), source is not None and "--import moves all jobs itself"
+            ),
             "as_json": bool(chosen) and f"of {chosen[0]} nothing is printed",
         }
     )

@@ -13,16 +13,17 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from bftrainer.errors import SettingsError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
-from bftrainer.files.documents import json_file
+from bftrainer.files.documents import fault_text, json_file
 from bftrainer.zeus.master.script import write_json
 
 # Distance between the power limits that are tried, from the highest down.
 STEP_W = 25
 LIMITS = "power-limits.json"
+_LIMITS_W = TypeAdapter(list[Annotated[FiniteFloat, Field(gt=0.0)]])
 # Share of its highest power that an idle machine draws.
 IDLE_SHARE = 0.5
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -198,7 +199,10 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         return
     path, original_w = logdir / LIMITS, gpus.limits_w()
     if path.exists():
-        original_w = json_file(path, SettingsError)
+        try:
+            original_w = _LIMITS_W.validate_python(json_file(path, SettingsError))
+        except ValidationError as fault:
+            raise SettingsError(f"{path}: Expected power limits in watts: {fault_text(fault)}") from None
         if len(original_w) != len(gpus):
             raise SettingsError(f"{path}: Expected the power limits of {len(gpus)} GPUs, got {len(original_w)}.")
     else:

@@ -19,7 +19,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.files.documents import fault_text
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
 from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
@@ -30,6 +33,8 @@ from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, ze
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
 SCHEMA = 1
+# Launches of earlier versions have it.
+_OLD_TRIAL = "trial", None
 POLL_S = 0.05
 
 
@@ -100,6 +105,8 @@ class JobJournal:
             yield
         except RunDirectoryError as fault:
             raise RunDirectoryError(f"{self.path}:{number}: {fault}") from None
+        except ValidationError as fault:
+            raise RunDirectoryError(f"{self.path}:{number}: Expected {expected}: {fault_text(fault)}") from None
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
             reason = str(fault).partition("\n")[0]
             raise RunDirectoryError(
@@ -248,7 +255,7 @@ class Recurrences:
     def apply(self, event: str, fields: Mapping[str, Any]) -> None:
         """Apply a ``launch``, which the policy has to choose again, or a ``result``, which it learns from."""
         if event == "launch":
-            launch = Launch(**fields)
+            launch = Launch(**{name: value for name, value in fields.items() if (name, value) != _OLD_TRIAL})
             if self.policy is not None and (size := self.choose().batch_size) != launch.batch_size:
                 raise RunDirectoryError(
                     f"{launch.job_id}: Expected the policy to choose batch size {launch.batch_size} again, got {size}; "

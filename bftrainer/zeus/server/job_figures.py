@@ -120,9 +120,14 @@ def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
     rows = [{name: getattr(trial, name) for name in names} for trial in trials]
     with replacing(path) as stream:
         if path.suffix.lower() == ".csv":
-            cells = ([disarmed(cell) for cell in row.values()] for row in rows)
-            write_csv(stream, names, ([repr(cell) if "\r" in str(cell) else cell for cell in row] for row in cells))
+            write_csv(stream, names, ([_cell(value) for value in row.values()] for row in rows))
         else:
             document = {"job": job.model_dump(), "trials": rows}
             stream.write(json.dumps(document, indent=2, allow_nan=False).encode() + b"\n")
     return len(rows)
+
+
+def _cell(value: object) -> object:
+    """A cell of CSV: booleans as in JSON, no formulas, no bare end of line, which `csv` quotes from Python 3.13 on."""
+    text = str(value).lower() if isinstance(value, bool) else disarmed(value)
+    return repr(text) if "\r" in str(text) else text

@@ -237,11 +237,12 @@ def test_power_limits_that_others_set_stay(tmp_path):
         assert device.limit_mw == limit_mw
 
 
-def test_power_limits_that_were_kept_must_fit(tmp_path):
-    """A file of other limits is refused rather than guessed at."""
-    (tmp_path / "power-limits.json").write_text("[100.0, 100.0]")
+@pytest.mark.parametrize("content", ["[100.0, 100.0]", "5", "null", '["a"]', "[null]", '{"a": 1}', "[NaN]", "[-1]"])
+def test_power_limits_that_were_kept_must_fit(tmp_path, content):
+    """A file of other limits, or of none, is refused rather than guessed at."""
+    (tmp_path / "power-limits.json").write_text(content)
     with (
-        pytest.raises(SettingsError, match="Expected the power limits of 1 GPUs, got 2"),
+        pytest.raises(SettingsError, match=r"power-limits\.json: Expected "),
         restore_limits(tmp_path, gpus(Device())),
     ):
         pass
