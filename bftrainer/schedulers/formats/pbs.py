@@ -40,7 +40,6 @@ _COLUMNS = {
     **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
     "nodes": "int32",
     **dict.fromkeys(("is_whole", "is_cut_off"), "bool"),
-    "path": "object",
     "line": "int32",
 }
 """Of a line; 0 for a time that it does not tell, -1 for no limit and no nodes. `end` is one that is no time."""
@@ -80,7 +79,7 @@ def _first_moment(path: Path) -> tuple[str, ...]:
 
 
 def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
-    """Lines of a block as `_COLUMNS` and `local_s`; those of another form are refused, of other types counted."""
+    """Lines of a block as `_COLUMNS`, `local_s` and `path`; those of another form are refused, of other types counted."""
     tally, moments, rows = hosts.reading.tally, [], []
     for at, text in enumerate(block.lines):
         if not text:
@@ -90,7 +89,7 @@ def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
             if found[5] in hosts.used:
                 month, day, year, time = found.group(1, 2, 3, 4)
                 moments.append(f"{year}-{month}-{day}T{time}")
-                rows.append((*_read_line(found, hosts, is_cut_off=block.is_cut_off(at)), block.path, block.first + at))
+                rows.append((*_read_line(found, hosts, is_cut_off=block.is_cut_off(at)), block.first + at))
             else:
                 tally.drop(_NO_RUN)
             continue
@@ -105,16 +104,19 @@ def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
     columns = zip(*rows, strict=True) if rows else repeat(())
     told = zip(_COLUMNS.items(), columns, strict=False)
     lines = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in told})
-    return lines.assign(local_s=local_s.mask(shown.isna() | (local_s >= OPEN_END_NS // NS_PER_S), BAD))
+    local_s = local_s.mask(shown.isna() | (local_s >= OPEN_END_NS // NS_PER_S), BAD)
+    return lines.assign(local_s=local_s, path=[block.path] * len(lines))
 
 
 def _read_line(found: re.Match[str], hosts: _HostLists, *, is_cut_off: bool) -> tuple[Any, ...]:
     """What a line tells of its run; the last field of one that was cut off is left out."""
     kind, name, text = found.group(5, 6, 7)
-    pairs = _FIELD.findall(text or "") if kind in hosts.types else []
+    if kind not in hosts.types:
+        return kind, sys.intern(name), "", "", 0, 0, 0, -1, -1, True, is_cut_off
+    pairs = _FIELD.findall(text or "")
     fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if is_cut_off else pairs)}
     times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
-    limit_s = duration_s(fields.get("Resource_List.walltime", ""))
+    limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
     nodes, is_whole = hosts.find(fields) if kind in "ESsRACTucPB" else (-1, True)
     texts = kind, name, fields.get("queue", ""), "" if times_ns[1] else fields.get("end", "")
     return *map(sys.intern, texts), *times_ns, -1 if limit_s is None else limit_s, nodes, is_whole, is_cut_off
