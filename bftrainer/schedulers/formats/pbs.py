@@ -79,7 +79,7 @@ def _first_moment(path: Path) -> tuple[str, ...]:
 
 
 def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
-    """Lines of a block as `_COLUMNS`, `local_s` and `path`; those of another form are refused, of other types counted."""
+    """Lines of a block as `_COLUMNS`, `local_s` and `path`; others are refused, or counted if of no use."""
     tally, moments, rows = hosts.reading.tally, [], []
     for at, text in enumerate(block.lines):
         if not text:
