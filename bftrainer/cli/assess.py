@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from contextlib import closing
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,10 @@ from bftrainer.cli._shared.stdio import note, print_table, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
+from bftrainer.schedulers.import_settings import LOG_FORMATS, SETTINGS, ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -32,6 +34,7 @@ _READING = (
     *("cluster", "offer_after_s"),
 )
 """Options of imports that logs are read with; where others are needed, the log is imported first."""
+_IMPORT_FIRST = "For {}, import the log by `bftrainer import`, then assess the node log."
 
 
 @click.command(
@@ -209,8 +212,25 @@ def _read(
         return read_node_log(files[0], 0, note), None
     from bftrainer.schedulers.import_log import import_log
 
-    done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
+    if name == "table":
+        raise click.UsageError(f"A table takes --map or --preset. {_IMPORT_FIRST.format('these')}")
+    with _advising():
+        done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
     return done.log, done.quality.summary()
+
+
+@contextmanager
+def _advising() -> Iterator[None]:
+    """Say how to give an option that an error names and that imports alone take."""
+    try:
+        yield
+    except (LogError, SettingsError) as fault:
+        taken = {param.opts[0] for param in click.get_current_context().command.params}
+        flags = {setting.metadata["flag"] for setting in SETTINGS.values()} - taken
+        named = [flag for flag in re.findall(r"--[a-z-]+", str(fault)) if flag in flags]
+        if not named:
+            raise
+        raise type(fault)(f"{fault} {_IMPORT_FIRST.format(named[0])}") from None
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -51,13 +51,12 @@ def _metadata(log: NodeLog) -> dict[str, Any]:
     } | ({"unchanged_rows": unchanged} if unchanged else {})
 
 
-def _instants_ns(name: str, texts: Any) -> list[int]:
+def _instants_ns(name: str, texts: Sequence[Any]) -> list[int]:
     """Nanoseconds since the epoch of times in metadata."""
-    times = instances(name, texts, str, NodeLogError)
     try:
-        return [instant_ns(text) for text in times]
-    except (OverflowError, ValueError):
-        raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(list(times))}.") from None
+        return [instant_ns(text) for text in instances(name, texts, str, NodeLogError)]
+    except (NodeLogError, OverflowError, ValueError):
+        raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(texts)}.") from None
 
 
 class _Transitions:
@@ -114,14 +113,18 @@ class _Transitions:
             meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": seen, "provenance": {}}
         with at_place(f"{meta_name or self._name}: Metadata", NodeLogError):
             check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
-            window_ns, unchanged_ns = (_instants_ns(key, meta.get(key, ())) for key in ("window", "unchanged_rows"))
+            nodes, window, unchanged = meta["nodes"], meta["window"], meta.get("unchanged_rows", [])
+            is_pair = isinstance(window, list) and len(window) == 2
             require(
                 NodeLogError,
-                (meta["schema"] == SCHEMA, f"schema to be {SCHEMA}, got {meta['schema']}"),
-                (len(window_ns) == 2, f"window to be two times, got {len(window_ns)}"),
+                (meta["schema"] == SCHEMA, f"schema to be {SCHEMA}, got {one_line(meta['schema'])}"),
+                (isinstance(nodes, list), f"nodes to be a list of names, got {one_line(nodes)}"),
+                (is_pair, f"window to be two times, got {one_line(window)}"),
+                (isinstance(unchanged, list), f"unchanged_rows to be a list of times, got {one_line(unchanged)}"),
             )
-            check_node_names(meta["nodes"])
-        names = tuple(meta["nodes"])
+            window_ns, unchanged_ns = _instants_ns("window", window), _instants_ns("unchanged_rows", unchanged)
+            check_node_names(nodes)
+        names = tuple(nodes)
         if names != labels:
             self._renumber(node, labels, names)
         with self._at_transition():

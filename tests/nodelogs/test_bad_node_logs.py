@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -95,6 +96,23 @@ def test_metadata_of_parquet(tmp_path, key, value):
     with pytest.raises(NodeLogError, match=r"idle\.parquet: ") as caught:
         read_node_log(path)
     assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("nodes", {"a": 1, "b": 2}, "nodes to be a list of names, got {'a': 1, 'b': 2}"),
+        ("window", None, "window to be two times, got None"),
+        ("window", HOUR[:1], "window to be two times, got ['1970-01-01T00:00:00Z']"),
+        ("window", [0, 3600], "window to be ISO dates and times, got [0, 3600]"),
+        ("unchanged_rows", {}, "unchanged_rows to be a list of times, got {}"),
+    ],
+)
+def test_kinds_of_metadata(tmp_path, key, value, said):
+    """A table is no list, even an empty one, and messages say what the key is to be."""
+    path = written(tmp_path / "idle.parquet", columns(), META | {key: value})
+    with pytest.raises(NodeLogError, match=re.escape(f"Metadata: Expected {said}.")):
+        read_node_log(path)
 
 
 @pytest.mark.parametrize("key", [b"bftrainer.\xff", b"bftrainer.", b"bftrainer.nodes.x"])

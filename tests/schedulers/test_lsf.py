@@ -98,6 +98,16 @@ def test_files_that_are_none(tmp_path):
         read(tmp_path, "JobID|Start\n")
 
 
+def test_blank_files(tmp_path):
+    """A file of blank lines does not make its neighbours another format, and is a log without records."""
+    (tmp_path / "a.log").write_text("\n")
+    with pytest.raises(LogError, match=r"No records of busy nodes in the log: no record at all\."):
+        import_log("lsf", [tmp_path])
+    (tmp_path / "b.log").write_text(finish())
+    day = ImportSettings(window="asked", start="1970-01-01", end="1970-01-02")
+    assert import_log("lsf", [tmp_path], day).quality.kept == 1
+
+
 def test_recognition():
     """A log is known by its records' names."""
     assert LsfImporter().recognises([finish().strip()])

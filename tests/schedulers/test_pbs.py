@@ -145,6 +145,14 @@ def test_zones(tmp_path):
     assert runs == [("c1", 0, 60, BusyKind.JOB)]
 
 
+def test_the_note_on_zones(tmp_path):
+    """It is there only where a line's local time dates something: an end of its own needs none."""
+    start, end = run()
+    for change, is_noted in ((entry("R", at=900), True), (entry("R", at=900, end=900), False), (end, False)):
+        assert any("no --tz" in note for note in read(tmp_path, start, change)[0].notes) == is_noted
+    assert not read(tmp_path, start, entry("k", "R1", at=900), end)[0].notes  # of a reservation that is not asked for
+
+
 def test_restarts_from_checkpoints(tmp_path):
     """A run that goes on from a checkpoint has its nodes from then on."""
     start, end = run()
@@ -166,6 +174,14 @@ def test_phases(tmp_path):
     assert read(tmp_path, *run("0.pbs", 0, 60, "c9/0"), *shrunk, end)[1][1:] == wanted
 
 
+@pytest.mark.parametrize("kind", ["T", "c"])
+def test_changes_without_nodes(tmp_path, kind):
+    """A run goes on with its nodes where a line that it changes names none."""
+    start, end = run()
+    held = [("c1", 0, 600, BusyKind.JOB), ("c1", 600, 3600, BusyKind.JOB)]
+    assert read(tmp_path, start, entry(kind, at=600), end, suspended="idle")[1] == held
+
+
 def test_pruned_starts(tmp_path):
     """A run that starts without the nodes that failed never had them."""
     start, _ = run(host="c1/0+c2/0")
@@ -182,6 +198,8 @@ def test_suspended_runs(tmp_path):
     assert idle_ones == [("c1", 0, 600, BusyKind.JOB), ("c1", 1200, 3600, BusyKind.JOB)]
     assert read(tmp_path, start, entry("z", at=600), end, suspended="idle")[1] == [("c1", 0, 600, BusyKind.JOB)]
     assert read(tmp_path, start, entry("z", at=600), suspended="idle")[1] == [("c1", 0, 600, BusyKind.JOB)]
+    shrunk = (start, entry("z", at=600), entry("u", at=900, exec_host="c1/0"), entry("r", at=1200), end)
+    assert read(tmp_path, *shrunk, suspended="idle")[1] == idle_ones  # a phase's end resumes nothing
 
 
 def test_reservations(tmp_path):
@@ -223,6 +241,9 @@ def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
     assert reading.tally.bad == is_bad
     if is_bad:
         assert "20260901:3: Expected" in reading.tally.examples[0]
+    if reason == "impossible time":
+        got = line.partition("end=")[2].partition(" ")[0]
+        assert f"Expected end=SECONDS, got {f'end={got}' if got else 'none'}" in reading.tally.examples[0]
 
 
 def test_a_cut_off_time_is_not_believed(tmp_path):

@@ -44,9 +44,10 @@ class LsfImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
-        first = next((line for line in head(paths[0]) if line.strip()), "")
-        if not _RECORD.match(first):
-            raise LogError(f"{paths[0]}:1: Expected a record of lsb.acct, got {one_line(first[:60])!r}.")
+        lines = ((path, at, line) for path in paths for at, line in enumerate(head(path), start=1) if line.strip())
+        for path, at, line in islice(lines, 1):
+            if not _RECORD.match(line):
+                raise LogError(f"{path}:{at}: Expected a record of lsb.acct, got {one_line(line[:60])!r}.")
         resized_s: dict[tuple[int, int, int], int] = {}
         for block in (block for path in paths for block in line_blocks(path)):
             rows = []

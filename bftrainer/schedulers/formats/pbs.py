@@ -36,11 +36,13 @@ _QUARTER_S, _LATE_S, _LATEST_CHANGE_H = 900, 60, 3
 """Zones differ by quarters of an hour; clocks are put back by an hour at most, in the first hours of a day."""
 _NO_RUN, _UNDATED = "about no run", "change at an unknown time"
 _COLUMNS = {
-    **dict.fromkeys(("moment", "type", "id", "queue", "path"), "object"),
-    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s", "nodes", "line"), "int64"),
+    **dict.fromkeys(("type", "id", "queue", "end"), "object"),
+    **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
+    "nodes": "int32",
     **dict.fromkeys(("is_whole", "is_cut_off"), "bool"),
+    "line": "int32",
 }
-"""Of a line; 0 for a time that it does not tell, -1 for no limit and no nodes."""
+"""Of a line; 0 for a time that it does not tell, -1 for no limit and no nodes. `end` is one that is no time."""
 
 
 class PbsImporter(Importer):
@@ -77,41 +79,51 @@ def _first_moment(path: Path) -> tuple[str, ...]:
 
 
 def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
-    """Lines of a block as `_COLUMNS`; those of another form are refused."""
-    tally, rows = hosts.reading.tally, []
+    """Lines of a block as `_COLUMNS`, `local_s` and `path`; others are refused, or counted if of no use."""
+    tally, moments, rows = hosts.reading.tally, [], []
     for at, text in enumerate(block.lines):
         if not text:
             continue
         tally.records += 1
         if (found := _LINE.fullmatch(text)) is not None:
-            rows.append((*_read_line(found, hosts, is_cut_off=block.is_cut_off(at)), block.path, block.first + at))
+            if found[5] in hosts.used:
+                month, day, year, time = found.group(1, 2, 3, 4)
+                moments.append(f"{year}-{month}-{day}T{time}")
+                rows.append((*_read_line(found, hosts, is_cut_off=block.is_cut_off(at)), block.first + at))
+            else:
+                tally.drop(_NO_RUN)
             continue
         detail = f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {one_line(text[:60])!r}"
         if tally.records == 1 and not block.cut_off:
             raise LogError(f"{block.path}:{block.first + at}: {detail}.")
         hosts.reading.refuse("malformed line", block, at, detail)
     tally.check()
-    names = [*(name for name in _COLUMNS if name not in ("path", "line")), "path", "line"]
-    return pd.DataFrame.from_records(rows, columns=names).astype(_COLUMNS)
+    shown = pd.to_datetime(pd.Series(moments, dtype="object"), format="%Y-%m-%dT%H:%M:%S", errors="coerce")
+    local_s = shown.astype("M8[s]").astype("int64")
+    # Not from_records: its columns of objects would keep all values of the rows.
+    columns = zip(*rows, strict=True) if rows else repeat(())
+    told = zip(_COLUMNS.items(), columns, strict=False)
+    lines = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in told})
+    local_s = local_s.mask(shown.isna() | (local_s >= OPEN_END_NS // NS_PER_S), BAD)
+    return lines.assign(local_s=local_s, path=[block.path] * len(lines))
 
 
 def _read_line(found: re.Match[str], hosts: _HostLists, *, is_cut_off: bool) -> tuple[Any, ...]:
     """What a line tells of its run; the last field of one that was cut off is left out."""
-    month, day, year, time, kind, name, text = found.groups()
-    pairs = _FIELD.findall(text or "") if kind in hosts.types else []
+    kind, name, text = found.group(5, 6, 7)
+    if kind not in hosts.types:
+        return kind, sys.intern(name), "", "", 0, 0, 0, -1, -1, True, is_cut_off
+    pairs = _FIELD.findall(text or "")
     fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if is_cut_off else pairs)}
-    times_ns = (max(exact_ns(fields.get(key, "")) or 0, 0) for key in ("start", "end", "qtime"))
-    limit_s = duration_s(fields.get("Resource_List.walltime", ""))
+    times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
+    limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
     nodes, is_whole = hosts.find(fields) if kind in "ESsRACTucPB" else (-1, True)
-    said = sys.intern(name), fields.get("queue", ""), *times_ns, -1 if limit_s is None else limit_s
-    return f"{year}-{month}-{day}T{time}", kind, *said, nodes, is_whole, is_cut_off
+    texts = kind, name, fields.get("queue", ""), "" if times_ns[1] else fields.get("end", "")
+    return *map(sys.intern, texts), *times_ns, -1 if limit_s is None else limit_s, nodes, is_whole, is_cut_off
 
 
 def _sort_lines(lines: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """The lines with their local time in seconds, in order of it unless clocks that were put back explain another."""
-    moments = pd.to_datetime(lines.pop("moment"), format="%Y-%m-%dT%H:%M:%S", errors="coerce")
-    local_s = moments.astype("M8[s]").astype("int64").to_numpy()
-    lines = lines.assign(local_s=np.where(moments.isna() | (local_s >= OPEN_END_NS // NS_PER_S), BAD, local_s))
+    """The lines in order of their local time unless clocks that were put back explain another."""
     behind = np.maximum.accumulate(lines["local_s"]) - lines["local_s"]
     is_late = (behind > _LATE_S) & (lines["local_s"] > BAD)
     hour = lines["local_s"] % 86_400 // 3600
@@ -140,7 +152,8 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
     by_offset = (local_s - offset_s.fillna(0).astype("int64")) * NS_PER_S
     by_offset = by_offset.where(offset_s.notna() & (by_offset < OPEN_END_NS), 0)
     if clock.zone is None:
-        if lines["type"].isin(list("RACTuczrpFKk")).any():
+        has_end = lines["type"].isin(list("RAC")) & (lines["end_ns"] > 0)
+        if (lines["type"].isin(list("RACTuczrpFKk")) & ~has_end).any():
             reading.note("no --tz: lines with only a local time are dated by others that have both times.")
         return by_offset
     stamps = Stamps(local_s.to_numpy(), (local_s > BAD).to_numpy())
@@ -180,7 +193,7 @@ class _Runs:
 
     def apply(self, line: Any) -> None:
         """Let a line begin, change or end a run."""
-        kind, is_reserved = line.type, self._reading.settings.reserved_busy
+        kind = line.type
         if kind in ("S", "s"):
             self._start(line)
         elif kind == "E":
@@ -191,9 +204,9 @@ class _Runs:
             self._change(line)
         elif kind in ("z", "r"):
             self._suspend(line)
-        elif kind == "P" or (kind == "B" and is_reserved):
+        elif kind in ("P", "B"):
             self._occupy(line)
-        elif kind == "p" or (kind in ("F", "K", "k") and is_reserved):
+        elif kind in ("p", "F", "K", "k"):
             self._release(line)
         else:
             if kind == "Q":
@@ -233,7 +246,8 @@ class _Runs:
             self._drop(line, "no nodes")
         elif not line.end_ns:
             reason = CUT_OFF if line.is_cut_off else "impossible time"
-            self._reading.tally.refuse(reason, line.path, line.line, "Expected end=SECONDS, got none")
+            got = f"end={line.end}" if line.end else "none"
+            self._reading.tally.refuse(reason, line.path, line.line, f"Expected end=SECONDS, got {got}")
         elif not start_ns:
             self._drop(line, "never started")
         elif self._reading.tally.lasts(start_ns, line.end_ns) and (run is None or not run.is_paused):
@@ -346,8 +360,8 @@ class _HostLists:
 
     Attributes
     ----------
-    types : frozenset of str
-        Types of the lines whose fields are used.
+    types, used : frozenset of str
+        Types of the lines whose fields are used, and of those that are used at all.
     shares : dict of int to list of tuple
         Of a list whose jobs hold some units of its nodes: lists of those of which they hold equally many, and how many.
     """
@@ -355,6 +369,7 @@ class _HostLists:
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
         self.types = frozenset("ESsRACTuca" + "P" + "B" * reading.settings.reserved_busy)
+        self.used = self.types | frozenset("zrpQ" + "FKk" * reading.settings.reserved_busy)
         self.shares: dict[int, list[tuple[int, int]]] = {}
 
     def find(self, fields: Mapping[str, str]) -> tuple[int, bool]:
