@@ -184,7 +184,9 @@ class RunComparison:
             change = None if value is None or base is None else value - base
             if place and change and self.unlike[place].allows(key) and (share is not None or term.unit == "share"):
                 below = f"{100 * change:+.2f} points" if term.unit == "share" else f"{100 * (share or 0.0):+.2f} %"
-                gain = change * term.better if below[1:5] != "0.00" else 0.0
+                # Times of the clock differ between equal runs.
+                is_judged = below[1:5] != "0.00" and term.unit != "wall_s"
+                gain = change * term.better if is_judged else 0.0
                 tone = "better" if gain > 0 else "worse" if gain < 0 else ""
             cells.append(Cell(text, below, tone))
         return cells
@@ -296,6 +298,14 @@ def alike(
     # Runs of a sweep have no order of their own: the settings say the sequence.
     is_sweep = repeated or all(map(_KEY.fullmatch, names))
     return sorted(result, key=lambda group: _natural_key(group.setting)) if is_sweep else result
+
+
+def order_by_settings(names: Sequence[str], summaries: Sequence[Summary]) -> dict[int, str]:
+    """Places of runs in order, with their names: runs of a sweep are called, and sorted, by settings that differ."""
+    words = _settings_in_words([_settings_of(summary) for summary in summaries], None)
+    if len(set(words)) < len(words) or not all(words) or not all(map(_KEY.fullmatch, names)):
+        return dict(enumerate(names))
+    return dict(sorted(enumerate(words), key=lambda entry: _natural_key(entry[1])))
 
 
 def _natural_key(text: str) -> list[tuple[float, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -78,7 +79,11 @@ def is_short_of_tasks(summary: Summary) -> bool:
 def limit_in_words(summary: Summary) -> str | None:
     """What limited a run; None where that is unknown."""
     ledger, limit = summary.get("ledger") or {}, summary.get("limited_by")
-    return None if limit not in _LIMITS else _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
+    if limit not in _LIMITS:
+        return None
+    text = _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
+    had_all = summary.get("tasks_total", math.inf) <= summary.get("max_tasks", 0)
+    return text.partition("; a larger -maxJ")[0] if had_all else text
 
 
 def more_tasks_in_words(summary: Summary) -> str | None:

@@ -43,6 +43,9 @@ def test_the_headline_names_node_hours_and_what_limited_the_run(runs):
     limits |= {"below_best": "does less than it could", "declined": "-Tfwd", "preemption": "taken back"}
     for limit, words in limits.items():
         assert words in first_side(changed(runs[0], limited_by=limit)).verdict
+    few = changed(runs[0], limited_by="below_best", tasks_total=3, max_tasks=10)
+    assert "does less than it could" in first_side(few).verdict
+    assert "-maxJ" not in first_side(few).verdict  # all tasks were admitted
 
 
 def test_worth_follows_from_useful_node_hours(runs):
