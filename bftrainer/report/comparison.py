@@ -143,6 +143,8 @@ class RunComparison:
         Assumptions of each run.
     unlike : tuple of Unlike
         Why runs are not comparable with the first.
+    is_judged : bool
+        Whether changes are better or worse; those of replays that predict a harvest, the first run, are neither.
     """
 
     names: tuple[str, ...]
@@ -152,6 +154,7 @@ class RunComparison:
     differences: dict[str, tuple[float | None, ...]]
     assumptions: tuple[Assumption | None, ...]
     unlike: tuple[Unlike, ...] = ()
+    is_judged: bool = True
 
     @property
     def note_of_ties(self) -> str | None:
@@ -185,7 +188,7 @@ class RunComparison:
             if place and change and self.unlike[place].allows(key) and (share is not None or term.unit == "share"):
                 below = f"{100 * change:+.2f} points" if term.unit == "share" else f"{100 * (share or 0.0):+.2f} %"
                 # Times of the clock differ between equal runs.
-                is_judged = below[1:5] != "0.00" and term.unit != "wall_s"
+                is_judged = self.is_judged and below[1:5] != "0.00" and term.unit != "wall_s"
                 gain = change * term.better if is_judged else 0.0
                 tone = "better" if gain > 0 else "worse" if gain < 0 else ""
             cells.append(Cell(text, below, tone))
@@ -234,6 +237,7 @@ def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunCompa
         differences={key: tuple(relative(value, values[0]) for value in values) for key, values in figures.items()},
         assumptions=tuple(map(assumption, summaries)),
         unlike=tuple(Unlike.of(summaries[0], summary) for summary in summaries),
+        is_judged=summaries[0].get("engine") != "live",
     )
 
 

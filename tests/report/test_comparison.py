@@ -106,6 +106,13 @@ def test_times_of_the_clock_are_not_judged():
     assert [(cell.below, cell.tone) for cell in found.cells("solve_s_median")] == [("", ""), ("+100.00 %", "")]
 
 
+def test_a_prediction_is_neither_better_nor_worse_than_the_harvest():
+    """Changes of other runs are judged."""
+    for engine, tone in (({"engine": "live"}, ""), ({}, "worse")):
+        found = compare_runs(["harvest", "prediction"], [run(work_done=3.0, **engine), run(work_done=2.0)])
+        assert [(cell.below, cell.tone) for cell in found.cells("work_done")] == [("", ""), ("-33.33 %", tone)]
+
+
 def test_the_same_run_again_is_not_alike():
     """A copy says nothing about spread."""
     assert [group.places for group in alike("ab", [BASE, BASE])] == [(0,), (1,)]
