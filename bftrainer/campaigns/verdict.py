@@ -11,7 +11,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import limited_by
-from bftrainer.report.words import limit_in_words
+from bftrainer.report.words import join_names, limit_in_words
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01
@@ -382,8 +382,11 @@ def _caveats_of_tasks(kinds: Sequence[Mapping[str, Any]], best: str, prices: Mac
             texts.append(f"{kind['name']}: {limit}.")
         if kind["settings"]["verdict"] == "overfit":
             texts.append(f"{kind['name']}: {kind['settings']['why']}")
-    if prices.price_node_hour is not None and (prices.node_w is None or prices.price_kwh is None):
-        texts.append("The net value is without energy: --node-power and --price-kwh are not given.")
+    values = {"--node-power": prices.node_w, "--price-kwh": prices.price_kwh}
+    lacking = [option for option, value in values.items() if value is None]
+    if prices.price_node_hour is not None and lacking:
+        are = "are" if len(lacking) > 1 else "is"
+        texts.append(f"The net value is without energy: {join_names(lacking)} {are} not given.")
     if prices.node_w is not None and prices.idle_w is None:
         texts.append("Energy counts idle nodes as drawing nothing: --idle-power is not given.")
     return texts
@@ -398,16 +401,15 @@ def _list_next(answer: Mapping[str, Any], prices: MachinePrices) -> list[str]:
             _is_unchecked(log)
         ),
         "When nodes were down or drained (--downtimes; sacctmgr -P show event): idle time is an upper bound.": (
-            "when nodes were down" in notes
+            "when nodes were down" in notes and "names no nodes" not in notes
         ),
-        "Names of the nodes of each job: lengths of idle stretches are a guess without them.": "names no nodes"
-        in notes,
+        "Names of the nodes of each job: without them lengths of idle stretches are a guess, and when nodes were down "
+        "(--downtimes) cannot be taken into account.": "names no nodes" in notes,
         "How your own models scale, and what their checkpoints take: bftrainer tasks fit, then --tasks.": (
             answer["kinds"][0]["name"] != "own"
         ),
-        "What a node-hour is worth to you (--price-node-hour), and a node's power (--node-power).": (
-            prices.price_node_hour is None
-        ),
+        "What a node-hour is worth to you (--price-node-hour).": prices.price_node_hour is None,
+        "A node's power (--node-power), for energy and its price (--price-kwh).": prices.node_w is None,
         "How many GPUs a node has (--gpus-per-node).": answer["gpus_per_node"] is None,
         "How soon your scheduler may lend a node: --offer-after shows what waiting costs.": answer["offer_after_s"]
         == 0,

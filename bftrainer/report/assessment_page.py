@@ -106,7 +106,9 @@ def _cards(result: Assessment) -> Iterator[Card]:
         return
     kind = _best_kind(result)
     low, high = kind["useful_node_hours_ci95"]
-    yield Card("useful node-hours", f"{kind['useful_node_hours']:,.0f}", f"{low:,.0f} to {high:,.0f} (95 %).")
+    when = ", while at least half of the nodes are busy" if idle["mostly_empty"]["node_hours"] else ""
+    text = f"{low:,.0f} to {high:,.0f} (95 %){when}."
+    yield Card("useful node-hours", f"{kind['useful_node_hours']:,.0f}", text)
     bar = format_value(result["thresholds"]["worth_share"], "share")
     text = f"By {kind['name']} tasks; the bar is {bar}."
     yield Card("of the machine", format_value(kind["useful_share"], "share"), text)
@@ -122,6 +124,10 @@ def _describe_amount(kind: Kind, key: str) -> str:
 def _pictures(result: Assessment, kind: Kind, name: str) -> Iterator[Picture]:
     """Pictures of the first side: idle nodes and their use, the ledger, and how stretches of the window differ."""
     reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
+    if result["idle"]["mostly_empty"]["node_hours"]:
+        reading += (
+            " Gray: mostly empty (more than half of the nodes are idle); the line does not count what is done then."
+        )
     title = f"Idle nodes, and what {name} made of them"
     yield Picture("window", title, reading, partial(_draw_window, result), 2.3)
     yield ledger_picture(
@@ -153,6 +159,10 @@ def _draw_window(result: Assessment, ax: Axes) -> None:
     text = f"useful, a {kind['blocks']['unit']}'s mean" if useful.size > 1 else "useful, on average"
     lines = Steps("idle nodes", edges_s[0], nodes), Steps(text, edges_s[1], useful)
     draw_idle(log["window"][0], lines, result["idle"]["mean_nodes"], ax)
+    if (is_empty := 2 * nodes > log["nodes"]).any():
+        look = {"fill": True, "color": palette()["gray"], "alpha": 0.35, "linewidth": 0, "zorder": 0}
+        dates = date_of(log["window"][0], edges_s[0])
+        ax.stairs(is_empty, dates, label="mostly empty", transform=ax.get_xaxis_transform(), **look)
 
 
 def _draw_blocks(result: Assessment, ax: Axes) -> None:

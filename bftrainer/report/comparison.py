@@ -143,6 +143,8 @@ class RunComparison:
         Assumptions of each run.
     unlike : tuple of Unlike
         Why runs are not comparable with the first.
+    is_judged : bool
+        Whether changes are better or worse; those of replays that predict a harvest, the first run, are neither.
     """
 
     names: tuple[str, ...]
@@ -152,6 +154,7 @@ class RunComparison:
     differences: dict[str, tuple[float | None, ...]]
     assumptions: tuple[Assumption | None, ...]
     unlike: tuple[Unlike, ...] = ()
+    is_judged: bool = True
 
     @property
     def note_of_ties(self) -> str | None:
@@ -184,7 +187,9 @@ class RunComparison:
             change = None if value is None or base is None else value - base
             if place and change and self.unlike[place].allows(key) and (share is not None or term.unit == "share"):
                 below = f"{100 * change:+.2f} points" if term.unit == "share" else f"{100 * (share or 0.0):+.2f} %"
-                gain = change * term.better if below[1:5] != "0.00" else 0.0
+                # Times of the clock differ between equal runs.
+                is_judged = self.is_judged and below[1:5] != "0.00" and term.unit != "wall_s"
+                gain = change * term.better if is_judged else 0.0
                 tone = "better" if gain > 0 else "worse" if gain < 0 else ""
             cells.append(Cell(text, below, tone))
         return cells
@@ -232,6 +237,7 @@ def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunCompa
         differences={key: tuple(relative(value, values[0]) for value in values) for key, values in figures.items()},
         assumptions=tuple(map(assumption, summaries)),
         unlike=tuple(Unlike.of(summaries[0], summary) for summary in summaries),
+        is_judged=summaries[0].get("engine") != "live",
     )
 
 
@@ -296,6 +302,14 @@ def alike(
     # Runs of a sweep have no order of their own: the settings say the sequence.
     is_sweep = repeated or all(map(_KEY.fullmatch, names))
     return sorted(result, key=lambda group: _natural_key(group.setting)) if is_sweep else result
+
+
+def order_by_settings(names: Sequence[str], summaries: Sequence[Summary]) -> dict[int, str]:
+    """Places of runs in order, with their names: runs of a sweep are called, and sorted, by settings that differ."""
+    words = _settings_in_words([_settings_of(summary) for summary in summaries], None)
+    if len(set(words)) < len(words) or not all(words) or not all(map(_KEY.fullmatch, names)):
+        return dict(enumerate(names))
+    return dict(sorted(enumerate(words), key=lambda entry: _natural_key(entry[1])))
 
 
 def _natural_key(text: str) -> list[tuple[float, str]]:

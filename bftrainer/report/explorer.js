@@ -91,7 +91,7 @@ class Charts {
     const gutter = () => (place.clientWidth < 600 ? 64 : 132), isDate = this.data.start !== null;
     const grid = { stroke: () => color("rule"), width: 1 };
     const axis = { stroke: () => color("soft"), grid, ticks: { show: false } };
-    const x = { ...axis, values: isDate ? TIMES : (_, ticks) => ticks.map((tick) => `${counted(tick)} h`) };
+    const x = { ...axis, space: 80, values: isDate ? TIMES : (_, ticks) => ticks.map((tick) => `${counted(tick)} h`) };
     const time = (_, value) => (value == null ? "-" : this.words(this.seconds(value)));
     const chart = new uPlot({
       width: place.clientWidth, height, padding: [10, 14, 0, 0], tzDate: (value) => this.date(value),

@@ -42,6 +42,7 @@ from bftrainer.report.timeline import task_states, timeline_of
 from bftrainer.report.words import (
     decision_times_in_words,
     fallback_in_words,
+    format_amount,
     headline,
     is_short_of_tasks,
     join_names,
@@ -218,13 +219,13 @@ def _first_cards(run: FinishedRun, worth: Worth) -> list[Card]:
     figures, mark = figures_of(summary), mark_assumed(summary, "ledger.useful")
     hours = useful_hours(summary)
     if hours is not None:
-        cards.append(Card("useful node-hours", f"{hours:,.0f}", _describe_spread(run, hours), mark))
+        cards.append(Card("useful node-hours", format_amount(hours), _describe_spread(run, hours), mark))
         if worth.gpus_per_node is not None:
             text = f"Useful node-hours times {worth.gpus_per_node} GPUs of a node."
-            cards.append(Card("GPU-hours", f"{hours * worth.gpus_per_node:,.0f}", text, mark))
+            cards.append(Card("GPU-hours", format_amount(hours * worth.gpus_per_node), text, mark))
         if worth.node_hour is not None:
             text = f"Useful node-hours at {worth.node_hour:g} each, energy not deducted."
-            cards.append(Card("worth", f"{hours * worth.node_hour:,.0f}", text, mark))
+            cards.append(Card("worth", format_amount(hours * worth.node_hour), text, mark))
     cards += [_card(summary, key, value) for key in _FIRST if (value := figures.get(key)) is not None]
     return cards[:MOST_CARDS]
 
@@ -238,7 +239,8 @@ def _describe_spread(run: FinishedRun, useful_h: float) -> str:
     if not used_s.sum() > 0:
         return f"{text} Too short a window to say how much that varies."
     half = (estimate((used_s / used_s.sum() * useful_h).tolist()).half_width or 0.0) * number
-    return f"{text} {useful_h - half:,.0f} to {useful_h + half:,.0f} (95 %) as {number} {unit} differ."
+    low, high = format_amount(useful_h - half), format_amount(useful_h + half)
+    return f"{text} {low} to {high} (95 %) as {number} {unit} differ."
 
 
 def _notes(run: FinishedRun) -> list[str]:

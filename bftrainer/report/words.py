@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -48,9 +49,20 @@ def headline(summary: Summary) -> str:
         return f"{tasks}{mark_assumed(summary, 'tasks_completed')}."
     idle_h, share = summary["ledger"]["idle_node_s"] / 3600, format_value(summary["ledger"]["useful"], "share")
     return (
-        f"{hours:,.0f} of {idle_h:,.0f} idle node-hours ({share}) became lasting work"
+        f"{format_amount(hours)} of {format_amount(idle_h)} idle node-hours ({share}) became lasting work"
         f"{mark_assumed(summary, 'ledger.useful')}, and {tasks}. What limited it: {limit}."
     )
+
+
+def format_amount(amount: float) -> str:
+    """Format node-hours, or what they are worth: without decimals, but for small ones.
+
+    Examples
+    --------
+    >>> format_amount(12019.2), format_amount(0.3527), format_amount(0.0)
+    ('12,019', '0.35', '0')
+    """
+    return f"{amount:,.0f}" if abs(amount) >= 10 else f"{amount:.2g}"
 
 
 def useful_hours(summary: Summary) -> float | None:
@@ -67,7 +79,11 @@ def is_short_of_tasks(summary: Summary) -> bool:
 def limit_in_words(summary: Summary) -> str | None:
     """What limited a run; None where that is unknown."""
     ledger, limit = summary.get("ledger") or {}, summary.get("limited_by")
-    return None if limit not in _LIMITS else _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
+    if limit not in _LIMITS:
+        return None
+    text = _LIMITS[limit].format(format_value(ledger.get(limit), "share"))
+    had_all = summary.get("tasks_total", math.inf) <= summary.get("max_tasks", 0)
+    return text.partition("; a larger -maxJ")[0] if had_all else text
 
 
 def more_tasks_in_words(summary: Summary) -> str | None:

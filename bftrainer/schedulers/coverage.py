@@ -292,9 +292,8 @@ def _fault(
         return f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
     if effective < _LEAST_JOBS and not is_overlap:
         return (
-            f"it has too few jobs to tell how long jobs run here: they count as {effective:.0f} equal ones, "
-            f"{_LEAST_JOBS:.0f} are needed (1 % of the busy node-time is in jobs more than {tail_s / _HOUR_S:,.0f} h "
-            "old)"
+            f"it has too few jobs to tell how long jobs run here: they tell as much as {effective:.0f} of equal "
+            f"length, and {_LEAST_JOBS:.0f} are needed"
         )
     least_s = 0.0 if is_overlap else span_s * (2 / 3 if is_contained else 1 / 2)
     if trusted_s < max(least_s, 2.0):

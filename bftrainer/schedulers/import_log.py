@@ -352,8 +352,8 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
         if coverage.trusted is None:
-            asked = "With --start, --end and --window asked it is imported all the same."
-            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}. {asked}{shown}")
+            asked = "--window asked takes it all the same."
+            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}; {asked}{shown}")
         trusted = coverage.trusted
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)

@@ -274,6 +274,37 @@ def test_a_price_decides():
     assert assessment_of(AssessPlan(log, prices=replace(dear, price_kwh=0.01)))["verdict"] == "worth it"
 
 
+@pytest.mark.parametrize(
+    ("prices", "said", "asked"),
+    [
+        (MachinePrices(), None, ("--price-node-hour", "--node-power")),
+        (MachinePrices(node_w=900.0), None, ("--price-node-hour",)),
+        (MachinePrices(price_node_hour=1.0), "--node-power and --price-kwh are", ("--node-power",)),
+        (MachinePrices(price_node_hour=1.0, node_w=500.0), "--price-kwh is", ()),
+        (MachinePrices(price_node_hour=1.0, price_kwh=0.2), "--node-power is", ("--node-power",)),
+    ],
+)
+def test_prices_that_are_missing_are_named_and_no_others(prices, said, asked):
+    """A net value without energy says which price it lacks, and what to measure next leaves out what was given."""
+    found = assessment_of(AssessPlan(machine(0, 1e9, days=8, nodes=4, always=1), CHEAP, prices=prices))
+    caveats = [text for text in found["caveats"] if text.startswith("The net value is without energy")]
+    assert caveats == ([] if said is None else [f"The net value is without energy: {said} not given."])
+    hints = " ".join(found["next"])
+    assert [name for name in ("--price-node-hour", "--node-power") if f"({name})" in hints] == list(asked)
+
+
+def test_downtimes_are_recommended_where_they_can_be_taken():
+    """A log that names no nodes cannot take them, and names of nodes are asked for first."""
+    log, unknown = machine(0, 1e9, days=8, nodes=4, always=1), "nothing tells when nodes were down"
+    for notes, begin in (
+        ([unknown], "When nodes were down"),
+        ([unknown, "the log names no nodes"], "Names of the nodes"),
+    ):
+        hints = assessment_of(AssessPlan(replace(log, provenance={"notes": notes}), CHEAP))["next"]
+        assert [hint.partition(" ")[0] for hint in hints if "--downtimes" in hint] == [begin.partition(" ")[0]]
+        assert any(hint.startswith(begin) for hint in hints)
+
+
 @pytest.mark.long
 def test_the_interval_holds_the_truth():
     """Over twenty machines of one kind the weekly interval holds the mean of all in at least seventeen."""

@@ -51,6 +51,12 @@ def test_sweep(call, here):
     assert call("sweep", "tfwd.toml", "--resume", "--workers", 1).out == done.out
     assert (here / "tfwd-sweep" / "sweep.parquet").read_bytes() == before
     assert call("plot", "setting", *(here / "tfwd-sweep" / "runs").iterdir(), "-o", "tfwd.svg").status == 0
+    refused = call("report", "tfwd-sweep", "-o", "tfwd.html")
+    check_refusal(refused)
+    assert "got a sweep's" in refused.err
+    assert "tfwd-sweep/runs/* are its runs" in refused.err
+    assert call("report", *(here / "tfwd-sweep" / "runs").iterdir(), "-o", "tfwd.html").status == 0
+    assert "forward time 5 s and forward time 20 s: training on idle nodes" in (here / "tfwd.html").read_text()
 
 
 KILLING = """

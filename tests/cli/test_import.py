@@ -132,6 +132,7 @@ BERLIN = ("slurm", "sacct.txt", *WINDOW)
         (("slurm", "sacct.txt"), "Missing --tz: times such as 2026-09-01T08:00:00 are local"),
         (("slurm", "sacct.txt", "--tz", "Europe/Berln"), "got 'Europe/Berln'. Did you mean 'Europe/Berlin'?"),
         (("slurm", "sacct.txt", "--tz", "UTC"), "Nothing of the log can be trusted: it has too few jobs"),
+        (("slurm", "sacct.txt", "--tz", "UTC"), "still run; --window asked takes it all the same."),
         ((*BERLIN, "--nodes", "n[1-999999999]"), "--nodes: Expected at most 1,000,000 nodes"),
         ((*BERLIN, "--nodes", "m1"), "Expected an inventory with nodes of the log (n1, n2)"),
         ((*BERLIN, "--nodes", "empty"), "empty: Expected an inventory of nodes, got an empty one."),

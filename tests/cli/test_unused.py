@@ -44,6 +44,8 @@ UNUSED = {
     "forecast -ndmap evt.pkl -bdfn tasks.toml --deadline 30 --start 2021-02-10": "--start (no task has a date",
     f"zeus compare {TRACES} --force": "--force (nothing is written)",
     f"zeus groups {TRACES} --groups groups.csv --force": "--force (nothing is written)",
+    "assess evt.pkl --price-kwh 0.3 --node-power 9": "--price-kwh (of a net value, which takes --price-node-hour)",
+    "assess evt.pkl --carbon 350 --price-node-hour 1": "--carbon (of energy, which takes --node-power)",
     "bso quickstart --token-file t": "--token-file (there is no --server)",
 }
 

@@ -66,13 +66,27 @@ def test_the_window_is_drawn_by_date(found):
     (picture,) = (each for each in assessment_page(found).figures if each.key == "window")
     ax = axes_or_new(None)
     picture.draw(ax)
-    idle, useful = (patch.get_data() for patch in ax.patches)
+    idle, useful = (patch.get_data() for patch in ax.patches[:2])
     for steps, hours in ((idle, found["idle"]["node_hours"]), (useful, kind_of(found)["useful_node_hours"])):
         assert float(np.sum(steps.values * np.diff(steps.edges)) * 24) == pytest.approx(hours, rel=1e-6)
     assert [f"{num2date(edge):%Y-%m-%dT%H}" for edge in (idle.edges[0], idle.edges[-1])] == [
         text[:13] for text in found["log"]["window"]
     ]
     assert any(text.get_text().startswith("most idle: ") for text in ax.texts)
+
+
+def test_time_that_is_not_counted_is_shaded_and_named(found):
+    """Where more than half of the nodes are idle the figure is gray, its caption and the card say why."""
+    empty = {"days": 1.0, "node_hours": 99.0, "share": 0.2}
+    idle = found["idle"] | {"mostly_empty": empty, "nodes_over_window": [16.0, 3.0, 9.0, 8.0]}
+    page, ax = assessment_page(found | {"idle": idle}), axes_or_new(None)
+    (picture,) = (each for each in page.figures if each.key == "window")
+    picture.draw(ax)
+    (band,) = (patch for patch in ax.patches if patch.get_label() == "mostly empty")
+    assert band.get_data().values.tolist() == [1, 0, 1, 0]
+    assert "more than half of the nodes are idle" in picture.reading
+    (card,) = (card for card in page.cards if card.label == "useful node-hours")
+    assert card.meaning.endswith("while at least half of the nodes are busy.")
 
 
 def test_grants_are_drawn_side_by_side(found):

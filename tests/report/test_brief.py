@@ -15,6 +15,7 @@ from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages, render_pages
 from bftrainer.report.run_figures import draw_ledger
 from bftrainer.report.run_page import Worth, first_side
+from bftrainer.report.words import format_amount
 from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 
@@ -36,11 +37,15 @@ def test_the_headline_names_node_hours_and_what_limited_the_run(runs):
     summary = runs[0].summary
     idle_h, useful = summary["ledger"]["idle_node_s"] / 3600, summary["ledger"]["useful"]
     text = first_side(runs[0]).verdict
-    assert text.startswith(f"{useful * idle_h:,.0f} of {idle_h:,.0f} idle node-hours ({format_value(useful, 'share')})")
+    hours = f"{format_amount(useful * idle_h)} of {format_amount(idle_h)} idle node-hours"
+    assert text.startswith(f"{hours} ({format_value(useful, 'share')})")
     limits = {"demand": "too few tasks:", "admission": "-maxJ", "capped": "power cap", "pool": "idle nodes themselves"}
     limits |= {"below_best": "does less than it could", "declined": "-Tfwd", "preemption": "taken back"}
     for limit, words in limits.items():
         assert words in first_side(changed(runs[0], limited_by=limit)).verdict
+    few = changed(runs[0], limited_by="below_best", tasks_total=3, max_tasks=10)
+    assert "does less than it could" in first_side(few).verdict
+    assert "-maxJ" not in first_side(few).verdict  # all tasks were admitted
 
 
 def test_worth_follows_from_useful_node_hours(runs):
@@ -48,9 +53,17 @@ def test_worth_follows_from_useful_node_hours(runs):
     ledger = runs[0].summary["ledger"]
     hours = ledger["useful"] * ledger["idle_node_s"] / 3600
     cards = {card.label: card.value for card in first_side(runs[0], Worth(4, 2.5)).cards}
-    assert cards["GPU-hours"] == f"{4 * hours:,.0f}"
-    assert cards["worth"] == f"{2.5 * hours:,.0f}"
+    assert cards["GPU-hours"] == format_amount(4 * hours)
+    assert cards["worth"] == format_amount(2.5 * hours)
     assert {"GPU-hours", "worth"}.isdisjoint(card.label for card in first_side(runs[0]).cards)
+
+
+def test_minutes_are_not_told_as_no_node_hours(runs):
+    """A run of a few node-minutes says how many they were, in the headline and on the card."""
+    ledger = {**runs[0].summary["ledger"], "idle_node_s": 1850.0, "useful": 0.6859}
+    page = first_side(changed(runs[0], ledger=ledger))
+    assert page.verdict.startswith("0.35 of 0.51 idle node-hours (68.59 %) became lasting work")
+    assert "0.35" in [card.value for card in page.cards if card.label == "useful node-hours"]
 
 
 @pytest.mark.parametrize("number", [1, 3, 7, 1000])

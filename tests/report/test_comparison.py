@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.report.comparison import TIES, alike, compare_runs, figures_of
+from bftrainer.report.comparison import TIES, alike, compare_runs, figures_of, order_by_settings
 
 _WINDOW = {"nodes_total": 9, "window_s": 10.0, "window_start": "2026-01-01", "window_end": "2026-01-02"}
 BASE = {
@@ -85,6 +85,32 @@ def test_runs_of_a_sweep_are_called_by_their_settings():
     assert [group.label for group in alike(["0f8bba581807fa2b", "mine"], runs)] == ["max tasks 5", "mine"]
     keys = ["0f8bba581807fa2b", "a/133411cc3f7a87e2"]
     assert [group.label for group in alike(keys, runs[::-1])] == ["max tasks 5", "max tasks 10"]
+
+
+def test_runs_of_a_sweep_are_ordered_by_their_settings():
+    """By what differs between them, as people sort numbers; runs with names of their own, or alike, stay as given."""
+    keys, runs = (
+        ["1" * 16, "a/" + "0" * 16, "f" * 16],
+        [run(settings={"forward_time_s": s}) for s in (100.0, 20.0, 3.0)],
+    )
+    words = {2: "forward time 3.0 s", 1: "forward time 20.0 s", 0: "forward time 100.0 s"}
+    assert list(order_by_settings(keys, runs).items()) == list(words.items())
+    assert order_by_settings(["mine", *keys[1:]], runs) == {0: "mine", 1: keys[1], 2: keys[2]}
+    assert order_by_settings(keys[:1], runs[:1]) == {0: keys[0]}
+    assert order_by_settings(keys[:2], [runs[0]] * 2) == {0: keys[0], 1: keys[1]}
+
+
+def test_times_of_the_clock_are_not_judged():
+    """They differ between equal runs: the change is told, and is neither better nor worse."""
+    found = compare_runs("ab", [run(solve_s_median=1e-3), run(solve_s_median=2e-3)])
+    assert [(cell.below, cell.tone) for cell in found.cells("solve_s_median")] == [("", ""), ("+100.00 %", "")]
+
+
+def test_a_prediction_is_neither_better_nor_worse_than_the_harvest():
+    """Changes of other runs are judged."""
+    for engine, tone in (({"engine": "live"}, ""), ({}, "worse")):
+        found = compare_runs(["harvest", "prediction"], [run(work_done=3.0, **engine), run(work_done=2.0)])
+        assert [(cell.below, cell.tone) for cell in found.cells("work_done")] == [("", ""), ("-33.33 %", tone)]
 
 
 def test_the_same_run_again_is_not_alike():

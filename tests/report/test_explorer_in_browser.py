@@ -18,6 +18,12 @@ from tests.finished import write_sample_run
 pytestmark = IN_BROWSER
 
 LONG, RIGHT_TO_LEFT, EVIL = "n" * 300, "مهمة تدريب على العقد", "</script><b>&amp;$x_"
+ROOM = """
+const chart = explorer.all[0], axis = chart.axes[0], pen = document.createElement('canvas').getContext('2d');
+pen.font = '12px system-ui';
+const places = axis._splits.map(split => chart.valToPos(split, 'x'));
+const rooms = places.slice(1).map((place, number) => place - places[number]);
+return [rooms, axis._values.map(text => pen.measureText(`${text}`.split('\\n')[0]).width)]"""
 
 
 @pytest.fixture(scope="module")
@@ -267,3 +273,16 @@ def test_it_is_printed_whole(browser, address, run, scheme):
     assert len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"]))) > 3
     assert browser.execute_script("return document.documentElement.dataset.theme") == scheme
     assert browser.get_log("browser") == []
+
+
+def test_labels_of_seconds_do_not_run_into_each_other(browser, run, address):
+    """Where the charts show a minute and a half, on a screen and on a phone, dates have room between them."""
+    browser.get(address(run))
+    for size in (WIDE, PHONE):
+        browser.set_window_size(*size)
+        settled(browser)
+        browser.execute_script("explorer.show(0, 98)")
+        settled(browser)
+        rooms, widths = browser.execute_script(ROOM)
+        assert len(rooms) > 1
+        assert min(rooms) > max(widths) + 8

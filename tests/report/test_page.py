@@ -130,7 +130,7 @@ def test_a_replay_is_compared_with_its_harvest(runs):
     real = changed(runs[0], engine="live", window_s=2.0 * runs[0].summary["window_s"], occupancy=0.001)
     found = run_page([real, changed(runs[0], occupancy=0.1)])
     assert not any("compared" in note for note in found.notes)
-    assert figures_of(found)["occupancy"][1] == Cell("10.00 %", "+9.90 points", "better")
+    assert figures_of(found)["occupancy"][1] == Cell("10.00 %", "+9.90 points")
 
 
 def test_a_harvest_beside_its_replay_says_how_it_went(runs):

@@ -245,15 +245,23 @@ def report(
     force: bool,
 ) -> None:  # fmt: skip
     """Make one page of finished runs, which needs no network; several are set side by side."""
+    from bftrainer.report.comparison import order_by_settings, run_names
     from bftrainer.report.run_page import Worth, write_page
-    from bftrainer.runs.run_files import read_runs, read_summary
+    from bftrainer.runs.run_files import read_run, read_summary
 
     for run in runs:
+        if (run / "sweep.toml").is_file():
+            raise click.UsageError(
+                f"{run}: Expected a replay's directory, got a sweep's: bftrainer sweep FILE --resume --report PAGE "
+                f"makes its page, and {run / 'runs'}/* are its runs."
+            )
         if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
             raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
-        read_summary(run)  # report an invalid run before a problem with the page's path
+    summaries = list(map(read_summary, runs))  # report an invalid run before a problem with the page's path
     usage.refuse_inputs(output)
-    write_page(read_runs(runs), output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
+    named = order_by_settings(run_names(runs), summaries)
+    found = [read_run(runs[place], name) for place, name in named.items()]
+    write_page(found, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
     usage.show_page(output)
 
 
