@@ -395,7 +395,7 @@ def _account_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
     account |= {"runaways": found.runaways, "runaway_share": found.runaway_share}
-    text = coverage.sentence(window, account["untrusted_idle_node_s"])
+    text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")
