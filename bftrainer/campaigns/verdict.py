@@ -55,6 +55,9 @@ class Thresholds:
             raise SettingsError(f"Expected a least window above 0 s, got {self.least_window_s}.")
 
 
+_FLAGS = {"node_w": "--node-power", "idle_w": "--idle-power", "carbon_gco2_per_kwh": "--carbon"}
+
+
 @dataclass(frozen=True, slots=True)
 class MachinePrices:
     """Prices and power, in one currency of the site; None where unknown.
@@ -85,9 +88,12 @@ class MachinePrices:
             value = getattr(self, price.name)
             least = 1 if price.name == "pue" else 0
             if value is not None and not least <= value <= _MOST:
-                raise SettingsError(f"Expected {price.name.replace('_', ' ')} of {least} to {_MOST:g}, got {value:g}.")
+                flag = _FLAGS.get(price.name, f"--{price.name.replace('_', '-')}")
+                raise SettingsError(f"Expected {flag} of {least} to {_MOST:g}, got {value:g}.")
         if self.node_w is not None and self.node_w < (self.idle_w or 0.0):
-            raise SettingsError(f"Expected a node that trains to draw no less than an idle one, got {self.node_w} W.")
+            raise SettingsError(
+                f"Expected --node-power to be no less than --idle-power, {self.idle_w:g} W, got {self.node_w:g} W."
+            )
 
 
 def evaluate_kind(

@@ -208,7 +208,9 @@ def _read(
     if name == NODE_LOG or (name == AUTO and len(files) == 1 and is_node_log(files[0])):
         from bftrainer.nodelogs import read_node_log
 
-        usage.refuse_unused(dict.fromkeys(options, "of a scheduler's log; this is a node log"))
+        usage.refuse_unused(
+            dict.fromkeys(options, "of a scheduler's log; bftrainer trace edit cuts and filters this node log")
+        )
         if len(files) > 1:
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, note), None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -66,7 +67,9 @@ def _deadline(text: str) -> _Moment:
     """A weekday's number and seconds into that day, if the text names one, else what it says of a moment."""
     name, _, clock = text.strip().lower().partition(" ")
     if name not in _WEEKDAYS:
-        return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
+        with contextlib.suppress(click.BadParameter):
+            return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
+        raise ValueError(text)
     at = time.fromisoformat(clock.strip().rjust(5, "0") if clock.strip() else "18:00")
     if at.tzinfo is not None:
         raise ValueError(text)  # which day would it be?
@@ -79,7 +82,7 @@ def _deadline(text: str) -> _Moment:
 )
 @click.option(
     "--deadline",
-    type=usage.Parsed("TIME", _deadline, "an ISO time or seconds, or a weekday"),
+    type=usage.Parsed("TIME", _deadline, "an ISO time, seconds, a length such as 36h or 5d, or a weekday"),
     required=True,
     help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
 )

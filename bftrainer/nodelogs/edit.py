@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle, whole_idle_spans
+
+_OF_WHOLE = " (Said of the log that this is a part of.)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +66,18 @@ def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
         )
     last = last_changes(log) if end == log.end_ns else None
     idle = idle_spans(log).within(start, end)
-    return log_of_idle(log.nodes, Window(start, end), idle, log.provenance, log.unchanged_ns, last)
+    story = log.provenance if (start, end) == (log.start_ns, log.end_ns) else _mark_notes(log)
+    return log_of_idle(log.nodes, Window(start, end), idle, story, log.unchanged_ns, last)
+
+
+def _mark_notes(log: NodeLog) -> dict[str, Any]:
+    """Provenance of a part of a log: its notes are told as those of the whole, whose figures they name."""
+    story = {key: value for key, value in log.provenance.items() if key != "notes"}
+    stories = story.get("merged")
+    if isinstance(stories, list):
+        story["merged"] = [{key: value for key, value in one.items() if key != "notes"} for one in stories]
+    notes = [note if note.endswith(_OF_WHOLE) else f"{note}{_OF_WHOLE}" for note in log.notes]
+    return story | ({"notes": notes} if notes else {})
 
 
 def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
@@ -130,7 +144,7 @@ def filtered_log(
     idle = NodeSpans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0)
     last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
     left = {name: [node for node in group if node in wanted] for name, group in groups.items()}
-    story = {**log.provenance, **_fold_partitions(left)}
+    story = {**(log.provenance if kept == log.nodes else _mark_notes(log)), **_fold_partitions(left)}
     return log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
 
 

@@ -74,7 +74,7 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
         raise NodeLogError(f"{name}: Expected rows of node states, got an empty frame.")
     if isinstance(index, range) or index.dtype.kind != "M":
         got = "whole numbers" if isinstance(index, range) else str(index.dtype)
-        raise NodeLogError(f"{name}: Expected an index of datetimes, got {got}.")
+        raise NodeLogError(f"{name}: Expected an index of datetimes, got {got}: is it a node log?")
     if np.isnat(index).any():
         raise NodeLogError(f"{name}: Expected datetimes, got NaT (row {int(np.argmax(np.isnat(index))) + 1}).")
     scale = _NS_PER_UNIT[np.datetime_data(index.dtype)[0]]

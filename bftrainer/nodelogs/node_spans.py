@@ -41,8 +41,9 @@ class Window:
 
     def __post_init__(self) -> None:
         if not OPEN_START_NS < self.start_ns < self.end_ns < OPEN_END_NS:
-            start, end = (np.datetime64(at, "ns").astype("M8[s]") for at in (self.start_ns, self.end_ns))
-            raise LogError(f"Expected the window to start before its end and end before 2116, got {start} to {end}.")
+            start, end = (f"{np.datetime64(at, 'ns').astype('M8[s]')}Z" for at in (self.start_ns, self.end_ns))
+            years = "" if self.start_ns >= self.end_ns else " and end before 2116"
+            raise LogError(f"Expected the window to start before its end{years}, got {start} to {end}.")
 
     @property
     def length_ns(self) -> int:

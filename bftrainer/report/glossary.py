@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from importlib import resources
 from typing import Any, Literal, cast
 
-from bftrainer.errors import SettingsError, suggestion
+from bftrainer.errors import SettingsError
 
 Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", "W", "g", "rate"]
 
@@ -109,6 +110,12 @@ def key_of(name: str) -> str:
     return name if name in GLOSSARY else labels.get(name.casefold(), name)
 
 
+def name_near(name: str, known: Iterable[str]) -> str:
+    """Ending of a message about an unknown metric: those whose names are near, or where all stand."""
+    near = " or ".join(map(repr, get_close_matches(name, known)))
+    return f" Did you mean {near}?" if near else " `bftrainer plot --list` names all."
+
+
 def check_metric(name: str) -> None:
     """Refuse a metric that cannot be better or worse, or that depends on the clock.
 
@@ -118,7 +125,7 @@ def check_metric(name: str) -> None:
         Naming similar ones.
     """
     if name not in JUDGED:
-        raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggestion(name, JUDGED)}")
+        raise SettingsError(f"Expected a metric to improve, got {name!r}.{name_near(name, JUDGED)}")
 
 
 def format_value(value: float | None, unit: Unit) -> str:

@@ -31,7 +31,7 @@ from bftrainer.report.drawing import (
     write_instead,
 )
 from bftrainer.report.finished_run import FinishedRun, local_time, short_names, zone_of
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, term_of
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, name_near, scale_axis, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.page import Picture
@@ -331,7 +331,7 @@ def _metric_at(run: FinishedRun, setting: str, key: str) -> float:
     if setting not in settings:
         raise SettingsError(f"Expected a setting of the runs, got {setting!r}.{suggestion(setting, settings)}")
     if key not in figures:
-        raise SettingsError(f"Expected a figure of the runs, got {key!r}.{suggestion(key, figures)}")
+        raise SettingsError(f"Expected a figure of the runs, got {key!r}.{name_near(key, figures)}")
     value = figures[key]
     if value is None:
         reason = " (replayed with --no-baseline, or tuned tasks whose work does not add up)" if key in _COMPARED else ""

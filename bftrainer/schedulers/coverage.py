@@ -94,8 +94,8 @@ class Coverage:
             held = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
         return (window.length_ns - max(held, 0)) / NS_PER_S
 
-    def sentence(self, window: Window, idle_node_s: float) -> str:
-        """What part of a window is trusted, and what the rest holds: `idle_node_s` and more."""
+    def sentence(self, window: Window, idle_node_s: float, empty_days: float = 0.0) -> str:
+        """What part of a window is trusted, and what the rest holds: `idle_node_s` and more; `empty_days` are named."""
         good, doubtful_s, whole_s = self.trusted, self.untrusted_s(window), window.length_ns / NS_PER_S
         missing = self.missing_share(window)
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
@@ -103,6 +103,8 @@ class Coverage:
         trusted = f"Nothing of the log can be trusted: {self.reason}"
         if good is not None:
             trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
+        if empty_days:
+            share += f", besides what {empty_days:,.1f} days lack in which no job starts or none ends"
         if not doubtful_s:
             return f"{trusted}; {share}"
         return (
@@ -307,14 +309,15 @@ def _fault(
 def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:
     """Stretches of a day or more without a start or without an end, which these times are, where many a day are usual.
 
-    As those of one node, merged.
+    Usual is what days have that have any, so that one long gap does not hide itself. As those of one node, merged.
     """
     found = [NodeSpans.none()]
     for times_ns in jobs_ns:
         inside = np.sort(times_ns[(times_ns >= window.start_ns) & (times_ns < window.end_ns)])
         counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=window.length_ns // _DAY_NS)
         edges = np.concatenate(([window.start_ns], inside, [window.end_ns]))
-        is_long = (np.diff(edges) >= _DAY_NS) & bool(counts.size and np.median(counts) >= _USUAL)
+        usual = np.median(counts[counts > 0]) if inside.size else 0.0
+        is_long = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
         node = np.zeros(int(is_long.sum()), dtype=np.int32)
         found.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
     return NodeSpans.joined(found).merged()

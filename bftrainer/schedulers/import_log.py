@@ -55,13 +55,15 @@ from bftrainer.schedulers.idle_spans import (
     place_jobs,
     unit_spans,
 )
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
 from bftrainer.schedulers.node_lives import NodeLives, find_lives
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.runaways import end_runaways
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, places
 from bftrainer.schedulers.tally import Tally
 
+_OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
+"""Settings that need the names of nodes."""
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
 
@@ -276,10 +278,10 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that only count their nodes."""
     settings, demand = reading.settings, reading.demand
     assert demand is not None
-    if settings.downtimes or settings.reservations or settings.partitions or settings.exclude_nodes:
-        raise SettingsError(
-            "--downtimes, --reservations, --partition and --exclude-nodes cannot be used: the log names no nodes."
-        )
+    given = [name for name in _OF_NAMED if getattr(settings, name)]
+    if given:
+        flags = " and ".join(SETTINGS[name].metadata["flag"] for name in given)
+        raise SettingsError(f"{flags} cannot be used: the log names no nodes.")
     is_job = np.ones(len(demand), dtype=np.bool_)
     demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
     coverage = _judge(importer, reading, demand, demand["nodes"].to_numpy())
@@ -395,7 +397,7 @@ def _account_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
     account |= {"runaways": found.runaways, "runaway_share": found.runaway_share}
-    text = coverage.sentence(window, account["untrusted_idle_node_s"])
+    text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")

@@ -371,3 +371,6 @@ def test_what_cannot_be_assessed_is_refused():
     ):
         with pytest.raises(SettingsError, match="Expected"):
             make()
+    for price, flag in (("node_w", "--node-power"), ("carbon_gco2_per_kwh", "--carbon"), ("price_kwh", "--price-kwh")):
+        with pytest.raises(SettingsError, match=f"Expected {flag} of 0 to"):
+            MachinePrices(**{price: -1.0})

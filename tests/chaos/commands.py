@@ -79,12 +79,6 @@ COMMANDS = {
     "replay, cbc": Command(f"{_SAMPLE} --max-events 40", ("out",), _RESUME),
     "replay, tuned": Command(f"{_SAMPLE} --sample tuned --solver dp --max-events 60", ("out",), _RESUME),
     "replay, capped": Command(f"{_SAMPLE} --sample tuned --power-cap 15kW --max-events 20", ("out",), _RESUME),
-    "replay to .": Command(
-        "replay -ndmap ../evt.pkl -bdfn ../tasks.toml --solver dp -Tfwd {v} --output-dir . --force",
-        (".",),
-        "replay --resume .",
-        "inner",
-    ),
     "sweep": Command(
         "sweep sweep-{v}.toml -o out --workers 2 --force", ("out",), "sweep sweep-{v}.toml -o out --resume"
     ),

@@ -20,6 +20,8 @@ OPTIONS = {
     "-Tfwd inf": "forward_time_s > 0, got inf",
     "-Tfwd 1e308": "product is finite",
     "-Tfwd ten": "'ten' is not a valid float",
+    "-maxj 5": "No such option '-maxj'. Did you mean '-maxJ'?",
+    "--start 2021-02-09": "No such option '--start': cut the node log first, by bftrainer trace edit --start --end.",
     "-maxJ 0": "max_tasks >= 1, got 0",
     "-maxJ 1.5": "'1.5' is not a valid integer",
     "-optTL 0": "time limit > 0 s, got 0.0",

@@ -207,7 +207,7 @@ def test_a_trial_is_voided(bso):
     assert_matches(r"trials +10, 10 with a result, 1 voided\n", bso("jobs", "t-1").out)
     refused = bso("jobs", "t-1", "--void", "99", "--reason", "why not")
     check_refusal(refused)
-    assert refused.err == "Error: Could not find trial 99 of job t-1\n"
+    assert refused.err == "Error: Could not find trial 99 of job t-1.\n"
 
 
 @pytest.mark.parametrize(
@@ -223,6 +223,14 @@ def test_what_the_server_refuses(bso, words, said):
     refused = bso(*words.split())
     check_refusal(refused)
     assert refused.err.startswith(f"Error: {said}")
+
+
+def test_tokens_in_a_directory_that_is_missing(call, here):
+    """No directory is made for a file of tokens, as a name that is mistyped would be."""
+    done = call("bso", "token", "add", "eve", "--token-file", "nosuch/x")
+    check_refusal(done)
+    assert "--token-file nosuch/x: No such directory: nosuch." in done.err
+    assert not (here / "nosuch").exists()
 
 
 def test_tokens_are_added_and_revoked(call, here, running):

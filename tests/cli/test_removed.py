@@ -42,6 +42,14 @@ def test_removed_options_name_what_replaces_them(call, words, option):
     assert f"{option} was removed: {OPTIONS[words, option]}" in done.err
 
 
+@pytest.mark.parametrize("option", ["-Tfwd", "--forward-time"])
+def test_settings_of_a_sweep_are_in_its_file(call, option):
+    """An option of a replay is refused by the name that it has in a sweep's file."""
+    done = call("sweep", "ok.toml", option, 10)
+    check_refusal(done)
+    assert f"No such option {option!r}: put forward_time_s into the sweep's file." in done.err
+
+
 @pytest.mark.parametrize(("words", "option", "value"), VALUES)
 def test_removed_values_name_what_replaces_them(call, words, option, value):
     """Status 2 and one line, whatever else is wrong."""

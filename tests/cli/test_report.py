@@ -82,6 +82,9 @@ def test_report(call, tmp_path):
     text = page.read_text()
     assert "<title>short: training on idle nodes</title>" in text
     check_refusal(call("report", "short", "-o", page))
+    other = call("report", "short", "-o", "b.txt")
+    check_refusal(other)
+    assert "Expected -o to name a page, such as b.html, got b.txt" in other.err
     assert call("report", "short", "long", "-o", page, "--force").status == 0
     assert "<title>short and long: training on idle nodes</title>" in page.read_text()
 

@@ -39,7 +39,7 @@ def test_cut_in_a_zone(call, here):
 
 def test_filter(call, here):
     """Nodes and idle intervals are picked."""
-    words = ("--nodes", "a,b,c", "--exclude-nodes", "b", "--min-hole", 31)
+    words = ("--nodes", "a,b,c", "--exclude-nodes", "b", "--min-hole", "31s")
     done = call("trace", "edit", "evt.pkl", *words, "-o", "f.csv")
     assert done.status == 0
     assert idle(here / "f.csv") == {"a": [], "c": []}
@@ -101,7 +101,10 @@ def test_anonymise_a_part(call, here):
         (("edit", "absent.pkl", "--start", "2026-01-01", "-o", "x.csv"), "absent.pkl: No such file."),
         (("edit", "evt.pkl", "--nodes", "z", "-o", "x.csv"), "Expected nodes of the log (a, b, c, d), got z."),
         (("edit", "evt.pkl", "--partition", "p", "-o", "x.csv"), "Unknown partition 'p'"),
-        (("edit", "evt.pkl", "--min-hole", "-1", "-o", "x.csv"), "Expected 0 <= --min-hole"),
+        (
+            ("edit", "evt.pkl", "--min-hole", "10x", "-o", "x.csv"),
+            "length of time such as 90s, 10min or 2h, got '10x'",
+        ),
         (("edit", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("edit", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
         (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOGS evt.pkl"),

@@ -41,6 +41,17 @@ def test_cut():
         cut_log(LOG, 50 * NS, 50 * NS)
 
 
+def test_notes_of_a_part():
+    """Notes of a part of a log say, once, that they are of the whole; those of a log that is left whole stay."""
+    log = log_of(0, 100, {"a": [(0, 100)], "b": [(10, 20)]}, notes=["for 9 days no job starts."])
+    said = ("for 9 days no job starts. (Said of the log that this is a part of.)",)
+    assert cut_log(log, None, 50 * NS).notes == said
+    assert cut_log(cut_log(log, None, 50 * NS), 10 * NS, None).notes == said
+    assert filtered_log(log, ["a"]).notes == said
+    assert cut_log(merged_logs([log, log]).log, None, 50 * NS).notes == said
+    assert cut_log(log, None, None).notes == filtered_log(log, min_hole_ns=1).notes == log.notes
+
+
 def test_filter():
     """A filtered log has the nodes that are wanted, in their order, and partitions of them."""
     assert idle_of(filtered_log(LOG, nodes=("c", "a"))) == {"a": [(0, 100)], "c": [(95, 100)]}

@@ -170,6 +170,12 @@ def test_impossible_windows(start, end):
         Window(start, end)
 
 
+def test_an_impossible_window_is_told_in_utc():
+    """Only what is wrong is named, with times that say their zone."""
+    with pytest.raises(LogError, match=r"before its end, got 1970-01-01T00:00:06Z to 1970-01-01T00:00:05Z\.$"):
+        Window(6 * 10**9, 5 * 10**9)
+
+
 def test_nanoseconds():
     """Durations become whole nanoseconds."""
     assert (nanoseconds(1.5), nanoseconds(0.1)) == (1_500_000_000, 100_000_000)

@@ -380,11 +380,16 @@ def test_over_capacity(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"partitions": ("a",)}, {"exclude_nodes": "n0001"}, {"downtimes": ("x",)}, {"reservations": ("x",)}]
+    ("settings", "flag"),
+    [
+        ({"partitions": ("a",)}, "--partition"),
+        ({"exclude_nodes": "n0001"}, "--exclude-nodes"),
+        ({"downtimes": ("x",), "reservations": ("x",)}, "--downtimes and --reservations"),
+    ],
 )
-def test_counts_have_no_names(tmp_path, settings):
-    """What is said by node's name cannot be said of nodes without names."""
-    with pytest.raises(SettingsError, match="the log names no nodes"):
+def test_counts_have_no_names(tmp_path, settings, flag):
+    """What is said by node's name cannot be said of nodes without names; the options that were given are named."""
+    with pytest.raises(SettingsError, match=f"^{flag} cannot be used: the log names no nodes"):
         counted(tmp_path, (0, 10, 2), **settings)
 
 

@@ -270,6 +270,7 @@ def test_the_skipped_hour(tmp_path):
     [
         (["JobIDRaw|Start|End|NodeList"], True),
         (["JobIDRaw|Start|End|NodeList|"], True),
+        (["JobIDRaw|JobID|Start|NodeList|State"], True),  # which column is missing is told when it is read
         (["1|a|2026-03-29T01:30:00|2026-03-29T03:30:00|n1"], True),
         (["70_1|batch|CANCELLED by 5|1788242400|1788249600|00:00:00|4|cn-[01-02]|a job"], True),
         (["1|a|b|c|d"], False),

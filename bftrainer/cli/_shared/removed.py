@@ -123,9 +123,24 @@ def refuse_removed_command(ctx: click.Context, name: str) -> None:
 
 def describe_unknown_option(error: click.NoSuchOption) -> str:
     """The error's message, or what replaces the option if the command had it once."""
-    key = (command_words(error.ctx), error.option_name) if error.ctx else ("", error.option_name)
-    instead = OPTIONS.get(key) or OF_ALL.get(error.option_name)
-    return f"{error.option_name} was removed: {instead}" if instead else error.format_message()
+    if isinstance(whole := error.__context__, click.NoSuchOption):
+        error = whole  # click goes on to read -word letter by letter, and then names -w alone
+    words, typed = command_words(error.ctx) if error.ctx else "", error.option_name
+    if instead := OPTIONS.get((words, typed)) or OF_ALL.get(typed):
+        return f"{typed} was removed: {instead}"
+    if advice := _advise(words, typed):
+        return f"No such option {typed!r}: {advice}"
+    return error.format_message()
+
+
+def _advise(words: str, option: str) -> str | None:
+    """What to do instead of giving a command an option that another one has."""
+    from bftrainer.runs.config import OPTIONS as SETTINGS
+
+    if words in _REPLAYS and option in ("--start", "--end"):
+        return "cut the node log first, by bftrainer trace edit --start --end."
+    names = [name for name, each in SETTINGS.items() if option in each.flags]
+    return f"put {names[0]} into the sweep's file." if words == "sweep" and names else None
 
 
 def refuse_removed_value(ctx: click.Context, param: click.Parameter, value: str) -> str:

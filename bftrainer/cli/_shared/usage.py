@@ -226,9 +226,14 @@ def check_report(report: Path | None, *, force: bool) -> None:
     if report is not None:
         require_extra("Pages need", "report", "jinja2", "matplotlib")
         refuse_inputs(report)
-        if report.suffix not in ("", ".html", ".htm"):
-            raise click.UsageError(f"Expected --report to name a page, such as {report.stem}.html, got {report.name}.")
+        check_page_name("--report", report)
         refuse_existing(report, force=force)
+
+
+def check_page_name(option: str, page: Path) -> None:
+    """Refuse a page whose name's ending tells of something else."""
+    if page.suffix not in ("", ".html", ".htm"):
+        raise click.UsageError(f"Expected {option} to name a page, such as {page.stem}.html, got {page.name}.")
 
 
 def show_page(path: Path | None, *, quiet: bool = False) -> None:

@@ -13,6 +13,7 @@ from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.removed import refuse_removed_command
 from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli.replay.options import DURATION
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
@@ -114,7 +115,7 @@ _KINDS: dict[str | None, dict[str, Any]] = {
     "PROCESSORS": {
         "type": usage.Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
     },
-    "SECONDS": {"type": float, "metavar": "SECONDS"},
+    "SECONDS": {"type": DURATION},
     "SHARE": {"type": SHARE},
 }
 

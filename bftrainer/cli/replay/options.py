@@ -60,7 +60,9 @@ LENGTH = usage.Parsed("TIME", _positive, "a length of time above 0 such as 90s, 
 _MOMENT = usage.Parsed("TIME", _moment, "an ISO time or seconds")
 DATE = usage.Parsed("TIME", datetime.fromisoformat, "an ISO time")
 MOMENT = usage.Parsed(
-    "TIME", lambda text: (_duration if _LENGTH.fullmatch(text) else _moment)(text), "an ISO time or seconds"
+    "TIME",
+    lambda text: (_duration if _LENGTH.fullmatch(text) else _moment)(text),
+    "an ISO time, seconds, or a length such as 36h or 5d",
 )
 """An ISO time, or how long after another one that is: seconds, or with a unit."""
 

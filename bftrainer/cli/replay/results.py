@@ -40,9 +40,9 @@ _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, ty
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
-    from bftrainer.errors import SettingsError, suggestion
+    from bftrainer.errors import SettingsError
     from bftrainer.report.comparison import compare_runs, run_names
-    from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES
+    from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, name_near
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
@@ -55,7 +55,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     for name in chosen:
         if name not in compared.figures:
             usual = [key for key in COMPARED if key in compared.figures and key.startswith(name)]
-            close = f" Did you mean {usual[0]!r}?" if usual else suggestion(name, compared.figures)
+            close = f" Did you mean {usual[0]!r}?" if usual else name_near(name, compared.figures)
             raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
     if as_json:
         print_json(compared.to_dict())
@@ -259,6 +259,8 @@ def report(
             raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
     summaries = list(map(read_summary, runs))  # report an invalid run before a problem with the page's path
     usage.refuse_inputs(output)
+    if output.suffix != ".pdf":  # a brief for print
+        usage.check_page_name("-o", output)
     named = order_by_settings(run_names(runs), summaries)
     found = [read_run(runs[place], name) for place, name in named.items()]
     write_page(found, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))

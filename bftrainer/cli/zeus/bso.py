@@ -311,6 +311,8 @@ def token(action: str, user: str | None, role: str, days: float | None, path: Pa
     from bftrainer.zeus.server.access import own_file
 
     file = path or own_file()
+    if path is not None and not path.parent.is_dir():
+        raise SettingsError(f"--token-file {path}: No such directory: {path.parent}.")
     usage.refuse_unused(
         {
             **dict.fromkeys(("role", "days"), action != "add" and "of add"),

@@ -57,11 +57,12 @@ class SlurmImporter(Importer):
     name: ClassVar[str] = "slurm"
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """A header with the columns that are needed, or a job's number and two times or more between bars."""
+        """A header with columns that are needed or with ids of jobs, or a job's number and two times between bars."""
         if is_slurm_json(lines):
             return True
         fields = lines[0].removesuffix("|").split("|") if lines else []
-        if {name.lower() for name in NEEDED} <= {field.lower() for field in fields}:
+        names = {field.lower() for field in fields}
+        if {name.lower() for name in NEEDED} <= names or (len(fields) > 1 and names & {"jobid", "jobidraw"}):
             return True
         if len(fields) < 4 or not fields[0][:1].isdigit():
             return False

@@ -251,7 +251,7 @@ class BatchSizeService:
         user.check_owner(job_id, job.stored.owner)
         trial = job.trials.get(number)
         if trial is None:
-            raise NotFoundError(f"Could not find trial {number} of job {job_id}")
+            raise NotFoundError(f"Could not find trial {number} of job {job_id}.")
         if trial.excluded is None:
             is_running = trial.status == TrialStatus.DISPATCHED
             ended = {"status": TrialStatus.FAILED.value, "ended": self.clock()} if is_running else {}
