@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 TIMED = re.compile(r"solve_|_solve|^solvers$|^backend_s$|^(load|replay|baseline|wall)_s$|^engine$")
-MOMENT = re.compile(rb"\+20\d{12}")
+MOMENT = re.compile(rb"\+20\d{12}(\+\d+)?")  # jobs that begin within one second are numbered
 MANIFEST = ".bftrainer"
 
 
