@@ -55,7 +55,7 @@ def test_rows_bind(solver, prune):
 @pytest.mark.parametrize("solver", ["dp", "equal-share"])
 def test_rows_are_refused_by_capability(solver):
     """Solvers that take none say so, with the reason and another one to try."""
-    with pytest.raises(SolverUnavailableError, match=f"{solver}: takes no extra rows, which the objective adds; try --solver cbc"):
+    with pytest.raises(SolverUnavailableError, match=f"{solver}: takes no extra rows, which .* adds; try --solver cbc"):
         decide(AtMostThree(), two_tasks(), 4, solver)
 
 
