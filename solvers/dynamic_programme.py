@@ -53,8 +53,9 @@ class DynamicProgramme:
     Where capacities bind, only the first rule holds, and only where labels prove the optimum: HiGHS, to which the
     others are left, breaks ties as it likes. Without a proof in time, the answer is the best found, with a bound.
 
-    With a gap above 1e-9, the answer is the first allocation that the Lagrangian bound shows to be within it, without
-    tie-breaking. Without pruning there is no bound before the optimum is known.
+    Without capacities, a gap above 1e-9 makes the answer the first allocation that the Lagrangian bound shows to be
+    within it, without tie-breaking, and there is no bound before the optimum is known if nothing is pruned. With
+    capacities labels are searched whether pruning is asked for or not; a gap is that of the model alone.
     """
 
     name = "dp"

@@ -109,7 +109,7 @@ class _Child(SupervisedProcess):
         self._connection = Connection(ours.detach())
         try:
             super().__init__(boot, None, {**os.environ, **_ONE_THREAD}, self._output, 0.0, stdin=theirs.fileno())
-        except BaseException:
+        except BaseException:  # whatever kept it from starting, nothing stays open
             self.close()
             raise
         finally:

@@ -188,7 +188,13 @@ def _print_forecast(found: Forecast) -> None:
 @click.option(
     "--metric", type=usage.FIGURE, default="efficiency", show_default=True, help="Figure to improve: see `plot --list`."
 )
-@click.option("--train-share", type=float, default=0.6, show_default=True, help="Share of the log to search on.")
+@click.option(
+    "--train-share",
+    type=click.FloatRange(0.1, 0.9),
+    default=0.6,
+    show_default=True,
+    help="Share of the log to search on.",
+)
 @usage.size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
 @usage.report_option
 @_page_force

@@ -284,7 +284,7 @@ def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDire
         try:
             yield directory
             _seal(directory)
-        except BaseException:
+        except BaseException:  # an interrupt too: what can be resumed stays
             if not journal.exists() or ((target / JOURNAL).exists() and filecmp.cmp(journal, target / JOURNAL)):
                 _discard(working)
             raise

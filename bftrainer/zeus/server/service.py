@@ -358,7 +358,7 @@ class BatchSizeService:
             yield
         except NothingConvergedError:  # before anything has changed
             raise
-        except BaseException:
+        except BaseException:  # a full disk, or the end of the request, as much as a failure
             self._jobs.pop(job_id, None)
             raise
 
