@@ -114,18 +114,8 @@ def assessment_of(
 ) -> dict[str, Any]:
     """Assess a machine; the answer is ready for JSON.
 
-    Parameters
-    ----------
-    plan : AssessPlan
-    quality : mapping, optional
-        Account of the import, as `DataQuality.summary` gives it; None for a log that was a node log.
-    steps : callable
-        Computes steps that do not depend on each other, and keeps them.
-
-    Raises
-    ------
-    SettingsError
-        If a setting contradicts the log, or the tasks cannot be repeated.
+    `quality` is the account of the import, None for a node log; `steps` computes, and keeps, steps that do not depend
+    on each other. A `SettingsError` if a setting contradicts the log, or the tasks cannot be repeated.
     """
     log, idle = plan.log, measure_idle_time(plan.log)
     kinds = [
