@@ -25,7 +25,6 @@ from bftrainer.nodelogs.native_logs import (
 )
 
 _NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
 
 
 def _read_pickled(path: Path, _: Warn) -> NodeLog:
@@ -90,24 +89,16 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
 
 
 def _changes(frame: Frame, name: str) -> Iterator[NDArray[np.int64]]:
-    """Cells that differ from the one above, some nodes at a time: twice their number, row by row, and their state."""
-    for block in frame.blocks:
-        for first in range(0, len(block.columns), _NODES_AT_A_TIME):
-            columns = block.columns[first : first + _NODES_AT_A_TIME]
-            cells = np.ascontiguousarray(block.values[first : first + _NODES_AT_A_TIME])
-            numbers = _numbers(cells)
-            idle = numbers == 1
-            if not (idle | (numbers == 0)).all():
-                at, row = np.argwhere(~idle & (numbers != 0))[0]
-                time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
-                where = f"row {row + 1}, {time}, node {one_line(frame.columns[columns[at]])}"
-                got = f"{shorten(cells[at, row])} ({where})"
-                raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {got}.")
-            changed = idle.copy()
-            np.not_equal(idle[:, 1:], idle[:, :-1], out=changed[:, 1:])
-            places = np.flatnonzero(changed)
-            column, row = np.divmod(places, idle.shape[1])
-            yield 2 * (row * len(frame.columns) + columns[column]) + idle.ravel()[places]
+    """Cells that differ from the one above, node by node: twice their number, row by row, and their state."""
+    for node, cells in enumerate(frame.values):
+        numbers = _numbers(cells)
+        idle = numbers == 1
+        for row in np.flatnonzero(~idle & (numbers != 0))[:1]:
+            time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
+            where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
+            raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
+        rows = np.flatnonzero(np.diff(idle, prepend=False))
+        yield 2 * (rows * len(frame.columns) + node) + idle[rows]
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
@@ -115,8 +106,7 @@ def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
     if cells.dtype.kind in "biuf":
         return cells
     kinds = (bool, int, float, np.number, np.bool_)
-    known = [float(cell) if isinstance(cell, kinds) else np.nan for cell in cells.ravel()]
-    return np.array(known, dtype=np.float64).reshape(cells.shape)
+    return np.array([float(cell) if isinstance(cell, kinds) else np.nan for cell in cells], dtype=np.float64)
 
 
 _NODE_LOG_READERS = {

@@ -16,40 +16,22 @@ Departures = Mapping[str, Sequence[int]]
 
 
 def read_departures(path: Path) -> dict[str, list[int]]:
-    """Read when nodes are known to leave: CSV with columns node and time (ISO, naive: UTC).
-
-    Raises
-    ------
-    SettingsError
-        If the file cannot be read, or a cell is no time; names file and line.
-    """
-    found: dict[str, list[int]] = {}
+    """Read when nodes are known to leave: CSV with columns node and time (ISO, naive: UTC)."""
+    departures: dict[str, list[int]] = {}
     for where, row in table_rows(path, ("node", "time"), SettingsError):
         try:
             at_ns = instant_ns(row["time"].strip())
         except (ValueError, OverflowError):
             raise SettingsError(f"{where}, column time: Expected an ISO time, got {row['time']!r}.") from None
-        found.setdefault(row["node"].strip(), []).append(at_ns)
-    return found
+        departures.setdefault(row["node"].strip(), []).append(at_ns)
+    return departures
 
 
 def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None = None, lead_ns: int = 0) -> NodeLog:
     """The log of what is offered of its idle time; what a scheduler knows by then decides, nothing that comes later.
 
-    Parameters
-    ----------
-    log : NodeLog
-    after_ns : int
-        A node is offered once it has been idle so long, also before the window, as far as the log goes back.
-    departures : mapping of str to sequence of int, optional
-        Known times at which nodes leave; whether they then do is the log's to say.
-    lead_ns : int
-        So long before such a time a node is not offered.
-
-    Raises
-    ------
-    SettingsError
-        If a departure is of a node that the log does not have.
+    A node is offered once it has been idle for `after_ns`, also before the window, as far as the log goes back, and no
+    more from `lead_ns` before a time at which it is known to leave, whether or not it then does.
     """
     if not after_ns and not departures:
         return log

@@ -63,13 +63,7 @@ def words(value: Any, separator: str = "+") -> str:
 class SlurmDocument:
     """A document whose objects are read one after another, as exports of accounting are large.
 
-    Parameters
-    ----------
-    path : Path
-    kinds : tuple of str
-        Which of `jobs`, `nodes` and `reservations` it may hold.
-    notes : list of str
-        What is unusual about it; complete after the last object.
+    It may hold those of `kinds`: jobs, nodes, reservations. `notes` say what is unusual, after the last object.
     """
 
     path: Path
@@ -77,13 +71,7 @@ class SlurmDocument:
     notes: list[str] = field(default_factory=list)
 
     def objects(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Kind and content of each job, node or reservation.
-
-        Raises
-        ------
-        LogError
-            If the document is not whole, or holds none of `kinds`.
-        """
+        """Kind and content of each job, node or reservation: `LogError` if the document is cut off, or has none."""
         decode, rest, around, whole = json.JSONDecoder().raw_decode, "", "", 0
         kind, is_over = "", False
         for block in line_blocks(self.path):
@@ -134,13 +122,7 @@ class SlurmDocument:
             yield Block(self.path, first, "\n".join(some).encode("utf-8", errors="replace"))
 
     def shown_nodes(self) -> Iterator[dict[str, str]]:
-        """Keys and values of each node, as `scontrol show node` prints them.
-
-        Raises
-        ------
-        LogError
-            As for `objects`, or if a node has no name.
-        """
+        """Keys and values of each node, as `scontrol show node` prints them."""
         for _, node in self.objects():
             if not node.get("name"):
                 raise LogError(f"{self.path}: Expected nodes of Slurm with names, got one without.")

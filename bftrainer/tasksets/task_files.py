@@ -134,7 +134,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str,
     if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
         raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
     names = label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError)
-    for name, *cells in zip(names, *map(frame.column, columns), strict=True):
+    for name, *cells in zip(names, *(frame.values[frame.columns.index(column)] for column in columns), strict=True):
         yield f"{path}, task {one_line(name)}", {"name": name, **dict(zip(columns, cells, strict=True))}
 
 

@@ -181,7 +181,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step("trace edit idle.parquet --end 2026-09-01T12:00 --tz Europe/Berlin -o morning.parquet"),
         Step("trace edit morning.parquet afternoon.parquet -o whole.parquet", rows={"whole.parquet": 11}),
         Step(
-            "trace edit idle.parquet --anonymise pseudonyms.key --shift -86400 -o shared.parquet",
+            "trace edit idle.parquet --anonymise pseudonyms.key -o shared.parquet",
             ("pseudonyms.key",),
             rows={"shared.parquet": 11},
         ),

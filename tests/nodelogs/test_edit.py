@@ -35,9 +35,9 @@ def test_cut():
     assert idle_of(log) == {"a": [(15, 50)], "b": [(15, 20), (40, 50)], "c": []}
     assert idle_of(cut_log(LOG, None, 50 * NS))["b"] == [(10, 20), (40, 50)]
     assert idle_of(cut_log(LOG, None, None)) == idle_of(LOG)
-    with pytest.raises(SettingsError, match=r"Expected a window within that of the log, 1970-.*00Z to 1970-.*40Z, got"):
+    with pytest.raises(SettingsError, match=r"Expected a start within the log's window, 1970-.*00Z to 1970-.*40Z, got"):
         cut_log(LOG, -1, None)
-    with pytest.raises(LogError, match="Expected the window to start before its end"):
+    with pytest.raises(SettingsError, match="Expected an end within the log's window"):
         cut_log(LOG, 50 * NS, 50 * NS)
 
 
@@ -114,8 +114,6 @@ def test_merging_logs_that_disagree():
     done = merged_logs([log_of(0, 50, {"a": [(10, 40)]}, "a"), log_of(20, 100, {"a": [(30, 60)]}, "a")])
     assert idle_of(done.log) == {"a": [(10, 20), (30, 40), (50, 60)]}
     assert done.disputed_node_s == 10 + 10
-    with pytest.raises(SettingsError, match="No node logs"):
-        merged_logs([])
 
 
 @given(node_logs())

@@ -91,6 +91,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{(f"spot {words}", "--samples-per-iteration"): "set it in the profile." for words in ("simulate", "sweep")},
     **{(words, f"--{name}"): f"use --set {name}=X." for words in ("spot sweep", "trace generate") for name in _MINUTES},
     **{("assess", f"--{name}"): _IMPORT_FIRST for name in _OF_IMPORT},
+    ("trace edit", "--shift"): "times stay; leave them out by --start and --end if they must not be known.",
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
 }
 """What replaces an option, by the words of its command and its name."""

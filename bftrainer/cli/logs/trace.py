@@ -42,12 +42,11 @@ def trace() -> None:
 @click.option(
     "--anonymise", "key_file", metavar="KEY_FILE", type=FILE, help="Pseudonyms by this secret key, made if not there."
 )
-@click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all anonymous times.")
 @usage.NODE_LOG_OUTPUT
 @usage.force_option
 def edit(
     node_logs: tuple[Path, ...], start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
-    key_file: Path | None, shift_s: int, **filters: Any,
+    key_file: Path | None, **filters: Any,
 ) -> None:  # fmt: skip
     """Make one node log of NODE_LOGS: of several machines or stretches of time, a shorter window, some of the nodes.
 
@@ -60,10 +59,7 @@ def edit(
 
     given = [moment for moment in (start, end) if moment is not None]
     usage.refuse_unused(
-        {
-            "zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end",
-            "shift_s": key_file is None and "of --anonymise",
-        }
+        {"zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end"}
     )
     usage.refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
@@ -75,7 +71,7 @@ def edit(
     if key_file is None:
         write_node_log(output, record_command(log, usage.command_line()))
     else:
-        _write_anonymous(output, log, key_file, shift_s)
+        _write_anonymous(output, log, key_file)
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
@@ -144,16 +140,15 @@ def _filter(
     return filtered_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
-def _write_anonymous(output: Path, log: NodeLog, key_file: Path, shift_s: int) -> None:
+def _write_anonymous(output: Path, log: NodeLog, key_file: Path) -> None:
     """Write the log under pseudonyms, and the key if it is new."""
     from bftrainer.files.writing import replacing
-    from bftrainer.model import NS_PER_S
     from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, read_key
     from bftrainer.nodelogs.node_log_files import write_node_log
 
     is_new = not (key_file.exists() or key_file.is_symlink())
     key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
-    hidden = anonymous_log(log, key, shift_s * NS_PER_S)
+    hidden = anonymous_log(log, key)
     with ExitStack() as stack:
         if is_new:  # kept if the log is written
             stack.enter_context(replacing(key_file, private=True)).write(f"{key.hex()}\n".encode())
