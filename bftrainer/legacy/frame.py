@@ -227,7 +227,7 @@ def _frame(state: Any) -> Frame:
     blocks = [np.atleast_2d(_evaluate(part)) for part, _ in pairs]  # extension arrays hold one column
     if len(columns) > _MOST_LABELS or sum(map(len, blocks)) != len(columns):
         raise ValueError(f"other columns than the {len(columns)} that have a name")
-    values = {}
+    values: dict[int, NDArray[Any]] = {}
     for block, (_, where) in zip(blocks, pairs, strict=True):
         is_slice = isinstance(where, _Note) and where.name == "slice"
         places = range(*slice(*where.args).indices(len(columns))) if is_slice else _evaluate(where).tolist()

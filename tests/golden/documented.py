@@ -159,7 +159,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step(
             "tasks generate --scenario nas --count 5 --checkpoint-s 30 --restart-s 60 -o saving.toml", ("saving.toml",)
         ),
-        Step("tasks fit throughput.csv", says=("amdahl", "2710.45", "0.987612", "nodes = [0, 1, 2, 4, 8]")),
+        Step("tasks fit throughput.csv", says=("nodes = [0, 1, 2, 4, 8]", "2810.5")),
     ),
     "imports": (
         Step(
