@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
-from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, iso
@@ -140,7 +140,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     Raises
     ------
     NodeLogError
-        If the file is missing or not a node log, or changes while it is read; the message names file and row.
+        If the file is missing or not a node log; the message names file and row.
     UnsafePickleError
         If a pickle needs more than pandas and numpy data.
     SettingsError
@@ -150,10 +150,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     form = form_of(path, NodeLogError)
     if form not in _NODE_LOG_READERS:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
-    stamps = [file_stamp(place) for place in (path, metadata_path(path))]
     log = _NODE_LOG_READERS[form](path, warn)
-    if stamps != [file_stamp(place) for place in (path, metadata_path(path))]:
-        raise NodeLogError(f"{path}: Expected a log that stays as it is, got one that changed while it was read.")
     with at_place(path, SettingsError):
         return log.skipped(skip_events)
 
@@ -167,35 +164,20 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
         If the name ends in none of these, or the file cannot be written.
     """
     path = Path(path)
-    _NODE_LOG_WRITERS[_form_to_write(path)](path, log)
-
-
-def _form_to_write(path: Path) -> Form:
-    form = suffix_form(path)
-    if form not in _NODE_LOG_WRITERS:
-        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
-    return form
+    node_log_files(path)
+    _NODE_LOG_WRITERS[suffix_form(path)](path, log)
 
 
 def node_log_files(path: Path) -> tuple[Path, ...]:
-    """Files to which a node log of this name is written.
-
-    Raises
-    ------
-    OutputError
-        If the name promises no form of node log.
-    """
-    return (path, metadata_path(path)) if _form_to_write(path) is Form.CSV else (path,)
+    """Files to which a node log of this name is written: `OutputError` if the name promises no form of one."""
+    form = suffix_form(path)
+    if form not in _NODE_LOG_WRITERS:
+        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
+    return (path, metadata_path(path)) if form is Form.CSV else (path,)
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:
-    """Check that a node log can be written: its name, and `refuse_existing` for each of its files.
-
-    Raises
-    ------
-    OutputError
-        If the name promises no form of node log, a file exists, or its directory does not.
-    """
+    """Refuse (`OutputError`) a name that promises no node log, or whose files may not be replaced."""
     targets = node_log_files(path)
     if len(targets) > 1:
         refuse_shared_metadata(path)

@@ -181,13 +181,7 @@ def in_seconds(lengths_ns: NDArray[np.int64], times: NDArray[np.int64] | int = 1
 
 
 def stretches(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers from each begin on, as many as the sizes say, one run after another.
-
-    Examples
-    --------
-    >>> stretches(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
+    """Numbers from each begin on, as many as the sizes say: of (5, 0) and (2, 3) 5, 6, 0, 1, 2."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(begins - before, sizes) + np.arange(int(sizes.sum()))
 
@@ -226,18 +220,10 @@ def log_of_idle(
     unchanged_ns: NDArray[np.int64] | None = None,
     last_changes: Mapping[int, bool] | None = None,
 ) -> NodeLog:
-    """Make a node log in which nodes are idle in the spans of `idle`, and else busy.
+    """Make a node log in which nodes are idle in the spans of `idle`, merged and within the window, and else busy.
 
-    Parameters
-    ----------
-    nodes, window, provenance
-        See `NodeLog`.
-    idle : NodeSpans
-        Merged and within the window.
-    unchanged_ns : ndarray of int64, optional
-        See `NodeLog`; times at which a node does change are left out.
-    last_changes : mapping of int to bool, optional
-        Nodes that become idle (True) or busy in the window's last instant: an event, though it lasts no time.
+    Of `unchanged_ns` times at which a node does change are left out. Nodes of `last_changes` become idle (True) or busy
+    in the window's last instant: an event, though it lasts no time.
     """
     left = idle.end_ns < window.end_ns
     staying = set(idle.node[~left].tolist())
@@ -292,18 +278,12 @@ def last_changes(log: NodeLog) -> dict[int, bool]:
 
 
 def idle_spans(log: NodeLog) -> NodeSpans:
-    """Idle spans of a log's nodes within its window, sorted by node and start.
-
-    Changes at the end of the window last no time, so they give no span.
-    """
+    """Idle spans of a log's nodes within its window, sorted by node and start, none of changes at its end."""
     return whole_idle_spans(log).within(log.start_ns, log.end_ns)
 
 
 def whole_idle_spans(log: NodeLog) -> NodeSpans:
-    """Idle spans of a log's nodes, also before its window, as far as it tells, sorted by node and start.
-
-    A node that is idle at the log's first instant may have been so before.
-    """
+    """Idle spans of a log's nodes, sorted by node and start, also before its window, as far as it tells."""
     order = np.lexsort((log.time_ns, log.node))
     node, time, state = log.node[order], log.time_ns[order], log.idle[order]
     ends = np.full(time.size, log.end_ns, dtype=np.int64)
