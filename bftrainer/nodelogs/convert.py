@@ -9,15 +9,13 @@ from typing import Literal
 import numpy as np
 
 from bftrainer.errors import InputError, NodeLogError, OutputError, legible, unused_options
-from bftrainer.files.documents import first_row
-from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import Form, form_of, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
     COUNT_COLUMNS,
     read_availability,
-    trace_kind,
     write_changes,
     write_spot_trace,
 )
@@ -69,9 +67,8 @@ def convert(
         lost = write_task_set(target, read.tasks)
         return Conversion("task set", len(read.tasks), read.warnings + tuple(map(legible, lost)))
     options = {"--scalability": scaling_path, "--scaling": scaling}
-    vain = {option: "a node log has no scaling" for option, value in options.items() if value is not None}
-    if vain:
-        raise unused_options(vain)
+    if vain := [option for option, value in options.items() if value is not None]:
+        raise unused_options(dict.fromkeys(vain, "a node log has no scaling"))
     notes: list[str] = []
     log = read_availability(source, notes.append).log
     if log is None:
@@ -107,22 +104,14 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
 
 
 def kind_of(path: Path) -> Kind:
-    """Kind of a file, by its columns; traces of preemptible nodes count as node logs. Others: `InputError`."""
+    """Kind of a file: task sets are TOML, or pickles with their columns; traces of nodes count as node logs."""
     form = form_of(path)
-    if form in (Form.PARQUET, Form.TOML):
-        return "node log" if form is Form.PARQUET else "task set"
-    if form is Form.CSV:
-        columns = first_row(path, InputError)
-    else:
-        with open_pickle(path) as stream:
-            columns = read_pickled_frame(stream, str(path)).columns
-    if {"Ns", "Ps"} <= set(columns):
+    if form in (Form.CSV, Form.PARQUET, Form.TOML):
+        return "task set" if form is Form.TOML else "node log"
+    with open_pickle(path) as stream:
+        columns = set(read_pickled_frame(stream, str(path)).columns)
+    if {"Ns", "Ps"} <= columns:
         raise InputError(
             f"{path}: Expected a node log or task bounds, got scalability: name its bounds (Jbnd) instead."
         )
-    if set(columns) & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
-        return "task set"
-    if form is Form.CSV and trace_kind(columns) is None:
-        got = one_line(", ".join(columns))
-        raise InputError(f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, got {got}.")
-    return "node log"
+    return "task set" if {"Jmin", "Jmax", "Pmax"} & columns else "node log"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +115,7 @@ _NODE_LOG_READERS = {
     Form.PICKLE: _read_pickled,
     Form.TAR: _read_pickled,
 }
-_NODE_LOG_WRITERS = {
+_NODE_LOG_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]] = {
     Form.PARQUET: write_parquet_node_log,
     Form.CSV: write_csv_node_log,
     Form.PICKLE: _write_pickled,
