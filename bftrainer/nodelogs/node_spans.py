@@ -127,10 +127,6 @@ class NodeSpans:
         ends = np.append(begins[1:], True)
         return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
 
-    def subtract(self, others: NodeSpans, nodes: int, window: Window) -> NodeSpans:
-        """The parts of these spans, merged and within the window, that `others` do not cover."""
-        return NodeSpans.joined([self.gaps(nodes, window), others]).merged().gaps(nodes, window)
-
     def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
         """Split the spans into blocks of nodes, of about `at_a_time` spans each if nodes have equally many.
 
@@ -274,11 +270,6 @@ def last_changes(log: NodeLog) -> dict[int, bool]:
     """Nodes that become idle (True) or busy (False) in the last instant of a log's window."""
     last = log.time_ns == log.end_ns
     return dict(zip(log.node[last].tolist(), log.idle[last].tolist(), strict=True))
-
-
-def idle_spans(log: NodeLog) -> NodeSpans:
-    """Idle spans of a log's nodes within its window, sorted by node and start, none of changes at its end."""
-    return whole_idle_spans(log).within(log.start_ns, log.end_ns)
 
 
 def whole_idle_spans(log: NodeLog) -> NodeSpans:

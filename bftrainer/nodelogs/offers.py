@@ -45,7 +45,8 @@ def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None =
         pairs = [(place[name], at_ns) for name, times in departures.items() for at_ns in times]
         node, end_ns = (np.array(column) for column in zip(*pairs, strict=True))
         held_back = NodeSpans(node.astype(np.int32), end_ns - lead_ns, end_ns).within(log.start_ns, log.end_ns)
-        idle = idle.subtract(held_back, len(log.nodes), window)
+        taken = NodeSpans.joined([idle.gaps(len(log.nodes), window), held_back]).merged()
+        idle = taken.gaps(len(log.nodes), window)
     last = {node: state for node, state in last_changes(log).items() if not state}
     return log_of_idle(log.nodes, window, idle, log.provenance, log.unchanged_ns, last)
 

@@ -13,10 +13,10 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import iso
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.edit import filtered_log
-from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.nodelogs.offers import idle_node_s, note_unknown_ages, offered_log, read_departures
 from bftrainer.runs import ReplayConfig, load_inputs, write_run
 from bftrainer.runs.audit import audit
+from tests.logs import idle_spans
 from tests.report.test_ledger import log_of
 
 S = 1_000_000_000

@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "trace anonymise": "use `bftrainer trace edit LOG --anonymise KEY_FILE -o OUTPUT`.",
     "trace cut": "use `bftrainer trace edit LOG --start TIME --end TIME -o OUTPUT`.",
     "trace filter": "use `bftrainer trace edit` with the same options.",
-    "trace merge": "use `bftrainer trace edit LOGS -o OUTPUT`.",
+    "trace merge": "import the files of all months or machines together (bftrainer import FILES).",
     "trace export": "use `bftrainer convert`, which writes the same forms.",
     "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import --format table`.",
     "import auto": "use `bftrainer import FILES`, which tells the format by itself.",

@@ -14,14 +14,14 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import note
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import log_option
-from bftrainer.errors import InputError, LogError, NodeLogError, SettingsError
+from bftrainer.errors import InputError, LogError, NodeLogError
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.nodelogs.convert import TraceForm
 
 _COMMANDS = {
-    "edit": ("logs.trace:edit", "Merge node logs, cut a window out, leave nodes out, replace names."),
+    "edit": ("logs.trace:edit", "Cut a window out, leave nodes out, replace names."),
     "generate": ("logs.trace_models:generate", "Generate a trace by a model, fitted to another or not."),
     "stats": ("logs.trace_models:stats", "Print the figures of a trace."),
 }
@@ -33,7 +33,7 @@ def trace() -> None:
 
 
 @click.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
-@click.argument("node_logs", type=FILE, nargs=-1, required=True)
+@click.argument("node_log", type=FILE)
 @click.option("--start", metavar="TIME", help="Begin: ISO time or epoch seconds.  [default: the log's start]")
 @click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
 @click.option("--tz", "zone", metavar="ZONE", help="Zone of these times.  [default: UTC]")
@@ -45,13 +45,12 @@ def trace() -> None:
 @usage.NODE_LOG_OUTPUT
 @usage.force_option
 def edit(
-    node_logs: tuple[Path, ...], start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
+    node_log: Path, start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
     key_file: Path | None, **filters: Any,
 ) -> None:  # fmt: skip
-    """Make one node log of NODE_LOGS: of several machines or stretches of time, a shorter window, some of the nodes.
+    """Make a node log of NODE_LOG: a shorter window, some of the nodes, other names.
 
-    A node is idle when a log says so and none says the opposite; when no log tells of it, it is not. What was idle when
-    the window begins opens it. An anonymous log has no metadata about the site.
+    What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
     from bftrainer.nodelogs.edit import cut_log, record_command
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
@@ -63,7 +62,7 @@ def edit(
     )
     usage.refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
-    log = _read(node_logs)
+    log = _read(node_log)
     if given:
         clock = Clock(zone)
         log = cut_log(log, *(None if moment is None else clock.instant_ns(moment) for moment in (start, end)))
@@ -75,29 +74,15 @@ def edit(
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
-def _read(paths: tuple[Path, ...]) -> NodeLog:
-    """The log, or the one that several make together."""
-    from bftrainer.nodelogs.edit import merged_logs
+def _read(path: Path) -> NodeLog:
+    """The log; one of a scheduler is refused as such."""
     from bftrainer.nodelogs.node_log_files import read_node_log
 
-    places = [path.resolve() for path in paths]
-    for number, path in enumerate(paths):
-        if (first := places.index(path.resolve())) < number:
-            raise SettingsError(f"Expected each log once, got {paths[first]} again as {path}.")
-    logs = []
-    for path in paths:
-        try:
-            logs.append(read_node_log(path, warn=note))
-        except InputError:
-            refuse_scheduler_log(path)
-            raise
-    if len(logs) == 1:
-        return logs[0]
-    merged = merged_logs(logs)
-    for node_s, what in ((merged.disputed_node_s, "disputed between logs"), (merged.untold_node_s, "told by no log")):
-        if node_s:
-            note(f"{node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
-    return merged.log
+    try:
+        return read_node_log(path, warn=note)
+    except InputError:
+        refuse_scheduler_log(path)
+        raise
 
 
 def refuse_scheduler_log(path: Path) -> None:
