@@ -246,8 +246,7 @@ def _labels(note: Any) -> NDArray[Any] | range:
     labels = np.asarray(_evaluate(state["data"]))
     if labels.ndim != 1:
         raise ValueError("an index of more than one dimension")
-    dates = labels.dtype.kind == "O" and labels.size and all(isinstance(label, np.datetime64) for label in labels)
-    return np.array(labels.tolist()) if dates else labels
+    return labels
 
 
 def _evaluate(note: Any) -> Any:
