@@ -60,7 +60,7 @@ def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
     return {number: kinds[name] for number, name in enumerate(log.nodes) if name in kinds}
 
 
-def filtered_log(
+def filter_log(
     log: NodeLog,
     nodes: Sequence[str] | None = None,
     exclude: Sequence[str] = (),

@@ -70,11 +70,11 @@ def folded(names: Iterable[str]) -> str:
     groups: dict[tuple[str, str, int], list[int]] = {}
     parts = []
     for name in sorted(set(names)):
-        found = _TAIL.fullmatch(name)
-        if found is None:
+        match = _TAIL.fullmatch(name)
+        if match is None:
             parts.append(name)
         else:
-            groups.setdefault((found[1], found[3], len(found[2])), []).append(int(found[2]))
+            groups.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
     for (head, tail, width), values in sorted(groups.items()):
         runs = itertools.groupby(enumerate(values), lambda pair: pair[1] - pair[0])  # consecutive numbers differ alike
         bounds = [[f"{value:0{width}}" for _, value in run] for _, run in runs]
@@ -87,9 +87,9 @@ def outer_parts(text: str, separator: re.Pattern[str]) -> list[str]:
     """Split a text at separators that are outside brackets."""
     parts = [""]
     for part in _BRACKETED.split(text):
-        first, *others = [part] if part.startswith("[") else separator.split(part)
+        first, *following = [part] if part.startswith("[") else separator.split(part)
         parts[-1] += first
-        parts += others
+        parts += following
     return parts
 
 

@@ -141,8 +141,8 @@ class NodeSpans:
 
         These spans must be merged and within the window.
         """
-        taken = np.bincount(self.node - first_node, minlength=nodes - first_node)
-        node = np.repeat(np.arange(first_node, nodes, dtype=np.int32), taken + 1)
+        counts = np.bincount(self.node - first_node, minlength=nodes - first_node)
+        node = np.repeat(np.arange(first_node, nodes, dtype=np.int32), counts + 1)
         opens = np.append(True, node[1:] != node[:-1])[: node.size]
         closes = np.append(opens[1:], True)[: node.size]
         start, end = np.full(node.size, window.start_ns), np.full(node.size, window.end_ns)
@@ -152,8 +152,8 @@ class NodeSpans:
     def on_parts(self, parts: Sequence[int]) -> NodeSpans:
         """The spans on each part of their nodes, which have so many; parts are numbered node by node."""
         sizes, first = np.array(parts, dtype=np.int64)[self.node], np.append(0, np.cumsum(parts))[self.node]
-        each = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
-        return NodeSpans(each.astype(np.int32), np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
+        place = stretches(first, sizes)
+        return NodeSpans(place.astype(np.int32), np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
 
     def delayed(self, by_ns: int) -> NodeSpans:
         """The spans without their first `by_ns`; those that are no longer than that are left out."""

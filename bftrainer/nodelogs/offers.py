@@ -27,7 +27,7 @@ def read_departures(path: Path) -> dict[str, list[int]]:
     return departures
 
 
-def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None = None, lead_ns: int = 0) -> NodeLog:
+def offer_log(log: NodeLog, after_ns: int = 0, departures: Departures | None = None, lead_ns: int = 0) -> NodeLog:
     """The log of what is offered of its idle time; what a scheduler knows by then decides, nothing that comes later.
 
     A node is offered once it has been idle for `after_ns`, also before the window, as far as the log goes back, and no

@@ -76,8 +76,8 @@ class SlurmDocument:
         kind, is_over = "", False
         for block in line_blocks(self.path):
             rest += block.data.decode() + "\n"
-            if not kind and (found := _ARRAY.search(rest)):
-                kind, around, rest = found[1], rest[: found.start()], rest[found.end() :]
+            if not kind and (opening := _ARRAY.search(rest)):
+                kind, around, rest = opening[1], rest[: opening.start()], rest[opening.end() :]
                 if kind not in self.kinds:
                     raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm, got {kind}.")
             at = 0
@@ -190,9 +190,9 @@ def _job_name(job: Mapping[str, Any]) -> str:
     return str(job.get("job_id", ""))
 
 
-def _tres(given: Any) -> str:
+def _tres(resources: Any) -> str:
     """Resources that accounting lists as `{type, name, count}`, as `sacct` writes them."""
-    allocated = given.get("allocated") if isinstance(given, dict) else None
+    allocated = resources.get("allocated") if isinstance(resources, dict) else None
     some = [one for one in allocated or () if isinstance(one, dict)]
     return ",".join(
         f"{one.get('type')}{'/' if one.get('name') else ''}{one.get('name') or ''}={_number(one.get('count')) or 0}"

@@ -83,12 +83,12 @@ def generate_tasks(
 
 def _models(scenario: str, count: int, rng: np.random.Generator, model: str) -> tuple[list[str], str]:
     """Name of each task's model, and of the tasks' group."""
-    known = list(IMAGENET_CURVES)
+    names = list(IMAGENET_CURVES)
     if scenario == "nas":
-        order = np.resize(np.arange(len(known)), count)
-        return [known[index] for index in rng.permutation(order)], "nas"
-    if scenario == "hpo" and model in known:
+        order = np.resize(np.arange(len(names)), count)
+        return [names[index] for index in rng.permutation(order)], "nas"
+    if scenario == "hpo" and model in names:
         return [model] * count, f"hpo-{model}"
     if scenario == "hpo":
-        raise SettingsError(f"Unknown model {model!r}.{suggestion(model, known)}")
+        raise SettingsError(f"Unknown model {model!r}.{suggestion(model, names)}")
     raise SettingsError(f"Unknown scenario {scenario!r}.{suggestion(scenario, ['hpo', 'nas'])}")

@@ -112,7 +112,7 @@ def _filter(
     nodes: str | None,
 ) -> NodeLog:
     """The log without what the options leave out."""
-    from bftrainer.nodelogs.edit import filtered_log
+    from bftrainer.nodelogs.edit import filter_log
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_spans import nanoseconds
     from bftrainer.schedulers.selected_nodes import expand_excluded
@@ -122,7 +122,7 @@ def _filter(
             raise click.UsageError(f"Expected 0 <= {option} <= 1e8 seconds, got {length_s:g}.")
     wanted = None if nodes is None else read_inventory(nodes).names
     exclude = sorted(expand_excluded(exclude_nodes))
-    return filtered_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
+    return filter_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
 def _write_anonymous(output: Path, log: NodeLog, key_file: Path) -> None:
