@@ -24,8 +24,6 @@ from bftrainer.nodelogs.native_logs import (
     write_parquet_node_log,
 )
 
-_NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-
 
 def _read_pickled(path: Path, _: Warn) -> NodeLog:
     """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
@@ -74,17 +72,14 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
     if isinstance(index, range) or index.dtype.kind != "M":
         got = "whole numbers" if isinstance(index, range) else str(index.dtype)
         raise NodeLogError(f"{name}: Expected an index of datetimes, got {got}: is it a node log?")
-    if np.isnat(index).any():
-        raise NodeLogError(f"{name}: Expected datetimes, got NaT (row {int(np.argmax(np.isnat(index))) + 1}).")
-    scale = _NS_PER_UNIT[np.datetime_data(index.dtype)[0]]
-    counts = index.astype(np.int64)
-    if (np.abs(counts) > np.iinfo(np.int64).max // scale).any():
-        raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262.")
-    times = counts * scale
+    stamps = index.astype("M8[ns]")
+    for row in np.flatnonzero(stamps.astype(index.dtype) != index)[:1]:  # NaT, or too far away for nanoseconds
+        got = f"{index[row]} (row {row + 1})"
+        raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262, got {got}.")
+    times = stamps.astype(np.int64)
     for row in np.flatnonzero(times[1:] <= times[:-1])[:1] + 1:
-        what = "unique times" if times[row] == times[row - 1] else "times to ascend"
         got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
-        raise NodeLogError(f"{name}: Expected {what}, got {got}.")
+        raise NodeLogError(f"{name}: Expected unique times that ascend, got {got}.")
     return times
 
 

@@ -25,7 +25,6 @@ _CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
 _PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
 _FEW = 3
 _MOST_NUMBER = 1 << 64
-_NS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _REAL = (float, int, np.integer, np.floating)  # made once, as a task set has tens of thousands of numbers
 
 
@@ -146,12 +145,11 @@ def _number(where: str, key: str, value: Any) -> float:
 
 
 def _instant(where: str, value: Any) -> int:
-    if not isinstance(value, np.datetime64) or np.isnat(value):
-        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {shorten(value)}.")
-    count = int(value.astype(np.int64)) * _NS_PER_UNIT[np.datetime_data(value)[0]]
-    if abs(count) > np.iinfo(np.int64).max:
-        raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
-    return count
+    is_time = isinstance(value, np.datetime64)
+    if not is_time or value.astype("M8[ns]").astype(value.dtype) != value:  # NaT, or too far away for nanoseconds
+        got = f"a date and time between the years 1678 and 2262, got {shorten(value)}"
+        raise InvalidTaskError(f"{where}: Expected Tsub to be {got}.")
+    return int(value.astype("M8[ns]").astype(np.int64))
 
 
 def read_task_set(
