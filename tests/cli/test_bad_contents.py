@@ -27,7 +27,7 @@ def times(frame: pd.DataFrame, *rows: int) -> pd.DataFrame:
 
 
 NODE_LOGS = {
-    "duplicate times": (lambda f: times(f, 0, 1, 1, 3, 4), "unique times, got 2021-02-10T00:00:10.*row 3"),
+    "duplicate times": (lambda f: times(f, 0, 1, 1, 3, 4), "unique times that ascend, got 2021-02-10T00:00:10.*row 3"),
     "unsorted times": (lambda f: times(f, 0, 2, 1, 3, 4), "times that ascend, got 2021-02-10T00:00:10.*row 3"),
     "duplicate nodes": (lambda f: f.set_axis(pd.Index(list("abbd")), axis=1), "unique node names, got 'b' twice"),
     "NaN": (lambda f: at(f, 1, "c", np.nan), "0 or 1, got nan .*row 2.*node c"),
