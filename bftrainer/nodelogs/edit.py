@@ -1,4 +1,4 @@
-"""Cut and filter node logs, and replace their names by pseudonyms so that they can be shared."""
+"""Cut and filter node logs, say what of them is offered, and replace their names by pseudonyms to share them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError, suggestion
+from bftrainer.files.documents import table_rows
 from bftrainer.files.opening import whole_bytes
-from bftrainer.model import NodeLog, iso
+from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
@@ -73,8 +74,8 @@ def filter_log(
     Without `nodes` all are kept but those of `exclude`, with `partitions` only those in one of them. An unknown node or
     partition, or no node left, is a `SettingsError`.
     """
-    nodes = log.nodes if nodes is None else nodes
-    if strange := [name for name in (*nodes, *exclude) if name not in set(log.nodes)]:
+    nodes, known = log.nodes if nodes is None else nodes, set(log.nodes)
+    if strange := [name for name in (*nodes, *exclude) if name not in known]:
         raise SettingsError(f"Expected nodes of the log ({listed(log.nodes)}), got {listed(strange)}.")
     wanted = set(nodes).difference(exclude)
     groups = partitions_of(log)
@@ -92,6 +93,38 @@ def filter_log(
     groups = {name: tuple(node for node in group if node in wanted) for name, group in groups.items()}
     story = {**(log.provenance if names == log.nodes else _mark_notes(log)), **_fold_partitions(groups)}
     return log_of_idle(names, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
+
+
+def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
+    """Say how many nodes are offered late at `start_ns` only because the log does not go back far enough."""
+    idle, begin_ns = whole_idle_spans(log), int(log.row_index.time_ns[0]) if log.node.size else start_ns
+    held_back = (idle.start_ns == begin_ns) & (idle.end_ns > start_ns) & (begin_ns <= start_ns < begin_ns + after_ns)
+    if not (nodes := int(held_back.sum())):
+        return []
+    unknown = "are idle where the log begins, since when is unknown"
+    return [f"{nodes:,} nodes {unknown}: their delay counts from there."]
+
+
+def idle_node_s(log: NodeLog, length_s: float) -> float:
+    """Idle node-seconds of the first `length_s` of a log's window."""
+    time_ns, joined, changed = log.changes()
+    edges = np.clip(np.append(time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
+    return float(np.cumsum(2 * joined - changed) @ (np.diff(edges) / NS_PER_S))
+
+
+def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Read when some of the `nodes` are known to leave, in nanoseconds: CSV with columns node and time (naive: UTC)."""
+    names, departures = set(nodes), []
+    for where, row in table_rows(path, ("node", "time"), SettingsError):
+        name, time = row["node"].strip(), row["time"].strip()
+        if name not in names:
+            closest = suggestion(name, names)
+            raise SettingsError(f"{where}, column node: Expected a node of the log, got {name!r}.{closest}")
+        try:
+            departures.append((instant_ns(time), name))
+        except (ValueError, OverflowError):
+            raise SettingsError(f"{where}, column time: Expected an ISO time, got {time!r}.") from None
+    return departures
 
 
 def _places(log: NodeLog, names: Sequence[str]) -> np.ndarray:

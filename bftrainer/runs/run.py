@@ -28,8 +28,7 @@ from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
-from bftrainer.nodelogs.edit import list_kinds
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s, list_kinds
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay, stop_after, stop_at, stop_when
@@ -348,7 +347,7 @@ def _replay_and_record(
     tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
     notice_s = inputs.settings.notice_s
-    departures = DepartureOrder(log.rows(), notice_s) if notice_s else None
+    departures = DepartureOrder(log.rows(), notice_s, inputs.planned) if notice_s or inputs.planned else None
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
     recorder = Recorder(scratch, details=details)

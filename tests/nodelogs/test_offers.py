@@ -1,7 +1,8 @@
-"""What of the idle time is offered: causal, told apart from what was never idle, and audited by other code."""
+"""Offers of idle nodes and planned departures: causal, told apart from what was never idle, and audited."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,10 +11,9 @@ import pytest
 from bftrainer import run_replay
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.model import iso
+from bftrainer.model import ScalingCurve, TaskSpec, iso
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.nodelogs.edit import filter_log
-from bftrainer.nodelogs.offers import idle_node_s, note_unknown_ages, offer_log, read_departures
+from bftrainer.nodelogs.edit import filter_log, idle_node_s, note_unknown_ages, read_departures
 from bftrainer.runs import ReplayConfig, load_inputs, write_run
 from bftrainer.runs.audit import audit
 from tests.logs import idle_spans
@@ -34,7 +34,7 @@ def spans(log):
 def test_a_node_is_offered_once_it_has_been_idle_so_long():
     """Every hole loses its first part; what is no longer than that is never offered."""
     log = log_of([(0, 0, 100), (1, 10, 30), (2, 50, 200)], 200)
-    assert spans(offer_log(log, 20 * S)) == [(0, 20, 100), (2, 70, 200)]
+    assert spans(filter_log(log, offer_after_ns=20 * S)) == [(0, 20, 100), (2, 70, 200)]
     assert idle_node_s(log, 200.0) == 270.0
     assert idle_node_s(log, 60.0) == 60 + 20 + 10
 
@@ -47,7 +47,6 @@ def opened_later(spans, start_s, end_s):
 def test_the_age_of_nodes_that_are_idle_at_the_start_counts():
     """The window opens at 60 s. Idle since 10 s: offered at once; since 50 s: at 80 s; until 70 s only: never."""
     log = opened_later([(0, 10, 200), (1, 50, 200), (2, 55, 70)], 60, 200)
-    assert spans(offer_log(log, 30 * S)) == [(0, 60, 200), (1, 80, 200)]
     assert spans(filter_log(log, offer_after_ns=30 * S)) == [(0, 60, 200), (1, 80, 200)]
     # Idle for 15 s in all, of which 10 s are within the window.
     assert spans(filter_log(log, min_hole_ns=15 * S)) == [(0, 60, 200), (1, 60, 200), (2, 60, 70)]
@@ -78,18 +77,27 @@ def test_an_unknown_age_is_told():
     ]
 
 
-def test_a_known_departure_ends_the_offer_before_it():
-    """Not offered in the lead before; offered again afterwards if the node did not leave; a departure at the end."""
-    log = log_of([(0, 0, 100), (1, 0, 200)], 200)
-    departures = {"n0": [100 * S], "n1": [60 * S, 200 * S]}
-    assert spans(offer_log(log, 0, departures, 30 * S)) == [(0, 0, 70), (1, 0, 30), (1, 60, 170)]
+def test_a_planned_departure_is_known_from_the_start_on(tmp_path):
+    """A node that leaves sooner than a start pays for is declined; a plan that does not come true is forgotten.
+
+    30 s on a second node are worth 30; losing it again costs 20 or 40.
+    """
+    log = log_of([(0, 0, 200), (1, 0, 200)], 200)
+    plan = tmp_path / "plan.csv"
+    plan.write_text("node,time\nn1,1970-01-01T00:00:30\n")
+    curve = ScalingCurve.linear(1.0, 2)
+    for shrink_s, counts in ((10.0, [2, 2]), (20.0, [1, 2])):
+        task = TaskSpec("J", min_nodes=1, max_nodes=2, work=1e6, scaling=curve, shrink_cost_s=shrink_s)
+        later = TaskSpec("K", min_nodes=3, max_nodes=3, work=1.0, scaling=ScalingCurve.linear(1.0, 3), submit_s=60.0)
+        result = run_replay(log, [task, later], solver="dp", baseline=False, planned_departures=plan)
+        assert [decision.after[0] for decision in result.recording.decisions] == counts
 
 
 def test_nothing_is_foreseen():
     """Cutting the log later changes nothing of what was offered before."""
     log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0)
     cut_ns = log.start_ns + 80_000 * S
-    whole, part = (offer_log(each, 600 * S) for each in (log, log.ending(cut_ns)))
+    whole, part = (filter_log(each, offer_after_ns=600 * S) for each in (log, log.ending(cut_ns)))
     assert spans(whole.ending(cut_ns)) == spans(part)
 
 
@@ -98,14 +106,14 @@ def test_nothing_is_foreseen():
     [
         ("node,when\nn0,1\n", "plan.csv:1: Expected columns node, time, each once, got node, when."),
         ("node,time\nn0,soon\n", "plan.csv:2, column time: Expected an ISO time, got 'soon'."),
-        ("node,time\nn9,2021-02-10T00:00:00\n", "Expected departures of the log's nodes, got 'n9'."),
+        ("node,time\nn9,2021-02-10T00:00:00\n", "plan.csv:2, column node: Expected a node of the log, got 'n9'."),
     ],
 )
 def test_bad_departures_are_refused(tmp_path, text, said):
     """The message names file and line, or the node."""
     path = tmp_path / "plan.csv"
     path.write_text(text)
-    with pytest.raises(SettingsError, match=said.replace(".", r"\.").replace("'n9'", "'n9'")):
+    with pytest.raises(SettingsError, match=re.escape(said)):
         run_replay(log_of([(0, 0, 100)], 100), [], solver="dp", planned_departures=path)
 
 
@@ -117,7 +125,7 @@ def test_offers_are_audited(tmp_path):
     rows = [f"{log.nodes[found.node[place]]},{iso(int(found.end_ns[place]))}" for place in picked]
     plan = tmp_path / "plan.csv"
     plan.write_text("\n".join(["node,time", *rows]) + "\n")
-    assert sum(map(len, read_departures(plan).values())) == 300
+    assert len(read_departures(plan, log.nodes)) == 300
     result = run_replay(
         sample_path(SAMPLE_NODE_LOG),
         sample_path(SAMPLE_NODE_LOG).with_name("sample-tasks.toml"),
