@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, UnsafePickleError
-from bftrainer.files.opening import one_line
+from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, one_line
 
 _DTYPE_CODE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f[248]|O8?|M8(\[(ns|us|ms|s)\])?|[US]\d{1,6})")
 _UNITS = {7: "s", 8: "ms", 9: "us", 10: "ns"}  # NPY_DATETIMEUNIT, numpy/ndarraytypes.h
@@ -138,12 +138,14 @@ _Unpickler: Any = pickle._Unpickler
 class _Steps(dict[int, Any]):
     """The steps that an unpickler knows; refuses a pickle that takes too many."""
 
-    taken = 0
+    def __init__(self, steps: dict[int, Any]) -> None:
+        super().__init__(steps)
+        self.steps, self.most = 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
 
     def __getitem__(self, code: int) -> Any:
-        self.taken += 1
-        if self.taken > _MOST_STEPS:
-            raise ValueError(f"more than {_MOST_STEPS:,} steps")
+        self.steps += 1
+        if self.steps > self.most:
+            raise ValueError(f"more than {self.most:,.0f} steps; {SETTING} raises the limit")
         return super().__getitem__(code)
 
 
