@@ -320,8 +320,9 @@ def _cells(data: list[Any]) -> Iterator[Any]:
 def _dtype(note: Any) -> np.dtype[Any]:
     """A dtype from its code and byte order alone: a pickled one may lie about its layout."""
     code, state = note.args[0], note.state
-    if code.endswith("M8"):  # its unit, such as ns, is in its state
-        code = f"{code}[{_octets(state[8][1][0]).decode('latin1')}]"
+    if code.endswith("M8"):  # its unit is in its state, and how many of it a step has
+        unit, step = state[8][1][:2]
+        code = f"{code}[{'' if step == 1 else step}{_octets(unit).decode('latin1')}]"
     if note.name != "dtype" or not _DTYPE_CODE.fullmatch(code) or any(part is not None for part in state[2:5]):
         raise ValueError(f"values of type {shorten(code)}")
     dtype: np.dtype[Any] = np.dtype(code)

@@ -138,6 +138,15 @@ def test_unread_types_are_refused(frame):
         frame_of(frame)
 
 
+def test_times_in_steps_of_several_units_are_refused():
+    """Ten nanoseconds a step, which pandas never writes, are not read as one."""
+    stream = io.BytesIO()
+    pd.to_pickle(pd.DataFrame({"a": [1]}, index=pd.DatetimeIndex(TIMES[:1])), stream, compression=None, protocol=2)
+    damaged = stream.getvalue().replace(b"K\x01K\x01K\x01t", b"K\x0aK\x01K\x01t")
+    with pytest.raises(InputError, match=r"values of type 'M8\[10ns\]'"):
+        read_pickled_frame(io.BytesIO(damaged), "x.pkl")
+
+
 def test_damaged_cells_are_refused():
     """A date whose unit is none makes no frame."""
     stream = io.BytesIO()
