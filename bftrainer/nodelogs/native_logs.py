@@ -122,7 +122,8 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
         window_ns, unchanged_ns = _instants_ns("window", window), _instants_ns("unchanged_rows", unchanged)
         check_node_names(meta["nodes"])
     index = {node: number for number, node in enumerate(meta["nodes"])}
-    node = np.array([index.get(label, -1) for label in rows.nodes], dtype=np.int32)[rows.node]
+    places = np.array([index.get(label, -1) for label in rows.nodes], dtype=np.int32)
+    node = rows.node if tuple(index) == rows.nodes else places[rows.node]
     for row in np.flatnonzero(node < 0)[:1]:
         got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
         raise NodeLogError(f"{locate(row)}: Expected {got}.")
