@@ -32,7 +32,7 @@ from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.ledger import PARTS, best_rate

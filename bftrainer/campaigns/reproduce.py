@@ -25,7 +25,7 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
 from bftrainer.report.intervals import Estimate, ratio
 from bftrainer.runs.run_inputs import read_log

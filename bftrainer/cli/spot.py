@@ -33,7 +33,7 @@ def spot() -> None:
 
 
 _spot_options = usage.with_options(
-    click.option("--profile", type=FILE, help="Measured times: TOML, or a directory of raw CSVs.  [default: a sample]"),
+    click.option("--profile", type=FILE, help="Measured times (TOML).  [default: a sample]"),
     click.option("--depth", type=int, default=16, help="Nodes per pipeline."),
     click.option("--max-world-size", type=int, default=64, help="Maximum number of active nodes."),
     click.option("--preparation", "preparation_s", default=180.0, help="Seconds from a node's arrival to standby."),

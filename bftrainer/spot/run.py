@@ -141,11 +141,9 @@ def settings_summary(settings: CheckpointedTraining, prices: Prices | None) -> d
 
 
 def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str]]:
-    """Read a profile, by default the embedded one; returns its source too. Raw measurements have no checksum."""
+    """Read a profile, by default the embedded one; returns its source too."""
     place = sample_path(SAMPLE_SPOT_PROFILE) if path is None else path
     profile = read_training_profile(place)
-    if place.is_dir():
-        return profile, {"path": str(place)}
     return profile, file_source(place) if path is not None else {**file_source(place), "path": place.name}
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.node_rows import BLOCK, RowParts
+from bftrainer.model.node_rows import BLOCK
 from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability_trace import MOST_NODES, ChangeTrace
 from bftrainer.spot.statistics import HOURS, DailyCycle, Fragments, daily_cycle, hour_cuts, hour_of_day
@@ -244,20 +244,19 @@ class SupercomputerModel:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
         starts, sizes = self.draw_holes(rng, wanted, window_ns)
         groups, lengths = self._groups(rng, sizes)
-        parts = RowParts(2 * int(sizes.sum()))
+        parts = []
         for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
             inside = slice(0, int(np.searchsorted(time, window_s)))
-            parts.add(window_ns[0] + time[inside] * NS_PER_S, node[inside], idle[inside])
-        rows, nodes, states = parts.join()
-        return NodeLog.of_rows(
-            rows,
+            parts.append((window_ns[0] + time[inside] * NS_PER_S, node[inside].astype(np.int32), idle[inside]))
+        times, nodes, states = map(np.concatenate, zip(*parts, strict=True))
+        return NodeLog(
             nodes=tuple(f"n{index:04d}" for index in range(self.nodes)),
             start_ns=window_ns[0],
             end_ns=window_ns[1],
+            time_ns=times,
             node=nodes,
             idle=states,
             provenance=provenance,
-            unchanged_ns=np.empty(0, dtype=np.int64),
         )
 
     def draw_holes(

@@ -12,7 +12,7 @@ from bftrainer import parallel
 from bftrainer.campaigns import assess as assessing
 from bftrainer.files.directories import JOURNAL
 from bftrainer.nodelogs import write_node_log
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s
 from tests.campaigns.test_assess import machine
 from tests.cli.conftest import check_refusal
 from tests.tiny import TASKS_TOML

@@ -168,20 +168,6 @@ def test_fit_prints_a_scaling_section(call, here):
     assert read_task_set(here / "fitted.toml").tasks[0].rates.tolist() == [0.0, 100.0, 190.0, 270.0, 350.0]
 
 
-@pytest.mark.parametrize(
-    ("rows", "said"),
-    [("1,1\n2,1000\n", "misses the points by 17"), ("4,100\n", "1 node count"), ("1,900\n2,90\n4,9\n", "misses")],
-)
-def test_a_law_that_holds_for_nothing(call, here, rows, said):
-    """Points that no law comes near, or that any does, are said to be so beside the curve and on stderr."""
-    (here / "measured.csv").write_text(f"nodes,throughput\n{rows}")
-    done = call("tasks", "fit", "measured.csv")
-    assert done.status == 0
-    assert said in done.err
-    assert said in done.out
-    assert "scaling" in tomllib.loads(done.out)["task"]
-
-
 # --- solvers, completion -----------------------------------------------------------------------------------------
 
 

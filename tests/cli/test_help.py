@@ -167,7 +167,7 @@ def test_commands_that_report_do_so_in_json():
 def test_json_of_what_was_made(call, here):
     """Commands that report do so for programs, too."""
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
-    assert call("tasks", "fit", "measured.csv", "--json").json["curve"]["throughput"] == [0, 100, 190, 350]
+    assert call("tasks", "fit", "measured.csv", "--json").json["throughput"] == [0, 100, 190, 350]
     made = call("trace", "generate", "--nodes", 50, "--days", 0.1, "--spot", "-o", "made.csv", "--json").json
     assert made["files"] == ["made.csv", "made-spot.csv"]
     assert {figure["name"] for figure in made["figures"]} > {"idle_share"}

@@ -121,7 +121,7 @@ BAD = {
     "simulate --trace p.toml": "p.toml: Expected a node log",
     "simulate --trace s.csv --profile absent.toml": "absent.toml: No such file.",
     "simulate --trace s.csv --profile s.csv": "s.csv: Expected TOML",
-    "simulate --trace s.csv --profile .": ".: Expected loop_times_*.csv there, found none.",
+    "simulate --trace s.csv --profile .": ".: Expected a file, got a directory.",
     "simulate --trace s.csv --depth 0": "depth >= 1, got 0",
     "simulate --trace s.csv --depth 65": "max_world_size >= depth, got 64 < 65",
     "simulate --trace s.csv --preparation -1": "preparation_s",

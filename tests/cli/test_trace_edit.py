@@ -1,4 +1,4 @@
-"""`bftrainer trace edit`: windows, nodes, several logs, pseudonyms."""
+"""`bftrainer trace edit`: windows, nodes, pseudonyms."""
 
 from __future__ import annotations
 
@@ -45,17 +45,6 @@ def test_filter(call, here):
     assert idle(here / "f.csv") == {"a": [], "c": []}
 
 
-def test_merge(call, here):
-    """Parts are put together, and what is missing is said."""
-    call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "one.csv")
-    call("trace", "edit", "evt.pkl", "--start", START + 20, "-o", "two.csv")
-    done = call("trace", "edit", "two.csv", "one.csv", "-o", "whole.parquet")
-    assert done.status == 0
-    assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
-    assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
-    assert idle(here / "whole.parquet")["c"] == [(20, 40)]
-
-
 def test_round_trip_of_an_import(call, here):
     """An imported log goes to the legacy pickle and back: nodes, window, rows and intervals are the same."""
     rows = "1|1970-01-01T00:01:30|1970-01-01T00:02:00|n1\n2|1970-01-01T00:02:30|1970-01-01T00:03:00|n2\n"
@@ -74,14 +63,14 @@ def test_round_trip_of_an_import(call, here):
 
 def test_anonymise(call, here):
     """Names become pseudonyms by a key that is made once."""
-    done = call("trace", "edit", "evt.pkl", "--anonymise", "key", "--shift", -20, "-o", "shared.parquet")
+    done = call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "shared.parquet")
     assert (done.status, done.out) == (0, "shared.parquet: node log of 4 nodes, 0.01 h\n")
     assert done.err == "Note: key: a new key; keep it to yourself, and for the next log.\n"
     again = call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "again.parquet")
     assert again.err == ""
     shared = read_node_log(here / "shared.parquet")
     assert shared.nodes == read_node_log(here / "again.parquet").nodes
-    assert sorted(idle_of(shared, START - 20).values()) == sorted(idle(here / "evt.pkl").values())
+    assert sorted(idle_of(shared, START).values()) == sorted(idle(here / "evt.pkl").values())
 
 
 def test_anonymise_a_part(call, here):
@@ -95,8 +84,7 @@ def test_anonymise_a_part(call, here):
     ("words", "message"),
     [
         (("edit", "evt.pkl", "--tz", "UTC", "-o", "x.csv"), "--tz (there is no --start or --end)"),
-        (("edit", "evt.pkl", "--shift", "9", "-o", "x.csv"), "--shift (of --anonymise)"),
-        (("edit", "evt.pkl", "--start", "2026-01-01", "-o", "x.csv"), "Expected a window within that of the log"),
+        (("edit", "evt.pkl", "--start", "2026-01-01", "-o", "x.csv"), "Expected a start within the log's window"),
         (("edit", "evt.pkl", "--start", "noon", "-o", "x.csv"), "Expected a time such as"),
         (("edit", "absent.pkl", "--start", "2026-01-01", "-o", "x.csv"), "absent.pkl: No such file."),
         (("edit", "evt.pkl", "--nodes", "z", "-o", "x.csv"), "Expected nodes of the log (a, b, c, d), got z."),
@@ -107,7 +95,7 @@ def test_anonymise_a_part(call, here):
         ),
         (("edit", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("edit", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
-        (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOGS evt.pkl"),
+        (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOG evt.pkl"),
         (("edit", "evt.pkl", "--anonymise", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
         (("edit", "evt.pkl", "--anonymise", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("edit", "absent.csv", "--anonymise", "key", "-o", "x.csv"), "absent.csv: No such file."),

@@ -27,7 +27,7 @@ COMMANDS: dict[str, str] = {
     "trace anonymise": "use `bftrainer trace edit LOG --anonymise KEY_FILE -o OUTPUT`.",
     "trace cut": "use `bftrainer trace edit LOG --start TIME --end TIME -o OUTPUT`.",
     "trace filter": "use `bftrainer trace edit` with the same options.",
-    "trace merge": "use `bftrainer trace edit LOGS -o OUTPUT`.",
+    "trace merge": "import the files of all months or machines together (bftrainer import FILES).",
     "trace export": "use `bftrainer convert`, which writes the same forms.",
     "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import --format table`.",
     "import auto": "use `bftrainer import FILES`, which tells the format by itself.",
@@ -91,6 +91,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{(f"spot {words}", "--samples-per-iteration"): "set it in the profile." for words in ("simulate", "sweep")},
     **{(words, f"--{name}"): f"use --set {name}=X." for words in ("spot sweep", "trace generate") for name in _MINUTES},
     **{("assess", f"--{name}"): _IMPORT_FIRST for name in _OF_IMPORT},
+    ("trace edit", "--shift"): "times stay; leave them out by --start and --end if they must not be known.",
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
 }
 """What replaces an option, by the words of its command and its name."""

@@ -14,14 +14,14 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import note
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import log_option
-from bftrainer.errors import InputError, LogError, NodeLogError, SettingsError
+from bftrainer.errors import InputError, LogError, NodeLogError
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.nodelogs.convert import TraceForm
 
 _COMMANDS = {
-    "edit": ("logs.trace:edit", "Merge node logs, cut a window out, leave nodes out, replace names."),
+    "edit": ("logs.trace:edit", "Cut a window out, leave nodes out, replace names."),
     "generate": ("logs.trace_models:generate", "Generate a trace by a model, fitted to another or not."),
     "stats": ("logs.trace_models:stats", "Print the figures of a trace."),
 }
@@ -33,7 +33,7 @@ def trace() -> None:
 
 
 @click.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
-@click.argument("node_logs", type=FILE, nargs=-1, required=True)
+@click.argument("node_log", type=FILE)
 @click.option("--start", metavar="TIME", help="Begin: ISO time or epoch seconds.  [default: the log's start]")
 @click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
 @click.option("--tz", "zone", metavar="ZONE", help="Zone of these times.  [default: UTC]")
@@ -42,17 +42,15 @@ def trace() -> None:
 @click.option(
     "--anonymise", "key_file", metavar="KEY_FILE", type=FILE, help="Pseudonyms by this secret key, made if not there."
 )
-@click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all anonymous times.")
 @usage.NODE_LOG_OUTPUT
 @usage.force_option
 def edit(
-    node_logs: tuple[Path, ...], start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
-    key_file: Path | None, shift_s: int, **filters: Any,
+    node_log: Path, start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
+    key_file: Path | None, **filters: Any,
 ) -> None:  # fmt: skip
-    """Make one node log of NODE_LOGS: of several machines or stretches of time, a shorter window, some of the nodes.
+    """Make a node log of NODE_LOG: a shorter window, some of the nodes, other names.
 
-    A node is idle when a log says so and none says the opposite; when no log tells of it, it is not. What was idle when
-    the window begins opens it. An anonymous log has no metadata about the site.
+    What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
     from bftrainer.nodelogs.edit import cut_log, record_command
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
@@ -60,14 +58,11 @@ def edit(
 
     given = [moment for moment in (start, end) if moment is not None]
     usage.refuse_unused(
-        {
-            "zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end",
-            "shift_s": key_file is None and "of --anonymise",
-        }
+        {"zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end"}
     )
     usage.refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
-    log = _read(node_logs)
+    log = _read(node_log)
     if given:
         clock = Clock(zone)
         log = cut_log(log, *(None if moment is None else clock.instant_ns(moment) for moment in (start, end)))
@@ -75,33 +70,19 @@ def edit(
     if key_file is None:
         write_node_log(output, record_command(log, usage.command_line()))
     else:
-        _write_anonymous(output, log, key_file, shift_s)
+        _write_anonymous(output, log, key_file)
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
-def _read(paths: tuple[Path, ...]) -> NodeLog:
-    """The log, or the one that several make together."""
-    from bftrainer.nodelogs.edit import merged_logs
+def _read(path: Path) -> NodeLog:
+    """The log; one of a scheduler is refused as such."""
     from bftrainer.nodelogs.node_log_files import read_node_log
 
-    places = [path.resolve() for path in paths]
-    for number, path in enumerate(paths):
-        if (first := places.index(path.resolve())) < number:
-            raise SettingsError(f"Expected each log once, got {paths[first]} again as {path}.")
-    logs = []
-    for path in paths:
-        try:
-            logs.append(read_node_log(path, warn=note))
-        except InputError:
-            refuse_scheduler_log(path)
-            raise
-    if len(logs) == 1:
-        return logs[0]
-    merged = merged_logs(logs)
-    for node_s, what in ((merged.disputed_node_s, "disputed between logs"), (merged.untold_node_s, "told by no log")):
-        if node_s:
-            note(f"{node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
-    return merged.log
+    try:
+        return read_node_log(path, warn=note)
+    except InputError:
+        refuse_scheduler_log(path)
+        raise
 
 
 def refuse_scheduler_log(path: Path) -> None:
@@ -131,7 +112,7 @@ def _filter(
     nodes: str | None,
 ) -> NodeLog:
     """The log without what the options leave out."""
-    from bftrainer.nodelogs.edit import filtered_log
+    from bftrainer.nodelogs.edit import filter_log
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_spans import nanoseconds
     from bftrainer.schedulers.selected_nodes import expand_excluded
@@ -141,19 +122,18 @@ def _filter(
             raise click.UsageError(f"Expected 0 <= {option} <= 1e8 seconds, got {length_s:g}.")
     wanted = None if nodes is None else read_inventory(nodes).names
     exclude = sorted(expand_excluded(exclude_nodes))
-    return filtered_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
+    return filter_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
-def _write_anonymous(output: Path, log: NodeLog, key_file: Path, shift_s: int) -> None:
+def _write_anonymous(output: Path, log: NodeLog, key_file: Path) -> None:
     """Write the log under pseudonyms, and the key if it is new."""
     from bftrainer.files.writing import replacing
-    from bftrainer.model import NS_PER_S
     from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, read_key
     from bftrainer.nodelogs.node_log_files import write_node_log
 
     is_new = not (key_file.exists() or key_file.is_symlink())
     key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
-    hidden = anonymous_log(log, key, shift_s * NS_PER_S)
+    hidden = anonymous_log(log, key)
     with ExitStack() as stack:
         if is_new:  # kept if the log is written
             stack.enter_context(replacing(key_file, private=True)).write(f"{key.hex()}\n".encode())
