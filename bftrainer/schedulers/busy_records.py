@@ -48,14 +48,7 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 
 
 class BusyRows:
-    """Rows that importers write down, and the lists of nodes, partitions and clusters that these name by numbers.
-
-    Attributes
-    ----------
-    lists : NodeLists
-    partitions, clusters : dict of str to int
-        In order of appearance; what belongs to no cluster has number 0.
-    """
+    """Rows that importers write down, and the lists of nodes, partitions and clusters that these name by numbers."""
 
     def __init__(self) -> None:
         self.lists = NodeLists()
@@ -100,20 +93,7 @@ class BusyRows:
             self.add(start_ns, end_ns, self.lists.parse(name, lambda itself: (itself,)), hash((name, kind)), kind)
 
     def extend(self, frame: pd.DataFrame) -> dict[int, str]:
-        """Write down a frame of busy nodes; rows whose hostlist is malformed are left out.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            `start_ns`, `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a hostlist or the number of
-            one in `lists`; perhaps `job`, equal for rows of one job, `kind`, `partition`, `submit_ns`, and the other
-            columns that this class has.
-
-        Returns
-        -------
-        dict of int to str
-            Place of each row that was left out, and its fault.
-        """
+        """Write down a frame of busy nodes; rows whose hostlist is malformed are left out."""
         faults: dict[int, str] = {}
         if frame.empty:
             return faults
@@ -251,18 +231,7 @@ class BusyRecords:
         return in_seconds(np.maximum(lengths, 0), np.diff(placed)[jobs["nodes"]])
 
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
-        """Union of the busy spans of each kind, in blocks of nodes that fit in memory.
-
-        Parameters
-        ----------
-        place : ndarray of int32, shape (M,)
-            New index of each node; -1 for a node that is left out.
-
-        Yields
-        ------
-        dict of BusyKind to NodeSpans
-            Sorted by node and start; with new indices, which increase from block to block.
-        """
+        """Union of the busy spans of each kind, in blocks of nodes that fit in memory."""
         node, sizes, kind = place[self.set_nodes], self.sizes(), self["kind"]
         begins, start_ns, end_ns = self.set_ends[self["nodes"]], self["start_ns"], self["end_ns"]
         nodes, kinds = int(place.max(initial=-1)) + 1, np.unique(kind).tolist()

@@ -44,14 +44,7 @@ def is_instant(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stamps:
-    """Times as a log writes them.
-
-    Parameters
-    ----------
-    seconds : ndarray of int64, shape (N,)
-        Seconds since 1970, in local time where `local`, else in UTC; `UNSET` or `BAD` if there is no time.
-    local : ndarray of bool, shape (N,)
-    """
+    """Times as a log writes them."""
 
     seconds: NDArray[np.int64]
     local: NDArray[np.bool_]
@@ -104,32 +97,14 @@ def set_unset(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
 
 
 class Clock:
-    """Local time of a zone.
-
-    Parameters
-    ----------
-    zone : str, optional
-        IANA name such as `Europe/Berlin`, or an offset such as `+02:00`. Without one, local times in logs are refused,
-        and times without a zone in settings are UTC.
-
-    Raises
-    ------
-    SettingsError
-        If the zone is unknown.
-    """
+    """Local time of a zone."""
 
     def __init__(self, zone: str | None = None) -> None:
         self.zone = zone
         self._info: tzinfo = UTC if zone is None else _zone(zone)
 
     def instant_ns(self, text: str) -> int:
-        """Nanoseconds since the epoch of a time in settings: epoch seconds, or ISO, in this zone unless it names one.
-
-        Raises
-        ------
-        SettingsError
-            If the text is not a time.
-        """
+        """Nanoseconds since 1970 of a time in settings: epoch seconds, or ISO, in this zone unless it names one."""
         if _EPOCH_SECONDS.fullmatch(text):
             return int(text) * NS_PER_S
         try:
@@ -146,11 +121,6 @@ class Clock:
         """Nanoseconds since the epoch; in a repeated hour, those of its second pass if `second_pass`.
 
         `UNSET` and `BAD` stay what they are.
-
-        Raises
-        ------
-        SettingsError
-            If there are local times and the zone is unknown.
         """
         known = stamps.seconds > BAD
         count = np.where(known, stamps.seconds, 0)

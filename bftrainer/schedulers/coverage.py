@@ -149,23 +149,7 @@ def judge_coverage(
     *,
     tells_changes: bool = False,
 ) -> Coverage:
-    """Judge the coverage of a log by its jobs, at least one.
-
-    Parameters
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (N,)
-        `OPEN_END_NS` for a job that has no end.
-    nodes : ndarray of int64, shape (N,)
-        Nodes of each job.
-    submit_ns : ndarray of int64, shape (N,)
-        `OPEN_START_NS` where unknown.
-    tells_changes : bool
-        Whether the log tells of starts and ends alone, so that jobs which neither began nor ended within are missing.
-
-    Notes
-    -----
-    The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be found.
-    """
+    """Judge the coverage of a log by its jobs, at least one."""
     jobs = _Jobs.of(start_ns, end_ns, nodes, submit_ns)
     if not jobs.is_over.any():
         edges_s, nothing = (float(jobs.start.min()), float(jobs.start.max())), _Ages(np.zeros(2), np.array([1.0, 0.0]))

@@ -132,13 +132,7 @@ def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
 def make_quality(
     importer: Importer, reading: Reading, found: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
 ) -> DataQuality:
-    """The account of an import that made `log`; `trust` says what of it can be trusted.
-
-    Raises
-    ------
-    SettingsError
-        If groups are asked for that nothing tells of.
-    """
+    """The account of an import that made `log`; `trust` says what of it can be trusted."""
     tally, chosen, swept = reading.tally, found.chosen, found.swept
     dropped = dict(tally.dropped.most_common())
     return DataQuality(
@@ -182,12 +176,6 @@ def quality_path(path: Path) -> Path:
 
 
 def write_quality_json(path: Path, quality: DataQuality) -> None:
-    """Write the data quality as JSON.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written.
-    """
+    """Write the data quality as JSON."""
     with replacing(path) as stream:
         stream.write((json.dumps(quality.summary(), indent=1) + "\n").encode())

@@ -52,32 +52,7 @@ def read_downtimes(
     wanted: Mapping[str, Sequence[str]] = _COLUMNS,
     tally: Tally | None = None,
 ) -> None:
-    """Write down the downtimes that a file lists.
-
-    Parameters
-    ----------
-    path : Path
-        Rows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
-        `sacctmgr -P show event` or `show reservation` does. Times as `sacct` writes them; an end that is unknown is
-        after the window. Rows without nodes, which are about the cluster, are skipped.
-    rows : BusyRows
-    clock : Clock
-    kind : BusyKind
-        Where a column of states or flags says nothing closer.
-    cluster : str, optional
-        Skip rows of other clusters, where a column names them.
-    wanted : mapping of str to sequence of str
-        Names of the columns.
-    tally : Tally, optional
-        Counts rows, and refuses those that are unusable; without it the first of these is an error.
-
-    Raises
-    ------
-    LogError
-        Naming the line, if it is no such file.
-    SettingsError
-        If times are local and no zone is given.
-    """
+    """Write down the downtimes that a file lists."""
     lines = _lines(path)
     header = next((line for _, line in lines), None)
     if header is None:
@@ -126,20 +101,7 @@ def _places(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[st
 
 
 def read_dated_nodes(source: str, clock: Clock) -> BusyRecords | None:
-    """When nodes were part of the machine, as an inventory says: times in which they were there; None if it does not.
-
-    Parameters
-    ----------
-    source : str
-        A file with columns of nodes, `from` and `to` (or `start_date` and `end_date`), or of `ClusterNodes`,
-        `TimeStart` and `TimeEnd`, as `sacctmgr show event` prints them of a cluster. Anything else is not dated.
-    clock : Clock
-
-    Raises
-    ------
-    LogError, SettingsError
-        As for `read_downtimes`.
-    """
+    """When nodes were part of the machine, as an inventory with dates says; None if it has none."""
     for path in inventory_paths(source):
         names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
         for columns in (_OF_CLUSTERS, _DATED):

@@ -47,17 +47,7 @@ def over_capacity_share(demand: pd.DataFrame, capacity: int, window: Window) -> 
 
 
 def form_blocks(demand: pd.DataFrame, nodes: int, window: Window) -> tuple[int, pd.DataFrame, str]:
-    """Let jobs demand blocks of nodes, so that memory follows jobs, where they hold very many nodes in all.
-
-    Returns
-    -------
-    block : int
-        Nodes of a block: the largest divisor of the machine's nodes that divides nearly all requests, or 1.
-    demand : DataFrame
-        In blocks; other requests get whole ones.
-    exact : str
-        How exact idle counts then are.
-    """
+    """Let jobs demand blocks of nodes, so that memory follows jobs, where they hold very many nodes in all."""
     asked = demand["nodes"].to_numpy()
     within = demand["end_ns"].clip(upper=window.end_ns) - demand["start_ns"].clip(lower=window.start_ns)
     lengths, block = within.clip(lower=0).to_numpy() / NS_PER_S, 1
@@ -73,23 +63,7 @@ def form_blocks(demand: pd.DataFrame, nodes: int, window: Window) -> tuple[int, 
 
 
 def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeSpans:
-    """Put each job on the lowest-numbered nodes that are free.
-
-    Parameters
-    ----------
-    demand : DataFrame
-        Start, end and number of nodes of each job.
-    capacity : int or ndarray of int64, shape (N,)
-        Number of nodes; or the size of each in what jobs demand, such as processors: a job fills as many as it takes.
-
-    A job that finds too few gets the next nodes that become free; the job that started first is served first. So no
-    node is idle while jobs demand more nodes than the machine has.
-
-    Returns
-    -------
-    NodeSpans
-        min(demand, `capacity`) nodes are busy at every instant, if all are of size 1.
-    """
+    """Put each job on the lowest-numbered nodes that are free."""
     node, start, end = array("i"), array("q"), array("q")
     sizes = np.ones(capacity, dtype=np.int64) if isinstance(capacity, int) else capacity
     free = np.ones(sizes.size, dtype=np.bool_)
@@ -128,19 +102,7 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Swept:
-    """Result of a line sweep.
-
-    Parameters
-    ----------
-    idle : NodeSpans
-        Merged, within the window, sorted by node and start.
-    busy_node_s : mapping of str to float
-        Node-seconds of the union of busy spans in the window, by kind.
-    job_node_s : float
-        Node-seconds of jobs in the window; a node shared by two jobs counts twice.
-    away_s : ndarray of float64, shape (N,)
-        Seconds that each node was neither busy nor part of the machine.
-    """
+    """Result of a line sweep."""
 
     idle: NodeSpans
     busy_node_s: Mapping[str, float]
@@ -164,26 +126,7 @@ def line_sweep(
     job_node_s: float = 0.0,
     lives: NodeSpans | None = None,
 ) -> Swept:
-    """Find idle spans: sweep over busy spans, block by block.
-
-    Parameters
-    ----------
-    blocks : iterable of mapping of BusyKind to NodeSpans
-        Merged; node indices increase from block to block.
-    nodes : int
-        Number of nodes of the machine.
-    window : Window
-    min_gap_ns : int
-        Shorter gaps between two busy spans of a node count as busy.
-    min_hole_ns : int
-        Shorter idle spans are left out.
-    offer_after_ns : int
-        Idle spans lose so much at their beginning.
-    job_node_s : float
-        See `Swept`.
-    lives : NodeSpans, optional
-        When nodes were part of the machine, merged and within the window; by default all the time.
-    """
+    """Find idle spans: sweep over busy spans, block by block."""
     busy_node_s: defaultdict[str, float] = defaultdict(float)
     parts, low = [], 0
     for block in blocks:
@@ -213,17 +156,7 @@ UNIT_PLACEMENT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnitSpans:
-    """When GPUs or cores of nodes were in use.
-
-    Parameters
-    ----------
-    names : tuple of str
-        `node/gpu0` and so on.
-    by_kind : mapping of BusyKind to NodeSpans
-        Merged spans on units, by their index in `names`.
-    crowded : int
-        Number of times that a job asked more of a node than it had free; the rest is left out.
-    """
+    """When GPUs or cores of nodes were in use."""
 
     names: tuple[str, ...]
     by_kind: Mapping[BusyKind, NodeSpans]
@@ -233,19 +166,7 @@ class UnitSpans:
 def unit_spans(
     records: BusyRecords, place: NDArray[np.int32], nodes: Sequence[str], units: Mapping[str, int], unit: str
 ) -> UnitSpans:
-    """Put each job on the lowest-numbered free units of its nodes; what else keeps a node busy takes all of it.
-
-    Parameters
-    ----------
-    records : BusyRecords
-    place : ndarray of int32, shape (M,)
-        Index in `nodes` of each node of the records; -1 for one that is left out.
-    nodes : sequence of str
-    units : mapping of str to int
-        How many units each node has.
-    unit : str
-        What they are called.
-    """
+    """Put each job on the lowest-numbered free units of its nodes; what else keeps a node busy takes all of it."""
     sizes = np.array([units[name] for name in nodes], dtype=np.int64)
     base = np.append(0, np.cumsum(sizes))
     counts = records.sizes()

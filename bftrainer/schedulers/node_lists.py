@@ -27,13 +27,7 @@ _TEXTS_KNOWN = 400_000
 
 
 class NodeLists:
-    """Distinct lists of nodes.
-
-    Attributes
-    ----------
-    names : dict of str to int
-        Number of each node, in order of appearance.
-    """
+    """Distinct lists of nodes."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -46,13 +40,7 @@ class NodeLists:
         return self._add_nodes(dict.fromkeys(index.setdefault(name, len(index)) for name in names))
 
     def parse(self, text: str, parse: Callable[[str], Iterable[str]] = expanded) -> int:
-        """Number of the list that a text is; `parse` reads a text that was not seen before, a hostlist by default.
-
-        Raises
-        ------
-        LogError
-            If `parse` does.
-        """
+        """Number of the list that a text is; `parse` reads a text that was not seen before, a hostlist by default."""
         known = self._known.get(text)
         if known is None:
             known = self.add(parse(text))

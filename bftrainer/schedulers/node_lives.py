@@ -20,15 +20,7 @@ _LEAST_EDGE_NS = 7 * 86_400 * NS_PER_S
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeLives:
-    """When nodes were part of the machine.
-
-    Parameters
-    ----------
-    spans : NodeSpans or None
-        Merged and within the window; None for all the time.
-    reason : str
-        What says so.
-    """
+    """When nodes were part of the machine."""
 
     spans: NodeSpans | None
     reason: str = ""
@@ -41,17 +33,6 @@ def find_lives(
 
     A node that nothing names for more than a week, or twice the age of the oldest jobs, at one end of the window was
     added or renamed after its start, or retired before its end: what it did then is unknown.
-
-    Parameters
-    ----------
-    records : BusyRecords
-        All records, also outside the window: they show that a node was there.
-    place : ndarray of int32, shape (M,)
-        Index in `names` of each node of the records; -1 for one that counts whether it is recorded or not.
-    names : sequence of str
-    window : Window
-    coverage : Coverage, optional
-        Tells how old jobs become.
     """
     first, last = np.full(len(names), OPEN_START_NS), np.full(len(names), OPEN_END_NS)
     edge_ns = max(_LEAST_EDGE_NS, round((0.0 if coverage is None else 2 * coverage.tail_s) * NS_PER_S))
@@ -88,16 +69,7 @@ def _extents(records: BusyRecords) -> tuple[NDArray[np.int64], NDArray[np.int64]
 
 
 def cut_to_lives(idle: NodeSpans, lives: NodeSpans, nodes: int, window: Window) -> NodeSpans:
-    """The parts of idle spans in which their nodes were there; sorted by node and start.
-
-    Parameters
-    ----------
-    idle, lives : NodeSpans
-        Merged and within the window.
-    nodes : int
-        Number of nodes.
-    window : Window
-    """
+    """The parts of idle spans in which their nodes were there; sorted by node and start."""
     away = lives.gaps(nodes, window)
     if not len(away):
         return idle

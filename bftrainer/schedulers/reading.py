@@ -83,13 +83,7 @@ class Reading:
 
     @classmethod
     def begun(cls, settings: ImportSettings) -> Reading:
-        """The state before anything is read.
-
-        Raises
-        ------
-        SettingsError
-            If the zone is unknown.
-        """
+        """The state before anything is read."""
         return cls(settings, Clock(settings.zone), Tally(settings.max_bad))
 
     def is_wanted(self, cluster: str) -> bool:
@@ -98,13 +92,7 @@ class Reading:
         return self.settings.cluster in (None, cluster)
 
     def check_cluster(self, jobs: int) -> None:
-        """Refuse a cluster that was picked and has no jobs among so many that were kept.
-
-        Raises
-        ------
-        SettingsError
-            Naming the closest one.
-        """
+        """Refuse a cluster that was picked and has no jobs among so many that were kept."""
         picked, known = self.settings.cluster, self.rows.clusters
         if picked is not None and not (known.get(picked, 0) and jobs):
             raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
@@ -120,13 +108,7 @@ class Reading:
             self._refuse_place("unreadable node list", frame, row, fault)
 
     def _refuse_incomplete(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Refuse rows without times or nodes, and a frame that has numbers of lists or kinds that there are not.
-
-        Raises
-        ------
-        LogError
-            If a column is missing or of another kind.
-        """
+        """Refuse rows without times or nodes, and a frame that has numbers of lists or kinds that there are not."""
         for name in ("start_ns", "end_ns", "nodes"):
             if name not in frame:
                 raise LogError(
@@ -155,17 +137,7 @@ class Reading:
         self.tally.refuse(reason, Path(path), int(line), detail)
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
-        """Take an availability trace in place of records: a node is away while the trace does not list it.
-
-        Parameters
-        ----------
-        log : NodeLog
-            The trace: idle means available. Before it no node is available; after it each keeps its last state.
-        names : sequence of str
-            Names of the log's nodes, in order, then of nodes that were never available.
-        records : int
-            Number of rows in the trace.
-        """
+        """Take an availability trace in place of records: a node is away while the trace does not list it."""
         self.tally.records += records
         away_ns = [OPEN_START_NS] * len(names)
         changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
@@ -283,13 +255,7 @@ def importer_names() -> tuple[str, ...]:
 
 
 def get_importer(name: str) -> Importer:
-    """The importer of a format.
-
-    Raises
-    ------
-    SettingsError
-        If there is no format of that name.
-    """
+    """The importer of a format."""
     if name not in _HOMES:
         return _make_plug_in(name)
     module, attribute = _HOMES[name]
@@ -307,13 +273,7 @@ def _make_plug_in(name: str) -> Importer:
 
 
 def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) -> None:
-    """Have an importer read files; an error of one that is not ours names it.
-
-    Raises
-    ------
-    LogError, SettingsError
-        As the importer does.
-    """
+    """Have an importer read files; an error of one that is not ours names it."""
     own = type(importer).__module__.startswith("bftrainer.")
     with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
         if (frame := importer.read(files, reading)) is not None:
@@ -322,13 +282,7 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
 
 
 def recognise(lines: Sequence[str], path: str) -> Importer:
-    """The importer of a log that begins with these lines; those of other packages are asked first.
-
-    Raises
-    ------
-    LogError
-        If no format is recognised.
-    """
+    """The importer of a log that begins with these lines; those of other packages are asked first."""
     for name in IMPORTERS.names():
         with answering(f"importer {name}", LogError):
             if (importer := get_importer(name)).recognises(lines):

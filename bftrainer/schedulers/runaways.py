@@ -17,20 +17,7 @@ _SURE = 20
 
 
 def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyRecords, NDArray[np.bool_]]:
-    """End runs without an end where another job starts on one of their nodes, if those run one job at a time.
-
-    Parameters
-    ----------
-    records : BusyRecords
-    is_job : ndarray of bool, shape (R,)
-        Which of them are jobs, each once.
-
-    Returns
-    -------
-    records : BusyRecords
-    is_runaway : ndarray of bool, shape (R,)
-        Which runs were ended.
-    """
+    """End runs without an end where another job starts on one of their nodes, if those run one job at a time."""
     suspects = _suspects(records, is_job)
     if not suspects.size:
         return records, np.zeros(len(records), dtype=np.bool_)

@@ -61,25 +61,7 @@ class NodeChoice:
 def choose_nodes(
     records: BusyRecords, is_seen: NDArray[np.bool_], reading: Reading, *, is_availability: bool = False
 ) -> NodeChoice:
-    """Choose the nodes of a log that names them.
-
-    Parameters
-    ----------
-    records : BusyRecords
-    is_seen : ndarray of bool
-        Which of the records' names come from the scheduler's log; the rest come from downtimes alone.
-    reading : Reading
-        Gives the settings and the nodes that the log lists, if any; takes notes of assumptions.
-    is_availability : bool
-        Whether the log names every node of the machine, as availability traces do.
-
-    Raises
-    ------
-    LogError
-        If no node is left.
-    SettingsError
-        If a partition is unknown.
-    """
+    """Choose the nodes of a log that names them."""
     settings = reading.settings
     in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
     dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading.clock)
@@ -179,15 +161,7 @@ def _inventory(
 
 
 def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
-    """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number.
-
-    Raises
-    ------
-    SettingsError
-        If the number of nodes is unknown.
-    LogError
-        If the inventory is malformed.
-    """
+    """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number."""
     if nodes in (None, SEEN):
         if counted is None:
             raise SettingsError("Missing --nodes, their number or names: the log has neither.")
@@ -205,13 +179,7 @@ def node_number(nodes: str | None) -> int | None:
 
 
 def anonymous(count: int) -> tuple[str, ...]:
-    """Make up names for nodes: n0001 and so on.
-
-    Raises
-    ------
-    LogError
-        If `count` is below 1 or above `MOST_NODES`.
-    """
+    """Make up names for nodes: n0001 and so on."""
     if not 1 <= count <= MOST_NODES:
         raise LogError(f"Expected 1 to {MOST_NODES:,} nodes, got {count:,}.")
     width = max(4, len(str(count)))
@@ -219,13 +187,7 @@ def anonymous(count: int) -> tuple[str, ...]:
 
 
 def expand_excluded(hostlist: str | None) -> frozenset[str]:
-    """Nodes that `--exclude-nodes` names.
-
-    Raises
-    ------
-    LogError
-        If it is not a hostlist.
-    """
+    """Nodes that `--exclude-nodes` names."""
     with at_place("--exclude-nodes", LogError):
         return frozenset(expanded(hostlist)) if hostlist else frozenset()
 

@@ -32,21 +32,7 @@ class Check:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts of records while a log is read.
-
-    Parameters
-    ----------
-    max_bad : float
-        Largest share of records that may be unusable.
-    records : int
-        Number of records read.
-    dropped : Counter
-        Number of records that give no busy interval, by reason.
-    bad : int
-        Number of dropped records that should have given a busy interval.
-    examples : list of str
-        Place and fault of the first bad records.
-    """
+    """Counts of records while a log is read."""
 
     max_bad: float
     records: int = 0
@@ -82,30 +68,14 @@ class Tally:
         return False
 
     def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
-        """Count a record that should have given an interval, but is unusable.
-
-        Parameters
-        ----------
-        reason : str
-            A few words, the same for all records with this fault.
-        path, line
-            File and line of the record.
-        detail : str
-            What was expected, and what was found.
-        """
+        """Count a record that should have given an interval, but is unusable."""
         self.dropped[reason] += 1
         self.bad += 1
         if len(self.examples) < _EXAMPLES:
             self.examples.append(f"{path}:{line}: {one_line(detail)}")
 
     def check(self, *, at_end: bool = False) -> None:
-        """Raise if too many records are bad; before the end of a log only if they are many enough to be sure.
-
-        Raises
-        ------
-        LogError
-            Naming the first bad record.
-        """
+        """Raise if too many records are bad; before the end of a log only if they are many enough to be sure."""
         if self.bad > self.max_bad * self.records and (at_end or self.bad > _SURE):
             share = (
                 f"{self.bad:,} of {self.records:,} records are unusable, more than --max-bad {100 * self.max_bad:g} %"

@@ -82,15 +82,7 @@ def _first_event_ns(path: Path) -> int | None:
 
 
 def eventlog_downtimes(path: Path, reading: Reading) -> None:
-    """Add the downtimes of an eventlog to the import of another log.
-
-    Raises
-    ------
-    LogError
-        If too many of its events are unusable.
-    SettingsError
-        If the settings do not name the nodes of all ranks.
-    """
+    """Add the downtimes of an eventlog to the import of another log."""
     beside = Reading.begun(reading.settings)
     events = _read_events([path], beside)
     beside.tally.check(at_end=True)
@@ -138,13 +130,7 @@ class _Event:
 
     @classmethod
     def of(cls, time_ns: int, name: str, context: Any) -> _Event:
-        """Read an event's context.
-
-        Raises
-        ------
-        LogError
-            If it is one of availability, and does not tell of which ranks.
-        """
+        """Read an event's context."""
         told = context if isinstance(context, dict) else {}
         if name not in _CHANGES:
             return cls(time_ns, name, (), ())
@@ -195,13 +181,6 @@ class _Ranks:
     tells of ranks that are online, as in eventlogs since flux-core 0.62, all are unless they go offline.
 
     A rank is the node that the latest event said; before the first one, what the inventory or a job says.
-
-    Attributes
-    ----------
-    nameless : bool
-        Whether events name ranks whose nodes are not known.
-    silent : tuple of str
-        Nodes that are up as long as no event says otherwise.
 
     References
     ----------

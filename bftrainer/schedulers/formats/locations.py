@@ -32,17 +32,6 @@ def is_whole_block(text: str) -> bool | None:
 def expand_location(text: str) -> tuple[str, ...]:
     """Nodes of a location, each once; of a Blue Gene/P its midplanes.
 
-    Parameters
-    ----------
-    text : str
-        `nid1:nid2`, `12-15,17`, `[12, 15]`, a hostlist; or racks and midplanes of a Blue Gene/P (`ANL-R00-M0-512`,
-        `ANL-R00-R03-4096`). Blocks of a Blue Gene/Q have no nodes that could be told.
-
-    Raises
-    ------
-    LogError
-        If it is none of these, or a block has another size than its name says.
-
     Examples
     --------
     >>> expand_location("3-5:9"), expand_location("ANL-R07-R10-2048")

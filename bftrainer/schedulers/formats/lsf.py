@@ -82,13 +82,7 @@ def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
 
 
 def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
-    """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized.
-
-    Raises
-    ------
-    StopIteration, ValueError
-        If fields are missing, or no numbers.
-    """
+    """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
     fields = (found[2] if found[1] is None else found[1].replace('""', '"') for found in _FIELD.finditer(line))
     if line.startswith(_RESIZE):
         some = _next(fields, _FORMER)

@@ -356,15 +356,7 @@ def _trust(line: Any) -> BusyKind:
 
 
 class _HostLists:
-    """Lists of nodes that lines name.
-
-    Attributes
-    ----------
-    types, used : frozenset of str
-        Types of the lines whose fields are used, and of those that are used at all.
-    shares : dict of int to list of tuple
-        Of a list whose jobs hold some units of its nodes: lists of those of which they hold equally many, and how many.
-    """
+    """Lists of nodes that lines name."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading

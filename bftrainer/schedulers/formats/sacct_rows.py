@@ -37,19 +37,7 @@ XDMOD_COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Columns of a file, and their positions.
-
-    Parameters
-    ----------
-    columns : mapping of str to int
-        Those that the importer uses.
-    count : int
-        Number of columns.
-    free : int or None
-        The only column that may hold any text, and so bars, which sacct does not escape; None if several may.
-    trailing_bar : bool
-        Whether rows end in a bar, as `sacct -p` writes them.
-    """
+    """Columns of a file, and their positions."""
 
     columns: Mapping[str, int]
     count: int
@@ -58,13 +46,7 @@ class Layout:
 
     @classmethod
     def of(cls, names: Sequence[str], place: str, *, trailing_bar: bool) -> Layout:
-        """Layout of columns with these names.
-
-        Raises
-        ------
-        LogError
-            If one that is needed is missing.
-        """
+        """Layout of columns with these names."""
         known = {name.lower(): name for name in _KNOWN}
         columns = {known[name.lower()]: at for at, name in enumerate(names) if name.lower() in known}
         missing = next((name for name in NEEDED if name not in columns), None)
@@ -87,15 +69,7 @@ class Layout:
 
 
 def layout_of(block: Block, names: Sequence[str] | None) -> Layout:
-    """Columns of a file that begins with this block, by its header or else by the settings.
-
-    Raises
-    ------
-    LogError
-        If it is no table of sacct.
-    SettingsError
-        If neither names the columns.
-    """
+    """Columns of a file that begins with this block, by its header or else by the settings."""
     at = next((at for at, line in enumerate(block.lines) if line), 0)
     line, place = block.lines[at], f"{block.path}:{block.first + at}"
     trailing_bar = line.endswith("|")
@@ -140,16 +114,7 @@ def is_whole_header(line: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SacctRows:
-    """Rows of a block.
-
-    Parameters
-    ----------
-    block : Block
-    at : ndarray of int64, shape (N,)
-        Index of each row's line.
-    columns : mapping of str to pyarrow.Array
-        Texts of the columns that the layout knows.
-    """
+    """Rows of a block."""
 
     block: Block
     at: NDArray[np.int64]

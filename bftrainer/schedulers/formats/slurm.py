@@ -70,13 +70,7 @@ class SlurmImporter(Importer):
         return epochs + int(read_stamps(fields).local.sum()) >= 2
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
-        """Read the files; each may have a header of its own.
-
-        Raises
-        ------
-        SettingsError
-            If the settings name columns although all files have headers.
-        """
+        """Read the files; each may have a header of its own."""
         columns, headless = reading.settings.columns, False
         for path in paths:
             layout: Layout | None = None

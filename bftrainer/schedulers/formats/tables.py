@@ -77,13 +77,7 @@ Besides, `xdmod` stands for a table without a header that Slurm's importer reads
 def columns_of(
     header: LogRow, wanted: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
-    """Index of each role's column: the first of its names that the header has, as written or else in another case.
-
-    Raises
-    ------
-    LogError
-        Naming the closest column, if that of a needed role is missing, or occurs more than once.
-    """
+    """Index of each role's column: the first of its names that the header has, as written or else in another case."""
     given = [name.strip() for name in header.fields]
     at: dict[str, int] = {}
     for role, names in wanted.items():
@@ -265,13 +259,7 @@ class _Jobs:
         self.reading.rows.extend(frame.assign(nodes=nodes, kind=np.array(kind, dtype=np.int64)))
 
     def settle(self) -> None:
-        """Hand over what all files together tell.
-
-        Raises
-        ------
-        LogError
-            If all jobs are on blocks that do not tell their nodes.
-        """
+        """Hand over what all files together tell."""
         rows, counted = self.reading.rows, pd.concat(self.counted or [pd.DataFrame()])
         if len(rows) and not rows.lists.names:
             raise LogError(

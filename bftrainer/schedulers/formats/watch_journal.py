@@ -117,13 +117,7 @@ class _History:
     unseen_ns: int = 0  # for how long nothing was known
 
     def take(self, text: str) -> None:
-        """Take in what a line says.
-
-        Raises
-        ------
-        LogError
-            If it does not follow from those before.
-        """
+        """Take in what a line says."""
         if text.startswith(KIND):
             return
         time, _, said = text.partition(" ")
@@ -187,13 +181,7 @@ class _History:
             self.reading.rows.add(start_ns, end_ns, self.reading.rows.lists.add(names), hash((*names, kind)), kind)
 
     def end(self, path: Path) -> None:
-        """Hand over what the journals tell; `path` is the last one.
-
-        Raises
-        ------
-        LogError
-            If they hold less than two polls.
-        """
+        """Hand over what the journals tell; `path` is the last one."""
         reading, names = self.reading, tuple(self.states)
         if not self.first_ns < self.last_ns:
             raise LogError(f"{path}: Expected two polls or more, got {'one' if self.last_ns else 'none'}.")
