@@ -105,10 +105,8 @@ class BusyRows:
                 codes, texts = pd.factorize(frame[name].fillna("").astype(str))
                 frame[name] = np.array([number(text) for text in texts], dtype=np.int64)[codes]
         if not pd.api.types.is_integer_dtype(frame["nodes"].dtype):
-            import pyarrow as pa
-
             codes, texts = pd.factorize(frame["nodes"].astype(str))
-            numbers, unreadable = self.lists.parse_all(pa.array(list(texts), pa.string()))
+            numbers, unreadable = self.lists.parse_all(list(texts))
             frame["nodes"] = numbers[codes]
             faults = {row: unreadable[codes[row]] for row in np.flatnonzero(numbers[codes] < 0).tolist()}
             frame = frame[numbers[codes] >= 0]

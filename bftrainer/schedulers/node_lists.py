@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,19 +15,16 @@ from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.nodelogs.node_spans import stretches
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-_DIGITS = 6
 _NUMBERS = 1_000_000
-"""More than any number of so many digits."""
-_WIDTHS = _DIGITS + 1
+"""More than any number of a range that is expanded together with others: these have six digits at most."""
+_WIDTHS = 7
+_RANGES = re.compile(r"([^,\s\[\]]*)\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\]", re.ASCII)
 _NODES_AT_A_TIME = 1 << 21
 _TEXTS_KNOWN = 400_000
 
 
 class NodeLists:
-    """Distinct lists of nodes."""
+    """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
 
     def __init__(self) -> None:
         self.names: dict[str, int] = {}
@@ -49,25 +46,38 @@ class NodeLists:
             self._known[text] = known
         return known
 
-    def parse_all(self, texts: pa.Array) -> tuple[NDArray[np.int64], dict[int, str]]:
+    def parse_all(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
         """Numbers of distinct hostlists, -1 for one that is none; and the faults of these by index."""
-        found, faults = np.full(len(texts), -1, dtype=np.int64), {}
-        ranges = _Ranges.among(texts)
-        found[ranges.rows] = np.arange(ranges.rows.size) + len(self._ends) - 1
-        sizes = ranges.high - ranges.low + 1
-        self._ends.frombytes((np.cumsum(sizes)[np.cumsum(ranges.parts) - 1] + len(self._nodes)).tobytes())
-        cuts = np.searchsorted(np.cumsum(sizes), np.arange(_NODES_AT_A_TIME, int(sizes.sum()), _NODES_AT_A_TIME))
-        for some in np.split(np.arange(sizes.size), cuts):
-            kind = np.repeat(ranges.kind[some], sizes[some])
-            codes, distinct = pd.factorize(kind * _NUMBERS + stretches(ranges.low[some], sizes[some]))
-            index = [self.names.setdefault(ranges.name(key), len(self.names)) for key in distinct.tolist()]
-            self._nodes.frombytes(np.array(index, dtype=np.int32)[codes].tobytes())
-        for row in np.flatnonzero(found < 0).tolist():
+        numbers, faults = np.full(len(texts), -1, dtype=np.int64), {}
+        matches = [(row, found) for row, text in enumerate(texts) if (found := _RANGES.fullmatch(text)) is not None]
+        if matches:
+            ranges = _parse_ranges([found[2] for _, found in matches])
+            heads, forms = pd.factorize(np.array([found[1] for _, found in matches], dtype=object))
+            keys = (heads[ranges["list"]] * _WIDTHS + ranges["width"]) * _NUMBERS + ranges["low"]
+            rows = np.array([row for row, _ in matches])[ranges["list"].unique()]
+            numbers[rows] = np.arange(rows.size) + len(self._ends) - 1
+            self._add_ranges(list(forms), ranges["list"].to_numpy(), keys.to_numpy(), ranges["size"].to_numpy())
+        for row in np.flatnonzero(numbers < 0).tolist():
             try:
-                found[row] = self.parse(texts[row].as_py())
+                numbers[row] = self.parse(texts[row])
             except LogError as fault:
                 faults[row] = str(fault)
-        return found, faults
+        return numbers, faults
+
+    def _add_ranges(
+        self, heads: Sequence[str], of: NDArray[np.int64], keys: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> None:
+        """Add lists of numbered nodes, whose names are looked up together: keys from each range's first one on."""
+        total, index = np.cumsum(sizes), self.names
+        is_last = np.append(of[1:] != of[:-1], np.ones(min(1, of.size), dtype=np.bool_))
+        self._ends.frombytes((total[is_last] + len(self._nodes)).tobytes())
+        cuts = np.searchsorted(total, np.arange(_NODES_AT_A_TIME, int(sizes.sum()), _NODES_AT_A_TIME))
+        for some in np.split(np.arange(sizes.size), cuts):
+            codes, distinct = pd.factorize(stretches(keys[some], sizes[some]))
+            for at, key in enumerate(distinct.tolist()):
+                kind, number = divmod(key, _NUMBERS)
+                distinct[at] = index.setdefault(f"{heads[kind // _WIDTHS]}{number:0{kind % _WIDTHS}}", len(index))
+            self._nodes.frombytes(distinct[codes].astype(np.int32).tobytes())
 
     def first_of(self, number: int, count: int) -> int:
         """Add the first nodes of a list as one of their own; returns its number."""
@@ -91,62 +101,27 @@ class NodeLists:
         return column(self._nodes)
 
 
-class _Ranges:
-    """Hostlists that are a head and ascending ranges of numbers in a bracket, which are expanded many at a time."""
+def _parse_ranges(texts: Sequence[str]) -> pd.DataFrame:
+    """Lists such as `01-04,07` as ranges: `list`, `low`, `size` and the `width` to which numbers are padded.
 
-    def __init__(
-        self, rows: NDArray[Any], parts: NDArray[Any], ranges: tuple[NDArray[Any], ...], heads: list[str]
-    ) -> None:
-        self.rows, self.parts, self._heads = rows, parts, heads
-        self.kind, self.low, self.high = ranges
+    Lists whose numbers do not ascend, or are padded to several widths, are left out.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    @classmethod
-    def among(cls, texts: pa.Array) -> _Ranges:
-        """Those among some texts; none of them names a node twice."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        opens, closes = (pc.count_substring(texts, mark).to_numpy() for mark in "[]")
-        rows = np.flatnonzero((opens == 1) & (closes == 1) & pc.ends_with(texts, "]").to_numpy(zero_copy_only=False))
-        halves = pc.split_pattern(texts.take(pa.array(rows)), "[").flatten()
-        head = halves.take(pa.array(np.arange(0, 2 * rows.size, 2))).dictionary_encode()
-        lists = pc.split_pattern(pc.utf8_rtrim(halves.take(pa.array(np.arange(1, 2 * rows.size, 2))), "]"), ",")
-        parts = pc.list_value_length(lists).to_numpy(zero_copy_only=False).astype(np.int64)
-        ranges = pc.split_pattern(lists.flatten(), "-", max_splits=1)
-        bounds = ranges.flatten()
-        last = np.cumsum(pc.list_value_length(ranges).to_numpy(zero_copy_only=False)) - 1
-        first = np.append(0, last[:-1] + 1)[: last.size]
-        size = pc.binary_length(bounds).to_numpy().astype(np.int64)
-        try:
-            number = pc.cast(bounds, "int64").to_numpy()
-        except pa.ArrowInvalid:
-            is_number = pc.match_substring_regex(bounds, "^[0-9]{1,6}$")
-            number = pc.cast(pc.if_else(is_number, bounds, "-1"), "int64").to_numpy()
-        number = np.where((size > 0) & (size <= _DIGITS), number, -1)
-        low, high, is_zero = number[first], number[last], pc.starts_with(bounds, "0").to_numpy(zero_copy_only=False)
-        size = size[first]
-        # A number without leading zeros has all the digits to which it would be padded.
-        padded = np.where(is_zero[first] & (size > 1), size, 0)
-        of = np.repeat(np.arange(rows.size), parts)
-        width = np.zeros(rows.size, dtype=np.int64)
-        np.maximum.at(width, of, padded)
-        named = np.array([re.search(r"[,\s]", text) is None for text in head.dictionary.to_pylist()], dtype=np.bool_)
-        good = (
-            (low >= 0)
-            & (high >= low)
-            & named[head.indices.to_numpy()][of]
-            & ((padded == width[of]) | (size >= width[of]))
-        )
-        good[1:] &= (low[1:] > high[:-1]) | (of[1:] != of[:-1])
-        fits = np.bincount(of[~good], minlength=rows.size) == 0
-        kind = head.indices.to_numpy().astype(np.int64) * _WIDTHS + width
-        keep = fits[of]
-        return cls(rows[fits], parts[fits], (kind[of][keep], low[keep], high[keep]), head.dictionary.to_pylist())
-
-    def name(self, key: int) -> str:
-        """Name of a node, by its kind and number."""
-        kind, number = divmod(key, _NUMBERS)
-        return f"{self._heads[kind // _WIDTHS]}{number:0{kind % _WIDTHS}}"
+    parts = pa.array(",".join(texts).split(","))
+    of = np.repeat(np.arange(len(texts)), [text.count(",") + 1 for text in texts])
+    first = pc.replace_substring_regex(parts, "-.*", "")
+    low, high = (pc.cast(some, "int64").to_numpy() for some in (first, pc.replace_substring_regex(parts, ".*-", "")))
+    digits = pc.binary_length(first).to_numpy().astype(np.int64)
+    padded = np.where(pc.starts_with(first, "0").to_numpy(zero_copy_only=False) & (digits > 1), digits, 0)
+    width = np.zeros(len(texts), dtype=np.int64)
+    np.maximum.at(width, of, padded)
+    # A number without leading zeros has all the digits to which it would be padded.
+    is_odd = (high < low) | (digits < width[of])
+    is_odd[1:] |= (low[1:] <= high[:-1]) & (of[1:] == of[:-1])
+    ranges = pd.DataFrame({"list": of, "low": low, "size": high - low + 1, "width": width[of]})
+    return ranges[np.bincount(of[is_odd], minlength=len(texts))[of] == 0]
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:

@@ -6,7 +6,6 @@ import gzip
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -183,7 +182,7 @@ def test_lists_expanded_together(blocks, known, at_a_time):
         patch.setattr(node_lists, "_TEXTS_KNOWN", known)
         patch.setattr(node_lists, "_NODES_AT_A_TIME", at_a_time)
         for texts in filter(None, blocks):
-            numbers, faults = lists.parse_all(pa.array(texts))
+            numbers, faults = lists.parse_all(texts)
             names, nodes, ends = list(lists.names), lists.nodes().tolist(), lists.ends().tolist()
             for at, (text, number) in enumerate(zip(texts, numbers.tolist(), strict=True)):
                 some = nodes[ends[number] : ends[number + 1]] if number >= 0 else []

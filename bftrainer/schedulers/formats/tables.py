@@ -22,8 +22,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
 from bftrainer.schedulers.formats.locations import MIDPLANE, expand_location, is_whole_block
-from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
-from bftrainer.schedulers.formats.slurm import SlurmImporter
+from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.tally import Check
 
