@@ -189,6 +189,13 @@ class BusyRecords:
             sums[sizes > 0] = np.add.reduceat(self.set_nodes, self.set_ends[:-1][sizes > 0], dtype=np.int64)
         return np.asarray(self["job"] ^ ((sums * 0x369DEA0F31A53F85) ^ sizes)[self["nodes"]])
 
+    def extreme_of_nodes(self, pick: np.ufunc, name: str, initial: int) -> NDArray[np.int64]:
+        """Least or largest value of a column among the records that name each node."""
+        of_list, of_node = np.full(self.set_ends.size - 1, initial), np.full(len(self.names), initial)
+        pick.at(of_list, self["nodes"], self[name])
+        pick.at(of_node, self.set_nodes, np.repeat(of_list, np.diff(self.set_ends)))
+        return of_node
+
     def is_named(self) -> NDArray[np.bool_]:
         """Which nodes any record names."""
         lists, found = np.unique(self["nodes"]), np.zeros(len(self.names), dtype=np.bool_)
@@ -227,6 +234,10 @@ class BusyRecords:
         placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
         lengths = np.minimum(jobs["end_ns"], window.end_ns) - np.maximum(jobs["start_ns"], window.start_ns)
         return in_seconds(np.maximum(lengths, 0), np.diff(placed)[jobs["nodes"]])
+
+    def union(self, place: NDArray[np.int32]) -> NodeSpans:
+        """Busy spans of all kinds, as `unions` gives them."""
+        return NodeSpans.joined([spans for block in self.unions(place) for spans in block.values()])
 
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
         """Union of the busy spans of each kind, in blocks of nodes that fit in memory."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,54 +25,15 @@ DUPLICATE = "duplicate"
 _EXAMPLES = 10
 
 
-@dataclass(frozen=True, slots=True)
-class DataQuality:
-    """Quality of an imported log: what was read, left out and assumed.
-
-    Each figure is described in docs/import.md, "The account".
-
-    Kept are records that describe busy nodes; bad ones are dropped as unusable; unknown ones have an unreliable list of
-    nodes, which count as busy. Times are in seconds, node-seconds are the machine's also where a node is a block.
-    """
-
-    format: str
-    records: int
-    kept: int
-    outside_window: int
-    dropped: Mapping[str, int]
-    bad: int
-    bad_examples: tuple[str, ...]
-    duplicates: int
-    unknown: int
-    nodes_per_block: int
-    nodes: int
-    nodes_seen: int
-    nodes_unseen: int
-    unseen: str
-    nodes_outside: int
-    outside_examples: tuple[str, ...]
-    window_start: str
-    window_end: str
-    window_s: float
-    zone: str | None
-    coverage: Mapping[str, Any] | None
-    busy_node_s: Mapping[str, float]
-    idle_node_s: float
-    idle_share: float
-    away_node_s: float
-    by: Mapping[str, Mapping[str, Any]]
-    unit: str
-    whole_idle_share: float | None
-    overlap_factor: float | None
-    over_capacity_share: float | None
-    notes: tuple[str, ...]
+class DataQuality(SimpleNamespace):
+    """Quality of an imported log: the figures that docs/import.md describes, "The account", as attributes."""
 
     def summary(self) -> dict[str, Any]:
-        """The fields as plain data for JSON."""
-        return asdict(self)
+        """The figures as plain data for JSON."""
+        return dict(vars(self))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class SweptLog:
     """Result of a log's line sweep, with its window and nodes."""
 
@@ -88,6 +50,11 @@ class SweptLog:
     runaways: int = 0
     runaway_share: float = 0.0
 
+    @property
+    def busy_node_s(self) -> dict[str, float]:
+        """Node-seconds of the machine that were not idle, by cause."""
+        return {name: node_s * self.block for name, node_s in sorted(self.swept.busy_node_s.items())}
+
 
 def idle_share(swept: Swept, window: Window) -> float:
     """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
@@ -95,27 +62,20 @@ def idle_share(swept: Swept, window: Window) -> float:
     return swept.idle.node_s / there_s if there_s else 0.0
 
 
-def idle_figures(swept: Swept, names: Sequence[str], members: Sequence[str], window: Window) -> dict[str, float | None]:
+def _idle_figures(found: SweptLog, members: Sequence[str]) -> dict[str, float | None]:
     """Number, idle share and idle intervals of some nodes; times in seconds, of intervals within the window."""
-    wanted = set(members)
-    is_member = np.array([name in wanted for name in names], dtype=np.bool_)
+    wanted, swept = set(members), found.swept
+    is_member = np.array([name in wanted for name in found.chosen.names], dtype=np.bool_)
     spans = swept.idle.where(is_member[swept.idle.node])
     lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
     return {
         "nodes": len(wanted),
-        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), window),
+        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), found.window),
         "idle_node_s": spans.node_s,
         "holes": len(spans),
         "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
         "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
     }
-
-
-def causes(busy_node_s: Mapping[str, float]) -> list[str]:
-    """A note of the node-hours for which nodes were not idle, by cause; none if they always were."""
-    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in sorted(busy_node_s.items()) if node_s)
-    text = ", ".join(shown)
-    return [f"node-hours that were not idle when it was imported: {text}."] if text else []
 
 
 def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
@@ -126,7 +86,7 @@ def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
     groups = chosen.partitions if by == "partition" else chosen.types
     if not groups:
         raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
-    return {name: idle_figures(found.swept, chosen.names, some, found.window) for name, some in groups.items()}
+    return {name: _idle_figures(found, some) for name, some in groups.items()}
 
 
 def make_quality(
@@ -157,14 +117,14 @@ def make_quality(
         window_s=log.window_s,
         zone=reading.clock.zone,
         coverage=trust,
-        busy_node_s={name: node_s * found.block for name, node_s in sorted(swept.busy_node_s.items())},
+        busy_node_s=found.busy_node_s,
         idle_node_s=swept.idle.node_s * found.block,
         idle_share=idle_share(swept, found.window),
         away_node_s=float(swept.away_s.sum()),
-        overlap_factor=swept.overlap_factor,
         by=_groups(found, reading),
         unit=reading.settings.unit,
         whole_idle_share=found.whole_idle_share,
+        overlap_factor=swept.overlap_factor,
         over_capacity_share=found.over_capacity_share,
         notes=tuple(reading.notes),
     )

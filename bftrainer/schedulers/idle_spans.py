@@ -15,7 +15,6 @@ from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, stretches
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords
 from bftrainer.schedulers.node_lists import column
-from bftrainer.schedulers.node_lives import cut_to_lives
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
@@ -140,8 +139,11 @@ def line_sweep(
         low = high
     free = NodeSpans.joined([*parts, NodeSpans.none().gaps(nodes, window, low)])
     del parts
-    there = free if lives is None else cut_to_lives(free, lives, nodes, window)
-    away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes) if there is not free else np.zeros(nodes)
+    there, away_s = free, np.zeros(nodes)
+    if lives is not None and len(away := lives.gaps(nodes, window)):
+        is_part = np.isin(free.node, away.node)
+        there = NodeSpans.joined([free.where(~is_part), free.where(is_part).subtract(away, nodes, window)])
+        away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes)
     if away_s.any():
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
     idle = there.lasting(min_hole_ns).delayed(offer_after_ns)
@@ -154,20 +156,14 @@ UNIT_PLACEMENT = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnitSpans:
-    """When GPUs or cores of nodes were in use."""
+def place_on_units(
+    records: BusyRecords, place: NDArray[np.int32], sizes: Sequence[int]
+) -> tuple[dict[BusyKind, NodeSpans], int]:
+    """Put each job on the lowest-numbered free units of its nodes; what else keeps a node busy takes all of it.
 
-    names: tuple[str, ...]
-    by_kind: Mapping[BusyKind, NodeSpans]
-    crowded: int
-
-
-def unit_spans(
-    records: BusyRecords, place: NDArray[np.int32], nodes: Sequence[str], units: Mapping[str, int], unit: str
-) -> UnitSpans:
-    """Put each job on the lowest-numbered free units of its nodes; what else keeps a node busy takes all of it."""
-    sizes = np.array([units[name] for name in nodes], dtype=np.int64)
+    `place` numbers the records' nodes, -1 for one that is left out; nodes have as many units as `sizes` say. Returns
+    merged spans on units by kind, and how often a job asked more of a node than it had free: the rest is left out.
+    """
     base = np.append(0, np.cumsum(sizes))
     counts = records.sizes()
     of = np.repeat(np.arange(len(records)), counts)
@@ -175,21 +171,17 @@ def unit_spans(
     of, node = of[node >= 0], node[node >= 0]
     order = np.argsort(records["start_ns"][of], kind="stable")
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)
-    spans: dict[BusyKind, tuple[array[int], array[int], array[int]]] = {}
+    spans: dict[BusyKind, list[tuple[int, int, int]]] = defaultdict(list)
     crowded = 0
     kinds, held_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
     for row, at in zip(of[order].tolist(), node[order].tolist(), strict=True):
         kind, asked, start, end = BusyKind(kinds[row]), held_units[row], starts[row], ends[row]
-        mine = range(int(base[at]), int(base[at + 1]))
+        mine = np.arange(base[at], base[at + 1])
         if asked != ALL_UNITS:
-            mine = [one for one in mine if free_at[one] <= start][:asked]  # type: ignore[assignment]
-            crowded += len(mine) < asked
-        held = spans.setdefault(kind, (array("i"), array("q"), array("q")))
-        for one in mine:
-            if kind in (BusyKind.JOB, BusyKind.UNKNOWN):
-                free_at[one] = max(int(free_at[one]), end)
-            for values, value in zip(held, (one, start, end), strict=True):
-                values.append(value)
-    by_kind = {kind: NodeSpans(*map(column, some)).merged() for kind, some in spans.items()}
-    names = tuple(f"{name}/{unit}{number}" for name in nodes for number in range(units[name]))
-    return UnitSpans(names, by_kind, crowded)
+            mine = mine[free_at[mine] <= start][:asked]
+            crowded += mine.size < asked
+        if kind in (BusyKind.JOB, BusyKind.UNKNOWN):
+            free_at[mine] = np.maximum(free_at[mine], end)
+        spans[kind] += [(one, start, end) for one in mine.tolist()]
+    columns = ((kind, np.array(some, dtype=np.int64).reshape(-1, 3).T) for kind, some in spans.items())
+    return {kind: NodeSpans(unit.astype(np.int32), *times).merged() for kind, (unit, *times) in columns}, crowded

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -27,7 +28,6 @@ from bftrainer.schedulers.busy_records import (
     SPANS_AT_A_TIME,
     BusyKind,
     BusyRecords,
-    BusyRows,
     extent_ns,
     find_repeated,
     find_superseded,
@@ -42,9 +42,8 @@ from bftrainer.schedulers.coverage import (
     lost_days,
     missing_ids,
 )
-from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, make_quality
+from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, idle_share, make_quality
 from bftrainer.schedulers.downtimes import read_downtimes
-from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.idle_spans import (
     PLACEMENT,
     UNIT_PLACEMENT,
@@ -53,13 +52,12 @@ from bftrainer.schedulers.idle_spans import (
     line_sweep,
     over_capacity_share,
     place_jobs,
-    unit_spans,
+    place_on_units,
 )
 from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
-from bftrainer.schedulers.node_lives import NodeLives, find_lives
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.runaways import end_runaways
-from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, places
+from bftrainer.schedulers.selected_nodes import SEEN, choose_nodes, count_nodes, find_lives, places
 from bftrainer.schedulers.tally import Tally
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
@@ -138,13 +136,16 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     settings, own = reading.settings, len(reading.rows)
     reading.check_cluster(own)
     if not own and reading.nodes is None:
-        raise _nothing(reading)
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
+        shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
+        raise LogError(f"No records of busy nodes in the log: {shown}.")
     whole, is_seen = _with_downtimes(reading)
     is_own = np.arange(len(whole)) < own
     is_job = is_own & np.isin(whole["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
     is_lost = _drop_repeated(whole.rows, whole.runs(), is_job, reading)
-    whole, is_runaway = end_runaways(whole, is_job & ~is_lost)
-    jobs = whole.where(is_job & ~is_lost & ~is_runaway)
+    is_job &= ~is_lost
+    whole, is_runaway = end_runaways(whole, is_job)
+    jobs = whole.where(is_job & ~is_runaway)
     coverage = _judge(importer, reading, jobs.rows, jobs.sizes())
     window = _window(reading, extent_ns(whole.rows[is_own]), coverage)
     if rare := jobs.rare_nodes():
@@ -156,77 +157,59 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     chosen = choose_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
-    lives = _lives(importer, reading, whole, is_seen, chosen, window, coverage)
+    lives, reason = None, "nodes count only while --nodes says that they were there"
+    if chosen.lives is not None:
+        lives = chosen.lives.within(window.start_ns, window.end_ns)
+    elif not importer.is_availability and not reading.is_exact:
+        # Downtimes alone do not tell when a node was there.
+        lives, reason = find_lives(whole, np.where(is_seen, place, -1), chosen.names, window, coverage)
     jobs_s = records.job_node_s(window, place)
-    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives.spans)
+    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives)
+    found = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(whole.rows[is_job], window))
+    found.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
     if swept.away_s.any():
-        reading.note(f"{lives.reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
-    runaways, share = int(is_runaway.sum()), 0.0
-    if runaways:
-        share = whole.where(is_runaway).job_node_s(window, place) / max(swept.busy_node_s.get("job", 0.0), 1.0)
+        reading.note(f"{reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
+    found.runaways = int(is_runaway.sum())
+    if found.runaways:
+        busy_s = max(swept.busy_node_s.get("job", 0.0), 1.0)
+        found.runaway_share = whole.where(is_runaway).job_node_s(window, place) / busy_s
         reading.note(
-            f"{runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They count until "
-            f"the first of these starts, {100 * share:.3g} % of the busy node-time."
+            f"{found.runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They count "
+            f"until the first of these starts, {100 * found.runaway_share:.3g} % of the busy node-time."
         )
-    whole_share = None
     if settings.unit != "node":
-        whole_share = idle_share(swept, window)
-        chosen, swept = _sweep_units(records, place, chosen, window, reading, lives.spans)
+        found.whole_idle_share = idle_share(swept, window)
+        _sweep_units(records, place, found, reading, lives)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
-    unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
-    found = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(whole.rows[is_job & ~is_lost], window))
-    return replace(found, unknown=unknown, whole_idle_share=whole_share, runaways=runaways, runaway_share=share)
-
-
-def _lives(
-    importer: Importer,
-    reading: Reading,
-    records: BusyRecords,
-    is_seen: NDArray[np.bool_],
-    chosen: NodeChoice,
-    window: Window,
-    coverage: Coverage | None,
-) -> NodeLives:
-    """When the chosen nodes were part of the machine; those that the log never names count all the time."""
-    if chosen.lives is not None:
-        spans = chosen.lives.within(window.start_ns, window.end_ns)
-        return NodeLives(spans, "nodes count only while --nodes says that they were there")
-    if importer.is_availability or reading.is_exact:
-        return NodeLives(None)
-    place = places(records.names, chosen.names)
-    place[~is_seen] = -1  # downtimes alone do not tell when a node was there
-    return find_lives(records, place, chosen.names, window, coverage)
+    return found
 
 
 def _sweep_units(
-    records: BusyRecords,
-    place: NDArray[np.int32],
-    chosen: NodeChoice,
-    window: Window,
-    reading: Reading,
-    lives: NodeSpans | None,
-) -> tuple[NodeChoice, Swept]:
+    records: BusyRecords, place: NDArray[np.int32], found: SweptLog, reading: Reading, lives: NodeSpans | None
+) -> None:
     """Sweep GPUs or cores in place of nodes."""
-    unit = reading.settings.unit
+    unit, chosen = reading.settings.unit, found.chosen
     if not (records["units"] != ALL_UNITS).any():
         raise SettingsError(f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode).")
-    found = unit_spans(records, place, chosen.names, chosen.units, unit)
-    if not found.names:
+    names_of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
+    names = tuple(itertools.chain.from_iterable(names_of.values()))
+    if not names:
         raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {listed(chosen.names)} without.")
-    if found.crowded:
-        reading.note(f"{found.crowded:,} times a job held more {unit}s of a node than were free there.")
+    sizes = list(map(len, names_of.values()))
+    by_kind, crowded = place_on_units(records, place, sizes)
+    if crowded:
+        reading.note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
     reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
-    jobs = found.by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(window)
-    lives = None if lives is None else lives.on_parts([chosen.units[name] for name in chosen.names])
-    swept = _sweep([found.by_kind], jobs, len(found.names), window, reading, lives)
-    of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
+    jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(found.window)
+    lives = None if lives is None else lives.on_parts(sizes)
+    found.swept = _sweep([by_kind], jobs_s, len(names), found.window, reading, lives)
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-        return {group: tuple(one for name in some for one in of[name]) for group, some in groups.items()}
+        return {group: tuple(one for name in some for one in names_of[name]) for group, some in groups.items()}
 
-    return replace(chosen, names=found.names, partitions=within(chosen.partitions), types=within(chosen.types)), swept
+    found.chosen = replace(chosen, names=names, partitions=within(chosen.partitions), types=within(chosen.types))
 
 
 def _drop_repeated(
@@ -241,30 +224,21 @@ def _drop_repeated(
     return repeated | stale
 
 
-def _read_beside(path: Path, rows: BusyRows, kind: BusyKind, reading: Reading) -> None:
-    """Read downtimes or reservations; unusable rows are counted, and too many of them are an error."""
-    settings, tally = reading.settings, Tally(reading.settings.max_bad)
-    read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
-    tally.check(at_end=True)
-    if tally.bad:
-        reading.note(f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable, the first: {tally.examples[0]}")
-
-
 def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     """Records of the log, then downtimes and reservations; and which nodes the log itself names.
 
     With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
     """
     settings, rows, own = reading.settings, reading.rows, len(reading.rows)
-    seen = len(rows.lists.names)
-    clusters = np.unique(rows.frame()["cluster"]).tolist()
-    for path in log_paths(settings.downtimes):
-        if is_eventlog(path):
-            eventlog_downtimes(path, reading)
-        else:
-            _read_beside(path, rows, BusyKind.DOWN, reading)
-    for path in log_paths(settings.reservations):
-        _read_beside(path, rows, BusyKind.RESERVED, reading)
+    seen, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
+    for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
+        for path in log_paths(paths):
+            tally = Tally(settings.max_bad)
+            read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
+            tally.check(at_end=True)
+            if tally.bad:
+                shown = f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable"
+                reading.note(f"{shown}, the first: {tally.examples[0]}")
     names, records = list(rows.clusters), rows.records()
     if len([number for number in clusters if names[number]]) < 2:
         return records, np.arange(len(records.names)) < seen
@@ -327,13 +301,6 @@ def _sweep(
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(settings.min_hole_s)
     after_ns = nanoseconds(settings.offer_after_s)
     return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s, lives)
-
-
-def _nothing(reading: Reading) -> LogError:
-    """The error for a log without usable records."""
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
-    shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
-    return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
 def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
@@ -420,6 +387,8 @@ def _provenance(
 ) -> dict[str, Any]:
     """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings
+    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in found.busy_node_s.items() if node_s)
+    causes = ", ".join(shown)
     story: dict[str, Any] = {
         "tool": f"bftrainer {version('bftrainer')}",
         "command": command,
@@ -433,10 +402,7 @@ def _provenance(
         "min_hole_s": settings.min_hole_s,
         "offer_after_s": settings.offer_after_s,
         "away_node_s": float(found.swept.away_s.sum()),
-        "notes": [
-            *reading.notes,
-            *causes({name: node_s * found.block for name, node_s in found.swept.busy_node_s.items()}),
-        ],
+        "notes": [*reading.notes, *([f"node-hours that were not idle when it was imported: {causes}."] * bool(causes))],
     }
     if importer.is_availability:
         story[FORM] = importer.name

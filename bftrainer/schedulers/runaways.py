@@ -17,12 +17,21 @@ _SURE = 20
 
 
 def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyRecords, NDArray[np.bool_]]:
-    """End runs without an end where another job starts on one of their nodes, if those run one job at a time."""
-    suspects = _suspects(records, is_job)
-    if not suspects.size:
+    """End runs without an end where another job starts on one of their nodes, if those run one job at a time.
+
+    `is_job` marks records that are jobs, each once. Returns the records, and which runs were ended.
+    """
+    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
+    if open_runs.size:
+        # Suspects are those of whose nodes one ran a job that started later.
+        latest = records.where(is_job).extreme_of_nodes(np.maximum, "start_ns", OPEN_START_NS)
+        sizes, of_list = np.diff(records.set_ends), np.full(records.set_ends.size - 1, OPEN_START_NS)
+        of_list[sizes > 0] = np.maximum.reduceat(latest[records.set_nodes], records.set_ends[:-1][sizes > 0])
+        open_runs = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
+    if not open_runs.size:
         return records, np.zeros(len(records), dtype=np.bool_)
-    node, row = _pairs(records, np.flatnonzero(is_job), suspects)
-    start, is_suspect = records["start_ns"][row], np.isin(row, suspects)
+    node, row = _pair_nodes_and_jobs(records, np.flatnonzero(is_job), open_runs)
+    start, is_suspect = records["start_ns"][row], np.isin(row, open_runs)
     alone = _run_one_job_at_a_time(records, node, row)[node]
     # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
     starts, rank = np.unique(start, return_inverse=True)
@@ -40,22 +49,7 @@ def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyR
     return ended, is_runaway & (records["is_open"] > 0)
 
 
-def _suspects(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Runs without an end of whose nodes one ran a job that started later."""
-    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
-    sizes, jobs = np.diff(records.set_ends), np.flatnonzero(is_job)
-    if not open_runs.size:
-        return open_runs
-    latest = np.full(sizes.size, OPEN_START_NS)
-    np.maximum.at(latest, records["nodes"][jobs], records["start_ns"][jobs])
-    of_node = np.full(len(records.names), OPEN_START_NS)
-    np.maximum.at(of_node, records.set_nodes, np.repeat(latest, sizes))
-    last = np.full(sizes.size, OPEN_START_NS)
-    last[sizes > 0] = np.maximum.reduceat(of_node[records.set_nodes], records.set_ends[:-1][sizes > 0])
-    return np.asarray(open_runs[last[records["nodes"][open_runs]] > records["start_ns"][open_runs]])
-
-
-def _pairs(
+def _pair_nodes_and_jobs(
     records: BusyRecords, jobs: NDArray[np.int64], suspects: NDArray[np.int64]
 ) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Each node of the suspects with each job that ran on it."""

@@ -69,28 +69,11 @@ class FluxImporter(Importer):
             reading.window_ns = events[0].time_ns, events[-1].time_ns
 
 
-def is_eventlog(path: Path) -> bool:
-    """Whether a file is an eventlog of Flux's resources."""
-    return _first_event_ns(path) is not None
-
-
 def _first_event_ns(path: Path) -> int | None:
     """Time of an eventlog's first event; None if the file is no eventlog."""
     events = (event for line in head(path)[:_FIRST] if (event := _parse_object(line)) is not None and _is_event(event))
     first = next(events, None)
     return None if first is None else _time_ns(first["timestamp"]) or 0
-
-
-def eventlog_downtimes(path: Path, reading: Reading) -> None:
-    """Add the downtimes of an eventlog to the import of another log."""
-    beside = Reading.begun(reading.settings)
-    events = _read_events([path], beside)
-    beside.tally.check(at_end=True)
-    ranks = _Ranks(beside, events)
-    downtimes = ranks.follow(events)
-    if ranks.nameless:
-        raise SettingsError(f"{path}: {_NAMELESS}")
-    reading.rows.extend(downtimes)
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
