@@ -367,18 +367,14 @@ def test_a_run_without_an_end(tmp_path):
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 
 
-def test_submissions_are_told_by_all_lines_of_a_job(tmp_path):
-    """When a job was queued is what any of its lines says, of jobs that are still running as well."""
+def test_submissions_are_told_by_starts_and_ends(tmp_path):
+    """When a job was queued is what its lines say, of jobs that are still running as well."""
     lines = (
-        entry("Q", "1.pbs", 10, queue="q"),
-        entry("Q", "2.pbs", 20, queue="q"),  # never starts
-        entry("S", "1.pbs", 100, start=100, exec_host="c1/0"),
-        entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0"),
         entry("R", "3.pbs", 950, qtime=MIDNIGHT + 30, start=200, exec_host="c2/0"),
         entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0"),  # has no end
     )
     reading, _ = read(tmp_path, *lines)
-    assert ((reading.rows.records()["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
+    assert ((reading.rows.records()["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [30, 40]
 
 
 def test_values_in_quotes_hold_blanks(tmp_path):
