@@ -26,6 +26,7 @@ from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.tally import CUT_OFF, Tally
 
 _CLEAN_UP_S = 1.0
+_NEEDED = ["start_ns", "end_ns", "nodes"]
 
 
 @dataclass(slots=True)
@@ -41,22 +42,17 @@ class Reading:
     rows : BusyRows
         Collects records that name nodes.
     demand : DataFrame, optional
-        Jobs of a log that only counts nodes, with the number of their `nodes`, and `start_ns`, `end_ns`, `job`,
-        `submit_ns` and `is_open` as `BusyRecords` has them.
+        Jobs of a log that only counts nodes: the number of their `nodes`, and columns that `BusyRecords` has.
     notes : list of str
         Assumptions made.
     window_ns : tuple of two int, optional
         The window, if the log itself gives it; nanoseconds since the Unix epoch.
-    capacity : int, optional
-        Number of the machine's nodes, if the log gives it.
-    node_sizes : ndarray of int64, optional
-        Processors of each node where these differ; demand then is in processors.
+    capacity, node_sizes : int and ndarray of int64, optional
+        Number of the machine's nodes; and processors of each where these differ, which demand then is in.
     nodes : tuple of str, optional
         All nodes of the machine, idle ones too, if the log lists them.
-    unchanged_ns : ndarray of int64, optional
-        Instants at which an availability trace was written although nothing changed.
-    last_changes : mapping of str to bool
-        Nodes that join (True) or leave (False) in the last instant of the log.
+    unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
+        Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
     is_exact : bool
         Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs, and of what else.
     placement : str, optional
@@ -98,38 +94,25 @@ class Reading:
             raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
 
     def take(self, frame: pd.DataFrame) -> None:
-        """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line."""
-        frame = self._refuse_incomplete(frame)
-        length = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
+        """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line.
+
+        Columns are `start_ns`, `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a hostlist; perhaps
+        `job`, equal for rows of one job, `kind`, `partition`, `submit_ns`, and the other columns of `BusyRecords`.
+        """
+        if missing := [name for name in _NEEDED if name not in frame]:
+            raise LogError(f"Expected a frame of busy nodes with a column {missing[0]}, got {', '.join(frame)}.")
+        if "kind" in frame:
+            frame["kind"].map(BusyKind)
+        is_empty = frame[_NEEDED].isna().any(axis=1)
+        for row in frame.index[is_empty]:
+            self._refuse_place("no times or nodes", frame, row, "Expected start, end and nodes, got nothing.")
+        frame = frame[~is_empty]
+        length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
         self.tally.drop("end before start", int((length < 0).sum()))
         self.tally.drop("zero length", int((length == 0).sum()))
         frame = frame[length > 0].reset_index(drop=True)
         for row, fault in self.rows.extend(frame).items():
             self._refuse_place("unreadable node list", frame, row, fault)
-
-    def _refuse_incomplete(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Refuse rows without times or nodes, and a frame that has numbers of lists or kinds that there are not."""
-        for name in ("start_ns", "end_ns", "nodes"):
-            if name not in frame:
-                raise LogError(
-                    f"Expected a frame of busy nodes with a column {name}, got {', '.join(map(str, frame))}."
-                )
-        for name in ("start_ns", "end_ns"):
-            if not pd.api.types.is_numeric_dtype(frame[name].dtype):
-                raise LogError(f"Expected {name} in nanoseconds since the epoch, got {frame[name].dtype}.")
-        missing = frame[["start_ns", "end_ns", "nodes"]].isna().any(axis=1)
-        for row in frame.index[missing]:
-            self._refuse_place("no times or nodes", frame, row, "Expected start, end and nodes, got nothing.")
-        frame = frame[~missing]
-        if pd.api.types.is_float_dtype(frame["nodes"].dtype):  # numbers of lists, some of which were missing
-            frame = frame.assign(nodes=frame["nodes"].astype(np.int64))
-        nodes, known = frame["nodes"], self.rows.lists.ends().size - 1
-        if pd.api.types.is_integer_dtype(nodes.dtype) and not nodes.between(0, known - 1).all():
-            raise LogError(f"Expected numbers of lists below {known}, got {nodes.max()}.")
-        kinds = set(frame["kind"]) - set(BusyKind) if "kind" in frame else set()
-        if kinds:
-            raise LogError(f"Expected kinds of busy time such as {BusyKind.JOB:d}, got {min(kinds)}.")
-        return frame
 
     def _refuse_place(self, reason: str, frame: pd.DataFrame, row: int, detail: str) -> None:
         """Count a row of a frame as unusable, at its file and line."""
@@ -137,7 +120,11 @@ class Reading:
         self.tally.refuse(reason, Path(path), int(line), detail)
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
-        """Take an availability trace in place of records: a node is away while the trace does not list it."""
+        """Take an availability trace in place of records: a node is away while the trace does not list it.
+
+        Before it no node is available; after it each keeps its last state. `names` are those of the log's nodes, in
+        order, then of nodes that were never available.
+        """
         self.tally.records += records
         away_ns = [OPEN_START_NS] * len(names)
         changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
@@ -186,16 +173,10 @@ class Reading:
 
 @runtime_checkable
 class Importer(Protocol):
-    """Reads one format.
+    """Reads one format, which `name` names.
 
-    Attributes
-    ----------
-    name : str
-        Name of the format, as users give it.
-    tells_changes : bool
-        Whether such logs tell of starts and ends alone, not of jobs that ran all the time.
-    is_availability : bool
-        Whether such logs list available nodes, which count as idle.
+    `tells_changes` if such logs tell of starts and ends alone, not of jobs that ran all the time; `is_availability` if
+    they list available nodes, which count as idle.
     """
 
     name: ClassVar[str]
@@ -255,16 +236,12 @@ def importer_names() -> tuple[str, ...]:
 
 
 def get_importer(name: str) -> Importer:
-    """The importer of a format."""
-    if name not in _HOMES:
-        return _make_plug_in(name)
-    module, attribute = _HOMES[name]
-    importer: Importer = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)()
-    return importer
-
-
-def _make_plug_in(name: str) -> Importer:
-    make = IMPORTERS.get(name, others=_HOMES)
+    """The importer of a format, or of another package."""
+    if name in _HOMES:
+        module, attribute = _HOMES[name]
+        make = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)
+    else:
+        make = IMPORTERS.get(name, others=_HOMES)
     with answering(f"importer {name}", SettingsError):
         importer = make()
     if not isinstance(importer, Importer):

@@ -197,25 +197,6 @@ def test_names_of_ranks(tmp_path):
         read(tmp_path, events, (job(120, 130, nodelist="d1"),))
 
 
-def test_eventlogs_as_downtimes(tmp_path):
-    """An eventlog tells the downtimes of another log, if the inventory lists nodes in order of rank."""
-    (tmp_path / "events").write_text(
-        START + event(110, "online", idset="0-1") + event(150, "drain", idset="1") + event(160, "undrain", idset="1")
-    )
-    (tmp_path / "sacct").write_text("JobID|Start|End|NodeList\n1|120|130|a\n2|120|140|b\n")
-    given = {
-        "start": "1970-01-01T00:01:50",
-        "end": "1970-01-01T00:03:20",
-        "downtimes": (tmp_path / "events",),
-        "window": "asked",
-    }
-    done = import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given, nodes="a,b"))
-    assert idle_of(done.log) == {"a": [(110, 120), (130, 200)], "b": [(110, 120), (140, 150), (160, 200)]}
-    assert done.quality.records == 2
-    with pytest.raises(SettingsError, match=r"events: .*--nodes with all names in order of rank"):
-        import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given))
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
