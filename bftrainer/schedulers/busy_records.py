@@ -167,7 +167,7 @@ class BusyRecords:
             used, nodes[mine] = np.unique(nodes[mine], return_inverse=True)
             nodes[mine] += sum(part.size for part in ends[1:])
             sizes = np.diff(self.set_ends)[used]
-            some, of = np.unique(self.set_nodes[stretches(self.set_ends[used], sizes)], return_inverse=True)
+            some, of = np.unique(self._members(used), return_inverse=True)
             index = [names.setdefault(lead + self.names[node], len(names)) for node in some.tolist()]
             ends.append(np.cumsum(sizes) + sum(part.size for part in members))
             members.append(np.array(index, dtype=np.int32)[of])
@@ -198,9 +198,11 @@ class BusyRecords:
 
     def is_named(self) -> NDArray[np.bool_]:
         """Which nodes any record names."""
-        lists, found = np.unique(self["nodes"]), np.zeros(len(self.names), dtype=np.bool_)
-        found[self.set_nodes[stretches(self.set_ends[lists], np.diff(self.set_ends)[lists])]] = True
-        return found
+        return np.bincount(self._members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
+
+    def _members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Nodes of some lists, one list after another."""
+        return self.set_nodes[stretches(self.set_ends[lists], np.diff(self.set_ends)[lists])]
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each record."""
@@ -216,17 +218,12 @@ class BusyRecords:
 
     def partition_nodes(self, most: int) -> dict[str, tuple[str, ...]]:
         """Nodes that ran jobs of each partition; empty without partitions, or with more than `most` of them."""
-        found: dict[str, tuple[str, ...]] = {}
-        if len(self.partitions) > most:
-            return found
-        for number, name in enumerate(self.partitions):
-            ran = np.zeros(self.set_ends.size - 1, dtype=np.bool_)
-            ran[self["nodes"][self["partition"] == number]] = True
-            used = np.zeros(len(self.names), dtype=np.bool_)
-            used[self.set_nodes[np.repeat(ran, np.diff(self.set_ends))]] = True
-            if ran.any():
-                found[name] = tuple(self.names[node] for node in np.flatnonzero(used).tolist())
-        return found
+        nodes: dict[str, tuple[str, ...]] = {}
+        for number, name in enumerate(self.partitions if len(self.partitions) <= most else ()):
+            ran = np.unique(self["nodes"][self["partition"] == number])
+            if ran.size:
+                nodes[name] = tuple(self.names[node] for node in np.unique(self._members(ran)).tolist())
+        return nodes
 
     def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:
         """Node-seconds of jobs in a window, on nodes to which `place` gives an index of 0 or more."""
@@ -245,7 +242,13 @@ class BusyRecords:
         begins, start_ns, end_ns = self.set_ends[self["nodes"]], self["start_ns"], self["end_ns"]
         nodes, kinds = int(place.max(initial=-1)) + 1, np.unique(kind).tolist()
         blocks = max(1, -(-int(sizes.sum()) // SPANS_AT_A_TIME))
-        first, last = (some[self["nodes"]] for some in _reach(node, self.set_ends))
+        lists, lengths = self.set_ends[:-1], np.diff(self.set_ends)
+        # An empty list is in no block.
+        first, last = np.zeros(lengths.size, dtype=np.int32), np.full(lengths.size, -1, dtype=np.int32)
+        if lengths.any():
+            first[lengths > 0] = np.minimum.reduceat(node, lists[lengths > 0])
+            last[lengths > 0] = np.maximum.reduceat(node, lists[lengths > 0])
+        first, last = first[self["nodes"]], last[self["nodes"]]
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             near = np.flatnonzero((first < high) & (last >= low))
             members, row = node[stretches(begins[near], sizes[near])], np.repeat(near, sizes[near])
@@ -257,17 +260,6 @@ class BusyRecords:
                 spans = NodeSpans(members[some], start_ns[row[some]], end_ns[row[some]])
                 block[BusyKind(each)] = spans.merged()
             yield block
-
-
-def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """First and last node index of each set; 0 and -1 for an empty set, so that it is in no block."""
-    sizes = np.diff(set_ends)
-    first, last = np.zeros(sizes.size, dtype=np.int32), np.full(sizes.size, -1, dtype=np.int32)
-    if sizes.any():
-        starts = set_ends[:-1][sizes > 0]
-        first[sizes > 0] = np.minimum.reduceat(node, starts)
-        last[sizes > 0] = np.maximum.reduceat(node, starts)
-    return first, last
 
 
 def extent_ns(rows: pd.DataFrame) -> tuple[int, int] | None:

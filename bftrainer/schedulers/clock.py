@@ -31,8 +31,7 @@ _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
-_LOCAL_SIZE = 19
-_LOCAL = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+_LOCAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}$"
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -57,16 +56,13 @@ def read_stamps(texts: Sequence[str] | pa.Array, unset: frozenset[str] = frozens
 
     column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
     seconds = np.full(len(column), BAD, dtype=np.int64)
-    local = pc.equal(pc.binary_length(column), _LOCAL_SIZE).to_numpy(zero_copy_only=False)
+    # Other forms of that length exist, with a zone.
+    local = pc.match_substring_regex(column, _LOCAL).to_numpy(zero_copy_only=False)
     if local.any():
-        shown = column.filter(pa.array(local))
-        try:
-            found = pc.cast(shown, pa.timestamp("s")).cast("int64").to_numpy()
-            # Other forms of that length exist, with a zone.
-            found = np.where(pc.match_substring_regex(shown, _LOCAL).to_numpy(zero_copy_only=False), found, BAD)
-        except pa.ArrowInvalid:
-            found = np.array([_local_second(text) for text in shown.to_pylist()], dtype=np.int64)
-        seconds[local] = np.where((found >= 0) & (found < _LATEST_S), found, BAD)
+        shown = pd.Series(pc.replace_substring(column.filter(pa.array(local)), "T", " ").to_pandas())
+        dates = pd.to_datetime(shown, format="%Y-%m-%d %H:%M:%S", errors="coerce").to_numpy().astype("M8[s]")
+        times = dates.astype(np.int64)
+        seconds[local] = np.where((times >= 0) & (times < _LATEST_S), times, BAD)
     coded = column.filter(pa.array(~local)).dictionary_encode()
     known = np.array([_epoch_second(text, unset) for text in coded.dictionary.to_pylist()], dtype=np.int64)
     if known.size:
@@ -74,17 +70,8 @@ def read_stamps(texts: Sequence[str] | pa.Array, unset: frozenset[str] = frozens
     return Stamps(seconds, local & (seconds != BAD))
 
 
-def _local_second(text: str) -> int:
-    try:
-        return int(np.datetime64(text, "s").astype(np.int64)) if re.fullmatch(_LOCAL, text) else BAD
-    except ValueError:
-        return BAD
-
-
 def _epoch_second(text: str, unset: frozenset[str]) -> int:
-    if text in unset:
-        return UNSET
-    number = natural_number(text)
+    number = UNSET if text in unset else natural_number(text)
     return number if number is not None and number < _LATEST_S else BAD
 
 

@@ -60,13 +60,6 @@ class Tally:
             refuse(check.reason, at, check.detail(at) if check.detail is not None else "")
         return np.asarray(fate == len(checks))
 
-    def lasts(self, start: float, end: float) -> bool:
-        """Whether a job ends after its start; one that does not is counted as dropped."""
-        if start < end:
-            return True
-        self.drop("end before start" if end < start else "zero length")
-        return False
-
     def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
         """Count a record that should have given an interval, but is unusable."""
         self.dropped[reason] += 1
