@@ -8,8 +8,8 @@ from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import AlcfImporter, expand_location
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading, recognise
-from tests.importing import OPEN_END, records_of, which_repeated
+from bftrainer.schedulers.reading import Reading
+from tests.importing import records_of
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
 START, END = "2019-01-01 00:00:08.000000", "2019-01-01 01:00:08.250000"
@@ -86,25 +86,6 @@ def test_rows_that_give_no_job(tmp_path, text, reason, is_bad):
         assert "djc.csv:3: Expected" in reading.tally.examples[0]
 
 
-def test_jobs_that_go_on(tmp_path):
-    """A job without an end is busy to the end of any window."""
-    assert read(tmp_path, row(end=""))[1] == [("1,2", 0, OPEN_END, BusyKind.JOB)]
-
-
-def test_repeated_rows(tmp_path):
-    """A row that comes twice is one job."""
-    reading, _ = read(tmp_path, row(), row(), row(name="2.theta"))
-    assert which_repeated(reading.rows.records()) == [False, True, False]
-
-
-def test_files_that_are_none(tmp_path):
-    """A table without the columns that are needed is refused."""
-    with pytest.raises(
-        LogError, match=r"djc.csv:1: Expected a column START_TIMESTAMP for start of preset alcf, got none"
-    ):
-        read(tmp_path, "1,2\n", header="a,b\n")
-
-
 def test_the_largest_machines(tmp_path):
     """A job's list of nodes may be longer than the csv module reads by itself."""
     location = ":".join(map(str, range(40_000)))
@@ -138,11 +119,3 @@ def test_locations_that_are_refused(text):
     """A block's size has to be that of its racks; blocks of a Blue Gene/Q name no midplanes."""
     with pytest.raises(LogError, match="Expected "):
         expand_location(text)
-
-
-def test_recognition():
-    """A table is known by its header, though that begins like a record of LSF."""
-    assert recognise([HEADER.strip()], "djc.csv").name == "alcf"
-    assert AlcfImporter().recognises([HEADER.strip()])
-    assert not AlcfImporter().recognises(["a,b"])
-    assert not AlcfImporter().recognises([])

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import SettingsError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.flux import FluxImporter
 from bftrainer.schedulers.import_log import import_log
@@ -214,13 +214,6 @@ def test_events_that_are_unusable(tmp_path, line, reason):
     assert runs == [("rank0", OPEN_START, 110, BusyKind.DOWN)]
     assert dict(reading.tally.dropped) == {reason: 1}
     assert "events:3: " in reading.tally.examples[0]
-
-
-def test_files_that_are_none(tmp_path):
-    """What is neither an eventlog nor a list of jobs is refused."""
-    (tmp_path / "x").write_text('{"a": 1,\n"b": 2}\n')
-    with pytest.raises(LogError, match="x: Expected a resource eventlog or jobs in JSON, got something else"):
-        FluxImporter().read([tmp_path / "x"], Reading.begun(ImportSettings()))
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.pbs import PbsImporter
 from bftrainer.schedulers.import_log import import_log
@@ -295,12 +294,6 @@ def test_hosts_that_cannot_be_trusted(tmp_path):
     assert [kind for *_, kind in read(tmp_path, cut, short)[1]] == [BusyKind.UNKNOWN, BusyKind.UNKNOWN]
 
 
-def test_files_that_are_none(tmp_path):
-    """A file of another format is refused at its first line."""
-    with pytest.raises(LogError, match=r"20260901:1: Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got 'JobID\|Start'"):
-        read(tmp_path, "JobID|Start\n")
-
-
 def test_files_are_read_in_their_order(tmp_path):
     """Days are put in order by their first lines, whatever they are called."""
     start, end = run()
@@ -309,12 +302,6 @@ def test_files_are_read_in_their_order(tmp_path):
     reading = Reading.begun(ImportSettings())
     PbsImporter().read([tmp_path / "a", tmp_path / "b"], reading)
     assert records_of(reading, MIDNIGHT) == [("c1", 0, 3600, BusyKind.JOB)]
-
-
-def test_recognition():
-    """A log is known by the date and type of its lines."""
-    assert PbsImporter().recognises(["", entry("Q").strip()])
-    assert not PbsImporter().recognises(["1|2026-09-01T00:00:00", "x"])
 
 
 def test_a_full_day(tmp_path, fixtures):

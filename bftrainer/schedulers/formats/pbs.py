@@ -383,13 +383,7 @@ class _HostLists:
 
 
 def _hosts(text: str) -> list[str]:
-    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash.
-
-    Examples
-    --------
-    >>> _hosts("c1/0*13+c2:15002/0-2,5+c2/7")
-    ['c1', 'c2', 'c2']
-    """
+    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash."""
     hosts = (_PORT.sub("", part.partition("/")[0]) for part in text.split("+"))
     return [host for host in hosts if host]
 
@@ -405,15 +399,7 @@ def _total_slots(fields: Mapping[str, str]) -> int | None:
 
 
 def _slots(text: str, total: int | None = None) -> Iterator[str]:
-    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`.
-
-    Examples
-    --------
-    >>> list(_slots("c1/0*2+c2/0-2,5"))
-    ['c1', 'c1', 'c2', 'c2', 'c2', 'c2']
-    >>> list(_slots("c1/2+c2/1", total=3))
-    ['c1', 'c1', 'c2']
-    """
+    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`."""
     counted = [_COUNTED.fullmatch(part) for part in text.split("+")]
     sizes = [int(part[2]) for part in counted if part is not None]
     if len(sizes) == len(counted) != total == sum(sizes):
@@ -436,12 +422,6 @@ def _vnode_gpus(text: str) -> Iterator[str]:
 
 
 def _vnodes(text: str) -> list[str]:
-    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host.
-
-    Examples
-    --------
-    >>> _vnodes("(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)")
-    ['c1', 'a', 'a']
-    """
+    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host."""
     names = (_VNODE.sub("", part.strip("()").partition(":")[0]) for part in text.split("+"))
     return [name for name in names if name]

@@ -274,13 +274,7 @@ def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Ser
 
 
 def _instant(text: str) -> tuple[int, bool]:
-    """Nanoseconds since 1970, `UNSET` or `BAD`; and whether they are local, as the text names no zone.
-
-    Examples
-    --------
-    >>> _instant("1788251400"), _instant("1788251400123"), _instant("2026-09-01 08:30:00+02:00")
-    ((1788251400000000000, False), (1788251400123000000, False), (1788244200000000000, False))
-    """
+    """Nanoseconds since 1970, `UNSET` or `BAD`; and whether they are local, as the text names no zone."""
     if text in _UNSET:
         return UNSET, False
     if _NUMBER.fullmatch(text):
