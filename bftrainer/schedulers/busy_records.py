@@ -97,9 +97,14 @@ class BusyRows:
         faults: dict[int, str] = {}
         if frame.empty:
             return faults
-        given: dict[str, Any] = {"kind": BusyKind.JOB, "submit_ns": OPEN_START_NS, "units": ALL_UNITS, "partition": -1}
-        given |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
-        frame = frame.assign(**{name: value for name, value in given.items() if name not in frame})
+        defaults: dict[str, Any] = {
+            "kind": BusyKind.JOB,
+            "submit_ns": OPEN_START_NS,
+            "units": ALL_UNITS,
+            "partition": -1,
+        }
+        defaults |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
+        frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame})
         for name, number in (("partition", self.partition), ("cluster", self.cluster), ("job", hash)):
             if not pd.api.types.is_integer_dtype(frame[name].dtype):
                 codes, texts = pd.factorize(frame[name].fillna("").astype(str))

@@ -64,9 +64,9 @@ def read_stamps(texts: Sequence[str] | pa.Array, unset: frozenset[str] = frozens
         times = dates.astype(np.int64)
         seconds[local] = np.where((times >= 0) & (times < _LATEST_S), times, BAD)
     coded = column.filter(pa.array(~local)).dictionary_encode()
-    known = np.array([_epoch_second(text, unset) for text in coded.dictionary.to_pylist()], dtype=np.int64)
-    if known.size:
-        seconds[~local] = known[coded.indices.to_numpy()]
+    is_known = np.array([_epoch_second(text, unset) for text in coded.dictionary.to_pylist()], dtype=np.int64)
+    if is_known.size:
+        seconds[~local] = is_known[coded.indices.to_numpy()]
     return Stamps(seconds, local & (seconds != BAD))
 
 
@@ -109,14 +109,14 @@ class Clock:
 
         `UNSET` and `BAD` stay what they are.
         """
-        known = stamps.seconds > BAD
-        count = np.where(known, stamps.seconds, 0)
+        is_known = stamps.seconds > BAD
+        count = np.where(is_known, stamps.seconds, 0)
         if stamps.local.any():
             if self.zone is None:
                 shown = np.datetime64(int(stamps.seconds[stamps.local][0]), "s")
                 raise SettingsError(f"Missing --tz: times such as {shown} are local, in an unknown time zone.")
             count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], second_pass=second_pass)
-        return np.where(known, count * NS_PER_S, stamps.seconds)
+        return np.where(is_known, count * NS_PER_S, stamps.seconds)
 
     def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
         """Seconds that the zone is ahead of UTC at local times.
@@ -168,8 +168,8 @@ def exact_ns(seconds: str) -> int | None:
 
 def duration_s(text: str) -> int | None:
     """Seconds of a duration such as `1-02:03:04`, `10:00:00` or `03:04`; None if the text is none."""
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    match = _DURATION.fullmatch(text)
+    if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -83,10 +83,10 @@ class Coverage:
 
     def untrusted_s(self, window: Window) -> float:
         """Seconds of a window that are not trusted."""
-        held = 0
+        trusted_ns = 0
         if self.trusted is not None:
-            held = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
-        return (window.length_ns - max(held, 0)) / NS_PER_S
+            trusted_ns = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
+        return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
 
     def sentence(self, window: Window, idle_node_s: float, empty_days: float = 0.0) -> str:
         """What part of a window is trusted, and what the rest holds: `idle_node_s` and more; `empty_days` are named."""
@@ -127,7 +127,7 @@ class Coverage:
     def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
         """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
         good = self.trusted
-        held = 0.0 if good is None else idle.node_s_within(good)
+        trusted_ns = 0.0 if good is None else idle.node_s_within(good)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
@@ -136,7 +136,7 @@ class Coverage:
             "jobs": self.jobs,
             "effective_jobs": self.effective_jobs,
             "untrusted_s": self.untrusted_s(window),
-            "untrusted_idle_node_s": idle.node_s - held,
+            "untrusted_idle_node_s": idle.node_s - trusted_ns,
             "missing_busy_share": self.missing_share(window),
         }
 
@@ -292,7 +292,7 @@ def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpa
 
     Usual is what days have that have any, so that one long gap does not hide itself. As those of one node, merged.
     """
-    found = [NodeSpans.none()]
+    spans = [NodeSpans.none()]
     for times_ns in jobs_ns:
         inside = np.sort(times_ns[(times_ns >= window.start_ns) & (times_ns < window.end_ns)])
         counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=window.length_ns // _DAY_NS)
@@ -300,8 +300,8 @@ def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpa
         usual = np.median(counts[counts > 0]) if inside.size else 0.0
         is_long = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
         node = np.zeros(int(is_long.sum()), dtype=np.int32)
-        found.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
-    return NodeSpans.joined(found).merged()
+        spans.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
+    return NodeSpans.joined(spans).merged()
 
 
 def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:

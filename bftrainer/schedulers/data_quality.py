@@ -62,15 +62,15 @@ def idle_share(swept: Swept, window: Window) -> float:
     return swept.idle.node_s / there_s if there_s else 0.0
 
 
-def _idle_figures(found: SweptLog, members: Sequence[str]) -> dict[str, float | None]:
+def _idle_figures(result: SweptLog, members: Sequence[str]) -> dict[str, float | None]:
     """Number, idle share and idle intervals of some nodes; times in seconds, of intervals within the window."""
-    wanted, swept = set(members), found.swept
-    is_member = np.array([name in wanted for name in found.chosen.names], dtype=np.bool_)
+    wanted, swept = set(members), result.swept
+    is_member = np.array([name in wanted for name in result.chosen.names], dtype=np.bool_)
     spans = swept.idle.where(is_member[swept.idle.node])
     lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
     return {
         "nodes": len(wanted),
-        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), found.window),
+        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), result.window),
         "idle_node_s": spans.node_s,
         "holes": len(spans),
         "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
@@ -78,34 +78,34 @@ def _idle_figures(found: SweptLog, members: Sequence[str]) -> dict[str, float | 
     }
 
 
-def _groups(found: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
+def _groups(result: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
     """Idle time of each partition, or of each type of nodes."""
-    by, chosen = reading.settings.by, found.chosen
+    by, chosen = reading.settings.by, result.chosen
     if by is None:
         return {}
     groups = chosen.partitions if by == "partition" else chosen.types
     if not groups:
         raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
-    return {name: _idle_figures(found, some) for name, some in groups.items()}
+    return {name: _idle_figures(result, some) for name, some in groups.items()}
 
 
 def make_quality(
-    importer: Importer, reading: Reading, found: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
+    importer: Importer, reading: Reading, result: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
 ) -> DataQuality:
     """The account of an import that made `log`; `trust` says what of it can be trusted."""
-    tally, chosen, swept = reading.tally, found.chosen, found.swept
+    tally, chosen, swept = reading.tally, result.chosen, result.swept
     dropped = dict(tally.dropped.most_common())
     return DataQuality(
         format=importer.name,
         records=tally.records,
         kept=tally.records - tally.dropped.total(),
-        outside_window=found.outside,
+        outside_window=result.outside,
         dropped=dropped,
         bad=tally.bad,
         bad_examples=tuple(tally.examples),
         duplicates=dropped.get(DUPLICATE, 0),
-        unknown=found.unknown,
-        nodes_per_block=found.block,
+        unknown=result.unknown,
+        nodes_per_block=result.block,
         nodes=len(log.nodes),
         nodes_seen=chosen.seen,
         nodes_unseen=chosen.unseen,
@@ -117,15 +117,15 @@ def make_quality(
         window_s=log.window_s,
         zone=reading.clock.zone,
         coverage=trust,
-        busy_node_s=found.busy_node_s,
-        idle_node_s=swept.idle.node_s * found.block,
-        idle_share=idle_share(swept, found.window),
+        busy_node_s=result.busy_node_s,
+        idle_node_s=swept.idle.node_s * result.block,
+        idle_share=idle_share(swept, result.window),
         away_node_s=float(swept.away_s.sum()),
-        by=_groups(found, reading),
+        by=_groups(result, reading),
         unit=reading.settings.unit,
-        whole_idle_share=found.whole_idle_share,
+        whole_idle_share=result.whole_idle_share,
         overlap_factor=swept.overlap_factor,
-        over_capacity_share=found.over_capacity_share,
+        over_capacity_share=result.over_capacity_share,
         notes=tuple(reading.notes),
     )
 

@@ -62,7 +62,8 @@ def read_downtimes(
     for number, line in lines:
         place = f"{path}:{number}"
         try:
-            cells = [part.strip() for part in line.split("|")] if separator == "|" else _cells(line)
+            parts = line.split("|") if separator == "|" else _CELL.findall(line)
+            cells = [part.strip().strip('"') for part in parts]
             if len(cells) <= max(columns.values()):
                 raise LogError(f"{place}: Expected {max(columns.values()) + 1} columns or more, got {len(cells)}.")
             row = {name: cells[at] for name, at in columns.items()}
@@ -83,21 +84,17 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         yield from ((number, line) for number, line in enumerate(block.lines, start=block.first) if line.strip())
 
 
-def _cells(line: str) -> list[str]:
-    return [part.strip().strip('"') for part in _CELL.findall(line)]
-
-
 def _places(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Where nodes, start, end and, if it has them, state and cluster stand."""
     names = [name.strip().lower() for name in header]
-    found = {}
+    places = {}
     for key, wanted in columns.items():
         at = next((names.index(name) for name in wanted if name in names), None)
         if at is not None:
-            found[key] = at
+            places[key] = at
         elif key not in ("state", "cluster"):
             raise LogError(f"{path}:1: Expected a column {' or '.join(wanted)}, got {one_line(', '.join(header))}.")
-    return found
+    return places
 
 
 def read_dated_nodes(source: str, clock: Clock) -> BusyRecords | None:

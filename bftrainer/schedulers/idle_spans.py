@@ -67,7 +67,7 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
     sizes = np.ones(capacity, dtype=np.int64) if isinstance(capacity, int) else capacity
     free = np.ones(sizes.size, dtype=np.bool_)
     since = np.zeros(sizes.size, dtype=np.int64)
-    held: dict[int, NDArray[np.int64]] = {}
+    nodes_of: dict[int, NDArray[np.int64]] = {}
     short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
 
     def _take(job: int, wanted: int, now: int) -> None:
@@ -75,7 +75,7 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
         got = got[: np.searchsorted(np.cumsum(sizes[got]), wanted) + 1]
         free[got] = False
         since[got] = now
-        held[job] = np.concatenate((held[job], got)) if job in held else got
+        nodes_of[job] = np.concatenate((nodes_of[job], got)) if job in nodes_of else got
         short[job] = wanted - int(sizes[got].sum())
         if short[job] <= 0:
             del short[job]
@@ -86,7 +86,7 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
         if is_start:
             _take(job, nodes[job], now)
             continue
-        mine = held.pop(job)
+        mine = nodes_of.pop(job)
         short.pop(job, None)
         lasted = mine[since[mine] < now]
         node.frombytes(lasted.astype(np.int32).tobytes())

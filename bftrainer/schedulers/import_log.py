@@ -108,27 +108,27 @@ def import_log(
     reading = Reading.begun(settings)
     run_importer(importer, files, reading)
     reading.tally.check(at_end=True)
-    found = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
-    trust = _account_coverage(found, reading)
+    result = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
+    trust = _account_coverage(result, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
-        found.chosen.names,
-        found.window,
-        found.swept.idle,
-        _provenance(importer, reading, found, command, (*files, *beside)) | ({"coverage": trust} if trust else {}),
+        result.chosen.names,
+        result.window,
+        result.swept.idle,
+        _provenance(importer, reading, result, command, (*files, *beside)) | ({"coverage": trust} if trust else {}),
         reading.unchanged_ns,
-        _last_changes(found, reading),
+        _last_changes(result, reading),
     )
-    return Imported(log, make_quality(importer, reading, found, log, trust))
+    return Imported(log, make_quality(importer, reading, result, log, trust))
 
 
-def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
+def _last_changes(result: SweptLog, reading: Reading) -> dict[int, bool]:
     """Nodes that change in the window's last instant, if the window ends with the log and short holes count."""
-    if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
+    if reading.window_ns is None or result.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
     is_late = reading.settings.offer_after_s > 0  # what joins then is not offered any more
     changes = {name: joins for name, joins in reading.last_changes.items() if not (joins and is_late)}
-    return {node: changes[name] for node, name in enumerate(found.chosen.names) if name in changes}
+    return {node: changes[name] for node, name in enumerate(result.chosen.names) if name in changes}
 
 
 def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
@@ -139,22 +139,22 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
         shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
         raise LogError(f"No records of busy nodes in the log: {shown}.")
-    whole, is_seen = _with_downtimes(reading)
-    is_own = np.arange(len(whole)) < own
-    is_job = is_own & np.isin(whole["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
-    is_lost = _drop_repeated(whole.rows, whole.runs(), is_job, reading)
+    every, is_seen = _with_downtimes(reading)
+    is_own = np.arange(len(every)) < own
+    is_job = is_own & np.isin(every["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
+    is_lost = _drop_repeated(every.rows, every.runs(), is_job, reading)
     is_job &= ~is_lost
-    whole, is_runaway = end_runaways(whole, is_job)
-    jobs = whole.where(is_job & ~is_runaway)
+    every, is_runaway = end_runaways(every, is_job)
+    jobs = every.where(is_job & ~is_runaway)
     coverage = _judge(importer, reading, jobs.rows, jobs.sizes())
-    window = _window(reading, extent_ns(whole.rows[is_own]), coverage)
+    window = _window(reading, extent_ns(every.rows[is_own]), coverage)
     if rare := jobs.rare_nodes():
         reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {listed(rare)}. Are they this machine's?")
-    records = whole.where(~is_lost & _is_near(whole.rows, window, reading))
+    records = every.where(~is_lost & _is_near(every.rows, window, reading))
     if not reading.is_exact and not np.isin(records["kind"], OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
-    chosen = choose_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
+    chosen = choose_nodes(every, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
     lives, reason = None, "nodes count only while --nodes says that they were there"
@@ -162,34 +162,34 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
         lives = chosen.lives.within(window.start_ns, window.end_ns)
     elif not importer.is_availability and not reading.is_exact:
         # Downtimes alone do not tell when a node was there.
-        lives, reason = find_lives(whole, np.where(is_seen, place, -1), chosen.names, window, coverage)
+        lives, reason = find_lives(every, np.where(is_seen, place, -1), chosen.names, window, coverage)
     jobs_s = records.job_node_s(window, place)
     swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives)
-    found = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(whole.rows[is_job], window))
-    found.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
+    result = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(every.rows[is_job], window))
+    result.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
     if swept.away_s.any():
         reading.note(f"{reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
-    found.runaways = int(is_runaway.sum())
-    if found.runaways:
+    result.runaways = int(is_runaway.sum())
+    if result.runaways:
         busy_s = max(swept.busy_node_s.get("job", 0.0), 1.0)
-        found.runaway_share = whole.where(is_runaway).job_node_s(window, place) / busy_s
+        result.runaway_share = every.where(is_runaway).job_node_s(window, place) / busy_s
         reading.note(
-            f"{found.runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They count "
-            f"until the first of these starts, {100 * found.runaway_share:.3g} % of the busy node-time."
+            f"{result.runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
+            f"count until the first of these starts, {100 * result.runaway_share:.3g} % of the busy node-time."
         )
     if settings.unit != "node":
-        found.whole_idle_share = idle_share(swept, window)
-        _sweep_units(records, place, found, reading, lives)
+        result.whole_idle_share = idle_share(swept, window)
+        _sweep_units(records, place, result, reading, lives)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
-    return found
+    return result
 
 
 def _sweep_units(
-    records: BusyRecords, place: NDArray[np.int32], found: SweptLog, reading: Reading, lives: NodeSpans | None
+    records: BusyRecords, place: NDArray[np.int32], result: SweptLog, reading: Reading, lives: NodeSpans | None
 ) -> None:
     """Sweep GPUs or cores in place of nodes."""
-    unit, chosen = reading.settings.unit, found.chosen
+    unit, chosen = reading.settings.unit, result.chosen
     if not (records["units"] != ALL_UNITS).any():
         raise SettingsError(f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode).")
     names_of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
@@ -202,14 +202,14 @@ def _sweep_units(
         reading.note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
     reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
-    jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(found.window)
+    jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
     lives = None if lives is None else lives.on_parts(sizes)
-    found.swept = _sweep([by_kind], jobs_s, len(names), found.window, reading, lives)
+    result.swept = _sweep([by_kind], jobs_s, len(names), result.window, reading, lives)
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         return {group: tuple(one for name in some for one in names_of[name]) for group, some in groups.items()}
 
-    found.chosen = replace(chosen, names=names, partitions=within(chosen.partitions), types=within(chosen.types))
+    result.chosen = replace(chosen, names=names, partitions=within(chosen.partitions), types=within(chosen.types))
 
 
 def _drop_repeated(
@@ -252,9 +252,9 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that only count their nodes."""
     settings, demand = reading.settings, reading.demand
     assert demand is not None
-    given = [name for name in _OF_NAMED if getattr(settings, name)]
-    if given:
-        flags = " and ".join(SETTINGS[name].metadata["flag"] for name in given)
+    ineffective = [name for name in _OF_NAMED if getattr(settings, name)]
+    if ineffective:
+        flags = " and ".join(SETTINGS[name].metadata["flag"] for name in ineffective)
         raise SettingsError(f"{flags} cannot be used: the log names no nodes.")
     is_job = np.ones(len(demand), dtype=np.bool_)
     demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
@@ -343,12 +343,12 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     return window
 
 
-def _account_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
+def _account_coverage(result: SweptLog, reading: Reading) -> dict[str, Any] | None:
     """What can be trusted of the log and of the window, with a note."""
-    coverage, window = found.coverage, found.window
+    coverage, window = result.coverage, result.window
     if coverage is None:
         return None
-    idle, times_ns = found.swept.idle, (found.jobs["start_ns"].to_numpy(), found.jobs["end_ns"].to_numpy())
+    idle, times_ns = result.swept.idle, (result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy())
     empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     days = empty.node_s / 86_400
     if lost:
@@ -358,12 +358,12 @@ def _account_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     spans = zip(empty.start_ns.tolist(), empty.end_ns.tolist(), strict=True)
     share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
     account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
-    account["untrusted_idle_node_s"] *= found.block
+    account["untrusted_idle_node_s"] *= result.block
     ids = reading.job_ids if len(reading.rows.clusters) <= 2 else []
     account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
-    account |= {"runaways": found.runaways, "runaway_share": found.runaway_share}
+    account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
     text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
@@ -383,33 +383,33 @@ def _count_outside(jobs: pd.DataFrame, window: Window) -> int:
 
 
 def _provenance(
-    importer: Importer, reading: Reading, found: SweptLog, command: str, files: Sequence[Path]
+    importer: Importer, reading: Reading, result: SweptLog, command: str, files: Sequence[Path]
 ) -> dict[str, Any]:
     """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings
-    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in found.busy_node_s.items() if node_s)
+    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in result.busy_node_s.items() if node_s)
     causes = ", ".join(shown)
     story: dict[str, Any] = {
         "tool": f"bftrainer {version('bftrainer')}",
         "command": command,
         "format": importer.name,
         "inputs": [{**file_source(path), "bytes": path.stat().st_size} for path in files],
-        "window": [iso(found.window.start_ns), iso(found.window.end_ns)],
+        "window": [iso(result.window.start_ns), iso(result.window.end_ns)],
         "zone": reading.clock.zone,
         "inventory": settings.nodes or SEEN,
-        "unseen": found.chosen.unseen_are,
+        "unseen": result.chosen.unseen_are,
         "min_gap_s": reading.min_gap_s,
         "min_hole_s": settings.min_hole_s,
         "offer_after_s": settings.offer_after_s,
-        "away_node_s": float(found.swept.away_s.sum()),
+        "away_node_s": float(result.swept.away_s.sum()),
         "notes": [*reading.notes, *([f"node-hours that were not idle when it was imported: {causes}."] * bool(causes))],
     }
     if importer.is_availability:
         story[FORM] = importer.name
     if reading.placement is not None:
         story["placement"] = reading.placement
-    if found.block > 1:
-        story["nodes_per_block"] = found.block
-    if found.chosen.partitions:
-        story["partitions"] = {name: folded(nodes) for name, nodes in found.chosen.partitions.items()}
+    if result.block > 1:
+        story["nodes_per_block"] = result.block
+    if result.chosen.partitions:
+        story["partitions"] = {name: folded(nodes) for name, nodes in result.chosen.partitions.items()}
     return story

@@ -49,10 +49,10 @@ class NodeLists:
     def parse_all(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
         """Numbers of distinct hostlists, -1 for one that is none; and the faults of these by index."""
         numbers, faults = np.full(len(texts), -1, dtype=np.int64), {}
-        matches = [(row, found) for row, text in enumerate(texts) if (found := _RANGES.fullmatch(text)) is not None]
+        matches = [(row, match) for row, text in enumerate(texts) if (match := _RANGES.fullmatch(text)) is not None]
         if matches:
-            ranges = _parse_ranges([found[2] for _, found in matches])
-            heads, forms = pd.factorize(np.array([found[1] for _, found in matches], dtype=object))
+            ranges = _parse_ranges([match[2] for _, match in matches])
+            heads, forms = pd.factorize(np.array([match[1] for _, match in matches], dtype=object))
             keys = (heads[ranges["list"]] * _WIDTHS + ranges["width"]) * _NUMBERS + ranges["low"]
             rows = np.array([row for row, _ in matches])[ranges["list"].unique()]
             numbers[rows] = np.arange(rows.size) + len(self._ends) - 1

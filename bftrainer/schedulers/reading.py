@@ -160,8 +160,8 @@ class Reading:
     @property
     def min_gap_s(self) -> float:
         """Length, in seconds, below which a gap between two busy intervals is clean-up."""
-        given = self.settings.min_gap_s
-        return (0.0 if self.is_exact else _CLEAN_UP_S) if given is None else given
+        gap_s = self.settings.min_gap_s
+        return (0.0 if self.is_exact else _CLEAN_UP_S) if gap_s is None else gap_s
 
     def origin_ns(self) -> int:
         """The instant that a log's relative times count from: the window's start, else 1970."""

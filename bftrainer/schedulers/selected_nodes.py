@@ -68,24 +68,24 @@ def choose_nodes(
     in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
     dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading.clock)
     inventory, unseen_are = _find_inventory(in_log, reading, dated, is_availability=is_availability)
-    known = set(inventory.names)
-    outside = natural_order([name for name in in_log if name not in known])
+    listed_names = set(inventory.names)
+    outside = natural_order([name for name in in_log if name not in listed_names])
     if in_log and len(outside) == len(in_log):
         raise LogError(
             f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
             f"({listed(inventory.names)})."
         )
-    if strange := natural_order([name for name in others if name not in known]):
+    if strange := natural_order([name for name in others if name not in listed_names]):
         shown = listed(strange)
         reading.note(f"{len(strange):,} nodes that downtimes or reservations alone name are left out: {shown}.")
-    unseen = known.difference(in_log)
+    unseen = listed_names.difference(in_log)
     absent = unseen if unseen_are == "absent" else inventory.out_of_service & unseen
     if absent and unseen_are == "idle":
         reading.note(f"{len(absent):,} of the nodes that the log never names were out of service, and are left out.")
     partitions = inventory.partitions or records.partition_nodes(_MOST_PARTITIONS)
     left_out = absent | expand_excluded(settings.exclude_nodes)
     if settings.partitions:
-        left_out |= known - set(partition_names(settings.partitions, partitions))
+        left_out |= listed_names - set(partition_names(settings.partitions, partitions))
         if not inventory.partitions:
             reading.note("the nodes of a partition are those that ran its jobs: the inventory names no partitions.")
     names = tuple(name for name in inventory.names if name not in left_out)
@@ -120,16 +120,16 @@ def _count_units(names: Sequence[str], inventory: Inventory, settings: ImportSet
     """How many GPUs or cores each node has; none if nodes are offered."""
     if settings.unit == "node":
         return {}
-    known, each = inventory.cores, settings.cores_per_node
+    counts, per_node = inventory.cores, settings.cores_per_node
     if settings.unit == "gpu":
-        known, each = inventory.gpus, settings.gpus_per_node
-    lacking = next((name for name in names if name not in known), None)
-    if each is None and lacking is not None:
+        counts, per_node = inventory.gpus, settings.gpus_per_node
+    lacking = next((name for name in names if name not in counts), None)
+    if per_node is None and lacking is not None:
         raise SettingsError(
             f"Missing --{settings.unit}s-per-node, or --nodes with what scontrol show node prints: "
             f"nothing tells how many {settings.unit}s {lacking} has."
         )
-    return {name: known.get(name, each or 0) for name in names}
+    return {name: counts.get(name, per_node or 0) for name in names}
 
 
 def _find_inventory(

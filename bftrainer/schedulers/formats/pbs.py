@@ -102,8 +102,8 @@ def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
     local_s = shown.astype("M8[s]").astype("int64")
     # Not from_records: its columns of objects would keep all values of the rows.
     columns = zip(*rows, strict=True) if rows else repeat(())
-    told = zip(_COLUMNS.items(), columns, strict=False)
-    lines = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in told})
+    stated_ns = zip(_COLUMNS.items(), columns, strict=False)
+    lines = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in stated_ns})
     local_s = local_s.mask(shown.isna() | (local_s >= OPEN_END_NS // NS_PER_S), BAD)
     return lines.assign(local_s=local_s, path=[block.path] * len(lines))
 
@@ -143,8 +143,8 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
     """
     clock, local_s = reading.clock, lines["local_s"]
     told_ns = lines["start_ns"].where(lines["type"] == "S", lines["end_ns"].where(lines["type"] == "E", 0))
-    if (told := told_ns[told_ns > 0]).nunique() > 1:
-        reading.window_ns = int(told.min()), int(told.max())
+    if (stated_ns := told_ns[told_ns > 0]).nunique() > 1:
+        reading.window_ns = int(stated_ns.min()), int(stated_ns.max())
     ahead_s = (local_s - told_ns / NS_PER_S).where((told_ns > 0) & (local_s > BAD))
     offset_s = (ahead_s / _QUARTER_S).round() * _QUARTER_S
     offset_s = offset_s.where(((ahead_s - offset_s).abs() <= _LATE_S) & (offset_s.abs() <= 15 * 3600)).ffill().bfill()
@@ -378,8 +378,8 @@ class _HostLists:
             keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes")
             text = next((fields[key] for key in keys if fields.get(key)), "")
             nodes = lists.parse(text, _vnodes)
-        size, told = lists.size(nodes), natural_number(fields.get("unique_node_count", ""))
-        return (nodes if size else -1), not text.endswith("+") and told in (None, size)
+        size, stated = lists.size(nodes), natural_number(fields.get("unique_node_count", ""))
+        return (nodes if size else -1), not text.endswith("+") and stated in (None, size)
 
 
 def _hosts(text: str) -> list[str]:

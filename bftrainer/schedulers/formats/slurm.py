@@ -220,14 +220,14 @@ def _read_rows(block: Block, layout: _Layout, reading: Reading) -> _Rows:
         if not text or (not number and _is_whole_header(text)):
             continue
         reading.tally.records += 1
-        whole = text if text.count("|") == layout.bars else layout.mend(text)
-        if whole is None:
-            found = text.removesuffix("|" if layout.trailing_bar else "").count("|") + 1
-            detail = f"Expected {len(layout.names)} columns, got {found}"
+        complete = text if text.count("|") == layout.bars else layout.mend(text)
+        if complete is None:
+            frame = text.removesuffix("|" if layout.trailing_bar else "").count("|") + 1
+            detail = f"Expected {len(layout.names)} columns, got {frame}"
             reading.refuse("wrong number of columns", block, number, detail)
         else:
             at.append(number)
-            texts.append(whole)
+            texts.append(complete)
     names = [_KNOWN.get(name.lower(), f"#{place}") for place, name in enumerate(layout.names)]
     names += ["#"] * layout.trailing_bar
     if not texts:
@@ -372,27 +372,27 @@ def _busy_nodes(rows: _Rows, reading: Reading) -> pd.DataFrame:
         Check("zero length", end == start),
         Check("impossible number of nodes", number == _NO_NUMBER, expect("a number of nodes", "NNodes")),
     )
-    kept = reading.tally.sift(checks, refuse)
-    numbers, is_whole, faults = _node_lists(lists, np.flatnonzero(np.bincount(codes[kept])), reading.rows.lists)
-    unreadable = Check("unreadable node list", kept & (numbers[codes] < 0), lambda at: faults[int(codes[at])])
-    kept &= reading.tally.sift([unreadable], refuse)
-    left, nodes, number = rows.where(kept), numbers[codes[kept]], number[kept]
+    is_kept = reading.tally.sift(checks, refuse)
+    numbers, is_whole, faults = _node_lists(lists, np.flatnonzero(np.bincount(codes[is_kept])), reading.rows.lists)
+    unreadable = Check("unreadable node list", is_kept & (numbers[codes] < 0), lambda at: faults[int(codes[at])])
+    is_kept &= reading.tally.sift([unreadable], refuse)
+    rows_kept, nodes, number = rows.where(is_kept), numbers[codes[is_kept]], number[is_kept]
     sizes = np.diff(reading.rows.lists.ends())[nodes]
-    trusted = is_whole[codes[kept]] & ((number < 0) | (number == sizes))
-    found = pd.DataFrame(
+    trusted = is_whole[codes[is_kept]] & ((number < 0) | (number == sizes))
+    frame = pd.DataFrame(
         {
-            "start_ns": start[kept],
-            "end_ns": end[kept],
+            "start_ns": start[is_kept],
+            "end_ns": end[is_kept],
             "nodes": nodes,
             "kind": np.where(trusted, BusyKind.JOB, BusyKind.UNKNOWN),
-            "job": _jobs(left, name),
-            "partition": left.compute("Partition", reading.rows.partition),
-            "submit_ns": np.where(submit[kept] > BAD, submit[kept], OPEN_START_NS),
-            "is_open": is_open[kept],
-            "cluster": left.compute("Cluster", reading.rows.cluster),
+            "job": _jobs(rows_kept, name),
+            "partition": rows_kept.compute("Partition", reading.rows.partition),
+            "submit_ns": np.where(submit[is_kept] > BAD, submit[is_kept], OPEN_START_NS),
+            "is_open": is_open[is_kept],
+            "cluster": rows_kept.compute("Cluster", reading.rows.cluster),
         }
     )
-    return found if reading.settings.unit == "node" else _share_units(found, left, sizes, reading)
+    return frame if reading.settings.unit == "node" else _share_units(frame, rows_kept, sizes, reading)
 
 
 def _count_nodes(text: str) -> int:
@@ -418,7 +418,7 @@ def _node_lists(
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_], dict[int, str]]:
     """Numbers of the wanted hostlists, -1 for others; whether each is whole, not cut off; and faults by index."""
     numbers, is_whole, faults = np.full(len(texts), -1), np.ones(len(texts), dtype=np.bool_), {}
-    whole = []
+    complete = []
     for at in wanted.tolist():
         text = texts[at]
         if ":" in text or "|" in text:
@@ -430,20 +430,20 @@ def _node_lists(
             except LogError as fault:
                 faults[at] = str(fault)
         else:
-            whole.append(at)
-    numbers[whole], refused = lists.parse_all([texts[at] for at in whole])
-    return numbers, is_whole, faults | {whole[at]: fault for at, fault in refused.items()}
+            complete.append(at)
+    numbers[complete], refused = lists.parse_all([texts[at] for at in complete])
+    return numbers, is_whole, faults | {complete[at]: fault for at, fault in refused.items()}
 
 
-def _share_units(found: pd.DataFrame, rows: _Rows, sizes: NDArray[np.int64], reading: Reading) -> pd.DataFrame:
+def _share_units(frame: pd.DataFrame, rows: _Rows, sizes: NDArray[np.int64], reading: Reading) -> pd.DataFrame:
     """The rows with how many GPUs or cores they held of each node; what is over is a row of its own, on some nodes."""
     counts = rows.compute("AllocTRES", lambda text: tres_count(text, reading.settings.unit) if text else ALL_UNITS)
     each = np.maximum(sizes, 1)
-    found = found.assign(units=np.where(counts >= 0, counts // each, ALL_UNITS))
+    frame = frame.assign(units=np.where(counts >= 0, counts // each, ALL_UNITS))
     over = np.where(counts >= 0, counts % each, 0)
     # One more on the first nodes: which ones had it the log does not tell.
-    more = found[over > 0].assign(units=1, job=lambda some: some["job"] ^ 1)
+    more = frame[over > 0].assign(units=1, job=lambda some: some["job"] ^ 1)
     lists = reading.rows.lists
     first = [lists.first_of(*pair) for pair in zip(more["nodes"], over[over > 0].tolist(), strict=True)]
     more["nodes"] = np.array(first, dtype=np.int64)
-    return pd.concat([more, found])
+    return pd.concat([more, frame])

@@ -79,20 +79,22 @@ def columns_of(
     header: LogRow, wanted: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
     """Index of each role's column: the first of its names that the header has, as written or else in another case."""
-    given = [name.strip() for name in header.fields]
+    names_of_header = [name.strip() for name in header.fields]
     at: dict[str, int] = {}
     for role, names in wanted.items():
-        spelt = next((name for name in names if name in given), None)
+        spelt = next((name for name in names if name in names_of_header), None)
         lower = [name.lower() for name in names]
-        found = [place for place, name in enumerate(given) if (name == spelt if spelt else name.lower() in lower)]
+        found = [
+            place for place, name in enumerate(names_of_header) if (name == spelt if spelt else name.lower() in lower)
+        ]
         if len(found) > 1:
-            names_of = dict.fromkeys(given[place] for place in found)
+            names_of = dict.fromkeys(names_of_header[place] for place in found)
             shown = one_line(" and ".join(names_of)) if len(names_of) > 1 else f"{len(found)} of that name"
             raise LogError(f"{header.place}: Expected one column {names[0]} for {role}, got {shown}.")
         if found:
             at[role] = found[0]
         elif role in needed:
-            hint = one_line(suggestion(names[0], given))
+            hint = one_line(suggestion(names[0], names_of_header))
             raise LogError(
                 f"{header.place}: Expected a column {' or '.join(names)} for {role}{source}, got none.{hint}"
             )
@@ -133,7 +135,7 @@ class _Jobs:
         rows, self.is_local = table.rows(sorted(at.values())), None
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
             reading.tally.records += len(some)
-            whole = [row for row in some if len(row.fields) == width]
+            complete = [row for row in some if len(row.fields) == width]
             for row in some:
                 if len(row.fields) != width:
                     detail = f"Expected {width} columns, got {len(row.fields)}"
@@ -141,9 +143,9 @@ class _Jobs:
                 elif row.is_cut_off:
                     reading.note_cut_off(row.path)
             # Of Parquet only some columns are read, in which two jobs may be alike.
-            jobs = [hash(row.place if table.is_parquet else tuple(row.fields)) for row in whole]
-            cells = {role: [row.fields[place].strip() for row in whole] for role, place in at.items()}
-            self._take(pd.DataFrame(cells, dtype=object), whole, jobs)
+            jobs = [hash(row.place if table.is_parquet else tuple(row.fields)) for row in complete]
+            cells = {role: [row.fields[place].strip() for row in complete] for role, place in at.items()}
+            self._take(pd.DataFrame(cells, dtype=object), complete, jobs)
             reading.tally.check()
 
     def _take(self, cells: pd.DataFrame, rows: Sequence[LogRow], job: Sequence[int]) -> None:
@@ -199,30 +201,30 @@ class _Jobs:
         codes, distinct = pd.factorize(texts)
         instants = [_instant(text) for text in distinct]
         count = np.array([time for time, _ in instants], dtype=np.int64)[codes]
-        local, known = np.array([is_local for _, is_local in instants], dtype=np.bool_)[codes], count > BAD
-        if self.is_local is None and known.any():
-            self.is_local = bool(local[known][0])
-        for odd in np.flatnonzero(known & (local != bool(self.is_local)))[:1].tolist():
+        local, is_known = np.array([is_local for _, is_local in instants], dtype=np.bool_)[codes], count > BAD
+        if self.is_local is None and is_known.any():
+            self.is_local = bool(local[is_known][0])
+        for odd in np.flatnonzero(is_known & (local != bool(self.is_local)))[:1].tolist():
             kind = "without" if self.is_local else "with"
             raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(texts[odd])!r}.")
-        seconds = np.where(known, count // NS_PER_S, count)
-        utc_ns = self.clock.utc_ns(Stamps(seconds, local & known), second_pass=last)
-        return np.asarray(np.where(known, utc_ns + count % NS_PER_S, count))
+        seconds = np.where(is_known, count // NS_PER_S, count)
+        utc_ns = self.clock.utc_ns(Stamps(seconds, local & is_known), second_pass=last)
+        return np.asarray(np.where(is_known, utc_ns + count % NS_PER_S, count))
 
     def _locate(self, texts: pd.Series[str], count: pd.Series[int]) -> tuple[pd.DataFrame, dict[int, str]]:
         """Number of the list of nodes of each row, and whether it is whole; and faults of other rows."""
         faults, lists = {}, self.reading.rows.lists
         numbers: list[tuple[int, int, bool]] = []
-        for at, location, told in zip(texts.index.tolist(), texts, count, strict=True):
+        for at, location, count_told in zip(texts.index.tolist(), texts, count, strict=True):
             text = location
             try:
                 size = self.sizes.get(text) or len(expand_location(text))
                 self.sizes[text], is_block = size, _BLUE_GENE_P.fullmatch(text) is not None
                 if is_block:
                     self.reading.note(f"a node here is a midplane, of {_MIDPLANE} of the machine's nodes.")
-                elif "," in text and told > size:  # it was cut off, perhaps in the midst of the last name
+                elif "," in text and count_told > size:  # it was cut off, perhaps in the midst of the last name
                     text = text.rpartition(",")[0]
-                numbers.append((at, lists.parse(text, expand_location), is_block or told in (_NO_COUNT, size)))
+                numbers.append((at, lists.parse(text, expand_location), is_block or count_told in (_NO_COUNT, size)))
             except LogError as fault:
                 faults[at] = str(fault)
         frame = pd.DataFrame(numbers, columns=["row", "nodes", "is_whole"]).astype({"row": int, "is_whole": bool})
@@ -259,8 +261,8 @@ def expand_location(text: str) -> tuple[str, ...]:
         if len(names) * _MIDPLANE != int(size) and not (len(names) == 1 and int(size) < _MIDPLANE):
             raise LogError(f"Expected a block of {len(names) * _MIDPLANE:,} nodes in its racks, got {text!r}.")
         return tuple(names)
-    whole = text[1:-1] if text.startswith("[") and text.endswith("]") and text.count("[") == 1 else text
-    parts = filter(None, outer_parts(whole.replace("'", "").replace('"', ""), _SEPARATOR))
+    complete = text[1:-1] if text.startswith("[") and text.endswith("]") and text.count("[") == 1 else text
+    parts = filter(None, outer_parts(complete.replace("'", "").replace('"', ""), _SEPARATOR))
     names = [name for part in parts for name in (map(str, numbers(part)) if _RANGE.fullmatch(part) else expanded(part))]
     if not names:
         raise LogError(f"Expected names of nodes, got {one_line(text)!r}.")
