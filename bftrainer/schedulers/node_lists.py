@@ -18,7 +18,8 @@ from bftrainer.nodelogs.node_spans import stretches
 _NUMBERS = 1_000_000
 """More than any number of a range that is expanded together with others: these have six digits at most."""
 _WIDTHS = 7
-_RANGES = re.compile(r"([^,\s\[\]]*)\[(\d{1,6}(?:-\d{1,6})?(?:,\d{1,6}(?:-\d{1,6})?)*)\]", re.ASCII)
+_DIGITS = 6
+_BREAKS = re.compile(r"[,\s\]]")
 _NODES_AT_A_TIME = 1 << 21
 _TEXTS_KNOWN = 400_000
 
@@ -49,13 +50,20 @@ class NodeLists:
     def parse_all(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
         """Numbers of distinct hostlists, -1 for one that is none; and the faults of these by index."""
         numbers, faults = np.full(len(texts), -1, dtype=np.int64), {}
-        matches = [(row, match) for row, text in enumerate(texts) if (match := _RANGES.fullmatch(text)) is not None]
-        if matches:
-            ranges = _parse_ranges([match[2] for _, match in matches])
-            heads, forms = pd.factorize(np.array([match[1] for _, match in matches], dtype=object))
-            keys = (heads[ranges["list"]] * _WIDTHS + ranges["width"]) * _NUMBERS + ranges["low"]
-            rows = np.array([row for row, _ in matches])[ranges["list"].unique()]
-            numbers[rows] = np.arange(rows.size) + len(self._ends) - 1
+        rows, heads, bodies = [], [], []
+        for row, text in enumerate(texts):
+            head, bracket, body = text.partition("[")
+            if bracket and body[-1:] == "]" and body[:-1].replace(",", "").replace("-", "").isdecimal():
+                rows.append(row)
+                heads.append(head)
+                bodies.append(body[:-1])
+        if rows:
+            kinds, forms = pd.factorize(np.array(heads, dtype=object))
+            is_odd = np.array([_BREAKS.search(head) is not None for head in forms], dtype=np.bool_)[kinds]
+            ranges = _parse_ranges(bodies, is_odd)
+            keys = (kinds[ranges["list"]] * _WIDTHS + ranges["width"]) * _NUMBERS + ranges["low"]
+            complete = np.array(rows)[ranges["list"].unique()]
+            numbers[complete] = np.arange(complete.size) + len(self._ends) - 1
             self._add_ranges(list(forms), ranges["list"].to_numpy(), keys.to_numpy(), ranges["size"].to_numpy())
         for row in np.flatnonzero(numbers < 0).tolist():
             try:
@@ -101,27 +109,33 @@ class NodeLists:
         return column(self._nodes)
 
 
-def _parse_ranges(texts: Sequence[str]) -> pd.DataFrame:
+def _parse_ranges(texts: Sequence[str], is_odd: NDArray[np.bool_]) -> pd.DataFrame:
     """Lists such as `01-04,07` as ranges: `list`, `low`, `size` and the `width` to which numbers are padded.
 
-    Lists whose numbers do not ascend, or are padded to several widths, are left out.
+    Odd lists are left out, and those whose numbers do not ascend, are padded to several widths or have many digits.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts = pa.array(",".join(texts).split(","))
-    of = np.repeat(np.arange(len(texts)), [text.count(",") + 1 for text in texts])
-    first = pc.replace_substring_regex(parts, "-.*", "")
-    low, high = (pc.cast(some, "int64").to_numpy() for some in (first, pc.replace_substring_regex(parts, ".*-", "")))
-    digits = pc.binary_length(first).to_numpy().astype(np.int64)
-    padded = np.where(pc.starts_with(first, "0").to_numpy(zero_copy_only=False) & (digits > 1), digits, 0)
+    lists = pc.split_pattern(pa.array(texts), ",")
+    of = np.repeat(np.arange(len(texts)), pc.list_value_length(lists).to_numpy())
+    parts = pc.split_pattern(lists.flatten(), "-")
+    count, bounds = pc.list_value_length(parts).to_numpy().astype(np.int64), parts.flatten()
+    digits = pc.binary_length(bounds).to_numpy().astype(np.int64)
+    is_good = (digits > 0) & (digits <= _DIGITS) & pc.string_is_ascii(bounds).to_numpy(zero_copy_only=False)
+    is_zero = pc.starts_with(bounds, "0").to_numpy(zero_copy_only=False)
+    number = pc.cast(pc.if_else(pa.array(is_good), bounds, "0"), "int64").to_numpy()
+    last = np.cumsum(count) - 1
+    first = last - count + 1
+    low, high, digits, good = number[first], number[last], digits[first], is_good[first] & is_good[last]
+    padded = np.where(is_zero[first] & (digits > 1), digits, 0)
     width = np.zeros(len(texts), dtype=np.int64)
     np.maximum.at(width, of, padded)
     # A number without leading zeros has all the digits to which it would be padded.
-    is_odd = (high < low) | (digits < width[of])
-    is_odd[1:] |= (low[1:] <= high[:-1]) & (of[1:] == of[:-1])
+    good &= (count <= 2) & (high >= low) & (digits >= width[of]) & ~is_odd[of]
+    good[1:] &= (low[1:] > high[:-1]) | (of[1:] != of[:-1])
     ranges = pd.DataFrame({"list": of, "low": low, "size": high - low + 1, "width": width[of]})
-    return ranges[np.bincount(of[is_odd], minlength=len(texts))[of] == 0]
+    return ranges[np.bincount(of[~good], minlength=len(texts))[of] == 0]
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:
