@@ -20,45 +20,41 @@ PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
     "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
 )
+_TIMES = ("end_ns", "start_ns")
 _MOST_SPANS = 1 << 24
 """Nodes of all jobs together up to which each node is a node of the log: a hundred bytes of memory each."""
 _MOST_ROUNDED, _MOST_SURPLUS = 0.01, 0.001
 """Shares of jobs and of node time to which placement in blocks may add nodes that were not asked for."""
 
 
-def _events(demand: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times, jobs and whether they start, sorted by time; ends come before starts of the same time."""
-    count = len(demand)
-    time = np.concatenate((demand["end_ns"], demand["start_ns"]))
-    starts = np.arange(2 * count) >= count
-    order = np.lexsort((starts, time))
-    return time[order], (order % count) if count else order, starts[order]
+def _order_events(demand: pd.DataFrame) -> pd.DataFrame:
+    """Starts and ends of jobs by `time_ns`, with the `job` and its `nodes`; ends come before starts of one time."""
+    jobs = pd.DataFrame({"job": np.arange(len(demand)), "nodes": demand["nodes"].to_numpy()})
+    parts = [jobs.assign(time_ns=demand[name].to_numpy(), is_start=name == "start_ns") for name in _TIMES]
+    return pd.concat(parts).sort_values(["time_ns", "is_start"], kind="stable")
 
 
 def over_capacity_share(demand: pd.DataFrame, capacity: int, window: Window) -> float:
     """Share of the window in which jobs, with so many `nodes` each, hold more than `capacity` in total."""
-    time, job, starts = _events(demand)
-    nodes = demand["nodes"].to_numpy()[job]
-    level = np.cumsum(np.where(starts, nodes, -nodes))
-    inside = np.clip(np.append(time, window.end_ns), window.start_ns, window.end_ns)
-    lengths = np.diff(inside)
-    return float(lengths[level > capacity].sum() / window.length_ns)
+    events = _order_events(demand)
+    level = np.cumsum(np.where(events["is_start"], events["nodes"], -events["nodes"]))
+    inside = np.clip(np.append(events["time_ns"], window.end_ns), window.start_ns, window.end_ns)
+    return float(np.diff(inside)[level > capacity].sum() / window.length_ns)
 
 
-def form_blocks(demand: pd.DataFrame, nodes: int, window: Window) -> tuple[int, pd.DataFrame, str]:
-    """Let jobs demand blocks of nodes, so that memory follows jobs, where they hold very many nodes in all."""
+def choose_block(demand: pd.DataFrame, nodes: int, window: Window) -> int:
+    """Nodes that are one of the node log where jobs hold very many in all, so that memory follows jobs; else 1.
+
+    It is the largest divisor of the machine's nodes that divides nearly all requests.
+    """
     asked = demand["nodes"].to_numpy()
     within = demand["end_ns"].clip(upper=window.end_ns) - demand["start_ns"].clip(lower=window.start_ns)
     lengths, block = within.clip(lower=0).to_numpy() / NS_PER_S, 1
     for size in range(2, nodes + 1 if asked.sum() > _MOST_SPANS else 1):
-        if nodes % size:
-            continue
         surplus = -asked % size
         is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * asked @ lengths
-        block = size if is_small else block
-    odd = int((asked % block > 0).sum())
-    exact = f"idle counts are exact{f' but for {odd:,} jobs that get whole blocks' if odd else ''}"
-    return block, demand.assign(nodes=-(-asked // block)), exact
+        block = size if nodes % size == 0 and is_small else block
+    return block
 
 
 def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeSpans:
@@ -80,11 +76,13 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
         if short[job] <= 0:
             del short[job]
 
-    nodes = demand["nodes"].tolist()
-    time, jobs, starts = (values.tolist() for values in _events(demand))
-    for at, (now, job, is_start) in enumerate(zip(time, jobs, starts, strict=True)):
+    events = _order_events(demand)
+    time, starts = events["time_ns"].tolist(), events["is_start"].tolist()
+    for at, (now, is_start, job, asked) in enumerate(
+        zip(time, starts, events["job"].tolist(), events["nodes"].tolist(), strict=True)
+    ):
         if is_start:
-            _take(job, nodes[job], now)
+            _take(job, asked, now)
             continue
         mine = nodes_of.pop(job)
         short.pop(job, None)

@@ -48,7 +48,7 @@ from bftrainer.schedulers.idle_spans import (
     PLACEMENT,
     UNIT_PLACEMENT,
     Swept,
-    form_blocks,
+    choose_block,
     line_sweep,
     over_capacity_share,
     place_jobs,
@@ -275,8 +275,11 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
     if sizes is None:
         has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block, demand, exact = form_blocks(demand, 1 if has_names else nodes, window)
+        block = choose_block(demand, 1 if has_names else nodes, window)
+        odd = int((demand["nodes"] % block > 0).sum())
+        exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
+        demand = demand.assign(nodes=-(-demand["nodes"] // block))
         reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block

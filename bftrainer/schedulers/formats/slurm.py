@@ -373,12 +373,13 @@ def _busy_nodes(rows: _Rows, reading: Reading) -> pd.DataFrame:
         Check("impossible number of nodes", number == _NO_NUMBER, expect("a number of nodes", "NNodes")),
     )
     is_kept = reading.tally.sift(checks, refuse)
-    numbers, is_whole, faults = _node_lists(lists, np.flatnonzero(np.bincount(codes[is_kept])), reading.rows.lists)
-    unreadable = Check("unreadable node list", is_kept & (numbers[codes] < 0), lambda at: faults[int(codes[at])])
+    parsed = _node_lists(lists, np.flatnonzero(np.bincount(codes[is_kept])), reading.rows.lists)
+    nodes, is_whole = parsed["nodes"].to_numpy()[codes], parsed["is_whole"].to_numpy()[codes]
+    unreadable = Check("unreadable node list", is_kept & (nodes < 0), lambda at: str(parsed["fault"][int(codes[at])]))
     is_kept &= reading.tally.sift([unreadable], refuse)
-    rows_kept, nodes, number = rows.where(is_kept), numbers[codes[is_kept]], number[is_kept]
+    rows_kept, nodes, number = rows.where(is_kept), nodes[is_kept], number[is_kept]
     sizes = np.diff(reading.rows.lists.ends())[nodes]
-    trusted = is_whole[codes[is_kept]] & ((number < 0) | (number == sizes))
+    trusted = is_whole[is_kept] & ((number < 0) | (number == sizes))
     frame = pd.DataFrame(
         {
             "start_ns": start[is_kept],
@@ -413,10 +414,8 @@ def _jobs(rows: _Rows, name: str) -> NDArray[np.int64]:
     return number
 
 
-def _node_lists(
-    texts: Sequence[str], wanted: NDArray[np.integer], lists: NodeLists
-) -> tuple[NDArray[np.int64], NDArray[np.bool_], dict[int, str]]:
-    """Numbers of the wanted hostlists, -1 for others; whether each is whole, not cut off; and faults by index."""
+def _node_lists(texts: Sequence[str], wanted: NDArray[np.integer], lists: NodeLists) -> pd.DataFrame:
+    """The wanted hostlists: number (-1 for others), whether they are whole and not cut off, and faults."""
     numbers, is_whole, faults = np.full(len(texts), -1), np.ones(len(texts), dtype=np.bool_), {}
     complete = []
     for at in wanted.tolist():
@@ -432,7 +431,10 @@ def _node_lists(
         else:
             complete.append(at)
     numbers[complete], refused = lists.parse_all([texts[at] for at in complete])
-    return numbers, is_whole, faults | {complete[at]: fault for at, fault in refused.items()}
+    faults |= {complete[at]: fault for at, fault in refused.items()}
+    return pd.DataFrame(
+        {"nodes": numbers, "is_whole": is_whole, "fault": pd.Series(faults, range(len(texts)), dtype="object")}
+    )
 
 
 def _share_units(frame: pd.DataFrame, rows: _Rows, sizes: NDArray[np.int64], reading: Reading) -> pd.DataFrame:
