@@ -14,7 +14,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
-from bftrainer.schedulers.tally import Tally
+from bftrainer.schedulers.reading import Tally
 
 _COLUMNS = {
     "nodes": ("nodename", "nodenames", "nodelist", "nodes", "node"),

@@ -22,8 +22,7 @@ from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number
-from bftrainer.schedulers.reading import Importer, Reading
-from bftrainer.schedulers.tally import CUT_OFF
+from bftrainer.schedulers.reading import CUT_OFF, Importer, Reading
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")

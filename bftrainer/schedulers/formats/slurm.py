@@ -24,8 +24,7 @@ from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps, set_unset
 from bftrainer.schedulers.node_lists import NodeLists
-from bftrainer.schedulers.reading import Importer, Reading
-from bftrainer.schedulers.tally import Check
+from bftrainer.schedulers.reading import Check, Importer, Reading
 
 if TYPE_CHECKING:
     import pyarrow as pa

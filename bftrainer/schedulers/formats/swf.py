@@ -18,9 +18,8 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import over_capacity_share
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.reading import Check, Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
-from bftrainer.schedulers.tally import Check
 
 _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)

@@ -22,8 +22,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
-from bftrainer.schedulers.reading import Importer, Reading
-from bftrainer.schedulers.tally import Check
+from bftrainer.schedulers.reading import Check, Importer, Reading
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
