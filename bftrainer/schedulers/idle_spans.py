@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, stretches
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords
-from bftrainer.schedulers.node_lists import column
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "

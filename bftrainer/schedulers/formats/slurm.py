@@ -21,9 +21,8 @@ from bftrainer.nodelogs.hostlist import known_part
 from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, NodeLists
 from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps, set_unset
-from bftrainer.schedulers.node_lists import NodeLists
 from bftrainer.schedulers.reading import Check, Importer, Reading
 
 if TYPE_CHECKING:
