@@ -18,9 +18,8 @@ from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, chan
 from bftrainer.model import iso
 from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log
 from bftrainer.nodelogs.node_spans import nanoseconds
-from bftrainer.schedulers.data_quality import quality_path, write_quality_json
 from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
-from bftrainer.schedulers.import_log import Imported, import_log
+from bftrainer.schedulers.import_log import Imported, import_log, quality_path, write_quality_json
 
 LEAST_EVERY_S = 1.0
 _STATED_ANEW_S = 86_400.0

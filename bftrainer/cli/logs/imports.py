@@ -18,7 +18,7 @@ from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
 if TYPE_CHECKING:
-    from bftrainer.schedulers.data_quality import DataQuality
+    from bftrainer.schedulers.import_log import DataQuality
 
 
 def _print_quality(quality: DataQuality) -> None:
@@ -190,8 +190,8 @@ def import_log(
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
-    from bftrainer.schedulers.data_quality import quality_path, write_quality_json
     from bftrainer.schedulers.import_log import import_log as import_files
+    from bftrainer.schedulers.import_log import quality_path, write_quality_json
 
     account = quality_path(output)
     places = (*node_log_files(output), account)
