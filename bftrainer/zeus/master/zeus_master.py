@@ -17,8 +17,9 @@ from typing import Any
 
 from bftrainer.errors import OutputError, RunDirectoryError, TuningError, TuningInputError
 from bftrainer.files.directories import refuse_foreign
+from bftrainer.files.writing import lock_file
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JobJournal, Launch, MasterObserver, Recurrences, lock_directory
+from bftrainer.zeus.master.journal import LOCK, JobJournal, Launch, MasterObserver, Recurrences
 from bftrainer.zeus.master.launch import check_command, run_script
 from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.script import (
@@ -259,7 +260,8 @@ class Driver:
         notify = partial(_notify, self.observers)
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
-            lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
+            patience_s = settings.grace_s + 1.0
+            lock = stack.enter_context(lock_file(self.logdir / LOCK, self.logdir, patience_s, stays=True))
             journal.catch_up(progress)
             if progress.booked:
                 write_history(self.logdir / HISTORY, progress.history)
