@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, suggestion
-from bftrainer.files.opening import DOCUMENT_BYTES, LOG_BYTES, form_of, one_line, open_plain, translated, whole
+from bftrainer.files.opening import DOCUMENT_BYTES, LOG_BYTES, form_of, one_line, open_plain, translated, whole_bytes
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -29,8 +29,8 @@ MOST_NESTED = 100
 
 def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]:
     """Content of a TOML file, and its text; `error` if it cannot be read, is no TOML, or holds the character NUL."""
-    with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
-        data = whole(path, stream)
+    with translated(path, error):
+        data = whole_bytes(path)
     table: dict[str, Any] = _parse(path, lambda: tomllib.loads(data.decode()), "TOML", error)
     text = data.decode()
     if nul := _NUL.search(text):
@@ -41,8 +41,8 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
 
 def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
     """Content of a JSON file, which messages call `what`; `error` if it cannot be read, or is none."""
-    with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
-        text = whole(path, stream)
+    with translated(path, error):
+        text = whole_bytes(path)
     return parsed_json(path, text, error, what)
 
 
@@ -54,25 +54,19 @@ def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], w
 def _parse(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
     try:
         value = parse()
+        if _count_levels(value) <= MOST_NESTED:
+            return value
     except ValueError as fault:  # not JSON, not UTF-8, or a number of too many digits
         raise error(f"{where}: Expected {what}, got something else ({str(fault).partition(';')[0]}).") from None
     except RecursionError:
         pass
-    else:
-        if not _is_deeper(value, MOST_NESTED):
-            return value
     raise error(f"{where}: Expected {what} of at most {MOST_NESTED} levels, got more.")
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and tables are nested deeper than this; computed without recursion, as that could fail."""
-    inner = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
-        parts = (part for each in inner for part in (each.values() if isinstance(each, dict) else each))
-        inner = [part for part in parts if isinstance(part, dict | list)]
-        if not inner:
-            return False
-    return True
+def _count_levels(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_count_levels, value.values() if isinstance(value, dict) else value), default=0)
 
 
 SCHEMA = 1
@@ -227,18 +221,6 @@ def number_cell(where: str, name: str, text: str, error: type[InputError]) -> fl
     if not math.isfinite(value):
         raise error(f"{where}: Expected {name} to be finite, got {one_line(text)}.")
     return value
-
-
-def disarmed(cell: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would compute as a formula.
-
-    Tables of numbers and of names that others chose need it; what is read back as it was must not have it.
-
-    References
-    ----------
-    OWASP, "CSV Injection".
-    """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
-import re
-from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -19,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.opening import DOCUMENT_BYTES, check_bytes, is_parquet, most_bytes, open_plain, translated
+from bftrainer.files.opening import DOCUMENT_BYTES, Form, check_bytes, form_of, most_bytes, open_plain, translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,9 +26,6 @@ _HEAD = 1 << 16
 _BATCH = 1 << 14
 _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
-_LONGEST_CELL = 100
-"""Most lines of a cell in quotes, and one."""
-_BINARY = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
 
 @dataclass(frozen=True)
@@ -94,10 +88,7 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
 def line_blocks(path: Path) -> Iterator[Block]:
     """Read a file in blocks of lines, some megabytes each; a `LogError` if it is empty, binary or damaged."""
     first, rest, most = 1, b"", most_bytes(DOCUMENT_BYTES)
-    for chunk in _chunks(path):
-        if (garbage := _garbage(chunk)) is not None:
-            line = first + (rest + chunk[: garbage.start()]).count(b"\n")
-            raise LogError(f"{path}:{line}: Expected text, got binary data.")
+    for chunk in _chunks(path, _CHUNK):
         whole, end, rest = (rest + chunk).rpartition(b"\n")
         check_bytes(path, len(rest), most, "in a line")
         if end:
@@ -105,18 +96,11 @@ def line_blocks(path: Path) -> Iterator[Block]:
             first += whole.count(b"\n") + 1
     if rest:
         yield Block(path, first, _as_utf8(rest), cut_off=True)
-    elif first == 1:
-        raise LogError(f"{path}: Expected lines, got an empty file.")
 
 
 def head(path: Path) -> list[str]:
     """The first whole lines of a file, enough to recognise its format; a `LogError` as of `line_blocks`."""
-    start = next(_chunks(path, _HEAD), b"")
-    if not start:
-        raise LogError(f"{path}: Expected lines, got an empty file.")
-    if (garbage := _garbage(start)) is not None:
-        raise LogError(f"{path}:{start[: garbage.start()].count(10) + 1}: Expected text, got binary data.")
-    whole, end, rest = start.rpartition(b"\n")
+    whole, end, rest = next(_chunks(path, _HEAD)).rpartition(b"\n")
     return Block(path, 1, _as_utf8(whole if end else rest)).lines
 
 
@@ -130,18 +114,18 @@ def _as_utf8(text: bytes) -> bytes:
     return text if text.isascii() else text.decode("utf-8-sig", errors="replace").encode()
 
 
-def _garbage(chunk: bytes) -> re.Match[bytes] | None:
-    """The first byte that no text holds."""
-    low = np.frombuffer(chunk, dtype=np.uint8)
-    # Comparing all bytes at once is ten times as fast as searching them.
-    suspect = ((low < ord("\t")) | ((low > ord("\r")) & (low < ord(" ")))).any()
-    return _BINARY.search(chunk) if suspect else None
-
-
-def _chunks(path: Path, size: int = _CHUNK) -> Iterator[bytes]:
+def _chunks(path: Path, size: int) -> Iterator[bytes]:
+    """Pieces of a text, one at least; of a whole one all bytes are counted before."""
+    line, chunk = 1, b""
     with translated(path, LogError), open_plain(path, ahead=size > _HEAD) as stream:
-        while chunk := stream.read(size):
+        while piece := stream.read(size):
+            chunk = piece
+            if (at := chunk.find(b"\0")) >= 0:
+                raise LogError(f"{path}:{line + chunk.count(10, 0, at)}: Expected text, got binary data.")
+            line += chunk.count(b"\n")
             yield chunk
+    if not chunk:
+        raise LogError(f"{path}: Expected lines, got an empty file.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,36 +144,25 @@ class LogRow:
 
 
 def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
-    """Non-blank rows of a CSV file, whose cells in quotes may hold line ends.
-
-    A quote whose partner makes no whole row of what lies between belongs to its line: it would swallow rows below it.
-    """
+    """Non-blank rows of a CSV file; cells in quotes may hold line ends. A `LogError` names a row with an open quote."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
-    rest = (
-        (block.first + at, line, block.is_cut_off(at))
-        for block in line_blocks(path)
-        for at, line in enumerate(block.lines)
-    )
-    waiting: deque[tuple[int, str, bool]] = deque()
-    width = 0
-    while (row := waiting.popleft() if waiting else next(rest, None)) is not None:
-        number, text, is_cut_off = row
-        try:
-            # Without quotes there is nothing that a reader would know better.
-            fields = next(csv.reader([text], delimiter=delimiter)) if '"' in text or not text else text.split(delimiter)
-        except csv.Error as fault:
-            raise LogError(f"{path}:{number}: Expected a row of a table, got something else ({fault}).") from None
-        if text.count('"') % 2:
-            waiting.extend(islice(rest, _LONGEST_CELL - len(waiting)))
-            more = next((at for at, row in enumerate(waiting, start=1) if row[1].count('"') % 2), 0)
-            whole = "\n".join((text, *(row[1] for row in islice(waiting, more))))
-            with suppress(csv.Error):
-                cells = next(csv.reader([whole], delimiter=delimiter, strict=True))
-                if more and len(cells) == (width or len(cells)):
-                    fields, is_cut_off = cells, [waiting.popleft() for _ in range(more)][-1][2]
-        if fields:
-            width = width or len(fields)
-            yield LogRow(path, number, fields, is_cut_off)
+    is_cut_off, first = False, 1
+
+    def lines() -> Iterator[str]:
+        nonlocal is_cut_off
+        for block in line_blocks(path):
+            for at, line in enumerate(block.lines):
+                is_cut_off = block.is_cut_off(at)
+                yield f"{line}\n"
+
+    rows = csv.reader(lines(), delimiter=delimiter, strict=True)
+    try:
+        for fields in rows:
+            if fields:
+                yield LogRow(path, first, fields, is_cut_off)
+            first = rows.line_num + 1
+    except csv.Error as fault:
+        raise LogError(f"{path}:{first}: Expected a row of a table, got something else ({fault}).") from None
 
 
 class JobTable:
@@ -199,7 +172,7 @@ class JobTable:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self.is_parquet = path, is_parquet(path)
+        self._path, self.is_parquet = path, form_of(path, LogError) is Form.PARQUET
         if self.is_parquet:
             with parquet_file(path, LogError) as file:
                 self.header = LogRow(path, 1, list(file.schema_arrow.names), is_cut_off=False)
@@ -253,12 +226,10 @@ def _cells(values: pa.Array) -> list[str]:
     """Texts of a column of Parquet; times without a zone remain without one."""
     import pyarrow as pa
 
-    if not pa.types.is_timestamp(values.type):
-        return [_cell(value) for value in values.to_pylist()]
-    counts = values.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
-    times = np.array([np.iinfo(np.int64).min if count is None else count for count in counts], dtype=np.int64)
-    zone = "Z" if values.type.tz else ""
-    return ["" if text == "NaT" else text + zone for text in np.datetime_as_string(times.view("M8[ns]")).tolist()]
+    kind = values.type
+    if pa.types.is_timestamp(kind):
+        values = values.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string())
+    return [_cell(value) for value in values.to_pylist()]
 
 
 def _cell(value: object) -> str:

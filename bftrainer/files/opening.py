@@ -61,7 +61,6 @@ _SUFFIXES = {
     ".tgz": Form.TAR,
 }
 _PARQUET = b"PAR1"
-_OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n")
 _ENCRYPTED = 0x1  # in the flags of an archive's member
 
 
@@ -109,31 +108,14 @@ def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") ->
         )
 
 
-def whole(path: Path, stream: IO[bytes]) -> bytes:
-    """All bytes of a document; a `InputError` if there are too many."""
-    most = most_bytes(DOCUMENT_BYTES)
-    check_bytes(path, path.stat().st_size, most)
-    text = bytearray()
-    while piece := stream.read(min(MIB, most + 1 - len(text))):  # a stream makes room for all that it is asked for
-        text += piece
-    check_bytes(path, len(text), most)
-    return bytes(text)
-
-
 def whole_bytes(path: Path) -> bytes:
-    """All bytes of a small file; an `OSError` or a `InputError` if it cannot be read."""
-    with open_file(path) as stream:
-        return whole(path, stream)
+    """All bytes of a document; an `OSError` or a `InputError` if it cannot be read, or there are too many."""
+    with open_plain(path, DOCUMENT_BYTES) as stream:
+        return stream.read()
 
 
 def form_of(path: Path, error: type[InputError] = InputError) -> Form:
-    """Form of a file, by its first bytes or else its suffix (the one before `.gz`, `.xz`, `.bz2` or `.zip`).
-
-    Raises
-    ------
-    InputError
-        As `error`: if there is no such file, it is empty, or its form is not recognised.
-    """
+    """Form of a file, by its first bytes or else its suffix, a table's if neither says; `error` if it is empty."""
     with translated(path, error), open_plain(path) as stream:
         head = stream.read(1024)
     if not head:
@@ -142,16 +124,7 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
         return Form.TAR
     if head[:4] == _PARQUET:
         return Form.PARQUET
-    if head[0] == 0x80:
-        return Form.PICKLE
-    form = suffix_form(path)
-    if form is not None:
-        return form
-    if _OLD_PICKLE.match(head):
-        return Form.PICKLE
-    if re.match(rb"[\w]+(,[\w]+)+\r?\n", head):
-        return Form.CSV
-    raise error(f"{path}: Expected {', '.join(f.value for f in Form)}, got something else.")
+    return Form.PICKLE if head[0] == 0x80 else suffix_form(path) or Form.CSV
 
 
 def is_parquet(path: Path) -> bool:
@@ -198,18 +171,8 @@ def open_file(path: Path) -> io.BufferedReader:
 def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> Iterator[BinaryIO]:
     """Open the file's bytes, decompressed if compressed by gzip, xz, bzip2 or, alone in an archive, zip.
 
-    Parameters
-    ----------
-    path : Path
-    usual : int
-        How many bytes there may be, unless the environment says otherwise.
-    ahead : bool
-        Whether to count those of a compressed file before the first is handed out, so that nothing is made of any.
-
-    Raises
-    ------
-    InputError
-        If there are more, perhaps while the stream is read.
+    An `InputError` if there are more than `usual`, or than the environment says, perhaps while the stream is read; with
+    `ahead` they are counted before the first is handed out, so that nothing is made of any.
     """
     most = most_bytes(usual)
     with open_file(path) as raw:
@@ -230,13 +193,7 @@ def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> It
 
 @contextmanager
 def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
-    """Open the pickle in a file: the file itself, gzipped or not, or the one `.pkl` of a tar, streamed.
-
-    Raises
-    ------
-    InputError
-        As `error`: if the file cannot be read, or a tar does not hold one pickle.
-    """
+    """Open the pickle in a file: the file itself, packed or not, or the one `.pkl` of a tar; `error` if it has none."""
     tarred = form_of(path, error) is Form.TAR
     with translated(path, error), open_plain(path, usual) as stream:
         if not tarred:
@@ -292,26 +249,14 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: No such file.") from None
     except IsADirectoryError:
         raise error(f"{path}: Expected a file, got a directory.") from None
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as cause:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, lzma.LZMAError, zlib.error) as cause:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            raise error(f"{path}: {cause.strerror}.") from None
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
-    except OSError as cause:
-        if str(cause) == "Invalid data stream":  # bzip2 has no error of its own
-            raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
-        raise error(f"{path}: {cause.strerror or cause}.") from None
-    except ValueError:
-        if "\0" not in str(path):
-            raise
-        raise error(f"{path}: Expected a name without the character NUL.") from None
 
 
 def sample_path(name: str) -> Path:
-    """Path of the embedded data file `name`; an `InputError` if the installation lacks it.
-
-    A wheel carries `datasets/` as `bftrainer/data/`; an editable install leaves it in the checkout.
-    """
+    """Path of a data file of ours: a wheel has them in `bftrainer/data/`, an editable install in the checkout."""
     package = Path(__file__).parents[1]
     installed = package / "data"
-    path = (installed if installed.is_dir() else package.parent / "datasets") / name
-    if not path.is_file():
-        raise InputError(f"Embedded data file {name} not found at {path}; is bftrainer fully installed?")
-    return path
+    return (installed if installed.is_dir() else package.parent / "datasets") / name

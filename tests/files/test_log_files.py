@@ -33,7 +33,6 @@ def packed(path, data):
 def test_lines(tmp_path, monkeypatch, name, chunk):
     """Lines and their numbers are the same however a file is packed and cut into chunks."""
     monkeypatch.setattr(log_files, "_CHUNK", chunk)
-    monkeypatch.setattr(log_files._chunks, "__defaults__", (chunk,))
     path = packed(tmp_path / name, TEXT.encode())
     blocks = list(line_blocks(path))
     assert [line for block in blocks for line in block.lines] == LINES
