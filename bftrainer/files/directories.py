@@ -10,16 +10,14 @@ from __future__ import annotations
 import filecmp
 import itertools
 import os
-import pwd
 import re
 import shutil
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bftrainer.errors import BftrainerError, InputError, OutputError
+from bftrainer.errors import InputError, OutputError
 from bftrainer.files.opening import whole_bytes
 from bftrainer.files.writing import file_source, flush, lock_file, replacing
 
@@ -34,27 +32,6 @@ SUMMARY = "summary.json"
 _NEW, _OLD = ".new", ".old"
 _HEADER = "# Files that bftrainer has written here"
 _LINE = re.compile(r"(?:(?P<digest>[0-9a-f]{64})  )?(?P<name>.+)", re.DOTALL)
-
-
-def login_name(uid: int) -> str:
-    """Name of a user of this machine; of one without a name, the number."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def refuse_foreign(path: Path, error: type[BftrainerError], *, sticky: bool = False) -> None:
-    """Refuse, by `error`, a directory that another user has made, or any may change; if `sticky`, not ``/tmp``."""
-    about, own = path.stat(), os.geteuid()
-    if sticky and about.st_mode & stat.S_ISVTX:
-        return
-    if about.st_uid != own:
-        raise error(
-            f"{path}: Expected a directory of this user's, {login_name(own)}, got one of {login_name(about.st_uid)}'s."
-        )
-    if about.st_mode & stat.S_IWOTH:
-        raise error(f"{path}: Expected a directory that no other user may write to; if you trust it, chmod o-w.")
 
 
 def written_files(directory: Path) -> dict[str, str | None]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-import lzma
 import math
 import re
 import tomllib
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -147,23 +145,17 @@ def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES, *
     For `usual` and `ahead` see `open_plain`.
     """
     form_of(path, error)
-    line = 1
     with translated(path, error), open_plain(path, usual, ahead=ahead) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        rows = csv.reader(text, strict=True)
+        rows = csv.reader((line.decode("utf-8-sig") for line in stream), strict=True)
         try:
             for row in rows:
-                line = rows.line_num
                 if row:
-                    "".join(row).encode()
-                    yield f"{path}:{line}", row
-        except UnicodeEncodeError:
-            got = ",".join(row).encode(errors="surrogateescape").decode(errors="backslashreplace")
-            raise error(f"{path}:{line}: Expected text in UTF-8, got '{one_line(got)}'.") from None
+                    yield f"{path}:{rows.line_num}", row
+        except UnicodeDecodeError as fault:
+            got = one_line(fault.object.rstrip().decode(errors="backslashreplace"))
+            raise error(f"{path}:{rows.line_num + 1}: Expected text in UTF-8, got '{got}'.") from None
         except csv.Error as fault:
             raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as fault:
-            raise error(f"{path}:{line}: Expected a whole file, got a damaged one ({fault}).") from None
 
 
 def table_rows(

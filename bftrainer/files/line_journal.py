@@ -27,12 +27,10 @@ class LineJournal:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     raise RunDirectoryError(f"{path}: Expected a journal of your own, found one of another user.")
                 content = file.read()
-        self._size = content.rfind(b"\n") + 1
-        while self._size:
-            begin = content.rfind(b"\n", 0, self._size - 1) + 1
-            if is_whole(content[begin : self._size - 1]):
-                break
-            self._size = begin
+        lines = content.split(b"\n")[:-1]
+        while lines and not is_whole(lines[-1]):
+            lines.pop()
+        self._size = sum(map(len, lines)) + len(lines)
 
     def read(self) -> list[bytes]:
         """Read the whole lines, without their ends."""

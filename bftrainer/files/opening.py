@@ -61,21 +61,16 @@ _SUFFIXES = {
     ".tgz": Form.TAR,
 }
 _PARQUET = b"PAR1"
-_ENCRYPTED = 0x1  # in the flags of an archive's member
 
 
 def _unzip(raw: BinaryIO) -> IO[bytes]:
-    """The one file of a zip archive."""
+    """The one file of a zip archive; an `OSError` if it has several, needs a password, or is packed in another way."""
     try:
         archive = zipfile.ZipFile(raw)
-        members = [member for member in archive.infolist() if not member.is_dir()]
-        if len(members) != 1:
-            raise OSError(errno.EINVAL, f"Expected one file in the archive, got {len(members)}")
-        if members[0].flag_bits & _ENCRYPTED:
-            raise OSError(errno.EINVAL, "Expected an archive without a password, got an encrypted one")
-        return archive.open(members[0])
-    except NotImplementedError as cause:
-        raise OSError(errno.EINVAL, f"Expected an archive that zipfile reads, got another ({cause})") from None
+        (member,) = (each for each in archive.infolist() if not each.is_dir())
+        return archive.open(member)
+    except (ValueError, RuntimeError, NotImplementedError) as cause:
+        raise OSError(errno.EINVAL, f"Expected an archive of one file without a password ({cause})") from None
 
 
 _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped
-from bftrainer.files.arrow import booleans, instants, integers, lists, open_native, parquet_file, reals, texts
+from bftrainer.files.arrow import instants, lists, numbers, open_native, parquet_file, texts
 from bftrainer.files.documents import json_file
 from bftrainer.files.opening import translated
 from bftrainer.model import instants_ns, iso_column
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
-_MAKE: dict[pa.DataType, Callable[[Any], pa.Array]] = {REAL: reals, COUNT: integers, TEXT: texts, FLAG: booleans}
 Rows = Sequence[Any] | Mapping[str, Any]
 """Records, or columns by name."""
 
@@ -73,9 +72,9 @@ class Column:
         if isinstance(values, Coded):
             return texts(["kept" if name is Held.NOTHING else name for name in values.names], values.codes)
         if isinstance(values, Lists):
-            flat = integers(values.values) if self.kind == COUNTS else texts(_names(result), values.values)
+            flat = numbers(COUNT, values.values) if self.kind == COUNTS else texts(_names(result), values.values)
             return lists(values.offsets, flat)
-        return _MAKE[self.kind](values)
+        return texts(values) if self.kind == TEXT else numbers(self.kind, values)
 
 
 def _columns(kind: pa.DataType, names: str, part: str = "", only: str = "") -> list[Column]:
