@@ -35,7 +35,7 @@ def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.
     return pa.Array.from_buffers(kind, values.size, [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def numbers(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any]) -> pa.Array:
+def make_column(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any]) -> pa.Array:
     """Column of float64, int64 or booleans; null for None, what is not finite, and in arrays integers below 0."""
     import pyarrow as pa
 
@@ -71,7 +71,7 @@ def lists(offsets: NDArray[np.int64], flat: pa.Array) -> pa.Array:
     """Column of lists: list i is ``flat[offsets[i]:offsets[i + 1]]``."""
     import pyarrow as pa
 
-    return pa.ListArray.from_arrays(numbers(pa.int64(), offsets).cast(pa.int32()), flat)
+    return pa.ListArray.from_arrays(make_column(pa.int64(), offsets).cast(pa.int32()), flat)
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped
-from bftrainer.files.arrow import instants, lists, numbers, open_native, parquet_file, texts
+from bftrainer.files.arrow import instants, lists, make_column, open_native, parquet_file, texts
 from bftrainer.files.documents import json_file
 from bftrainer.files.opening import translated
 from bftrainer.model import instants_ns, iso_column
@@ -72,9 +72,9 @@ class Column:
         if isinstance(values, Coded):
             return texts(["kept" if name is Held.NOTHING else name for name in values.names], values.codes)
         if isinstance(values, Lists):
-            flat = numbers(COUNT, values.values) if self.kind == COUNTS else texts(_names(result), values.values)
+            flat = make_column(COUNT, values.values) if self.kind == COUNTS else texts(_names(result), values.values)
             return lists(values.offsets, flat)
-        return texts(values) if self.kind == TEXT else numbers(self.kind, values)
+        return texts(values) if self.kind == TEXT else make_column(self.kind, values)
 
 
 def _columns(kind: pa.DataType, names: str, part: str = "", only: str = "") -> list[Column]:
