@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, suggestion
-from bftrainer.files.opening import DOCUMENT_BYTES, LOG_BYTES, form_of, one_line, open_plain, translated, whole_bytes
+from bftrainer.files.opening import DOCUMENT_BYTES, form_of, one_line, open_plain, read_head, translated, whole_bytes
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -68,6 +68,8 @@ def _count_levels(value: Any) -> int:
 
 
 SCHEMA = 1
+_HEAD = 1 << 16
+"""Bytes that a header is searched in."""
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models and of dataclasses
 _EXPECTED = {
@@ -135,17 +137,16 @@ Row = tuple[str, list[str]]
 
 def first_row(path: Path, error: type[InputError]) -> tuple[str, ...]:
     """Cells of a CSV file's first row, however large the file is; one empty cell if there is none."""
-    _, cells = next(csv_rows(path, error, LOG_BYTES, ahead=False), ("", [""]))
+    with translated(path, error):
+        lines = read_head(path, _HEAD).decode("utf-8-sig", errors="replace").splitlines()
+    cells = next(filter(None, csv.reader(lines)), [""])
     return tuple(cell.strip() for cell in cells)
 
 
-def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES, *, ahead: bool = True) -> Iterator[Row]:
-    """Rows of a CSV file, compressed or not, without blank lines; `error` if it cannot be read, or is no CSV.
-
-    For `usual` and `ahead` see `open_plain`.
-    """
+def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[Row]:
+    """Rows of a CSV file, compressed or not, without blank lines; `error` if it cannot be read, or is no CSV."""
     form_of(path, error)
-    with translated(path, error), open_plain(path, usual, ahead=ahead) as stream:
+    with translated(path, error), open_plain(path, usual) as stream:
         rows = csv.reader((line.decode("utf-8-sig") for line in stream), strict=True)
         try:
             for row in rows:

@@ -6,7 +6,7 @@ import csv
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.opening import DOCUMENT_BYTES, Form, check_bytes, form_of, most_bytes, open_plain, translated
+from bftrainer.files.opening import (
+    DOCUMENT_BYTES,
+    Form,
+    check_bytes,
+    form_of,
+    most_bytes,
+    open_plain,
+    read_head,
+    translated,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,7 +97,7 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
 def line_blocks(path: Path) -> Iterator[Block]:
     """Read a file in blocks of lines, some megabytes each; a `LogError` if it is empty, binary or damaged."""
     first, rest, most = 1, b"", most_bytes(DOCUMENT_BYTES)
-    for chunk in _chunks(path, _CHUNK):
+    for chunk in _chunks(path):
         whole, end, rest = (rest + chunk).rpartition(b"\n")
         check_bytes(path, len(rest), most, "in a line")
         if end:
@@ -100,7 +109,10 @@ def line_blocks(path: Path) -> Iterator[Block]:
 
 def head(path: Path) -> list[str]:
     """The first whole lines of a file, enough to recognise its format; a `LogError` as of `line_blocks`."""
-    whole, end, rest = next(_chunks(path, _HEAD)).rpartition(b"\n")
+    with translated(path, LogError):
+        start = read_head(path, _HEAD)
+    _check_text(path, 1, start)
+    whole, end, rest = start.rpartition(b"\n")
     return Block(path, 1, _as_utf8(whole if end else rest)).lines
 
 
@@ -114,18 +126,23 @@ def _as_utf8(text: bytes) -> bytes:
     return text if text.isascii() else text.decode("utf-8-sig", errors="replace").encode()
 
 
-def _chunks(path: Path, size: int) -> Iterator[bytes]:
-    """Pieces of a text, one at least; of a whole one all bytes are counted before."""
+def _chunks(path: Path) -> Iterator[bytes]:
+    """Pieces of a text, one at least."""
     line, chunk = 1, b""
-    with translated(path, LogError), open_plain(path, ahead=size > _HEAD) as stream:
-        while piece := stream.read(size):
-            chunk = piece
-            if (at := chunk.find(b"\0")) >= 0:
-                raise LogError(f"{path}:{line + chunk.count(10, 0, at)}: Expected text, got binary data.")
+    with translated(path, LogError), open_plain(path) as stream:
+        for chunk in iter(partial(stream.read, _CHUNK), b""):
+            _check_text(path, line, chunk)
             line += chunk.count(b"\n")
             yield chunk
+    _check_text(path, line, chunk)
+
+
+def _check_text(path: Path, line: int, chunk: bytes) -> None:
+    """Refuse an empty file, and a binary one by its line."""
     if not chunk:
         raise LogError(f"{path}: Expected lines, got an empty file.")
+    if (at := chunk.find(b"\0")) >= 0:
+        raise LogError(f"{path}:{line + chunk.count(10, 0, at)}: Expected text, got binary data.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -73,7 +74,7 @@ def _unzip(raw: BinaryIO) -> IO[bytes]:
         raise OSError(errno.EINVAL, f"Expected an archive of one file without a password ({cause})") from None
 
 
-_UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
+_UNPACKED: dict[bytes, Callable[[BinaryIO], Any]] = {
     rb"\x1f\x8b": gzip.open,
     rb"\xfd7zXZ\x00": lzma.open,
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
@@ -111,8 +112,8 @@ def whole_bytes(path: Path) -> bytes:
 
 def form_of(path: Path, error: type[InputError] = InputError) -> Form:
     """Form of a file, by its first bytes or else its suffix, a table's if neither says; `error` if it is empty."""
-    with translated(path, error), open_plain(path) as stream:
-        head = stream.read(1024)
+    with translated(path, error):
+        head = read_head(path, 1024)
     if not head:
         raise error(f"{path}: Expected data, got an empty file.")
     if head[257:262] == b"ustar":
@@ -120,12 +121,6 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
     if head[:4] == _PARQUET:
         return Form.PARQUET
     return Form.PICKLE if head[0] == 0x80 else suffix_form(path) or Form.CSV
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a file begins as Parquet does."""
-    with translated(path, InputError), open_file(path) as stream:
-        return stream.read(4) == _PARQUET
 
 
 def suffix_form(path: Path) -> Form | None:
@@ -162,28 +157,37 @@ def open_file(path: Path) -> io.BufferedReader:
     raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
 
 
+def read_head(path: Path, size: int) -> bytes:
+    """The first bytes of a file, as `open_plain` reads them, however many there are."""
+    with open_file(path) as raw:
+        unpack = _find_unpacker(raw)
+        return raw.read(size) if unpack is None else unpack(raw).read(size)
+
+
+def _find_unpacker(raw: BinaryIO) -> Callable[[BinaryIO], BinaryIO] | None:
+    head = raw.read(10)
+    raw.seek(0)
+    return next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
+
+
 @contextmanager
-def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> Iterator[BinaryIO]:
+def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
     """Open the file's bytes, decompressed if compressed by gzip, xz, bzip2 or, alone in an archive, zip.
 
-    An `InputError` if there are more than `usual`, or than the environment says, perhaps while the stream is read; with
-    `ahead` they are counted before the first is handed out, so that nothing is made of any.
+    An `InputError` if there are more than `usual`, or than the environment says: before anything is made of them.
     """
-    most = most_bytes(usual)
+    most, count = most_bytes(usual), 0
     with open_file(path) as raw:
-        head = raw.read(10)
-        raw.seek(0)
-        unpack = next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
+        unpack = _find_unpacker(raw)
         if unpack is None:
             check_bytes(path, os.fstat(raw.fileno()).st_size, most)
             yield raw
             return
-        if ahead:
-            counted = _count_bytes(path, unpack(raw), most)
-            while counted.read(_CHUNK):
-                pass
-            raw.seek(0)
-        yield _count_bytes(path, unpack(raw), most)
+        for piece in iter(partial(unpack(raw).read, _CHUNK), b""):
+            count += len(piece)
+            check_bytes(path, count, most)
+        raw.seek(0)
+        yield unpack(raw)
 
 
 @contextmanager
@@ -198,9 +202,9 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
             members = filter(_is_pickle, iter(archive.next, None))
             member = next(members, None)
             content = None if member is None else archive.extractfile(member)
-            if member is None or content is None:
+            if content is None:
                 raise error(f"{path}: Expected a .pkl in the archive, got none.")
-            yield _count_bytes(path, content, member.size)
+            yield cast(BinaryIO, content)
             if next(members, None) is not None:
                 raise error(f"{path}: Expected one .pkl in the archive, got several.")
 
@@ -208,31 +212,6 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
 def _is_pickle(member: tarfile.TarInfo) -> bool:
     name = Path(member.name).name.lower()
     return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds these
-
-
-def _count_bytes(path: Path, stream: Any, most: int) -> BinaryIO:
-    """What a stream gives, which fails once that is more than `most` bytes."""
-    return cast(BinaryIO, io.BufferedReader(_Counted(path, stream, most), _CHUNK))
-
-
-class _Counted(io.RawIOBase):
-    """Read a stream in chunks: decompressors and tarfile would hold a large read twice; and count what it unpacks."""
-
-    def __init__(self, path: Path, stream: BinaryIO, most: int) -> None:
-        self._path, self._stream, self._most, self._unpacked = path, stream, most, 0
-
-    def readable(self) -> bool:
-        """Always true."""
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        """Fill the buffer, up to a chunk of it; 0 at the end."""
-        view = memoryview(cast(bytearray, buffer))
-        data = self._stream.read(min(len(view), _CHUNK))
-        view[: len(data)] = data
-        self._unpacked += len(data)
-        check_bytes(self._path, self._unpacked, self._most)
-        return len(data)
 
 
 @contextmanager

@@ -189,7 +189,7 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
 
     def locate(row: int) -> str:
         """File and line of a transition."""
-        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False), row + 1, None))[0]
+        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES), row + 1, None))[0]
 
     try:
         table = _csv_table(path)
@@ -211,7 +211,7 @@ def _csv_table(path: Path) -> pa.Table:
     from pyarrow import csv as arrow_csv
 
     as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False)
-    with translated(path, NodeLogError), open_plain(path, ahead=True) as stream:
+    with translated(path, NodeLogError), open_plain(path) as stream:
         table = arrow_csv.read_csv(stream, arrow_csv.ReadOptions(use_threads=False), convert_options=as_text)
     _check_column_names(f"{path}:1", table.column_names)
     zoned = pc.match_substring_regex(table["time"], r"(Z|[+-]\d{2}:?\d{2})$")
@@ -226,7 +226,7 @@ def _csv_table(path: Path) -> pa.Table:
 
 def _find_fault(path: Path) -> None:
     """Refuse the first row that is none, naming its line."""
-    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False)):
+    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES)):
         if len(cells) != len(COLUMNS):
             raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
         if not number:
