@@ -116,8 +116,8 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
             file = pq.ParquetFile(stream)
             _check_size(path, file.metadata)
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
-            known = [name for name in categories if name in texts]  # pyarrow does not find other names
-            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=known) if known else file
+            categorical = [name for name in categories if name in texts]  # pyarrow does not find other names
+            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical) if categorical else file
         except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # column names need not be valid text
             if isinstance(fault, OSError) and fault.errno is not None:
                 raise

@@ -85,7 +85,7 @@ def check_free(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
     if place.is_mount() or Path.cwd().is_relative_to(place):
         raise OutputError(f"{path}: Expected a directory that can be replaced, got the current one or a mount point.")
-    names = {each.name for each in place.iterdir()}
+    names = {child.name for child in place.iterdir()}
     if not names:
         return
     if not force:
@@ -102,7 +102,7 @@ def check_free(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
 
 
-def numbered(name: str) -> Iterator[Path]:
+def number_paths(name: str) -> Iterator[Path]:
     """``name-1-itrOut``, ``name-2-itrOut``, ... in the current directory."""
     return (Path(f"{name}-{number}-itrOut") for number in itertools.count(1))
 
@@ -191,7 +191,7 @@ def _claim_place(path: Path) -> Iterator[Path]:
     working.parent.mkdir(parents=True, exist_ok=True)
     try:
         with lock_file(working.with_name(f"{working.name}{LOCK}"), path):
-            names = sorted(each.name for each in working.iterdir()) if working.exists() else []
+            names = sorted(child.name for child in working.iterdir()) if working.exists() else []
             if names and not {MANIFEST, JOURNAL} & {*names}:
                 raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {names[0]}.")
             _recover(target)
@@ -232,7 +232,7 @@ def _seal(directory: ResultDirectory) -> None:
     """List whole results, and have the disk hold them."""
     working = directory.working
     unlisted = {MANIFEST, JOURNAL} if directory.is_finished else {MANIFEST}
-    names = {each.name for each in working.iterdir()} - unlisted
+    names = {child.name for child in working.iterdir()} - unlisted
     for name in names:
         flush(working / name)
     list_written(working, names, final=True)

@@ -41,10 +41,10 @@ def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
     """Content of a JSON file, which messages call `what`; `error` if it cannot be read, or is none."""
     with translated(path, error):
         text = whole_bytes(path)
-    return parsed_json(path, text, error, what)
+    return parse_json(path, text, error, what)
 
 
-def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
+def parse_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
     """Parse a JSON text, which messages call `what`; `error`, naming `where`, if it is none or nested too deeply."""
     return _parse(where, lambda: json.loads(text), what, error)
 

@@ -44,10 +44,10 @@ class LineJournal:
         data = b"".join(b"%s\n" % (line.encode() if isinstance(line, str) else line) for line in lines)
         with self._translate_errors("write"), self.path.open("ab", buffering=0) as file:
             file.truncate(self._size)
-            rest = memoryview(data)
+            unwritten = memoryview(data)
             try:
-                while rest:
-                    rest = rest[file.write(rest) :]
+                while unwritten:
+                    unwritten = unwritten[file.write(unwritten) :]
                 os.fsync(file.fileno())
             except BaseException:  # a signal too may come in between
                 file.truncate(self._size)

@@ -96,15 +96,15 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
 
 def line_blocks(path: Path) -> Iterator[Block]:
     """Read a file in blocks of lines, some megabytes each; a `LogError` if it is empty, binary or damaged."""
-    first, rest, most = 1, b"", most_bytes(DOCUMENT_BYTES)
+    first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
     for chunk in _chunks(path):
-        whole, end, rest = (rest + chunk).rpartition(b"\n")
-        check_bytes(path, len(rest), most, "in a line")
+        lines, end, tail = (tail + chunk).rpartition(b"\n")
+        check_bytes(path, len(tail), most, "in a line")
         if end:
-            yield Block(path, first, _as_utf8(whole))
-            first += whole.count(b"\n") + 1
-    if rest:
-        yield Block(path, first, _as_utf8(rest), cut_off=True)
+            yield Block(path, first, _as_utf8(lines))
+            first += lines.count(b"\n") + 1
+    if tail:
+        yield Block(path, first, _as_utf8(tail), cut_off=True)
 
 
 def head(path: Path) -> list[str]:
@@ -112,8 +112,8 @@ def head(path: Path) -> list[str]:
     with translated(path, LogError):
         start = read_head(path, _HEAD)
     _check_text(path, 1, start)
-    whole, end, rest = start.rpartition(b"\n")
-    return Block(path, 1, _as_utf8(whole if end else rest)).lines
+    lines, end, tail = start.rpartition(b"\n")
+    return Block(path, 1, _as_utf8(lines if end else tail)).lines
 
 
 def whole_text(path: Path) -> str:

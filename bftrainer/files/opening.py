@@ -68,7 +68,7 @@ def _unzip(raw: BinaryIO) -> IO[bytes]:
     """The one file of a zip archive; an `OSError` if it has several, needs a password, or is packed in another way."""
     try:
         archive = zipfile.ZipFile(raw)
-        (member,) = (each for each in archive.infolist() if not each.is_dir())
+        (member,) = (entry for entry in archive.infolist() if not entry.is_dir())
         return archive.open(member)
     except (ValueError, RuntimeError, NotImplementedError) as cause:
         raise OSError(errno.EINVAL, f"Expected an archive of one file without a password ({cause})") from None

@@ -148,20 +148,20 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
     path = paths[-1]
     try:
         with ExitStack() as locks:
-            files = [locks.enter_context(lock_file(temporary_path(each), each)) for each in paths]
-            for file, each in zip(files, paths, strict=True):
+            files = [locks.enter_context(lock_file(temporary_path(target), target)) for target in paths]
+            for file, target in zip(files, paths, strict=True):
                 os.ftruncate(file, 0)
                 if private:
                     os.fchmod(file, 0o600)
-                if private and not os.geteuid() and each.exists():  # root leaves it to whom it is
-                    os.fchown(file, each.stat().st_uid, each.stat().st_gid)
+                if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
+                    os.fchown(file, target.stat().st_uid, target.stat().st_gid)
             with ExitStack() as opened:
                 yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
-            for each in paths:
-                temporary_path(each).replace(each)
-        for directory in {each.parent for each in paths}:
+            for target in paths:
+                temporary_path(target).replace(target)
+        for directory in {target.parent for target in paths}:
             with suppress(PermissionError):  # one that one may write to, and not read
                 flush(directory)
     except OSError as cause:

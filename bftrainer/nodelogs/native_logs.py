@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
-from bftrainer.files.documents import csv_rows, json_file, parsed_json, write_csv
+from bftrainer.files.documents import csv_rows, json_file, parse_json, write_csv
 from bftrainer.files.opening import LOG_BYTES, one_line, open_plain, translated
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
@@ -287,7 +287,7 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
 
 def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, Any]:
     return {
-        key.decode(errors="backslashreplace").removeprefix(_PREFIX): parsed_json(path, value, NodeLogError, _METADATA)
+        key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(path, value, NodeLogError, _METADATA)
         for key, value in embedded.items()
         if key.startswith(_PREFIX.encode())
     }

@@ -20,7 +20,7 @@ from bftrainer.files.directories import (
     check_free,
     clear_leftovers,
     list_written,
-    numbered,
+    number_paths,
     remove_written,
     result_directory,
     written_files,
@@ -230,7 +230,7 @@ def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
     write_results(Path("s-2-itrOut"))
-    with result_directory(numbered("s")) as first, result_directory(numbered("s")) as second:
+    with result_directory(number_paths("s")) as first, result_directory(number_paths("s")) as second:
         (first.working / "1").touch()
         (second.working / "2").touch()
     assert (str(first.path), str(second.path)) == ("s-1-itrOut", "s-3-itrOut")
