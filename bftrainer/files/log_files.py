@@ -39,17 +39,9 @@ _LONGEST_FIELD = 1 << 26
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive lines of a file.
+    """Consecutive lines of a file, the `first` of this number from 1, in UTF-8 without the last line end.
 
-    Parameters
-    ----------
-    path : Path
-    first : int
-        Number of the first line, from 1.
-    data : bytes
-        The lines in UTF-8, without the last line end.
-    cut_off : bool
-        Whether the last line is the file's last and lacks a line end, as after an interrupted write or copy.
+    The last one is `cut_off` if it is the file's last and lacks its end, as after an interrupted write or copy.
     """
 
     path: Path

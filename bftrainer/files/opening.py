@@ -85,10 +85,8 @@ _UNPACKED: dict[bytes, Callable[[BinaryIO], Any]] = {
 def most_bytes(usual: int = LOG_BYTES) -> int:
     """The bound in force: a `SettingsError` if the environment has one that is no positive number."""
     text = os.environ.get(SETTING)
-    if not text:
-        return usual
     try:
-        gib = float(text)
+        gib = float(text) if text else usual / GIB
     except ValueError:
         gib = math.nan
     if not 0 < gib < math.inf:
