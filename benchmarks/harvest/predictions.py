@@ -12,8 +12,9 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bftrainer.files.directories import claimed
+from bftrainer.files.directories import LOCK
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+from bftrainer.files.writing import lock_file
 from bftrainer.harvest.controller import HarvestLimits
 from bftrainer.harvest.fidelity import distance, fidelity, harvest_inputs
 from bftrainer.harvest.harvest_directory import EventJournal
@@ -59,7 +60,7 @@ def harvested(place: Path, file: Path, log: NodeLog, measured: Path | None) -> P
         specs = {spec.name: spec for spec in read_task_set(measured).tasks}
         tasks = tuple(with_measured(task, specs[task.name]) if task.name in specs else task for task in tasks)
     config = ReplayConfig(**CONFIG, baseline=False)
-    with claimed(place):
+    with lock_file(place / LOCK, place):
         journal = EventJournal(place)
         session = open_session(place, journal, tasks, file, config, HarvestLimits(), say=print)
         session.run(LocalCarriers(place, LogPool(log, SPEED), grace_s=5.0))

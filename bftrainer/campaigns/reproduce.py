@@ -19,10 +19,10 @@ from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported,
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
-from bftrainer.files.directories import claimed, list_written, result_directory, written_files
+from bftrainer.files.directories import LOCK, list_written, result_directory, written_files
 from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import lock_file, replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import idle_node_s
@@ -88,7 +88,7 @@ def reproduced(
             if point.error is not None:
                 raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
         result = _evaluate_bftrainer(points, log, notes, quick=quick)
-        with claimed(directory):
+        with lock_file(directory / LOCK, directory):
             list_written(directory, {*_FILES, *written_files(directory)})
             _write(result, directory, made)
             list_written(directory, written_files(directory), final=True)

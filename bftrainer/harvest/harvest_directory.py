@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import InputError, OutputError, RunDirectoryError
-from bftrainer.files.directories import list_written, writer_of
+from bftrainer.files.directories import LOCK, list_written
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.writing import file_source, replacing
+from bftrainer.files.writing import file_source, lock_holder, replacing
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import (
     Asked,
@@ -182,7 +182,7 @@ def ask(directory: Path, event: Submitted | Asked) -> None:
     """
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
-    if isinstance(event, Asked) and not writer_of(directory):
+    if isinstance(event, Asked) and not lock_holder(directory / LOCK):
         raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)

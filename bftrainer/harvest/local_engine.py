@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bftrainer.errors import OutputError, PollError, RunFailedError
+from bftrainer.errors import PollError, RunFailedError
+from bftrainer.files.writing import lock_file
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.harvest_events import (
@@ -135,7 +135,8 @@ class LocalCarriers:
 
     def __init__(self, directory: Path, pool: LogPool, grace_s: float = 10.0, hold_s: float = 1e9) -> None:
         self._pool, self._grace_s, self._hold_s = pool, grace_s, hold_s
-        self._lock = _lock(directory / _HELD, grace_s + _LAST_S)
+        self._open, place = ExitStack(), directory / _HELD
+        self._lock = self._open.enter_context(lock_file(place, place, grace_s + _LAST_S, stays=True))
         self._hub = CarrierHub(directory, grace_s)
         self._log, self._failures = (directory / "carriers.log").open("ab"), 0
         self._carriers: dict[str, _Agent] = {}
@@ -222,7 +223,7 @@ class LocalCarriers:
             agent.process.kill()
             agent.process.wait()
         self._log.close()
-        os.close(self._lock)
+        self._open.close()
 
 
 class ShadowCarriers:
@@ -286,17 +287,3 @@ class ShadowCarriers:
 
     def close(self) -> None:
         """Do nothing: nothing is there."""
-
-
-def _lock(path: Path, patience_s: float) -> int:
-    """Lock a file that carriers keep open, once none of an earlier controller's does so any more."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + patience_s
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
-        if time.monotonic() > deadline:
-            os.close(file)
-            raise OutputError(f"{path}: Processes of an earlier controller hold it, and do not end.")
-        time.sleep(0.05)

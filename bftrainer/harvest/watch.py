@@ -11,9 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from bftrainer.errors import PollError, RunDirectoryError, SettingsError
-from bftrainer.files.directories import claimed
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
-from bftrainer.files.writing import refuse_existing
+from bftrainer.files.writing import lock_file, refuse_existing
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
 from bftrainer.model import iso
 from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log
@@ -104,7 +103,7 @@ class Watch:
         refuse_node_log(output, force=not is_new)
         refuse_existing(quality_path(output), force=not is_new)
         with ExitStack() as stack:
-            stack.enter_context(claimed(output.parent, name=f".{place.name}.writing", called=place))
+            stack.enter_context(lock_file(place.with_name(f".{place.name}.writing"), place))
             self._journal = LineJournal(place, lambda line: unsealed(line) is not None)
             self._last_s = time_of(begin_or_continue(self._journal, poll.source))
             self._open = stack.pop_all()

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
-from bftrainer.files.documents import csv_rows, json_file, parsed_json, write_csv
+from bftrainer.files.documents import csv_rows, json_file, parse_json, write_csv
 from bftrainer.files.opening import LOG_BYTES, one_line, open_plain, translated
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
@@ -184,7 +184,7 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
 
     def locate(row: int) -> str:
         """File and line of a transition."""
-        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False), row + 1, None))[0]
+        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES), row + 1, None))[0]
 
     try:
         table = _csv_table(path)
@@ -205,7 +205,7 @@ def _csv_table(path: Path) -> pa.Table:
     from pyarrow import csv as arrow_csv
 
     as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False)
-    with translated(path, NodeLogError), open_plain(path, ahead=True) as stream:
+    with translated(path, NodeLogError), open_plain(path) as stream:
         table = arrow_csv.read_csv(stream, arrow_csv.ReadOptions(use_threads=False), convert_options=as_text)
     _check_column_names(f"{path}:1", table.column_names)
     zoned = pc.match_substring_regex(table["time"], r"(Z|[+-]\d{2}:?\d{2})$")
@@ -220,7 +220,7 @@ def _csv_table(path: Path) -> pa.Table:
 
 def _find_fault(path: Path) -> None:
     """Refuse the first row that is none, naming its line."""
-    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False)):
+    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES)):
         if len(cells) != len(COLUMNS):
             raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
         if not number:
@@ -271,7 +271,7 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     with parquet_file(path, NodeLogError, ["node"]) as file:
         _check_types(path, file.schema_arrow)
         meta = {
-            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parsed_json(
+            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(
                 path, text, NodeLogError, _METADATA
             )
             for key, text in (file.schema_arrow.metadata or {}).items()

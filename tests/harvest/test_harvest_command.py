@@ -18,11 +18,11 @@ import pytest
 from bftrainer.cli.harvest.harvest import _show_prediction
 from bftrainer.extras import installing
 from bftrainer.files import line_journal
-from bftrainer.files.directories import claimed
+from bftrainer.files.directories import LOCK
+from bftrainer.files.writing import lock_file, lock_holder
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Asked, Submitted, event_row
-from bftrainer.harvest.local_engine import _lock
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
 from tests.cli.conftest import assert_matches, call, check_refusal, here
@@ -133,7 +133,7 @@ def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
     assert told.exception() is None
     assert (done.status, done.out) == (143, "h: 0 of 1 tasks done\n")
     assert log.read_text() == "here\n"
-    os.close(_lock(here / "h" / ".carriers", 0.0))  # no process is left that holds it
+    assert not lock_holder(here / "h" / ".carriers")  # no process is left that holds it
 
 
 @pytest.mark.long
@@ -189,7 +189,7 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
 def test_one_controller_a_directory(call, here, tasks):
     """A second one is refused, by the number of the first one's process."""
     (here / "h").mkdir()
-    with claimed(here / "h"):
+    with lock_file(here / "h" / LOCK, "h"):
         refused = call("harvest", "run", tasks(("a", 25)), "-o", "h")
     check_refusal(refused)
     assert_matches("is writing there", refused.err)

@@ -102,7 +102,8 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
     checkpoints, and at the end the files of a run, which report, compare and audit read.
     """
-    from bftrainer.files.directories import claimed
+    from bftrainer.files.directories import LOCK
+    from bftrainer.files.writing import lock_file
     from bftrainer.harvest.controller import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, refuse_other_files
     from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
@@ -130,7 +131,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         inputs = _Inputs.read(working, tasks, options)
         working.mkdir(parents=True, exist_ok=True)
         with ExitStack() as claims, interruptible() as received:
-            claims.enter_context(claimed(working))
+            claims.enter_context(lock_file(working / LOCK, working))
             status = _run_session(working, config, inputs, received, options)
     if sample and not is_dry:
         _show_prediction(directory, quiet=options["as_json"])
@@ -293,11 +294,12 @@ def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict
 @usage.json_option
 def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
-    from bftrainer.files.directories import writer_of
+    from bftrainer.files.directories import LOCK
+    from bftrainer.files.writing import lock_holder
     from bftrainer.harvest.harvest_directory import describe_unused, read_status, status_rows, status_text
 
     found = read_status(directory)
-    runs = bool(writer_of(directory))
+    runs = bool(lock_holder(directory / LOCK))
     if as_json:
         print_json(found | {"runs": runs})
         return
@@ -344,7 +346,8 @@ def add(directory: Path, tasks: Path) -> None:
 
 
 def _confirm(directory: Path) -> None:
-    from bftrainer.files.directories import writer_of
+    from bftrainer.files.directories import LOCK
+    from bftrainer.files.writing import lock_holder
 
-    runs = bool(writer_of(directory))
+    runs = bool(lock_holder(directory / LOCK))
     click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")

@@ -78,16 +78,16 @@ def replay(
 
 def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
     """``<name>-itrOut`` as published if a name is given; else the first free one of the default's or the sample's."""
-    from bftrainer.files.directories import numbered
+    from bftrainer.files.directories import number_paths
 
     is_default = {
         option: ctx.get_parameter_source(option) is ParameterSource.DEFAULT
         for option in ("node_log", "tasks", "name", "from_harvest")
     }
     if all(is_default.values()):
-        return numbered("sample")
+        return number_paths("sample")
     first = Path(f"{name}-itrOut")
-    return chain([first], islice(numbered(name), 1, None)) if is_default["name"] and not force else [first]
+    return chain([first], islice(number_paths(name), 1, None)) if is_default["name"] and not force else [first]
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:

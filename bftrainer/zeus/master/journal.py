@@ -7,12 +7,8 @@ so that any deterministic policy comes back to where it was. A line that a kill 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
-import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,10 +17,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.errors import RunDirectoryError
 from bftrainer.files.documents import fault_text
 from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.opening import open_file
+from bftrainer.files.writing import lock_holder
 from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
 from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
@@ -35,7 +31,6 @@ LOCK = "lock"
 SCHEMA = 1
 # Launches of earlier versions have it.
 _OLD_TRIAL = "trial", None
-POLL_S = 0.05
 
 
 class JobJournal:
@@ -122,48 +117,9 @@ def plan_document(progress: Recurrences) -> dict[str, Any]:
     return {"plan": plan | {"beta_knob": beta_knob}, "settings": progress.settings.model_dump()}
 
 
-@contextmanager
-def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
-    """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
-
-    `RunDirectoryError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot
-    be written to.
-    """
-    # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
-    # filelock that is private.
-    try:
-        lock = os.open(logdir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as cause:
-        raise OutputError(f"{logdir / LOCK}: cannot be written ({cause.strerror or cause}).") from None
-    try:
-        deadline = time.monotonic() + patience_s
-        while not _try_lock(lock, fcntl.LOCK_EX):
-            if time.monotonic() >= deadline:
-                holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                raise RunDirectoryError(f"{logdir}: Locked: another master is running this job ({holder}).")
-            time.sleep(POLL_S)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        yield lock
-    finally:
-        os.close(lock)
-
-
 def is_running(logdir: Path) -> bool:
     """Whether a master is running the job of a directory, or its processes are still being ended."""
-    try:
-        with open_file(logdir / LOCK) as lock:
-            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
-    except FileNotFoundError:
-        return False
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return bool(lock_holder(logdir / LOCK))
 
 
 @dataclass(frozen=True, slots=True)

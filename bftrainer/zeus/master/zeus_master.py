@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -15,10 +16,10 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import OutputError, RunDirectoryError, TuningError, TuningInputError
-from bftrainer.files.directories import refuse_foreign
+from bftrainer.errors import InputError, OutputError, RunDirectoryError, TuningError, TuningInputError
+from bftrainer.files.writing import lock_file
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JobJournal, Launch, MasterObserver, Recurrences, lock_directory
+from bftrainer.zeus.master.journal import LOCK, JobJournal, Launch, MasterObserver, Recurrences
 from bftrainer.zeus.master.launch import check_command, run_script
 from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.script import (
@@ -109,7 +110,7 @@ class ZeusMaster:
         if base.exists():
             if not base.is_dir():
                 raise OutputError(f"{base}: Expected a directory, found a file.")
-            refuse_foreign(base, OutputError, sticky=True)
+            _refuse_foreign(base, OutputError, sticky=True)
 
     @property
     def max_pl(self) -> float:
@@ -238,7 +239,7 @@ class Driver:
         would be run.
         """
         if logdir.is_dir():
-            refuse_foreign(logdir, RunDirectoryError)
+            _refuse_foreign(logdir, RunDirectoryError)
         # Absolute, because scripts get this path and run in another directory.
         journal = JobJournal(logdir.absolute())
         return cls(journal, journal.replay(policy), observers)
@@ -259,7 +260,8 @@ class Driver:
         notify = partial(_notify, self.observers)
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
-            lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
+            patience_s = settings.grace_s + 1.0
+            lock = stack.enter_context(lock_file(self.logdir / LOCK, self.logdir, patience_s, stays=True))
             journal.catch_up(progress)
             if progress.booked:
                 write_history(self.logdir / HISTORY, progress.history)
@@ -341,6 +343,17 @@ def make_run(
     with suppress(TuningError):  # what it said that it used, else its time at the highest power
         return replace(_read_believable(path, environment), reached=False, failure=ended.failure)
     return TrainingReport(environment.total_power_w * ended.time_s, ended.time_s, False, failure=ended.failure)
+
+
+def _refuse_foreign(path: Path, error: type[InputError], *, sticky: bool = False) -> None:
+    """Refuse, by `error`, a directory of another user, or one that any may change; if `sticky`, not ``/tmp``."""
+    about = path.stat()
+    if sticky and about.st_mode & stat.S_ISVTX:
+        return
+    if about.st_uid != os.geteuid():
+        raise error(f"{path}: Expected a directory of this user's, got one of another user.")
+    if about.st_mode & stat.S_IWOTH:
+        raise error(f"{path}: Expected a directory that no other user may write to; if you trust it, chmod o-w.")
 
 
 def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:

@@ -22,9 +22,8 @@ from pathlib import Path
 from unicodedata import normalize
 
 from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
-from bftrainer.files.directories import claimed
 from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import lock_file, replacing
 
 
 class Role(IntEnum):
@@ -226,7 +225,7 @@ def revoke(path: Path, which: str) -> list[User]:
 @contextmanager
 def _editing(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
-    with claimed(path.parent, name=f".{path.name}.writing", called=path):
+    with lock_file(path.with_name(f".{path.name}.writing"), path):
         lines = []
         if path.exists():
             read_users(path)  # a server refuses the whole file for one line

@@ -26,7 +26,6 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableValueError
-from bftrainer.files.directories import login_name
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobSpec, TrialRow
 
 DEFAULT_URL = "sqlite:///bftrainer-bso.db"
@@ -330,9 +329,8 @@ def _hold_file(path: Path, name: str) -> Iterator[None]:
     if not path.parent.is_dir():
         raise SettingsError(f"{name}: No such directory: {path.parent}.")
     check_regular(path, name)
-    if path.exists() and (user := path.stat().st_uid) != os.geteuid():
-        own, owner = login_name(os.geteuid()), login_name(user)
-        raise SettingsError(f"{name}: Expected a database of this user's, {own}, got one that {owner} may change.")
+    if path.exists() and path.stat().st_uid != os.geteuid():
+        raise SettingsError(f"{name}: Expected a database of this user's, got one that another user may change.")
     try:
         with FileLock(f"{path}.lock", timeout=0, mode=0o600):
             yield

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import InputError, OutputError
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.documents import json_file, parsed_json
+from bftrainer.files.documents import json_file, parse_json
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry
@@ -104,7 +104,7 @@ def _read_parquet(path: Path) -> dict[str, Any]:
     with parquet_file(path, InputError) as file:
         table = file.read()
     metadata = (table.schema.metadata or {}).get(_META, b"null")
-    document = _check_schema(path, parsed_json(path, metadata, InputError, "JSON in the metadata"))
+    document = _check_schema(path, parse_json(path, metadata, InputError, "JSON in the metadata"))
     for simulation in document["simulations"]:
         simulation["runs"] = []
     for row in table.to_pylist():
