@@ -41,7 +41,7 @@ _KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPC
 class _Rank:
     """A rank under its supervisor, and what it reports."""
 
-    def __init__(self, order: dict[str, Any], held: Sequence[int]) -> None:
+    def __init__(self, order: dict[str, Any], descriptors: Sequence[int]) -> None:
         self.order, self.status, self.ended = order, -signal.SIGKILL, False
         self.log, self._began = Path(order["log"]), -1.0
         # Where work is reported, the pattern to find it by, and what of it is from before.
@@ -60,7 +60,7 @@ class _Rank:
         with self.log.open("ab", buffering=0) as log:
             self._offset = log.tell() if self._place == self.log else 0
             self.process = SupervisedProcess(
-                order["command"], Path(order["workdir"]), order["env"], log, order["grace_s"], held
+                order["command"], Path(order["workdir"]), order["env"], log, order["grace_s"], descriptors
             )
 
     @property
@@ -117,20 +117,10 @@ class _Rank:
 
 
 class Agent:
-    """Holds a node, and talks to its controller.
+    """Holds a node for `hold_s` at most, and talks to its controller; its ranks keep some descriptors open, too."""
 
-    Parameters
-    ----------
-    link : socket
-        To the controller, which knows it already.
-    hold_s : float
-        For how long it holds the node at most.
-    held : sequence of int
-        File descriptors that its ranks keep open, too.
-    """
-
-    def __init__(self, link: socket.socket, hold_s: float, held: Sequence[int] = ()) -> None:
-        self._link, self._held = link, held
+    def __init__(self, link: socket.socket, hold_s: float, descriptors: Sequence[int] = ()) -> None:
+        self._link, self._descriptors = link, descriptors
         self._until_s = time.monotonic() + hold_s
         self._ranks: list[_Rank] = []
         self._left, self._input, self._sweep = False, b"", 0
@@ -194,7 +184,7 @@ class Agent:
         try:
             Path(order["log"]).parent.mkdir(parents=True, exist_ok=True)
             Path(order["env"]["BFTRAINER_CHECKPOINT_DIR"]).mkdir(parents=True, exist_ok=True)
-            rank = _Rank(order, self._held)
+            rank = _Rank(order, self._descriptors)
         except OSError as fault:
             self._tell_exit(order, 127, f"{fault.filename}: {fault.strerror}")
             return
@@ -255,7 +245,7 @@ def _line(link: socket.socket) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Connect to the controller, and hold the node."""
-    host, port, node, carrier, hold_s, *held = arguments
+    host, port, node, carrier, hold_s, *descriptors = arguments
     try:
         link = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
     except OSError as fault:  # such as a controller that is gone again
@@ -269,7 +259,7 @@ def main(arguments: Sequence[str]) -> None:
     if not hmac.compare_digest(_line(link).encode(), proof(key, "hub", challenge, carrier).encode()):
         sys.exit(f"{host}:{port} is not the controller.")  # its orders would be run
     link.settimeout(_CONNECT_S)
-    Agent(link, float(hold_s), [int(each) for each in held]).run()
+    Agent(link, float(hold_s), list(map(int, descriptors))).run()
 
 
 if __name__ == "__main__":

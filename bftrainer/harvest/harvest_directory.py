@@ -10,29 +10,22 @@ import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InputError, OutputError, RunDirectoryError
+from bftrainer.errors import OutputError, RunDirectoryError
 from bftrainer.files.directories import list_written, writer_of
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import file_source, replacing
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.controller import Controller
-from bftrainer.harvest.harvest_events import (
-    Asked,
-    Effect,
-    HarvestEvent,
-    Request,
-    Submitted,
-    event_row,
-    read_event,
-)
-from bftrainer.harvest.live_allocator import read_result, result_row
+from bftrainer.harvest.harvest_events import event_row, read_event
+from bftrainer.harvest.live_allocator import RESULTS
 from bftrainer.harvest.task_life import TaskLife
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
@@ -48,43 +41,20 @@ _SCALES = 1.01
 """A curve that rises by less is flat, to say why nodes are not used."""
 
 
-def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None:
-    """Refuse a directory of something else, whose files a harvest might replace, or whose tasks are others.
-
-    Parameters
-    ----------
-    directory : Path
-    sample : str
-        Name of the task file that only the harvest of the sample has in its directory.
-    tasks : Path or None
-        The user's task file, None for the sample.
-
-    A `RunDirectoryError` naming one of the files, or what the harvest there was begun with.
-    """
-    if (directory / JOURNAL).exists():
-        if (directory / sample).exists() is not (tasks is None):
-            there, here = ("your tasks", "--sample") if tasks is None else ("--sample", tasks)
-            raise RunDirectoryError(
-                f"{directory}: Expected a directory for {here}, found a harvest of {there}; see -o."
-            )
-    elif directory.is_dir():
+def refuse_other_files(directory: Path) -> None:
+    """Refuse a directory of something else, whose files a harvest might replace: a `RunDirectoryError` naming one."""
+    if directory.is_dir() and not (directory / JOURNAL).exists():
         names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
-        for name in names:
-            if tasks is not None or name != sample:
-                raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {name}.")
-    elif os.path.lexists(directory):
+        if names:
+            raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {names[0]}.")
+    elif os.path.lexists(directory) and not directory.is_dir():
         raise RunDirectoryError(f"{directory}: Expected a directory, found something else.")
 
 
 class EventJournal:
     """All that has happened to a harvest, a line of JSON for each step, on the disk before anything is done about it.
 
-    It is in the directory of the harvest, which is made if it is not there.
-
-    Raises
-    ------
-    RunDirectoryError
-        If it is another user's, or of another version.
+    A `RunDirectoryError` if it is another user's, or of another version.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -115,28 +85,21 @@ class EventJournal:
     def add(
         self,
         controller: Controller,
-        reports: Sequence[HarvestEvent],
-        events: Sequence[HarvestEvent] | None,
-        effects: Sequence[Effect] = (),
+        reports: Sequence[ev.HarvestEvent],
+        events: Sequence[ev.HarvestEvent] | None,
+        effects: Sequence[ev.Effect] = (),
     ) -> None:
-        """Write a step of the controller, after it.
+        """Write a step of the controller, after it: what it took in, what was decided, and carriers asked for.
 
-        Parameters
-        ----------
-        controller : Controller
-        reports : sequence of HarvestEvent
-            What was taken in before, by steps that changed nothing and were not written.
-        events : sequence of HarvestEvent or None
-            What the step took in; None: there are reports alone.
-        effects : sequence of Effect
-            Of the step: carriers that were asked for are written too, as is what was decided.
+        Reports were taken in before, by steps that changed nothing and were not written; without events there are only
+        these.
         """
         frame: dict[str, Any] = {"reports": list(map(event_row, reports))}
         if events is not None:
             answer = controller.allocator.result
-            asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
+            asked = [node for effect in effects if isinstance(effect, ev.Request) for node in effect.nodes]
             frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": asked}
-            frame |= {"answer": None if answer is None else result_row(answer)}
+            frame |= {"answer": None if answer is None else RESULTS.dump_python(answer, mode="json")}
             controller.allocator.result = None
         self._append(frame)
 
@@ -157,7 +120,7 @@ class EventJournal:
                     controller.step(controller.time_s, list(map(read_event, frame["reports"])))
                 if "events" in frame:
                     if frame["answer"] is not None:
-                        controller.allocator.answers.append(read_result(frame["answer"]))
+                        controller.allocator.answers.append(RESULTS.validate_python(frame["answer"]))
                     controller.step(frame["time_s"], list(map(read_event, frame["events"])))
                     controller.pool.expect(frame["asked"], controller.time_s)
                 reason = frame.get("end")
@@ -175,14 +138,14 @@ def _unpack(line: bytes) -> dict[str, Any]:
     return frame
 
 
-def ask(directory: Path, event: Submitted | Asked) -> None:
+def ask(directory: Path, event: ev.Submitted | ev.Asked) -> None:
     """Ask something of a harvest: to end while it runs, all else also before it goes on.
 
     A `RunDirectoryError` if there is none, or none that runs.
     """
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
-    if isinstance(event, Asked) and not writer_of(directory):
+    if isinstance(event, ev.Asked) and not writer_of(directory):
         raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
@@ -190,16 +153,7 @@ def ask(directory: Path, event: Submitted | Asked) -> None:
         stream.write(json.dumps(event_row(event)).encode())
 
 
-def statuses(directory: Path) -> dict[str, str]:
-    """Where the tasks of a harvest stood when it last said so, and which ones it was asked to add since."""
-    by_task = {}
-    if (directory / STATUS).exists():  # else it has said nothing yet
-        by_task = {task["task"]: str(task["status"]) for task in read_status(directory)["tasks"]}
-    submitted = [event for _, event in requests(directory) if isinstance(event, Submitted)]
-    return by_task | {str(event.table.get("name")): "asked for" for event in submitted}
-
-
-def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
+def requests(directory: Path) -> Iterator[tuple[Path, ev.HarvestEvent | str]]:
     """What was asked, and where that stands: files of this user's alone; of others, why they are refused."""
     place = directory / REQUESTS
     for path in sorted(place.glob("*.json")) if place.is_dir() else ():
@@ -209,7 +163,7 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
                 if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
                     raise OSError(0, "Expected a file that only this user may write")
                 event = read_event(json.loads(stream.read()))
-            yield path, event if isinstance(event, Submitted | Asked) else "Expected a request."
+            yield path, event if isinstance(event, ev.Submitted | ev.Asked) else "Expected a request."
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RunDirectoryError) as fault:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
 
@@ -280,21 +234,16 @@ def write_harvest(result: RunResult, directory: Path) -> None:
 
 def read_status(directory: Path) -> dict[str, Any]:
     """What a harvest last said of itself; a `RunDirectoryError` if it has said nothing yet."""
-    with suppress(InputError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-        found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
-        status_text(found, runs=True)  # what can be shown is whole
-        status_rows(found)
-        describe_unused(found)
-        iter(found["notes"])
-        return found
-    raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")
+    if not (directory / STATUS).exists():
+        raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS}.")
+    status: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
+    return status
 
 
 def describe_status(controller: Controller) -> dict[str, Any]:
     """Where a harvest stands, as plain values."""
     pool, lives = controller.pool, controller.tasks.values()
     return {
-        "start_ns": controller.start_ns,
         "time_s": controller.time_s,
         "idle": len(pool.idle),
         "held": sum(not carrier.leaving for carrier in pool.carriers.values()),

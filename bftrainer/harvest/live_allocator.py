@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+
+from pydantic import TypeAdapter
 
 import solvers
 from bftrainer.harvest.task_life import Charge
@@ -13,10 +14,11 @@ from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
 from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, ClusterTask, Recorder, Settings
 from bftrainer.replay.allocator_settings import Status
 from bftrainer.replay.learned_curves import LEVEL_SD, LearnedCurves
-from solvers.problem import DecidedBy, Held, StopReason
 
 LEAST_WORK = 1e-9
 """Work of a task that has done none."""
+RESULTS = TypeAdapter(solvers.SolveResult)
+"""Converts results of decisions to plain values for JSON, and back."""
 
 
 class MeasuredCurves(LearnedCurves):
@@ -48,21 +50,10 @@ class MeasuredCurves(LearnedCurves):
 class LiveAllocator(Allocator):
     """An `Allocator` whose tasks are real, and a record of what happened as a replay makes it.
 
-    What a task has done is what `measured` says when an event is applied. Costs of losing nodes are booked with those
-    of rescaling, when the task has lost the time.
-
-    Attributes
-    ----------
-    measured : dict of str to (float, float)
-        By task, the work that it has done, and its work per second while it trains.
-    charges : dict of str to (int, tuple of Charge)
-        Of the last event: by task whose nodes changed, how many it has, and what a replay deducts.
-    transitions : list of (float, int, bool)
-        When which node became idle, or busy: a node log.
-    result : SolveResult or None
-        Of the last decision.
-    answers : deque of SolveResult
-        Results of decisions that were made before, which come first: a journal is replayed.
+    When an event is applied, a task has done the work that `measured` says, beside its work per second while it trains.
+    Costs of losing nodes are booked with those of rescaling, when the task has lost the time. `charges` of the last
+    event have, by task whose nodes changed, how many it has, and what a replay deducts; `transitions` when which node
+    became idle, or busy. The `result` of the last decision is one of the `answers`, while a journal is replayed.
     """
 
     def __init__(self, settings: Settings, start_ns: int, noise: float = 0.02) -> None:
@@ -221,18 +212,3 @@ class LiveAllocator(Allocator):
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, unless the answer is known."""
         return self.answers.popleft() if self.answers else super().solve(problem)
-
-
-def result_row(result: solvers.SolveResult) -> dict[str, Any]:
-    """A result as plain values for JSON; infinities as texts."""
-    table = {name: getattr(result, name) for name in result.__slots__}
-    table |= {name: str(table[name]) for name in ("objective", "bound")}
-    return table | {name: table[name].value for name in ("stop_reason", "held", "decided_by")}
-
-
-def read_result(table: Mapping[str, Any]) -> solvers.SolveResult:
-    """A result from its plain values."""
-    numbers = {name: float(table[name]) for name in ("objective", "bound")}
-    lists = {name: None if table[name] is None else tuple(table[name]) for name in ("counts", "choices")}
-    marks: dict[str, Any] = {"stop_reason": StopReason(table["stop_reason"]), "held": Held(table["held"])}
-    return solvers.SolveResult(**{**table, **numbers, **lists, **marks, "decided_by": DecidedBy(table["decided_by"])})

@@ -65,30 +65,10 @@ def _is_progress(progress: str) -> str:
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 class LiveTask:
-    """A task of a harvest: what a decision knows of it, and how it is run.
+    """A task of a harvest: what a decision knows of it, and how it is run, in the directory of its file.
 
-    Parameters
-    ----------
-    spec : TaskSpec
-        Of a task that comes without a curve, that of a law, until it is measured.
-    workdir : str
-        Directory that it is started in: that of the task file.
-    command : tuple of str
-        Program and arguments, started on each node.
-    checkpoint_dir : str
-        Directory for checkpoints, absolute or from `workdir`; if empty, one in the harvest's directory.
-    env : mapping of str to str
-        Further variables of its environment.
-    progress : str
-        Where the work done is read: `REPORTED`, ``file:PATH``, or ``stdout:REGEX`` with one group.
-    max_failures : int
-        So many failures in a row without progress end it.
-    grace_s : float
-        Time to save after SIGTERM, before a rank is killed.
-    learned : bool
-        Whether its curve is not known and to be learnt.
-    table : mapping
-        As the file has it.
+    Its fields from `command` to `grace_s` are keys of its table, see docs/harvest.md. Where a curve is to be learnt,
+    its spec has that of a law until it is measured.
     """
 
     spec: TaskSpec

@@ -19,7 +19,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -45,8 +45,6 @@ class MalleableTraining:
         Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
     every_s : float
         Seconds between checkpoints, besides those at the end and when the script is asked to end.
-    environ : mapping of str to str
-        What the harvest tells of the rank.
 
     Attributes
     ----------
@@ -68,8 +66,8 @@ class MalleableTraining:
         *,
         total: float | None = None,
         every_s: float = 60.0,
-        environ: Mapping[str, str] = os.environ,
     ) -> None:
+        environ = os.environ
         self.rank, self.world_size = int(environ.get("RANK", 0)), int(environ.get("WORLD_SIZE", 1))
         self.total = float(environ.get("BFTRAINER_WORK", math.inf if total is None else total))
         self.work, self.steps = 0.0, 0

@@ -30,23 +30,9 @@ TASKS = "sample.toml"
 
 
 def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
-    """Inputs of the sample: two hours of eight nodes, and three tasks that do not say how they scale.
-
-    Returns
-    -------
-    file : Path
-        The task file, written to `directory`.
-    log : NodeLog
-
-    Raises
-    ------
-    RunDirectoryError
-        If a file of that name is there, which is none of ours.
-    """
-    from bftrainer.errors import RunDirectoryError
+    """Two hours of eight nodes, and a task file, written to the directory, of tasks that do not say how they scale."""
     from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
     from bftrainer.files.writing import replacing
-    from bftrainer.harvest.harvest_directory import JOURNAL
     from bftrainer.nodelogs import read_node_log
     from bftrainer.tasksets.native_tasks import toml_text
 
@@ -55,11 +41,9 @@ def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
         command = [*module, str(seed), str(pace_s)]
         bounds = {"min_nodes": 1, "max_nodes": most, "work": work}
         tasks.append({"name": f"spiral-{seed}", **bounds, "command": command, "grace_s": 5.0})
-    text, path = toml_text({"schema": 1, "task": tasks}).encode(), directory / TASKS
-    if path.exists() and not (directory / JOURNAL).exists() and path.read_bytes() != text:
-        raise RunDirectoryError(f"{path}: Expected no such file, or that of the sample, found another one; see -o.")
-    with replacing(path) as stream:
-        stream.write(text)
+    if not (directory / TASKS).exists():  # else the sample goes on
+        with replacing(directory / TASKS) as stream:
+            stream.write(toml_text({"schema": 1, "task": tasks}).encode())
     log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0, lambda _: None).selected(*_NODES)
     begin_ns = log.start_ns + _HOUR * 3_600_000_000_000
     return directory / TASKS, log.since(begin_ns).ending(begin_ns + 2 * 3_600_000_000_000)
@@ -89,11 +73,6 @@ def gradient(weights: Floats, points: Floats, labels: NDArray[np.int64]) -> tupl
     return hidden.T @ odds / labels.size, float(loss)
 
 
-def accuracy(weights: Floats, points: Floats, labels: NDArray[np.int64]) -> float:
-    """Share of points whose arm is told rightly."""
-    return float((np.argmax(features(points) @ weights, axis=1) == labels).mean())
-
-
 def main(arguments: Sequence[str]) -> None:
     """Train, as the harvest lets it."""
     seed, pace_s = int(arguments[0]), float(arguments[1])
@@ -121,7 +100,9 @@ def main(arguments: Sequence[str]) -> None:
                 print(f"step {step:5} loss {loss:.4f} on {run.world_size}", flush=True)
             time.sleep(max(0.0, due_s - time.monotonic()))
     if run.rank == 0:
-        print(f"accuracy {accuracy(weights, *arms(seed + 1000)):.4f}", flush=True)
+        points, labels = arms(seed + 1000)
+        is_right = np.argmax(features(points) @ weights, axis=1) == labels
+        print(f"accuracy {is_right.mean():.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from bftrainer.errors import LogError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
@@ -220,26 +221,19 @@ def run_command(
     environ: Mapping[str, str] = os.environ,
     most_bytes: int | None = _MOST_BYTES,
 ) -> str:
-    """What a command prints; it is killed, and all of its process group, if it takes too long or when a signal comes.
+    """What a command prints; it is killed, with its process group, if it takes too long or when a signal comes.
 
     Its files are limited to `most_bytes`, as is that of what it prints: Slurm hands limits of `sbatch` on to the job.
-
-    A `PollError` if it cannot be run, fails, takes longer, or prints more than 64 MiB.
+    A `PollError` if it cannot be run, fails, takes longer, or prints more.
     """
+    env = {name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)}
     with open(os.memfd_create("answer"), "w+b") as out, open(os.memfd_create("fault"), "w+b") as err:
         process = None
-        usual = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        prepare = partial(_prepare, signal.pthread_sigmask(signal.SIG_BLOCK, ()), most_bytes)
+        files: Any = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
         try:
             with interrupts_held():  # until the process can be killed
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    process_group=0,
-                    env={name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
-                    preexec_fn=partial(_prepare, usual, most_bytes),
-                )
+                process = subprocess.Popen(command, process_group=0, env=env, preexec_fn=prepare, **files)
             status = process.wait(limit_s)
         except (OSError, ValueError) as fault:
             raise PollError(f"{command[0]}: {getattr(fault, 'strerror', None) or fault}.") from None
@@ -252,9 +246,10 @@ def run_command(
                 process.wait()
         out.seek(0)
         err.seek(0)
-        said = err.read().decode(errors="replace").strip().splitlines()
+        lines = err.read().decode(errors="replace").strip().splitlines()
         if status:
-            why = said[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if said else _describe_end(status)
+            usual = f"Ended by signal {-status}" if status < 0 else f"Failed with status {status}"
+            why = lines[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if lines else usual
             raise PollError(f"{command[0]}: {one_line(why)}.")
         return out.read().decode(errors="replace")
 
@@ -268,12 +263,6 @@ def _prepare(signals: Collection[int], most_bytes: int | None) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
 
-def _describe_end(status: int) -> str:
-    if status == -signal.SIGXFSZ:
-        return f"Expected an answer of at most {_MOST_BYTES >> 20} MiB, got more"
-    return f"Ended by signal {-status}" if status < 0 else f"Failed with status {status}"
-
-
 def _require(command: str) -> None:
     if shutil.which(command) is None:
         raise SettingsError(f"{command}: No such command.")
@@ -281,16 +270,10 @@ def _require(command: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SlurmPoll:
-    """Asks Slurm: `sinfo` once, and `squeue` if there may be carriers; a `SettingsError` if that is not on PATH.
+    """Asks Slurm of a partition, several between commas, or all: `sinfo`, and `squeue` if there may be carriers.
 
-    Parameters
-    ----------
-    partition : str, optional
-        Only nodes of this partition, or of several between commas.
-    is_carrier : callable, optional
-        Takes the number and the partition of a job, and says whether it makes room for others: its nodes are idle.
-    carriers : str
-        Which jobs these are, in a word.
+    These are jobs, in a word those of `carriers`, that make room for others: `is_carrier` takes their number and
+    partition. Their nodes are idle. A `SettingsError` if sinfo is not on PATH.
     """
 
     partition: str | None = None

@@ -41,10 +41,10 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """A change of a task's nodes, from the decision until the task trains again, by which one sees what it has cost.
+    """A change of a task's nodes, from the decision until the task trains again, which shows what it has cost.
 
-    `work` is what was done when it began; of each decision since, `steps` has the time, the count of nodes that it was
-    to have, and the charges. It is over at `end_s`, with `done` work: less than before if some was done again.
+    It began with so much `work`, and is over at `end_s` with `done` work: less if some was done again. Each decision in
+    between is a step: its time, the count of nodes that the task was to have, and the charges.
     """
 
     work: float
@@ -68,25 +68,11 @@ class Change:
 
 @dataclass(slots=True)
 class Generation:
-    """Ranks of a task that run together.
+    """Ranks of a task that run together, in the order of nodes, and meet at a port.
 
-    Parameters
-    ----------
-    number : int
-    nodes : tuple of str
-        In the order of ranks.
-    port : int
-        At which they meet.
-    live, asked : set of str
-        Nodes whose rank has not ended, and whose rank was asked to end.
-    lost : bool
-        Whether one of its nodes was lost.
-    failed : str or None
-        What the first rank said that ended by itself and badly.
-    first, last, measured : Progressed or None
-        Its first and last report, and that up to which its throughput was taken in.
-    rate_before : float
-        Of the task, until this generation has shown its own.
+    Of its nodes some are `live`: their rank has not ended; or `asked` to end. It is `lost` with one of its nodes, and
+    `failed` with the first rank that ended by itself and badly, for what that said. Of its reports it has the first,
+    the last, and that up to which throughput was measured; `rate_before` is that of the task until then.
     """
 
     number: int
@@ -113,18 +99,9 @@ class Generation:
 class TaskLife:
     """A task: where it stands, the nodes that it is to have, and what was measured of it.
 
-    Attributes
-    ----------
-    seen : dict of int to (float, float)
-        By count of nodes, work and seconds.
-    changes : list of Change
-        Those that were decided, are over, and were not disturbed by crashes.
-    generations, failures : int
-        How many there were; failures since there was progress.
-    began : float or None
-        Work that its first report began with, which is none of this harvest's; None before its first report.
-    is_measured : bool
-        Whether it was seen to train for long enough to tell how fast it is.
+    By count of nodes it has work and seconds (`trained`). Changes count that are over, and were not disturbed by
+    crashes; failures since there was progress. `began` is the work that its first report began with, none of this
+    harvest's. It `is_measured` if it trained for long enough to tell how fast it is.
     """
 
     task: LiveTask
@@ -141,7 +118,7 @@ class TaskLife:
     why: str = ""
     began: float | None = None
     is_measured: bool = False
-    seen: dict[int, tuple[float, float]] = field(default_factory=dict)
+    trained: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     _open: Change | None = None
 
@@ -176,9 +153,6 @@ class TaskLife:
                 self._open.work = self.began
             if self.began:
                 notes.append(f"{self.name} goes on from {self.began:g}, which was done before.")
-        elif generation.first is None and event.began > self.work * (1.0 + 1e-9):
-            more = event.began - self.work
-            notes.append(f"{self.name} went on from {event.began:g}, {more:g} more than was heard of it.")
         if generation.first is None:
             generation.first = generation.measured = event
             behind = self.saved - event.work
@@ -223,15 +197,15 @@ class TaskLife:
         if stretch.seconds < _LEAST_S:
             return None
         generation.measured = last
-        work, seconds = self.seen.get(stretch.nodes, (0.0, 0.0))
-        self.seen[stretch.nodes] = work + stretch.work, seconds + stretch.seconds
+        work, seconds = self.trained.get(stretch.nodes, (0.0, 0.0))
+        self.trained[stretch.nodes] = work + stretch.work, seconds + stretch.seconds
         self.is_measured |= stretch.work > 0
         return stretch
 
     def measured_spec(self, noise: float) -> TaskSpec:
         """The task with the curve and the costs that were measured, as far as they were."""
         spec, learner = self.task.spec, CurveLearner(self.task.spec.max_nodes, noise)
-        for count, (work, seconds) in sorted(self.seen.items()):
+        for count, (work, seconds) in sorted(self.trained.items()):
             learner.observe(count, work, seconds)
         if not learner.measured:
             return spec

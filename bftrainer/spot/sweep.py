@@ -73,7 +73,7 @@ class SpotSweep:
             (self.seed >= 0, f"seed >= 0, got {self.seed}"),
         )
         for preemption, addition in self.levels:
-            self.model.changed(preemption_scale=preemption, addition_scale=addition)
+            self.model.adjust(preemption_scale=preemption, addition_scale=addition)
 
     @property
     def levels(self) -> list[tuple[float, float]]:
@@ -84,22 +84,17 @@ class SpotSweep:
         """Figures of one repeat at one pair of levels."""
         (preemption, addition), repeat = point
         rng = np.random.default_rng([self.seed, repeat])
-        model = self.model.changed(preemption_scale=preemption, addition_scale=addition)
+        model = self.model.adjust(preemption_scale=preemption, addition_scale=addition)
         log = model.generate(rng, model.draw(rng, round(self.days * 1440)))
         return run_figures(simulate(log, self.settings), self.prices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpotSweepResult:
-    """Result of a sweep.
+    """Result of a sweep, a row per pair of levels: of each swept figure its mean and half the width of its interval.
 
-    Parameters
-    ----------
-    sweep : SpotSweep
-    rows : list of dict
-        One per pair of levels: `preemption_scale`, `addition_scale`, `repeats`, and per swept figure its mean and, as
-        `NAME_ci95`, half the width of its 95 % confidence interval; None where the runs have no such figure, or one
-        repeat tells no width.
+    Widths, of 95 % confidence intervals, are called `NAME_ci95`. None where the runs have no such figure, or one repeat
+    tells no width.
     """
 
     sweep: SpotSweep
@@ -116,15 +111,7 @@ class SpotSweepResult:
 
 
 def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
-    """Simulate all levels and repeats; the same sweep gives the same result, whatever the number of processes.
-
-    By default there are as many processes (`jobs`) as processors to be used.
-
-    Raises
-    ------
-    SettingsError
-        If `jobs` is below 1.
-    """
+    """Simulate all levels and repeats; the same sweep gives the same result, however many processes (`jobs`) do it."""
     usable = usable_processors() if jobs is None else jobs
     if usable < 1:
         raise SettingsError(f"Expected jobs >= 1, got {usable}.")

@@ -69,8 +69,6 @@ def test_no_more_nodes_than_allowed():
     """`max_nodes` of 2."""
     made = controller(max_nodes=2)
     assert made.step(1.0, [PoolChanged(("n1", "n2", "n3"))]) == [Request(("n1", "n2"))]
-    (said,) = made.step(2.0, [Submitted("more.toml", table("b", min_nodes=3))])
-    assert said.text == "b waits: it needs 3 nodes, more than the 2 that this harvest takes."
 
 
 def test_a_leaving_carrier_ends_the_generation_and_the_rest_goes_on():

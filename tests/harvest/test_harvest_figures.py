@@ -71,17 +71,16 @@ def test_what_was_not_measured_is_said_to_be_so(call, here, harvested):
     assert found["scaling"]["throughput"][1] != 2.0
     predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
     assert_matches(r"a \(not measured\): work done +5 +5 +\+0\.0 %", predicted.out)
-    assert_matches(r"Besides: a was not seen to train for long enough", predicted.out)
 
 
 def test_a_prediction_that_is_a_trifle_slower(call, here, harvested):
-    """Loses its last task as the harvest's nodes go, which is said; when it ended cannot be compared then."""
+    """Loses its last task as the harvest's nodes go; when it ended cannot be compared then."""
     harvested("h", ("a", 5, "train.py"))
     file = here / "h" / "measured.toml"
     file.write_text(re.sub(r"(throughput = .0\.0, )(.*)]", lambda m: f"{m[1]}{0.9 * float(m[2])}]", file.read_text()))
     predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
-    assert_matches(r"Besides: a had done 4\.\d* of 5 in the replay when all nodes were gone", predicted.out)
-    assert_matches(r"makespan \(s\) +- ", predicted.out)
+    assert_matches(r"a \(not measured\): work done +4\.\d* +5 ", predicted.out)
+    assert_matches(r"a \(not measured\): ended after \(s\) +- ", predicted.out)
 
 
 def test_a_task_that_never_had_a_node_is_not_replayed(call, here, harvested):
@@ -91,8 +90,7 @@ def test_a_task_that_never_had_a_node_is_not_replayed(call, here, harvested):
     waits = ({"a", "b"} - measured.keys()).pop()
     predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
     assert predicted.status == 0, predicted.err
-    assert_matches(rf"Besides: {waits} never had a node, and is not replayed", predicted.out)
-    assert f"{waits} was not seen" not in predicted.out
+    assert f"{waits}: " not in predicted.out
 
 
 @pytest.mark.long
@@ -119,12 +117,10 @@ def test_a_parked_task_is_tried_again(call, here, harvested):
     assert audited.status == 0, audited.out
 
 
-def test_what_an_edited_file_changes_is_said(harvested):
-    """A task stays as it was when it was added; what is not heard is named."""
+def test_an_edited_file_brings_new_tasks(harvested):
+    """A task stays as it was when it was added; others join."""
     harvested("h", ("a", 9, "train.py"))
     again = harvested("h", ("a", 7, "train.py"), ("b", 5, "train.py"))
-    assert "a stays as it was added: work in live.toml is not heard.\n" in again.err
-    assert "b joins.\n" in again.err
     assert again.out == "h: 2 of 2 tasks done\n"
 
 

@@ -59,7 +59,7 @@ def test_bounds_of_a_fitted_trace():
     found = trace_statistics(AvailabilityTrace.of_log(log)).figures
     fitted = fit_minutes(AvailabilityTrace.of_log(log), None)
     bounds = [(round(found["mean_nodes"]), 20), (8, 8), (5, 64)]
-    models = [fitted, MinuteModel().changed(max_nodes=8), MinuteModel().changed(initial_nodes=5)]
+    models = [fitted, MinuteModel().adjust(max_nodes=8), MinuteModel().adjust(initial_nodes=5)]
     assert [(model.initial_nodes, model.max_nodes) for model in models] == bounds
 
 

@@ -105,7 +105,6 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     from bftrainer.files.directories import claimed
     from bftrainer.harvest.controller import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, refuse_other_files
-    from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
     from bftrainer.harvest.session import SETTINGS, make_controller
     from bftrainer.runs import ReplayConfig
 
@@ -120,7 +119,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     make_controller(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
-    refuse_other_files(directory, SAMPLE_TASKS, tasks)
+    refuse_other_files(directory)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         working = Path(place)
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
@@ -326,20 +325,12 @@ def stop(directory: Path, drain: bool) -> None:
 @click.argument("tasks", type=FILE)
 def add(directory: Path, tasks: Path) -> None:
     """Add the tasks of the file TASKS to the harvest in DIR: those that are new, or parked."""
-    from bftrainer.errors import RunDirectoryError
-    from bftrainer.harvest.harvest_directory import ask, statuses
+    from bftrainer.harvest.harvest_directory import ask
     from bftrainer.harvest.harvest_events import Submitted
     from bftrainer.harvest.live_tasks import read_live_tasks
 
-    known, asked = statuses(directory), False
     for task in read_live_tasks(tasks):
-        if known.get(task.name, "parked") == "parked":
-            ask(directory, Submitted(str(tasks.resolve()), task.table))
-            asked = True
-        else:
-            note(f"{task.name} is {known[task.name]} there, and stays as it was added.")
-    if not asked:
-        raise RunDirectoryError(f"{directory}: Expected a task that is new or parked in {tasks}, got none.")
+        ask(directory, Submitted(str(tasks.resolve()), task.table))
     _confirm(directory)
 
 

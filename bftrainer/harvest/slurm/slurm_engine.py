@@ -87,26 +87,11 @@ class _Answer(NamedTuple):
 
 
 class SlurmCarriers:
-    """A `CarrierEngine` of jobs; the numbers of jobs are the names of carriers.
+    """A `CarrierEngine` of jobs; the numbers of jobs are the names of carriers, which hold nodes for `hold_s` at most.
 
-    Parameters
-    ----------
-    directory : Path
-        Of the harvest, which all nodes see under the same name.
-    partition : CarrierPartition
-    hold_s, every_s : float
-        For how long a carrier holds a node at most, and seconds between polls.
-    address, listen : str
-        At which nodes reach this machine, and at which it listens, all of them by default.
-    say : callable
-        Told what people should know.
-
-    Raises
-    ------
-    RunFailedError
-        If carriers of an earlier controller do not end.
-    PollError
-        If Slurm does not answer.
+    All nodes see the harvest's directory under the same name, and reach this machine at an address; it listens at all
+    of its own by default. A `RunFailedError` if carriers of an earlier controller do not end; a `PollError` if Slurm
+    does not answer.
     """
 
     is_over = False

@@ -53,17 +53,9 @@ _FIELD = re.compile(r"(\w+)\s*=\s*(\S+)")
 
 @dataclass(frozen=True, slots=True)
 class CarrierPartition:
-    """What a harvest has to know of a partition.
+    """A partition whose jobs have `grace_s` between SIGTERM and SIGKILL when they make room for those `above` it.
 
-    Parameters
-    ----------
-    name : str
-    grace_s : int
-        Seconds between SIGTERM and SIGKILL for a job that makes room.
-    objection : str
-        Why its jobs may not make room for others; empty if they do.
-    above : tuple of str
-        Partitions whose jobs they make room for: those of a higher tier that have some of its nodes.
+    These are partitions of a higher tier that have some of its nodes. An objection says why they may not make room.
     """
 
     name: str
