@@ -56,7 +56,7 @@ class _Rank:
             with suppress(OSError, ValueError, IndexError):
                 self._seen_ns = self._place.stat().st_mtime_ns
                 self._began = float(self._place.read_text().split()[0])
-        self.told: list[float] = []
+        self.last: list[float] = []
         with self.log.open("ab", buffering=0) as log:
             self._offset = log.tell() if self._place == self.log else 0
             self.process = SupervisedProcess(
@@ -72,7 +72,7 @@ class _Rank:
         """Work done, work saved, the time of it, and the work it began with, as `Progressed`; None: nothing is new."""
         if self._place is None:
             return None
-        found: list[float] = []
+        numbers: list[float] = []
         with suppress(OSError, ValueError):
             if self._pattern is not None:
                 with self._place.open("rb") as stream:
@@ -82,14 +82,14 @@ class _Rank:
                 end = text.rfind(b"\n") + 1
                 self._offset += end
                 matches = self._pattern.findall(text[:end].decode(errors="replace").replace("\r\n", "\n"))
-                found = [float(matches[-1])] if matches else []
+                numbers = [float(matches[-1])] if matches else []
             elif (changed_ns := self._place.stat().st_mtime_ns) != self._seen_ns:
-                found, self._seen_ns = [float(word) for word in self._place.read_text().split()], changed_ns
-        if not found or found == self.told or not all(0 <= each < math.inf for each in found):
+                numbers, self._seen_ns = [float(word) for word in self._place.read_text().split()], changed_ns
+        if not numbers or numbers == self.last or not all(0 <= number < math.inf for number in numbers):
             return None
-        self.told = found
-        is_ours = self.order["progress"] == "reported" and len(found) == 4
-        return found if is_ours else [found[0], -1.0, time.time(), self._began]
+        self.last = numbers
+        is_ours = self.order["progress"] == "reported" and len(numbers) == 4
+        return numbers if is_ours else [numbers[0], -1.0, time.time(), self._began]
 
     def tail(self) -> str:
         """The last lines of its log, if it failed."""
@@ -149,9 +149,9 @@ class Agent:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if self._sweep:  # what a killed supervisor has left is the agent's now
-            known = {rank.process.supervisor.pid for rank in self._ranks}
-            for process in supervisor.descendants(os.getpid(), known):
-                if process not in known:
+            supervisors = {rank.process.supervisor.pid for rank in self._ranks}
+            for process in supervisor.descendants(os.getpid(), supervisors):
+                if process not in supervisors:
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(process, signal.SIGKILL)
                         self._sweep = 2
@@ -186,7 +186,7 @@ class Agent:
             Path(order["env"]["BFTRAINER_CHECKPOINT_DIR"]).mkdir(parents=True, exist_ok=True)
             rank = _Rank(order, self._descriptors)
         except OSError as fault:
-            self._tell_exit(order, 127, f"{fault.filename}: {fault.strerror}")
+            self._say("exited", order["task"], order["generation"], 127, f"{fault.filename}: {fault.strerror}")
             return
         self._ranks.append(rank)
         self._hear(rank.process.status_pipe, lambda: self._on_status(rank))
@@ -200,15 +200,11 @@ class Agent:
             self._report(rank)
             self._ranks.remove(rank)
             self._sweep = self._sweep if rank.ended else 2
-            self._tell_exit(rank.order, rank.status, rank.tail())
+            self._say("exited", *rank.key, rank.status, rank.tail())
 
     def _report(self, rank: _Rank) -> None:
-        found = rank.report()
-        if found is not None:
-            self._say("progress", *rank.key, *found)
-
-    def _tell_exit(self, order: dict[str, Any], status: int, tail: str) -> None:
-        self._say("exited", order["task"], order["generation"], status, tail)
+        if (numbers := rank.report()) is not None:
+            self._say("progress", *rank.key, *numbers)
 
     def leave(self, *, is_over: bool = False) -> None:
         """Say that the node is given back, perhaps as its time is over, and ask all ranks to end."""

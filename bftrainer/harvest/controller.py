@@ -71,22 +71,16 @@ class CarrierPool:
     closed: bool = False
     _situation: tuple[Any, ...] | None = None
 
-    def change(self, event: ev.PoolChanged, time_s: float) -> None:
-        """Take in which nodes the scheduler leaves idle."""
-        for node in event.busy:
-            self.idle.pop(node, None)
-        self.idle |= {node: time_s for node in event.idle if node not in self.idle}
-
-    def add_carrier(self, event: ev.CarrierUp, time_s: float) -> ev.Release | None:
+    def add_carrier(self, event: ev.CarrierUp, time_s: float) -> list[ev.Effect]:
         """Take in a carrier; a second one on a node, or one that comes when nothing is taken any more, is sent away."""
         if event.node in self.left:
             self.later.append(event)
         elif event.node in self.carriers or self.closed:
-            return ev.Release(event.node, event.carrier)
+            return [ev.Release(event.node, event.carrier)]
         else:
             self.requested.pop(event.node, None)
             self.carriers[event.node] = Carrier(event.carrier, event.address, time_s)
-        return None
+        return []
 
     def join_nodes(self, time_s: float) -> list[str]:
         """Nodes that the allocator is to have from now on: those of new carriers, when no other is to be waited for."""
@@ -152,31 +146,25 @@ class CarrierPool:
 class Controller:
     """Decides which task runs on which node, and has ranks and carriers started and ended accordingly.
 
-    Times count from `start_ns` after the Unix epoch; for `down_s` of them no node log was played on, as no controller
-    ran, or none with one. A step has `changed` nothing if it only took in reports. While it is `replaying` the steps of
-    an earlier process, no carriers are asked for.
+    Times count from `start_ns` after the Unix epoch; for `down_s` of them no controller ran. A step has `changed`
+    nothing if it only took in reports. While it is `replaying` the steps of an earlier process, no carriers are asked
+    for.
     """
 
     def __init__(self, settings: Settings, start_ns: int, limits: HarvestLimits, noise: float = 0.02) -> None:
         self.allocator = LiveAllocator(settings, start_ns, noise)
-        self.start_ns, self.stays = start_ns, limits.stays
+        self.start_ns, self.epoch_s, self.stays = start_ns, start_ns / NS_PER_S, limits.stays
         self._noise = noise
         self.tasks: dict[str, TaskLife] = {}
         self.pool = CarrierPool(limits)
         self.time_s = self.down_s = 0.0
         self.ending: str | None = None
-        self.changed = self.replaying = self._was_down = self.plays = False
-        self.speed: float | None = None
+        self.changed = self.replaying = self._was_down = False
         self._busy: dict[str, tuple[str, int]] = {}
         self._completed: list[str] = []
         self._submitted: list[TaskLife] = []
         self._effects: list[ev.Effect] = []
         self._serial = start_ns // NS_PER_S  # apart from other harvests on the same nodes
-
-    @property
-    def epoch_s(self) -> float:
-        """The instant that times count from, in seconds since the Unix epoch."""
-        return self.start_ns / NS_PER_S
 
     def step(self, time_s: float, events: Sequence[ev.HarvestEvent] = ()) -> list[ev.Effect]:
         """Take in what happened until a time, and say what is to be done; reports alone change nothing.
@@ -190,7 +178,7 @@ class Controller:
                 self._apply_event(event)
             return self._effects
         was_down, before_s, self.time_s = self._was_down, self.time_s, max(time_s, self.time_s + _STEP_S)
-        self.down_s += (was_down or not self.plays) * (self.time_s - before_s)
+        self.down_s += was_down * (self.time_s - before_s)
         self._was_down = False
         pool, self._completed, self._submitted = self.pool, [], []
         events, pool.later, pool.left = [*pool.later, *events], [], []
@@ -214,25 +202,25 @@ class Controller:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        found = self.measured_specs()
-        learned = [life.name for life in self.tasks.values() if life.task.learned and (life.done or life.is_measured)]
-        self.allocator.respecify({name: found[name].scaling for name in learned})
+        specs = self.measured_specs()
+        learned = [life.name for life in self.tasks.values() if life.task.learned and life.is_measured]
+        self.allocator.respecify({name: specs[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
 
     def measured_specs(self) -> dict[str, TaskSpec]:
-        """Tasks of the allocator with curves and costs that were measured; where too little was, with average rates."""
-        specs = [(life.is_measured, life.measured_spec(self._noise)) for life in self.tasks.values()]
-        return {spec.name: spec if is_measured else self.allocator.average_spec(spec) for is_measured, spec in specs}
+        """Tasks of the allocator with curves and costs that were measured, as far as they were."""
+        return {life.name: life.measured_spec(self._noise) for life in self.tasks.values()}
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
     def _apply_event(self, event: ev.HarvestEvent) -> None:
         match event:
             case ev.PoolChanged():
-                self.pool.change(event, self.time_s)
+                for node in event.busy:
+                    self.pool.idle.pop(node, None)
+                self.pool.idle |= {node: self.time_s for node in event.idle if node not in self.pool.idle}
             case ev.CarrierUp():
-                sent_away = self.pool.add_carrier(event, self.time_s)
-                self._effects += [] if sent_away is None else [sent_away]
+                self._effects += self.pool.add_carrier(event, self.time_s)
             case ev.CarrierLeaving() | ev.CarrierLost():
                 self._carrier_went(event)
             case ev.RankExited():
@@ -250,11 +238,10 @@ class Controller:
                     self._stop(_REASONS.get(event.what, "interrupted"))
             case ev.Restarted():
                 self.stays, self._was_down = event.stays, True
-                self.speed, self.plays = event.speed or self.speed, event.speed is not None
                 for node, carrier in [*self.pool.carriers.items()]:
                     self._carrier_went(ev.CarrierLost(node, carrier.name))
                 for life in self.tasks.values():
-                    life.forget_change()
+                    life.open_change = None
                 self.pool.idle, self.pool.requested = {}, {}
                 self.pool.closed, self.ending = False, None
 
@@ -301,7 +288,7 @@ class Controller:
 
     def _retry_or_park(self, life: TaskLife, why: str) -> None:
         """Let a task try again after a while, or park it."""
-        life.forget_change()
+        life.open_change = None  # a crash came in between
         life.failures = 1 if life.saved > life.failed_at else life.failures + 1
         life.failed_at, life.why = life.saved, why
         life.retry_s = self.time_s + min(_LONGEST_RETRY_S, 2.0 ** (life.failures - 1) - 0.5)
@@ -379,8 +366,8 @@ class Controller:
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
-        for name, (nodes_now, charges) in self.allocator.charges.items():
-            self.tasks[name].note_decision(self.time_s, self.epoch_s, nodes_now, charges)
+        for name, (count, charged) in self.allocator.charges.items():
+            self.tasks[name].note_decision(self.time_s, self.epoch_s, count, charged)
         for name, nodes in decision.removed.items():
             self.tasks[name].nodes.difference_update(nodes)
         for name, nodes in decision.added.items():
@@ -404,9 +391,10 @@ class Controller:
     def _start_ranks(self, life: TaskLife) -> None:
         """Start a generation on the nodes that a task is to have."""
         self._serial += 1
-        generation = life.start(tuple(sorted(life.nodes)), FIRST_PORT + self._serial % PORTS)
-        carriers, nodes = self.pool.carriers, generation.nodes
-        meeting = len(nodes), carriers[nodes[0]].address, generation.port
+        life.generations += 1
+        carriers, nodes, port = self.pool.carriers, tuple(sorted(life.nodes)), FIRST_PORT + self._serial % PORTS
+        generation = life.current = Generation(life.generations, nodes, set(nodes), rate_before=life.rate)
+        meeting = len(nodes), carriers[nodes[0]].address, port
         for rank, node in enumerate(nodes):
             self._busy[node] = life.name, generation.number
             self._effects.append(ev.StartRank(node, carriers[node].name, life.task, generation.number, rank, *meeting))

@@ -10,7 +10,6 @@ import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -60,27 +59,23 @@ class EventJournal:
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._journal = LineJournal(directory / JOURNAL)
-        self._lines = iter(self._journal.read())
-        first = next(self._lines, None)
-        self.header: dict[str, Any] = {}
-        if first is not None:
-            with self._located("", f"a journal of version {_VERSION}"):
-                self.header = _unpack(first)
-                if self.header["version"] != _VERSION:
-                    raise ValueError
+        self._frames = self._read_frames()
+        self.header = next(self._frames, {})
+        if self.header.get("version", _VERSION) != _VERSION:
+            raise RunDirectoryError(f"{self._journal.path}: Expected a journal of version {_VERSION}, got another one.")
 
-    @contextmanager
-    def _located(self, line: object, expected: str) -> Iterator[None]:
-        """Say where something else stands than is expected: a `RunDirectoryError`."""
-        try:
-            yield
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
-            raise RunDirectoryError(f"{self._journal.path}{line}: Expected {expected}, got something else.") from None
+    def _read_frames(self) -> Iterator[dict[str, Any]]:
+        """Read what was written; a `RunDirectoryError` naming the line, if one is damaged."""
+        for number, line in enumerate(self._journal.read(), start=1):
+            try:
+                yield json.loads(zlib.decompress(b64decode(line)))
+            except (ValueError, zlib.error):
+                where = f"{self._journal.path}:{number}"
+                raise RunDirectoryError(f"{where}: Expected a step of a harvest, got something else.") from None
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Write what the harvest is begun with."""
-        self.header = {"version": _VERSION, **header}
-        self._append(self.header)
+        self.append({"version": _VERSION, **header})
 
     def add(
         self,
@@ -101,48 +96,32 @@ class EventJournal:
             frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": asked}
             frame |= {"answer": None if answer is None else RESULTS.dump_python(answer, mode="json")}
             controller.allocator.result = None
-        self._append(frame)
-
-    def end(self, reason: str) -> None:
-        """Write that it is over."""
-        self._append({"end": reason})
+        self.append(frame)
 
     def replay(self, controller: Controller) -> str | None:
-        """Bring a controller to where the journal ends; why the harvest is over, None if it is not.
-
-        A `RunDirectoryError` naming the line, if one is damaged.
-        """
+        """Bring a controller to where the journal ends; why the harvest is over, None if it is not."""
         controller.replaying, reason = True, None
-        for number, line in enumerate(self._lines, start=2):
-            with self._located(f":{number}", "a step of a harvest"):
-                frame = _unpack(line)
-                if frame.get("reports"):
-                    controller.step(controller.time_s, list(map(read_event, frame["reports"])))
-                if "events" in frame:
-                    if frame["answer"] is not None:
-                        controller.allocator.answers.append(RESULTS.validate_python(frame["answer"]))
-                    controller.step(frame["time_s"], list(map(read_event, frame["events"])))
-                    controller.pool.expect(frame["asked"], controller.time_s)
-                reason = frame.get("end")
+        for frame in self._frames:
+            if frame.get("reports"):
+                controller.step(controller.time_s, list(map(read_event, frame["reports"])))
+            if "events" in frame:
+                if frame["answer"] is not None:
+                    controller.allocator.answers.append(RESULTS.validate_python(frame["answer"]))
+                controller.step(frame["time_s"], list(map(read_event, frame["events"])))
+                controller.pool.expect(frame["asked"], controller.time_s)
+            reason = frame.get("end")
         controller.allocator.result = None
         controller.replaying = False
         return reason
 
-    def _append(self, frame: Mapping[str, Any]) -> None:
+    def append(self, frame: Mapping[str, Any]) -> None:
+        """Write a step, or that the harvest is over."""
         # Tables of tasks and nodes repeat their keys: a ninth of the size.
         self._journal.append([b64encode(zlib.compress(json.dumps(frame).encode()))])
 
 
-def _unpack(line: bytes) -> dict[str, Any]:
-    frame: dict[str, Any] = json.loads(zlib.decompress(b64decode(line)))
-    return frame
-
-
 def ask(directory: Path, event: ev.Submitted | ev.Asked) -> None:
-    """Ask something of a harvest: to end while it runs, all else also before it goes on.
-
-    A `RunDirectoryError` if there is none, or none that runs.
-    """
+    """Ask something of a harvest: a `RunDirectoryError` if there is none, or none that runs and could be ended."""
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
     if isinstance(event, ev.Asked) and not writer_of(directory):
@@ -174,9 +153,12 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     recording = allocator.recorder.recording
     end_ns = controller.start_ns + round(recording.end_s * NS_PER_S)
     times, nodes, idle = zip(*allocator.transitions, strict=True) if allocator.transitions else ((), (), ())
-    ended = sorted(f"{life.name} ({life.status})" for life in controller.tasks.values() if life.ends_short)
-    held = "nodes are idle here while carriers held them."
-    short = f"tasks completed include those that ended with the work that they had done: {', '.join(ended)}."
+    # Tasks that ended with less work than they were to do, as far as they have reported it.
+    lives = [life for life in controller.tasks.values() if life.is_over and life.work < life.task.spec.work]
+    ended = sorted(f"{life.name} ({life.status})" for life in lives)
+    notes = ["nodes are idle here while carriers held them."]
+    if ended:
+        notes.append(f"tasks completed include those that ended with the work that they had done: {', '.join(ended)}.")
     log = NodeLog(
         tuple(allocator.node_names),
         controller.start_ns,
@@ -184,19 +166,19 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         controller.start_ns + np.round(np.array(times, dtype=np.float64) * NS_PER_S).astype(np.int64),
         np.array(nodes, dtype=np.int32),
         np.array(idle, dtype=np.bool_),
-        {"source": "harvest", "notes": [held, *([short] if ended else [])]},
+        {"source": "harvest", "notes": notes},
     )
     write_node_log(directory / NODE_LOG, log)
     tasks, measured = allocator.cluster.tasks, controller.measured_specs()
     write_task_set(directory / TASKS, [task.spec for task in tasks])
     # Of a task that never had a node nothing is known: in a replay it would take nodes from those that had them.
-    had = [task.spec for task in tasks if task.status != Status.FAILED and task.node_s > 0]
-    same = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in had]
-    write_task_set(directory / MEASURED, same)
+    specs = [task.spec for task in tasks if task.status != Status.FAILED and task.node_s > 0]
+    specs = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in specs]
+    write_task_set(directory / MEASURED, specs)
     curves = allocator.curves
-    seen = sum(bool(learner.measured) for learner in curves.learners.values())
-    learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}
-    if seen < len(curves.learners):
+    count = sum(bool(learner.measured) for learner in curves.learners.values())
+    learned = {"learned_tasks": count, "learned_probes": curves.probes, "learned_error": None}
+    if count < len(curves.learners):
         learned["return_on_investment"] = None  # of promises by curves of which nobody knew anything
     paths: dict[str, Any] = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
     return RunResult(
@@ -258,11 +240,9 @@ def describe_status(controller: Controller) -> dict[str, Any]:
                 "nodes": len(life.nodes),
                 "work": life.work,
                 "total": life.task.spec.work,
-                "saved": life.saved,
                 "rate": life.rate if life.current is not None else 0.0,
                 "generation": life.generations,
                 "failures": life.failures,
-                "why": life.why,
                 "is_measured": life.is_measured,
                 "is_flat": _is_flat(controller, life),
             }
@@ -293,7 +273,7 @@ def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
     """One line: whether it runs, and how many nodes it has."""
     state = f"over ({status['over']})" if status["over"] else "running" if runs else "not running; to be started again"
     nodes = f"{status['held']} nodes held, {status['leaving']} leaving, {status['requested']} asked for"
-    nodes = f"{nodes}, of {status['idle']} idle"
+    nodes += f", of {status['idle']} idle"
     nodes += ", and no more are taken" if status["closed"] and not status["over"] else ""
     if not runs and not status["over"]:
         nodes = f"the {status['held'] + status['leaving']} nodes that it held are given back without it"

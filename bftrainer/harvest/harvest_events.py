@@ -87,10 +87,9 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The controller was gone, and all carriers with it; the new one may play a node log, and so many times as fast."""
+    """The controller was gone, and all carriers with it; the new one may stay when all tasks are over."""
 
     stays: bool = False
-    speed: float | None = None
 
 
 HarvestEvent = (

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pydantic import TypeAdapter
 
 import solvers
-from bftrainer.harvest.task_life import Charge
 from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
 from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, ClusterTask, Recorder, Settings
 from bftrainer.replay.allocator_settings import Status
@@ -52,8 +51,9 @@ class LiveAllocator(Allocator):
 
     When an event is applied, a task has done the work that `measured` says, beside its work per second while it trains.
     Costs of losing nodes are booked with those of rescaling, when the task has lost the time. `charges` of the last
-    event have, by task whose nodes changed, how many it has, and what a replay deducts; `transitions` when which node
-    became idle, or busy. The `result` of the last decision is one of the `answers`, while a journal is replayed.
+    event have, by task whose nodes changed, how many it has, and for which counts a replay deducts a cost;
+    `transitions` tell when which node became idle, or busy. The `result` of the last decision is one of the `answers`,
+    while a journal is replayed.
     """
 
     def __init__(self, settings: Settings, start_ns: int, noise: float = 0.02) -> None:
@@ -62,7 +62,7 @@ class LiveAllocator(Allocator):
         self.recorder = Recorder()
         self.measured: dict[str, tuple[float, float]] = {}
         self.answers: deque[solvers.SolveResult] = deque()
-        self.charges: dict[str, tuple[int, tuple[Charge, ...]]] = {}
+        self.charges: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.transitions: list[tuple[float, int, bool]] = []
         self.result: solvers.SolveResult | None = None
         self._adopted: Adoption | None = None
@@ -84,20 +84,20 @@ class LiveAllocator(Allocator):
 
     def _find_charges(
         self, decision: Decision[str, str], change: ClusterChange
-    ) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
-        """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `Cluster`."""
+    ) -> Iterator[tuple[str, tuple[int, tuple[int, ...]]]]:
+        """Of tasks whose nodes change, the count from now on, and counts on which a replay deducts, see `Cluster`."""
         for name, before, after in zip(decision.tasks, decision.before, decision.after, strict=True):
             number = self._task_number[name]
-            least, charges = self.cluster.tasks[number].spec.min_nodes, []
+            least, counts = self.cluster.tasks[number].spec.min_nodes, list[int]()
             gone = len(change.lost.get(number, ()))
             if gone and before + gone >= least:
-                charges.append(("shrink", before + gone))
+                counts.append(before + gone)
             if after != before and before >= least:
-                charges.append(("grow" if after > before else "shrink", before))
+                counts.append(before)
             elif after > before and self.settings.startup_cost == "full":
-                charges.append(("grow", after))
+                counts.append(after)
             if gone or after != before:
-                yield name, (after, tuple(charges))
+                yield name, (after, tuple(counts))
 
     def end(self, time_s: float, reason: str) -> None:
         """Book the time until the end, and close the record."""
@@ -156,18 +156,6 @@ class LiveAllocator(Allocator):
     def task(self, name: str) -> ClusterTask:
         """A task by its name."""
         return self.cluster.tasks[self._task_number[name]]
-
-    def has_held(self, name: str) -> bool:
-        """Whether a task has had a node."""
-        return name in self._task_number and self.task(name).node_s > 0
-
-    def average_spec(self, spec: TaskSpec) -> TaskSpec:
-        """A task with the work that it has done in each second of a node, on average over all counts, as its rate."""
-        done = self.measured.get(spec.name, (0.0, 0.0))[0]
-        if not self.has_held(spec.name):
-            return spec
-        scaling = ScalingCurve.linear(max(done, LEAST_WORK) / self.task(spec.name).node_s, spec.max_nodes)
-        return replace(spec, scaling=scaling, grow_cost_s=0.0, shrink_cost_s=0.0)
 
     def set_work(self, name: str, work: float) -> None:
         """Let a task have another amount of work to do."""

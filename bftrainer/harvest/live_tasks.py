@@ -92,19 +92,11 @@ class LiveTask:
         return Path(self.workdir, self.checkpoint_dir) if self.checkpoint_dir else harvest / "checkpoints" / self.name
 
     def check_runnable(self) -> None:
-        """Refuse a command that is not there, and a directory for checkpoints that cannot be made or written to.
-
-        An `InvalidTaskError` naming the task and the program, or the directory.
-        """
+        """Refuse a command that is not there."""
         program = self.command[0]
         path = os.path.join(self.workdir, program) if os.sep in program else program
         if shutil.which(path, path=self.env.get("PATH", os.environ.get("PATH", os.defpath))) is None:
             raise InvalidTaskError(f"task {self.name}: Expected a program to run in {self.workdir}, got {program!r}.")
-        place = self.place(Path())
-        there = next(each for each in (place, *place.parents, Path()) if os.path.lexists(each))
-        if self.checkpoint_dir and not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-            why = f"Expected a checkpoint_dir that can be made and written to, got {place}"
-            raise InvalidTaskError(f"task {self.name}: {why}.")
 
 
 _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec", "workdir", "learned", "table"))
@@ -112,11 +104,7 @@ _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec",
 
 
 def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
-    """Read the tasks of a file, in its order.
-
-    An `InvalidTaskError` if the file cannot be read, a task is malformed, or cannot run here; names file, task and
-    field.
-    """
+    """Read the tasks of a file; an `InvalidTaskError` naming file, task and field if one is malformed or cannot run."""
     tables = toml_tables(path, "task", InvalidTaskError)
     if not tables:
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
@@ -134,10 +122,7 @@ def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
 
 
 def check_places(tasks: Iterable[LiveTask], harvest: Path | None = None) -> None:
-    """Refuse tasks that would save where another one does, or where the files of their harvest are.
-
-    An `InvalidTaskError` naming the later task.
-    """
+    """Refuse tasks that would save where another one does, or where the files of their harvest are."""
     owners = {} if harvest is None else {harvest.resolve(): "that of the harvest"}
     for task in tasks:
         place = task.place(harvest or Path())
@@ -156,8 +141,6 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     own = {key: table[key] for key in _OWN if key in table}
     known = [*_OWN, *TASK_KEYS]
-    if "rescale" in table:
-        raise InvalidTaskError(f"{where}: Key 'rescale' was removed: all ranks start again when its nodes change.")
     if unknown := [key for key in table if key not in known]:
         raise InvalidTaskError(f"{where}: Unknown key {unknown[0]!r}.{suggestion(unknown[0], known)}")
     if "command" not in own:

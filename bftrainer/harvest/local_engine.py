@@ -8,18 +8,17 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bftrainer.errors import OutputError, PollError, RunFailedError
+from bftrainer.errors import OutputError, RunFailedError
 from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
-from bftrainer.harvest.scheduler_polls import Pool
 from bftrainer.model import NodeLog
 
 _HELD = ".carriers"
@@ -40,59 +39,29 @@ class LogPool:
         self._since_s, self._start_s = since_s, math.nan
         self._end_s = math.inf if log is None else log.window_s / speed
         always = ev.PoolChanged(tuple(f"n{number}" for number in range(1, nodes + 1)))
-        self._rows = iter([(0.0, always)]) if log is None else _read_rows(log, speed)
-        self._next = next(self._rows, None)
+        self._rows = deque([(0.0, always)] if log is None else [])
+        if log is not None:
+            for time_s, joined, left in log.rows():
+                idle, busy = (tuple(log.nodes[node] for node in changed) for changed in (joined, left))
+                self._rows.append((time_s / speed, ev.PoolChanged(idle, busy)))
 
     def due_s(self) -> float:
         """Seconds until it may change."""
         if math.isnan(self._start_s):
             return 0.0
-        return math.inf if self._next is None else max(0.0, self._start_s + self._next[0] - time.monotonic())
+        return max(0.0, self._start_s + self._rows[0][0] - time.monotonic()) if self._rows else math.inf
 
     def changes(self) -> list[ev.PoolChanged]:
         """What has changed since this was asked last."""
         if math.isnan(self._start_s):
             self._start_s = time.monotonic() - self._since_s
         passed_s, changes = time.monotonic() - self._start_s, list[ev.PoolChanged]()
-        while self._next is not None and self._next[0] <= passed_s:
-            changes.append(self._next[1])
+        while self._rows and self._rows[0][0] <= passed_s:
+            changes.append(self._rows.popleft()[1])
             self.idle |= set(changes[-1].idle)
             self.idle -= set(changes[-1].busy)
-            self._next = next(self._rows, None)
         self.is_over = passed_s >= self._end_s
         return changes
-
-
-def _read_rows(log: NodeLog, speed: float) -> Iterator[tuple[float, ev.PoolChanged]]:
-    for time_s, joined, left in log.rows():
-        idle, busy = (tuple(log.nodes[node] for node in nodes) for nodes in (joined, left))
-        yield time_s / speed, ev.PoolChanged(idle, busy)
-
-
-class PolledPool:
-    """Which nodes are idle, as polls of a scheduler say; one that fails changes nothing, and is said."""
-
-    is_over = False
-
-    def __init__(self, poll: Callable[[], Pool], every_s: float, say: Callable[[str], object]) -> None:
-        self._poll, self._every_s, self._say, self._due_s = poll, every_s, say, 0.0
-        self.idle = set[str]()
-
-    def due_s(self) -> float:
-        """Seconds until it may change."""
-        return max(0.0, self._due_s - time.monotonic())
-
-    def changes(self) -> list[ev.PoolChanged]:
-        """What has changed since this was asked last."""
-        if self.due_s():
-            return []
-        before, self._due_s = self.idle, time.monotonic() + self._every_s
-        try:
-            self.idle = {node for node, cause in self._poll().items() if cause is None}
-        except PollError as fault:
-            self._say(str(fault))
-        came, went = sorted(self.idle - before), sorted(before - self.idle)
-        return [ev.PoolChanged(tuple(came), tuple(went))] if came or went else []
 
 
 @dataclass(slots=True)
@@ -128,18 +97,18 @@ class LocalCarriers:
         return self._pool.is_over
 
     def poll(self, timeout_s: float) -> list[ev.HarvestEvent]:
-        """Wait for something to happen; nodes that the log takes back are taken from carriers that hold them.
+        """Wait for something to happen; a `RunFailedError` if carriers cannot come up here.
 
-        A `RunFailedError` if carriers cannot come up here.
+        Nodes that the log takes back are taken from carriers that hold them.
         """
-        found = self._hub.poll(min(timeout_s, self._pool.due_s()))
-        for event in found:
+        # A carrier is lost when all that it has started is gone, which is later than its connection.
+        heard = self._hub.poll(min(timeout_s, self._pool.due_s()))
+        events: list[ev.HarvestEvent] = [event for event in heard if not isinstance(event, ev.CarrierLost)]
+        for event in heard:
             if isinstance(event, ev.CarrierUp):
                 self._failures = 0
                 if event.carrier in self._carriers:  # else it has ended meanwhile
                     self._carriers[event.carrier].up = True
-        # A carrier is lost when all that it has started is gone, which is later than its connection.
-        events: list[ev.HarvestEvent] = [event for event in found if not isinstance(event, ev.CarrierLost)]
         now_s = time.monotonic()
         for change in self._pool.changes():
             events.append(change)
@@ -202,69 +171,6 @@ class LocalCarriers:
             agent.process.wait()
         self._log.close()
         os.close(self._lock)
-
-
-class ShadowCarriers:
-    """A `CarrierEngine` that starts nothing, and says what it would do: carriers come at once, ranks do nothing."""
-
-    def __init__(self, pool: LogPool | PolledPool, say: Callable[[str], object]) -> None:
-        self._pool, self._say, self._number = pool, say, count(1)
-        self._events: list[ev.HarvestEvent] = []
-        self.carriers: dict[str, str] = {}
-        self.ranks: dict[tuple[str, int, str], ev.StartRank] = {}
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no node will be idle any more."""
-        return self._pool.is_over
-
-    def poll(self, timeout_s: float) -> list[ev.HarvestEvent]:
-        """What has happened; waits for the pool to change."""
-        changes = self._pool.changes()
-        if not changes and not self._events:
-            time.sleep(min(timeout_s, self._pool.due_s()))
-        return self.apply_changes(changes)
-
-    def apply_changes(self, changes: list[ev.PoolChanged]) -> list[ev.HarvestEvent]:
-        """What follows of changes of the pool, and of what was asked since this was asked last."""
-        taken = {node for change in changes for node in change.busy} & self.carriers.keys()
-        for node in sorted(taken):
-            self._lose(node, self.carriers[node])
-        events, self._events = [*changes, *self._events], []
-        return events
-
-    def _lose(self, node: str, carrier: str) -> None:
-        del self.carriers[node]
-        self._events += [ev.CarrierLeaving(node, carrier), ev.CarrierLost(node, carrier)]
-        self._events += [ev.PoolChanged((node,))] if node in self._pool.idle else []
-        self.ranks = {key: rank for key, rank in self.ranks.items() if rank.node != node}
-
-    def request(self, nodes: tuple[str, ...]) -> None:
-        """Have carriers come."""
-        self._say(f"would take {' '.join(nodes)}")
-        for node in nodes:
-            self.carriers[node] = f"{node}.{next(self._number)}"
-            self._events.append(ev.CarrierUp(node, self.carriers[node]))
-
-    def release(self, node: str, carrier: str) -> None:
-        """Have a carrier go."""
-        self._say(f"would give {node} back")
-        if self.carriers.get(node) == carrier:
-            self._lose(node, carrier)
-
-    def start(self, rank: ev.StartRank) -> None:
-        """Have a rank be there."""
-        self._say(f"would start {rank.task.name} on {rank.node}, rank {rank.rank} of {rank.world_size}")
-        self.ranks[rank.task.name, rank.generation, rank.node] = rank
-
-    def stop(self, rank: ev.StopRank) -> None:
-        """Have a rank end."""
-        self._say(f"would stop {rank.task} on {rank.node}")
-        if self.ranks.pop((rank.task, rank.generation, rank.node), None) is not None:
-            self._events.append(ev.RankExited(rank.task, rank.generation, rank.node, 0))
-
-    def close(self) -> None:
-        """Do nothing: nothing is there."""
 
 
 def _lock(path: Path, patience_s: float) -> int:

@@ -81,11 +81,10 @@ class MalleableTraining:
         """Go on from the last checkpoint, if there is one."""
         signal.signal(signal.SIGTERM, self._ask)
         self._place.mkdir(parents=True, exist_ok=True)
-        found = self._checkpoints()
-        if found:
-            steps, work = (found[-1] / "done").read_text().split()
+        if checkpoints := self._checkpoints():
+            steps, work = (checkpoints[-1] / "done").read_text().split()
             self.steps, self.work = int(steps), float(work)
-            self._load(found[-1] / "state")
+            self._load(checkpoints[-1] / "state")
         self._began = self._saved = self.work
         self._tell()
         return self

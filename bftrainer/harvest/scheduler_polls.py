@@ -66,13 +66,6 @@ def slurm_cause(states: str, *, is_ours: bool = False) -> Cause:
     """Why a node in these states of Slurm (`IDLE+DRAIN`, `idle+planned+planned`, `down*`) is not idle.
 
     If all that runs on it `is_ours`, and would make room, only what else is the matter with it counts.
-
-    Examples
-    --------
-    >>> slurm_cause("idle"), slurm_cause("IDLE+DRAIN"), slurm_cause("allocated+drain"), slurm_cause("idle+powered_down")
-    (None, <BusyKind.DRAIN: 6>, <BusyKind.JOB: 0>, <BusyKind.POWERED_DOWN: 7>)
-    >>> slurm_cause("allocated", is_ours=True), slurm_cause("allocated+drain", is_ours=True)
-    (None, <BusyKind.DRAIN: 6>)
     """
     said = "+".join(state_words(states))
     if not is_ours and _USED.search(said):
@@ -86,11 +79,9 @@ def slurm_cause(states: str, *, is_ours: bool = False) -> Cause:
 
 
 def slurm_pool(answer: str, ours: Collection[str] = ()) -> Pool:
-    """Nodes as `sinfo -h -N -O` with `SINFO_FIELDS` prints them, or `sinfo --json`, or slurmrestd.
+    """Nodes as `sinfo -h -N -O` with `SINFO_FIELDS` prints them, or `sinfo --json`, or slurmrestd; else a `PollError`.
 
     On the nodes `ours` all jobs would make room.
-
-    A `PollError` if it is something else, or tells of no node.
     """
     if answer.lstrip().startswith("{"):
         rows = _json_rows(answer)
@@ -107,9 +98,7 @@ def slurm_pool(answer: str, ours: Collection[str] = ()) -> Pool:
 def read_pool(answer: str) -> Pool:
     """Nodes as any program may print them: lines of a node, or a hostlist, and its state; or Slurm's JSON.
 
-    A state is `idle`, a cause of an import (`job`, `down`, `drain`, ...), or a word of Slurm's.
-
-    A `PollError` if a line is something else, or there is none.
+    A state is `idle`, a cause of an import (`job`, `down`, ...), or a word of Slurm's; else that is a `PollError`.
     """
     if answer.lstrip().startswith("{"):
         return slurm_pool(answer)
@@ -179,11 +168,9 @@ def _merge_rows(rows: Iterable[tuple[str, Cause]]) -> Pool:
 
 
 def nodes_of_carriers(answer: str, is_carrier: Callable[[str, str], bool]) -> frozenset[str]:
-    """Nodes that only carriers hold, as `squeue -h -o` with `SQUEUE_FIELDS` prints jobs.
+    """Nodes that only carriers hold, as `squeue -h -o` with `SQUEUE_FIELDS` prints jobs; else a `PollError`.
 
     `is_carrier` takes the number and the partition of a job, and says whether it makes room for others.
-
-    A `PollError` if it is something else.
     """
     held: tuple[set[str], set[str]] = set(), set()
     for line in filter(str.strip, answer.splitlines()):
@@ -197,13 +184,7 @@ def nodes_of_carriers(answer: str, is_carrier: Callable[[str, str], bool]) -> fr
 
 
 def changes(before: Mapping[str, Cause], after: Mapping[str, Cause]) -> Pool:
-    """Nodes whose state is another one; those that are gone are away.
-
-    Examples
-    --------
-    >>> changes({"n1": None, "n2": None}, {"n2": None, "n3": None})
-    {'n3': None, 'n1': <BusyKind.AWAY: 4>}
-    """
+    """Nodes whose state is another one; those that are gone are away."""
     gone = dict.fromkeys(before.keys() - after.keys(), BusyKind.AWAY)
     return {name: cause for name, cause in {**after, **gone}.items() if before.get(name, BusyKind.AWAY) != cause}
 

@@ -63,7 +63,7 @@ class HarvestSession:
         """Harvest until all tasks are over, or it is to stop."""
         with closing(engine):  # whatever happens, carriers end, after their ranks have saved
             reason = self._harvest(engine)
-        self.journal.end(reason)
+        self.journal.append({"end": reason})
         return self.finish(reason)
 
     def _harvest(self, engine: CarrierEngine) -> str:
@@ -93,6 +93,23 @@ class HarvestSession:
                 path.unlink(missing_ok=True)
             events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason
+
+    def rehearse(self, idle: Sequence[str]) -> list[str]:
+        """What would be done with nodes that have been idle for long enough, in words; nothing is started."""
+        step, now_s = self.controller.step, self.now_s
+        added = [event for _, event in requests(self.directory) if isinstance(event, ev.Submitted)]
+        effects = [*step(now_s, [*self.first, *added, ev.PoolChanged(tuple(idle))])]
+        effects += step(now_s + self.controller.pool.limits.offer_after_s)
+        nodes = [node for effect in effects if isinstance(effect, ev.Request) for node in effect.nodes]
+        effects += step(self.controller.time_s, [ev.CarrierUp(node, node) for node in nodes])
+        lines = [f"would take {' '.join(nodes)}"] if nodes else ["would take no node"]
+        for effect in effects:
+            if isinstance(effect, ev.Note):
+                lines.append(effect.text)
+            elif isinstance(effect, ev.StartRank):
+                rank = f"rank {effect.rank} of {effect.world_size}"
+                lines.append(f"would start {effect.task.name} on {effect.node}, {rank}")
+        return lines
 
     def _may_add(self, request: ev.HarvestEvent) -> bool:
         """Whether what was asked is no task that cannot be, or would save where another one does; that is told."""
@@ -138,22 +155,11 @@ class HarvestSession:
         return Counter(str(life.status) for life in self.controller.tasks.values())
 
     @property
-    def outcome(self) -> str:
-        """How many tasks are done, and what became of others."""
-        found = self.statuses
-        return f"{found['done']} of {found.total()} tasks done" + f", {found['parked']} parked" * bool(found["parked"])
-
-    @property
     def now_s(self) -> float:
         """Seconds since the harvest was begun, which do not go back."""
         if not self._origin_s:
             self._origin_s = time.monotonic() - max(time.time() - self.controller.epoch_s, self.controller.time_s)
         return time.monotonic() - self._origin_s
-
-    @property
-    def played_s(self) -> float:
-        """Seconds of the harvest until its last step, those left out in which no controller ran."""
-        return self.controller.time_s - self.controller.down_s
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now_s = time.monotonic()
@@ -221,22 +227,21 @@ def open_session(
 ) -> HarvestSession:
     """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
 
-    `speed` is how many times as fast as its time a node log is played, if one is.
-
-    A `RunDirectoryError` if the harvest in the directory was begun with other settings, or has none of these tasks; an
-    `InvalidTaskError` if a task would save where another one does.
+    `speed` is how many times as fast as its time a node log is played, if one is. A `RunDirectoryError` if the harvest
+    there was begun with other settings, or has none of these tasks; an `InvalidTaskError` if two would save at one
+    place.
     """
-    asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
+    settings = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
+    settings |= {} if speed is None else {"speed": speed}
     header = journal.header
-    begun = header.get("settings", asked)
-    _refuse_other(directory, [name for name, value in asked.items() if begun.get(name) != value])
+    before = header.get("settings", settings)
+    if others := ", ".join(sorted(name for name, value in settings.items() if before.get(name, value) != value)):
+        expected = "Expected the options that its harvest was begun with"
+        raise RunDirectoryError(f"{directory}: {expected}; these differ: {others}.")
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
     controller = make_controller(config, start_ns, replace(limits, stays=stays))
-    controller.speed = header.get("speed") if header else speed
-    controller.plays = controller.speed is not None
     reason = journal.replay(controller) if header else None
-    _refuse_other(directory, [] if speed is None or controller.speed in (None, speed) else ["speed"])
     for path, event in requests(directory):
         if isinstance(event, ev.Asked):  # of a controller that is gone
             path.unlink(missing_ok=True)
@@ -246,21 +251,13 @@ def open_session(
     if added or session.first or not all(life.is_over for life in controller.tasks.values()):
         reason = None
     if not header:
-        journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays, "speed": speed})
+        journal.begin({"start_ns": start_ns, "settings": settings, "stays": stays})
     elif reason is None:
-        restarted = [ev.Restarted(limits.stays, speed)]
+        restarted = [ev.Restarted(limits.stays)]
         controller.step(controller.time_s, restarted)
         journal.add(controller, (), restarted)
     session.reason = reason
     return session
-
-
-def _refuse_other(directory: Path, names: Sequence[str]) -> None:
-    """Refuse to go on with other values of some options."""
-    if named := ", ".join(sorted(names)):
-        raise RunDirectoryError(
-            f"{directory}: Expected the options that its harvest was begun with; these differ: {named}."
-        )
 
 
 SETTINGS: tuple[str, ...] = (
