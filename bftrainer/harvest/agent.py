@@ -4,9 +4,8 @@
 variable `KEY`. Told to leave, by SIGTERM, by its controller or because it has held the node for HOLD_S, it says so at
 once, asks its ranks to save and end, and ends when they have. It does the same when its controller is gone. Each rank
 is under a `bftrainer.supervisor`, which ends all that the rank has started, also when the agent itself is killed.
-The file descriptors FD stay open until all are gone.
-
-Messages are lines of JSON. Linux only, and nothing of the package but the supervisor: an agent is small.
+The file descriptors FD stay open until all are gone. Messages are lines of JSON. An agent is small: it imports nothing
+of the package but the supervisor.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ class Agent:
         self._link, self._descriptors = link, descriptors
         self._until_s = time.monotonic() + hold_s
         self._ranks: list[_Rank] = []
-        self._left, self._input, self._sweep = False, b"", 0
+        self._is_leaving, self._input, self._sweep = False, b"", 0
         self._selector = selectors.DefaultSelector()
         self._signals = supervisor.signal_pipe()
         supervisor.adopt_orphans()
@@ -135,7 +134,7 @@ class Agent:
 
     def run(self) -> None:
         """Work until the node is to be given back, and all ranks have ended."""
-        while self._ranks or not self._left:
+        while self._ranks or not self._is_leaving:
             for key, _ in self._selector.select(_TICK_S):
                 key.data()
             self._tick()
@@ -169,7 +168,7 @@ class Agent:
             self.leave()
         *lines, self._input = (self._input + piece).split(b"\n")
         for order in map(json.loads, lines):
-            if order["do"] == "start" and not self._left:
+            if order["do"] == "start" and not self._is_leaving:
                 self._start(order)
             elif order["do"] == "stop":
                 for rank in self._ranks:
@@ -195,7 +194,7 @@ class Agent:
         pipe = rank.process.status_pipe
         if rank.read_status():
             self._selector.unregister(pipe)
-            if not self._left and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
+            if not self._is_leaving and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
                 self.leave()  # Slurm asks ranks to end, too: one that did so is not done
             self._report(rank)
             self._ranks.remove(rank)
@@ -208,8 +207,8 @@ class Agent:
 
     def leave(self, *, is_over: bool = False) -> None:
         """Say that the node is given back, perhaps as its time is over, and ask all ranks to end."""
-        if not self._left:
-            self._left = True
+        if not self._is_leaving:
+            self._is_leaving = True
             self._selector.unregister(self._signals)
             self._say("leaving", is_over)
             for rank in self._ranks:

@@ -117,10 +117,10 @@ class CarrierHub:
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, str]:
         """Node and name of a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
-        asked = secrets.token_hex(16)
-        writer.write(asked.encode() + b"\n")
+        nonce = secrets.token_hex(16)
+        writer.write(nonce.encode() + b"\n")
         _, node, carrier, shown, challenge = map(str, json.loads(await reader.readline()))
-        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", asked, carrier).encode()):
+        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", nonce, carrier).encode()):
             raise ValueError("It does not know the key.")
         writer.write(proof(self.key, "hub", challenge, carrier).encode() + b"\n")
         return node, carrier

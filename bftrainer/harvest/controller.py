@@ -188,14 +188,14 @@ class Controller:
         lives, is_begun = self.tasks.values(), not any(isinstance(event, ev.Restarted) for event in events)
         if is_begun and self.ending is None and lives and not self.stays and all(life.is_over for life in lives):
             self._stop("finished")
-        told = self._decide()
+        news = self._decide()
         for life in self.tasks.values():
             self._reconcile(life)
         self._balance()
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
             self._effects.append(ev.HarvestEnded(self.ending or "drained"))
-        self.changed = bool(self._effects or events or told or was_down)
+        self.changed = bool(self._effects or events or news or was_down)
         return self._effects
 
     def finish(self, reason: str) -> None:
@@ -283,8 +283,8 @@ class Controller:
             total = life.task.spec.work
             life.work = total if life.work > total * (1.0 - 1e-9) else life.work
             self._end_task(life, TaskStatus.DONE)
-            said = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
-            self._say(f"{life.name} is done{said}.")
+            ending = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
+            self._say(f"{life.name} is done{ending}.")
 
     def _retry_or_park(self, life: TaskLife, why: str) -> None:
         """Let a task try again after a while, or park it."""
@@ -358,8 +358,8 @@ class Controller:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""
         events = [Event.submission(self.time_s, self.allocator.new_spec(life.task.spec)) for life in self._submitted]
         joined = self.pool.join_nodes(self.time_s)
-        told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
-        events += [make(self.time_s, *names) for make, names in told if names]
+        news = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
+        events += [make(self.time_s, *names) for make, names in news if names]
         if not events:
             return False
         self._measure()

@@ -17,7 +17,6 @@ from bftrainer.runs.run_files import read_run, read_summary
 
 _FIGURES = ("work_done", "used_node_s", "rescales", "preemptions", "decisions", "tasks_completed", "makespan_s")
 _TASK_FIGURES = ("work_done", "node_s", "rescales", "preemptions", "completed_s")
-# Tasks that are parked end too.
 _LABELS = {
     "used_node_s": "node-seconds",
     "node_s": "node-seconds",
@@ -57,8 +56,8 @@ def harvest_inputs(directory: Path) -> dict[str, Any]:
     if not summary["nodes_total"]:
         raise RunDirectoryError(f"{directory}: Expected a harvest that held nodes to replay, found one that held none.")
     settings = summary["settings"]
-    given = {name: settings[name] for name in SETTINGS if settings.get(name) is not None and name != "profile_noise"}
-    return given | {"node_log": directory / NODE_LOG, "tasks": directory / MEASURED}
+    options = {name: settings[name] for name in SETTINGS if settings.get(name) is not None and name != "profile_noise"}
+    return options | {"node_log": directory / NODE_LOG, "tasks": directory / MEASURED}
 
 
 def predict(harvest: Path) -> Path:

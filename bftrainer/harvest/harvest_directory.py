@@ -92,8 +92,8 @@ class EventJournal:
         frame: dict[str, Any] = {"reports": list(map(event_row, reports))}
         if events is not None:
             answer = controller.allocator.result
-            asked = [node for effect in effects if isinstance(effect, ev.Request) for node in effect.nodes]
-            frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": asked}
+            requested = [node for effect in effects if isinstance(effect, ev.Request) for node in effect.nodes]
+            frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": requested}
             frame |= {"answer": None if answer is None else RESULTS.dump_python(answer, mode="json")}
             controller.allocator.result = None
         self.append(frame)
@@ -260,9 +260,9 @@ def _is_flat(controller: Controller, life: TaskLife) -> bool:
 def describe_unused(status: Mapping[str, Any]) -> str:
     """Why nodes are not used that are idle, as far as beliefs of curves tell; empty if they don't."""
     flat = [
-        f"`{each['task']}` is believed not to scale beyond {each['nodes']}"
-        for each in status["tasks"]
-        if each["is_flat"]
+        f"`{task['task']}` is believed not to scale beyond {task['nodes']}"
+        for task in status["tasks"]
+        if task["is_flat"]
     ]
     if status["over"] or status["unused"] <= 0 or not flat:
         return ""
@@ -283,9 +283,9 @@ def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
 def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headings and rows: a task each."""
     rows: list[tuple[str, ...]] = []
-    for each in status["tasks"]:
-        done = f"{100 * min(1.0, each['work'] / each['total']):.1f} %"
-        rate = f"{each['rate']:,.0f}" if each["rate"] >= 1000 else f"{each['rate']:.4g}"
-        figures = str(each["nodes"]), f"{each['work']:,.0f}", done, rate
-        rows.append((each["task"], each["status"], *figures, str(each["generation"]), str(each["failures"])))
+    for task in status["tasks"]:
+        done = f"{100 * min(1.0, task['work'] / task['total']):.1f} %"
+        rate = f"{task['rate']:,.0f}" if task["rate"] >= 1000 else f"{task['rate']:.4g}"
+        figures = str(task["nodes"]), f"{task['work']:,.0f}", done, rate
+        rows.append((task["task"], task["status"], *figures, str(task["generation"]), str(task["failures"])))
     return _HEADINGS, rows

@@ -57,10 +57,7 @@ class RankExited:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Work that a task has done, that is in its checkpoint, and that its generation began with; -1 if unknown.
-
-    `time_s` counts from the Unix epoch.
-    """
+    """Work of a task at a time since the Unix epoch: done, in its checkpoint, and at its begin; -1 if unknown."""
 
     task: str
     generation: int

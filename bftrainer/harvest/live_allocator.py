@@ -35,11 +35,11 @@ class MeasuredCurves(LearnedCurves):
 
     def checkpoint(self) -> Callable[[], None]:
         """What brings beliefs back to their present state, which is all that changes: nothing is measured meanwhile."""
-        known = dict(self._believed)
+        beliefs = dict(self._believed)
         levels = {number: (learner.level, learner.level_sd) for number, learner in self.learners.items()}
 
         def back() -> None:
-            self._believed = known
+            self._believed = beliefs
             for number, learner in self.learners.items():
                 learner.level, learner.level_sd = levels.get(number, (0.0, LEVEL_SD))
 
@@ -186,13 +186,13 @@ class LiveAllocator(Allocator):
         if not cluster.active or not cluster.pool + more:
             return 0
         undo = self.curves.checkpoint()
-        known = [(task, task.believed) for task in cluster.active]
+        beliefs = [(task, task.believed) for task in cluster.active]
         self.curves.believe(cluster)
         cluster.pool += more
         result = self.solve(self._values.make_problem(cluster, self.power_cap_w))
         cluster.pool -= more
         undo()
-        for task, believed in known:
+        for task, believed in beliefs:
             task.believed = believed
             task.forget_offers()
         return sum(cluster.runnable_counts if result.counts is None else result.counts)

@@ -140,9 +140,9 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     name = table.get("name")
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     own = {key: table[key] for key in _OWN if key in table}
-    known = [*_OWN, *TASK_KEYS]
-    if unknown := [key for key in table if key not in known]:
-        raise InvalidTaskError(f"{where}: Unknown key {unknown[0]!r}.{suggestion(unknown[0], known)}")
+    keys = [*_OWN, *TASK_KEYS]
+    if unknown := [key for key in table if key not in keys]:
+        raise InvalidTaskError(f"{where}: Unknown key {unknown[0]!r}.{suggestion(unknown[0], keys)}")
     if "command" not in own:
         raise InvalidTaskError(f"{where}: Missing key 'command'.")
     draft = toml_draft(path, number, {key: value for key, value in table.items() if key not in own})

@@ -102,9 +102,9 @@ class LocalCarriers:
         Nodes that the log takes back are taken from carriers that hold them.
         """
         # A carrier is lost when all that it has started is gone, which is later than its connection.
-        heard = self._hub.poll(min(timeout_s, self._pool.due_s()))
-        events: list[ev.HarvestEvent] = [event for event in heard if not isinstance(event, ev.CarrierLost)]
-        for event in heard:
+        messages = self._hub.poll(min(timeout_s, self._pool.due_s()))
+        events: list[ev.HarvestEvent] = [event for event in messages if not isinstance(event, ev.CarrierLost)]
+        for event in messages:
             if isinstance(event, ev.CarrierUp):
                 self._failures = 0
                 if event.carrier in self._carriers:  # else it has ended meanwhile
@@ -130,18 +130,18 @@ class LocalCarriers:
         """Start an agent for each of these nodes."""
         for node in nodes:
             carrier = f"{node}.{os.getpid()}.{next(self._number)}"
-            alive, held = os.pipe()
-            where = "127.0.0.1", str(self._hub.port), node, carrier, str(self._hold_s), str(self._lock), str(held)
+            alive, pipe_end = os.pipe()
+            where = "127.0.0.1", str(self._hub.port), node, carrier, str(self._hold_s), str(self._lock), str(pipe_end)
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "bftrainer.harvest.agent", *where],
                 env=os.environ | {KEY: self._hub.key},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                pass_fds=(self._lock, held),
+                pass_fds=(self._lock, pipe_end),
                 start_new_session=True,
             )
-            os.close(held)
+            os.close(pipe_end)
             self._carriers[carrier] = _Agent(node, process)
             self._hub.watch(alive, partial(self._on_end, alive, carrier))
 

@@ -74,7 +74,7 @@ class MalleableTraining:
         self._save, self._load, self._agree, self._every_s = save, load, agree, every_s
         self._place = Path(environ.get("BFTRAINER_CHECKPOINT_DIR", "checkpoint"))
         self._progress = environ.get("BFTRAINER_PROGRESS")
-        self._asked = False
+        self._stop = False
         self._began, self._saved, self._saved_s, self._told_s = 0.0, 0.0, time.monotonic(), 0.0
 
     def __enter__(self) -> MalleableTraining:
@@ -92,17 +92,17 @@ class MalleableTraining:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Save, unless the script fails by itself; a rank that fails as its peers are gone is asked to end soon."""
         until_s = time.monotonic() + _SIGNAL_S
-        while isinstance(error, Exception) and not self._asked and time.monotonic() < until_s and self.world_size > 1:
+        while isinstance(error, Exception) and not self._stop and time.monotonic() < until_s and self.world_size > 1:
             time.sleep(0.05)
-        if error is None or (self._asked and isinstance(error, Exception)):
+        if error is None or (self._stop and isinstance(error, Exception)):
             self.save()
-        if error is not None and self._asked and isinstance(error, Exception):
+        if error is not None and self._stop and isinstance(error, Exception):
             sys.exit(0)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the numbers of steps, until the work is done; asked to end, save and end the script."""
         while self.work < self.total:
-            if self._agree(self._asked):
+            if self._agree(self._stop):
                 self.save()
                 sys.exit(0)
             if time.monotonic() - self._saved_s > self._every_s:
@@ -113,7 +113,7 @@ class MalleableTraining:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self._asked = True
+        self._stop = True
 
     def report(self, work: float) -> None:
         """Count work that a step has done, by all ranks together."""

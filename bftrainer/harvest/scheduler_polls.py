@@ -67,15 +67,15 @@ def slurm_cause(states: str, *, is_ours: bool = False) -> Cause:
 
     If all that runs on it `is_ours`, and would make room, only what else is the matter with it counts.
     """
-    said = "+".join(state_words(states))
-    if not is_ours and _USED.search(said):
+    text = "+".join(state_words(states))
+    if not is_ours and _USED.search(text):
         return BusyKind.JOB
     for sign, cause in _OUT:
-        if sign.search(said):
+        if sign.search(text):
             return cause
-    if is_out_of_service(said):
+    if is_out_of_service(text):
         return BusyKind.DOWN
-    return next((cause for sign, cause in _KEPT if sign.search(said)), BusyKind.UNKNOWN)
+    return next((cause for sign, cause in _KEPT if sign.search(text)), BusyKind.UNKNOWN)
 
 
 def slurm_pool(answer: str, ours: Collection[str] = ()) -> Pool:
@@ -172,15 +172,15 @@ def nodes_of_carriers(answer: str, is_carrier: Callable[[str, str], bool]) -> fr
 
     `is_carrier` takes the number and the partition of a job, and says whether it makes room for others.
     """
-    held: tuple[set[str], set[str]] = set(), set()
+    holders: tuple[set[str], set[str]] = set(), set()
     for line in filter(str.strip, answer.splitlines()):
         cells = line.strip().split("|")
         if len(cells) != 3:
             shown = one_line(line[:_SHOWN])
             raise PollError(f"Expected a job, its partition and its nodes in each line, got {shown!r}.")
         if cells[2] not in ("", "(null)"):
-            held[is_carrier(cells[0], cells[1])].update(_expand(cells[2]))
-    return frozenset(held[True] - held[False])
+            holders[is_carrier(cells[0], cells[1])].update(_expand(cells[2]))
+    return frozenset(holders[True] - holders[False])
 
 
 def changes(before: Mapping[str, Cause], after: Mapping[str, Cause]) -> Pool:
@@ -274,12 +274,12 @@ class SlurmPoll:
         """States of the nodes now; a `PollError` if they are not known."""
         # With -p, -a is an error.
         where = ["-p", self.partition] if self.partition else ["-a"]
-        said, ours = run_command(["sinfo", "-h", "-N", *where, "-O", SINFO_FIELDS]), frozenset[str]()
+        text, ours = run_command(["sinfo", "-h", "-N", *where, "-O", SINFO_FIELDS]), frozenset[str]()
         if self.is_carrier is not None:
             running = run_command(["squeue", "-h", "-a", "-t", "R,CG", "-o", SQUEUE_FIELDS])
             ours = nodes_of_carriers(running, self.is_carrier)
         with at_place(self.source, PollError):
-            return slurm_pool(said, ours)
+            return slurm_pool(text, ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,6 +298,6 @@ class CommandPoll:
 
     def __call__(self) -> Pool:
         """States of the nodes now; a `PollError` if they are not known."""
-        said = run_command(self.command)
+        text = run_command(self.command)
         with at_place(self.command[0], PollError):
-            return read_pool(said)
+            return read_pool(text)

@@ -71,10 +71,10 @@ class HarvestSession:
         events: list[ev.HarvestEvent] = [*self.first]
         reason, stopping, refused = None, False, set[Path]()
         while reason is None:
-            asked = []
+            handled = []
             for path, request in requests(self.directory):
                 if not isinstance(request, str):
-                    asked.append(path)
+                    handled.append(path)
                     events += [request] if self._may_add(request) else []
                 elif path not in refused:
                     refused.add(path)
@@ -87,9 +87,9 @@ class HarvestSession:
                 events.append(ev.Asked(next(name for name, is_so in causes.items() if is_so)))
             if events or self._is_due("tick", _TICK_S):
                 reason = self.take_in(engine, self.now_s, events)
-            if asked or self._is_due("status", _STATUS_S):
+            if handled or self._is_due("status", _STATUS_S):
                 self._write_status(None)
-            for path in asked:  # once the status, by which a later one is checked, knows of it
+            for path in handled:  # once the status, by which a later one is checked, knows of it
                 path.unlink(missing_ok=True)
             events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason

@@ -33,7 +33,6 @@ from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import duration_s
 
-NAME = "carriers.name"
 MINUTE_S = 60
 LONGEST_WAIT_S = 120
 """A carrier that has not begun after so long is taken back."""
@@ -56,7 +55,6 @@ _WATCHED_S, _PATIENCE_S = 15.0, 3.0
 """For so long after carriers have left it is seen whether somebody waits; a new job is left to Slurm at first."""
 _FOR_NODES = frozenset({"None", "Priority", "Resources"})
 _FIELD = re.compile(r"(\w+)\s*=\s*(\S+)")
-LOG = "carriers.log"
 _SETTLE_S = 3.0
 """While carriers leave, and so long after that, no others come: the job that they left for has not begun."""
 _SIGNAL_S = 10.0
@@ -94,7 +92,7 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
     partitions = [
         dict(_FIELD.findall(line)) for line in run_command(["scontrol", "-a", "-o", "show", "partition"]).splitlines()
     ]
-    names = [str(each.get("PartitionName")) for each in partitions]
+    names = [str(row.get("PartitionName")) for row in partitions]
     if name not in names:
         raise SettingsError(f"Expected --partition to be one of {', '.join(names)}, got {name!r}.")
     mine = partitions[names.index(name)]
@@ -103,8 +101,8 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
         expected = f"a minute and the grace time of {grace_s} s at least, and at most {most_s:g} s"
         raise SettingsError(f"partition {name}: Expected --max-hold of {expected}, got {hold_s:g} s.")
     tier, nodes = _number(mine, "PriorityTier", 1), _nodes(mine)
-    higher = [each for each in partitions if _number(each, "PriorityTier", 1) > tier]
-    above = tuple(str(each.get("PartitionName")) for each in higher if nodes & _nodes(each))
+    higher = [row for row in partitions if _number(row, "PriorityTier", 1) > tier]
+    above = tuple(str(row.get("PartitionName")) for row in higher if nodes & _nodes(row))
     objection = _objection(mine, tier, above)
     if objection and not knows:
         raise SettingsError(f"partition {name}: Expected one whose jobs make room, but {objection} (see --i-know).")
@@ -177,14 +175,14 @@ class CarrierJobs:
         outside = {
             name: os.environ[name] for name in os.environ if not name.startswith("SLURM_") or name == "SLURM_CONF"
         }
-        said = run_command(
+        answer = run_command(
             ["sbatch", "--parsable", "--exclusive", "--no-requeue"]
             + [f"--{name}={value}" for name, value in options.items()]
             + ["--wrap", f"exec {step}"],
             environ=outside,
             most_bytes=None,
         )
-        number = said.strip().partition(";")[0]
+        number = answer.strip().partition(";")[0]
         if not number.isdecimal():
             raise PollError(f"sbatch: Expected the number of a job, got {one_line(number)!r}.")
         return number
@@ -240,7 +238,7 @@ def ignore_gone(future: Future[None]) -> list[ev.HarvestEvent]:
 
 def job_name(directory: Path) -> str:
     """Name of a harvest's jobs, drawn once and kept in its directory; a copy of that gets a name of its own."""
-    path, place = directory / NAME, str(directory.stat().st_ino)
+    path, place = directory / "carriers.name", str(directory.stat().st_ino)
     if not path.exists() or path.read_text().split()[1:] not in ([], [place]):
         with replacing(path) as stream:
             stream.write(f"bftrainer-{secrets.token_hex(8)} {place}\n".encode())
@@ -294,12 +292,12 @@ class WaitingJobs:
                 needs[job.partition("_")[0]] = int(nodes)  # of an array, whose tasks begin one by one, one counts
         return needs
 
-    def carriers_to_release(self, waiting: Mapping[str, int], free: int, held: int) -> int:
+    def carriers_to_release(self, waiting: Mapping[str, int], free: int, in_use: int) -> int:
         """Number of carriers of those `held` that are to leave, once for each job, which may need other nodes."""
         count = 0
         for job, nodes in waiting.items():
             need = max(0, nodes - free)
-            if job not in self._served and need <= held - count:
+            if job not in self._served and need <= in_use - count:
                 count, free = count + need, max(0, free - nodes)
                 self._served |= {job} if need else set()
         return count
@@ -365,10 +363,10 @@ class SlurmCarriers:
         self._every_s, self._say = every_s, say
         # Ranks end before Slurm kills them.
         self._grace_s = max(1.0, partition.grace_s - 1.0)
-        self._jobs = CarrierJobs(partition.name, job_name(directory), directory / LOG, hold_s)
+        self._jobs = CarrierJobs(partition.name, job_name(directory), directory / "carriers.log", hold_s)
         self._carriers: dict[str, _Carrier] = {}
-        self._others = WaitingJobs(partition.above)
-        self._seen = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
+        self._waiting_jobs = WaitingJobs(partition.above)
+        self._poll_nodes = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
         if former := self._jobs.wait_until_gone(self._grace_s):
             self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
         self._hub = CarrierHub(directory, self._grace_s, listen)
@@ -402,12 +400,12 @@ class SlurmCarriers:
         if now_s >= self._due_s:
             self._due_s = math.inf
             self._ask(self._on_poll, self._poll_slurm)
-        heard = self._hub.poll(min(timeout_s, self._due_s - now_s))
+        messages = self._hub.poll(min(timeout_s, self._due_s - now_s))
         events, self._turned_away = self._turned_away, []
         while self._answers:
             then, future = self._answers.popleft()
             events += then(future)
-        for event in heard:
+        for event in messages:
             events += self._on_carrier_event(event)
         return events
 
@@ -446,7 +444,7 @@ class SlurmCarriers:
         carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + SLACK_S)
         self._idle.discard(carrier.node)
         if state in _FOR_OTHERS:
-            self._others.begin()
+            self._waiting_jobs.begin()
             for number, other in self._carriers.items():
                 if other.state is _State.WAITING:
                     self._withdraw(number, other)
@@ -475,7 +473,7 @@ class SlurmCarriers:
     # --- what Slurm says ---------------------------------------------------------------------------------------------
 
     def _poll_slurm(self) -> _Answer:
-        return _Answer(self._seen(), self._jobs.list_states(), self._others.list_waiting())
+        return _Answer(self._poll_nodes(), self._jobs.list_states(), self._waiting_jobs.list_waiting())
 
     def _on_poll(self, future: Future[_Answer]) -> list[ev.HarvestEvent]:
         """Compare with what is known what Slurm says of nodes and of carriers."""
@@ -504,15 +502,15 @@ class SlurmCarriers:
                     self._withdraw(number, carrier)
             elif carrier.state is _State.UP and cause in _WITHDRAWN:
                 self.release(carrier.node, number)
-        held = {carrier.node for carrier in self._carriers.values()}
+        in_use = {carrier.node for carrier in self._carriers.values()}
         idle = {node for node, cause in pool.items() if cause is None}
         idle -= {carrier.node for carrier in self._carriers.values() if carrier.state in _GOING}
         if not self._is_contended:  # have carriers leave for jobs that wait though Slurm has none leave for them
             up = [number for number, carrier in self._carriers.items() if carrier.state is _State.UP]
-            for number in up[: self._others.carriers_to_release(waiting, len(idle - held), len(up))]:
+            for number in up[: self._waiting_jobs.carriers_to_release(waiting, len(idle - in_use), len(up))]:
                 self._send_away(number, _State.YIELDING)
         if self._is_contended or now_s < self._refused_until_s:
-            idle &= held
+            idle &= in_use
         change = ev.PoolChanged(tuple(sorted(idle - self._idle)), tuple(sorted(self._idle - idle)))
         self._idle = idle
         return [*events, change] if change.idle or change.busy else events
@@ -604,7 +602,7 @@ class SlurmCarriers:
 
     def _may_come(self, number: str, node: str, begun_s: float) -> bool:
         """Whether the carrier of the test can still come; too many that have ended before it are a `RunFailedError`."""
-        cause, state = self._seen().get(node, BusyKind.AWAY), self._jobs.list_states().get(number)
+        cause, state = self._poll_nodes().get(node, BusyKind.AWAY), self._jobs.list_states().get(number)
         self._failures += state is None
         if self._failures >= _ATTEMPTS:
             raise RunFailedError(f"Job {number} has ended before its carrier could come up; see {self._jobs.log}.")

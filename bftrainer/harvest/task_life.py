@@ -191,10 +191,10 @@ class TaskLife:
             learner.level = float(logs[0] - _SLOPE * np.log(counts[0]))
             curve = learner.curve()
         else:
-            known = np.array(sorted({1, *spec.scaling.nodes[1:], *counts}))
-            rates = spec.scaling.values(known)
-            factors = np.interp(np.log(known), np.log(counts), logs - np.log(spec.rates[counts].clip(_LEAST_RATE)))
-            curve = ScalingCurve((0, *known.tolist()), (0.0, *(rates * np.exp(factors)).tolist()))
+            support = np.array(sorted({1, *spec.scaling.nodes[1:], *counts}))
+            rates = spec.scaling.values(support)
+            factors = np.interp(np.log(support), np.log(counts), logs - np.log(spec.rates[counts].clip(_LEAST_RATE)))
+            curve = ScalingCurve((0, *support.tolist()), (0.0, *(rates * np.exp(factors)).tolist()))
         measured = replace(spec, scaling=curve)
         # One cost of any change, by which a replay deducts as much work as was lost in all.
         counts = [count for change in self.changes for _, _, charged in change.steps for count in charged]

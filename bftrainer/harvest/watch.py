@@ -35,15 +35,15 @@ def journal_path(path: Path) -> Path:
 def begin_or_continue(journal: LineJournal, source: str) -> str:
     """Last line of a watch's journal, begun if it has none; a `RunDirectoryError` if it is of something else."""
     title, lines = unsealed(sealed(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
-    begun = journal.path.read_bytes() if not lines and journal.path.exists() else b""
-    if not lines and sealed(title).startswith(begun):  # new, or killed just then
+    content = journal.path.read_bytes() if not lines and journal.path.exists() else b""
+    if not lines and sealed(title).startswith(content):  # new, or killed just then
         journal.append([sealed(title)])
         return title
     first = (unsealed(lines[0]) or "") if lines else ""
     if first != title:
         about = first.removeprefix(f"{KIND}: ")
-        found = f"one of {about[:_SHOWN]}" if about != first else "something else"
-        raise RunDirectoryError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {found}.")
+        actual = f"one of {about[:_SHOWN]}" if about != first else "something else"
+        raise RunDirectoryError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {actual}.")
     return unsealed(lines[-1]) or ""
 
 
@@ -78,7 +78,7 @@ class Watch:
         self._states: Pool = {}  # as the journal has them
         self._stated_s = -math.inf
         self._trouble = ""
-        self._told = int(math.isfinite(self._last_s))  # polls in the journal that did not fail: one, or more
+        self._successes = int(math.isfinite(self._last_s))  # polls in the journal that did not fail: one, or more
         self.polls = self.missed = 0
 
     def __enter__(self) -> Watch:
@@ -123,10 +123,10 @@ class Watch:
             self._append(at_s, missed_line(at_s, trouble))
         elif at_s >= self._stated_s + _STATED_ANEW_S:
             self._append(at_s, session_line(at_s, self._every_s), poll_line(at_s, pool))
-            self._stated_s, self._states, self._told = at_s, pool, self._told + 1
+            self._stated_s, self._states, self._successes = at_s, pool, self._successes + 1
         else:
             self._append(at_s, poll_line(at_s, changes(self._states, pool)))
-            self._states, self._told = pool, self._told + 1
+            self._states, self._successes = pool, self._successes + 1
         if bool(trouble) is not bool(self._trouble):
             self._say(f"{iso(nanoseconds(at_s))}: {trouble or 'The scheduler is seen again.'}")
         self._trouble = trouble
@@ -140,9 +140,9 @@ class Watch:
 
         A `LogError` if the journal is damaged; an `OutputError` if they cannot be written.
         """
-        if self._told < 2:
+        if self._successes < 2:
             return None
-        done = import_log("watch", [self._journal.path], None, self._command)
-        write_node_log(self._output, done.log)
-        write_quality_json(quality_path(self._output), done.quality)
-        return done
+        imported = import_log("watch", [self._journal.path], None, self._command)
+        write_node_log(self._output, imported.log)
+        write_quality_json(quality_path(self._output), imported.quality)
+        return imported

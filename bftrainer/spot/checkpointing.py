@@ -147,10 +147,9 @@ class Phase:
 
 
 class Step(NamedTuple):
-    """A finished iteration, or the start of a reconfiguration, with the world size of the one, or after the other.
+    """A finished iteration (0 is the start of the run), or the start of a reconfiguration, when the run notices it.
 
-    The time, in nanoseconds since the window's start, is when the run notices it. Iterations, of which 0 is the start
-    of the run, and reconfigurations are numbered.
+    The world size is that of the one, or after the other; the time counts from the window's start.
     """
 
     world_size: int
@@ -326,10 +325,7 @@ class CheckpointedRun:
 
 
 def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
-    """Simulate training on the nodes of a trace, each of which is available while the log says it is idle.
-
-    Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
-    """
+    """Simulate training on the nodes of a trace, in time that grows with its transitions alone."""
     span_ns = log.end_ns - log.start_ns
     # The run looks at the window's end for the last time, or at the last tick before it.
     last_ns = span_ns if settings.tick_s is None else max(0, settings.next_tick_ns(span_ns) - settings.next_tick_ns(1))
@@ -364,11 +360,11 @@ class _Row(NamedTuple):
 
 def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[_Row]:
     """Rows of a log, merged by tick; a node that left and came back is in both, one that came and left in neither."""
-    rows = ((nanoseconds(time_s), joined, left) for time_s, joined, left in log.rows())
+    rows = ((nanoseconds(time_s), joined, gone) for time_s, joined, gone in log.rows())
     for tick_ns, together in groupby(rows, lambda row: settings.next_tick_ns(row[0])):
         joins_ns: dict[int, int] = {}
         leaves: set[int] = set()
-        for time_ns, joined, left in together:
-            leaves |= {node for node in left if joins_ns.pop(node, None) is None}
+        for time_ns, joined, gone in together:
+            leaves |= {node for node in gone if joins_ns.pop(node, None) is None}
             joins_ns.update(dict.fromkeys(joined, time_ns))
         yield _Row(tick_ns, joins_ns, leaves)

@@ -20,10 +20,9 @@ from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
 
 ModelName = Literal["minutes", "supercomputer"]
 MAX_DAYS = 36_525.0
-MINUTE_OPTIONS = (*(each.name for each in fields(MinuteModel)), "preemption_scale", "addition_scale")
+MINUTE_OPTIONS = (*(field.name for field in fields(MinuteModel)), "preemption_scale", "addition_scale")
 """Options of `generate_trace` for the model minutes; the other one has `HOLE_OPTIONS`."""
 _FLAGS = ("nodes", "idle_share", "initial_nodes", "max_nodes", "preemption_scale", "addition_scale")
-"""Options that the command has by their own names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -253,11 +253,7 @@ class TraceStatistics:
 
 
 def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
-    """All figures of a trace; those that its kind does not give are None.
-
-    Minutes are those that the count trace spans (its window). Rows of the count trace are the instants of a node log,
-    its window's ends included.
-    """
+    """All figures of a trace; rows of the count trace are the instants of a node log, its window's ends included."""
     start_ns, end_ns = trace.window_ns
     span_s = (end_ns - start_ns) / NS_PER_S
     figures: Figures = dict.fromkeys(_FIGURES) | {
@@ -281,10 +277,10 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
     if trace.log is None:
         return TraceStatistics(figures, Survival(np.empty(0), np.empty(0)))
     is_spot, log = trace.kind == "spot", trace.log
-    whole = Fragments.from_log(log, come_at_start=is_spot)
-    curve = whole.lifetimes()
-    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | whole.figures()
-    figures["hole_group_mean_nodes"] = (Fragments.from_log(log) if is_spot else whole).mean_group()
+    fragments = Fragments.from_log(log, come_at_start=is_spot)
+    curve = fragments.lifetimes()
+    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | fragments.figures()
+    figures["hole_group_mean_nodes"] = (Fragments.from_log(log) if is_spot else fragments).mean_group()
     figures["lifetime_mean_s"] = curve.mean_s
     for name, share in (("median", 0.5), ("p10", 0.1), ("p90", 0.9)):
         figures[f"lifetime_{name}_s"] = curve.quantile(share)
@@ -295,10 +291,10 @@ def pool_figures(log: NodeLog) -> Figures:
     """Statistics of the number of nodes, weighted by time."""
     counts = CountTrace.of(log)
     length_s = np.diff(counts.time_ns) / NS_PER_S
-    held = counts.count[:-1]
-    node_s = float(held @ length_s)
+    levels = counts.count[:-1]
+    node_s = float(levels @ length_s)
     mean = ratio(node_s, log.window_s)
-    order = np.argsort(held, kind="stable")
+    order = np.argsort(levels, kind="stable")
     passed = np.cumsum(length_s[order])
     return {
         "nodes": len(log.nodes),
@@ -306,7 +302,7 @@ def pool_figures(log: NodeLog) -> Figures:
         "idle_share": None if mean is None else ratio(mean, len(log.nodes)),
         "mean_nodes": mean,
         # The smallest number that is not exceeded half of the time.
-        "median_nodes": float(held[order][np.searchsorted(passed, passed[-1] / 2.0)]) if log.window_s else None,
+        "median_nodes": float(levels[order][np.searchsorted(passed, passed[-1] / 2.0)]) if log.window_s else None,
         "max_nodes": int(counts.count.max()),
         "end_nodes": int(counts.count[-1]),
     }

@@ -155,19 +155,19 @@ class SupercomputerModel:
         The cycle is flat if the log does not span every hour of the day. A `SettingsError` if the log has no completed
         fragment or no hole.
         """
-        whole = Fragments.from_log(log)
+        fragments = Fragments.from_log(log)
         holes = ChangeTrace.of(log, joins=True)
-        completed_s = whole.length_s[whole.is_complete]
+        completed_s = fragments.length_s[fragments.is_complete]
         if not completed_s.size or not holes.number.size:
             raise SettingsError("Expected a log with nodes that become idle and are taken back, got one without.")
-        share = float(whole.length_s.sum()) / (len(log.nodes) * log.window_s)
+        share = float(fragments.length_s.sum()) / (len(log.nodes) * log.window_s)
         return cls(
             nodes=len(log.nodes),
             idle_share=share,
             fragment_s=Quantiles.from_sample(completed_s),
             hole_nodes=Quantiles.from_sample(holes.number),
             cycle=daily_cycle(holes.time_ns, (log.start_ns, log.end_ns)) or DailyCycle(),
-            split_mean=_split_mean(holes.number, whole.mean_group()),
+            split_mean=_split_mean(holes.number, fragments.mean_group()),
         )
 
     def adjust(self, **options: float) -> SupercomputerModel:
@@ -198,16 +198,16 @@ class SupercomputerModel:
     ) -> NodeLog:
         """Generate a log of this machine, in a window (nanoseconds since the Unix epoch) of whole seconds."""
         window_s = (window_ns[1] - window_ns[0]) // NS_PER_S
-        wanted = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
-        if wanted < 1:
+        target = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
+        if target < 1:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
-        starts, sizes = self.draw_holes(rng, wanted, window_ns)
+        starts, sizes = self.draw_holes(rng, target, window_ns)
         groups, lengths = self._groups(rng, sizes)
-        parts = RowParts(2 * int(sizes.sum()))
+        row_parts = RowParts(2 * int(sizes.sum()))
         for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
             inside = slice(0, int(np.searchsorted(time, window_s)))
-            parts.add(window_ns[0] + time[inside] * NS_PER_S, node[inside], idle[inside])
-        rows, nodes, states = parts.join()
+            row_parts.add(window_ns[0] + time[inside] * NS_PER_S, node[inside], idle[inside])
+        rows, nodes, states = row_parts.join()
         return NodeLog.of_rows(
             rows,
             nodes=tuple(f"n{index:04d}" for index in range(self.nodes)),
@@ -220,16 +220,15 @@ class SupercomputerModel:
         )
 
     def draw_holes(
-        self, rng: np.random.Generator, wanted: int, window_ns: tuple[int, int]
+        self, rng: np.random.Generator, target: int, window_ns: tuple[int, int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw when holes come (seconds since the window's start, ascending), and their sizes, `wanted` nodes in total.
 
-        Sizes are an even sample of their distribution in random order. The number of holes in each hour of the day is
-        that of the cycle; days and instants within the hour are uniform.
+        Sizes are an even sample in random order; hours of the day follow the cycle, days and instants are uniform.
         """
-        count = max(1, min(wanted, round(wanted / self.hole_nodes.mean)))
+        count = max(1, min(target, round(target / self.hole_nodes.mean)))
         most = max(1, int(_MOST_SHARE * self.nodes))
-        sizes = rng.permutation(_whole_sizes(self.hole_nodes.values(even_shares(count)), wanted, most))
+        sizes = rng.permutation(_whole_sizes(self.hole_nodes.values(even_shares(count)), target, most))
         cuts = hour_cuts(*window_ns)
         hour, length_s = hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S
         weight = np.array(self.cycle.weight) * np.bincount(hour, length_s, minlength=HOURS)
@@ -251,10 +250,10 @@ class SupercomputerModel:
         Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         """
         sizes = array("q")
-        for left in holes.tolist():
-            while left > 0:
-                sizes.append(min(left, rng.geometric(1 / self.split_mean)))
-                left -= sizes[-1]
+        for remaining in holes.tolist():
+            while remaining > 0:
+                sizes.append(min(remaining, rng.geometric(1 / self.split_mean)))
+                remaining -= sizes[-1]
         flat = np.frombuffer(sizes, dtype=np.int64)
         order = rng.permutation(flat.size)
         share = np.empty(flat.size)
@@ -262,18 +261,18 @@ class SupercomputerModel:
         return flat.data, np.rint(self.fragment_s.values(share)).astype(np.int64).clip(min=1).data
 
 
-def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
+def _whole_sizes(sizes: NDArray[np.float64], target: int, most: int) -> NDArray[np.int64]:
     """Scale sizes by one factor and round them to 1 to `most`, so that their sum is as near to `wanted` as possible."""
 
     def round_sizes(factor: float) -> NDArray[np.int64]:
         return np.rint(factor * sizes).clip(1, most).astype(np.int64)
 
     low, high = 0.0, 1.0
-    while round_sizes(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
+    while round_sizes(high).sum() < min(target, most * sizes.size) and math.isfinite(high):
         low, high = high, 2.0 * high
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if round_sizes(middle).sum() < wanted else (low, middle)
+        low, high = (middle, high) if round_sizes(middle).sum() < target else (low, middle)
     return round_sizes(high)
 
 

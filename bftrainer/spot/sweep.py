@@ -26,8 +26,7 @@ SWEPT = (
 """Figures of a run that a sweep averages."""
 _MOST_DAYS = 6940.0
 _MOST_REPEATS = 1_000_000
-_FEW = 4
-"""Number of runs up to which no processes are started."""
+_FEW = 4  # runs, up to which no processes are started
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +92,7 @@ class SpotSweep:
 class SpotSweepResult:
     """Result of a sweep, a row per pair of levels: of each swept figure its mean and half the width of its interval.
 
-    Widths, of 95 % confidence intervals, are called `NAME_ci95`. None where the runs have no such figure, or one repeat
-    tells no width.
+    Widths, of 95 % confidence intervals, are called `NAME_ci95`; None where there is none.
     """
 
     sweep: SpotSweep
@@ -118,8 +116,8 @@ def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
     points = list(product(sweep.levels, range(sweep.repeats)))
     chunk = max(1, len(points) // (4 * usable))
     runs = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
-    parts = [runs[at : at + sweep.repeats] for at in range(0, len(runs), sweep.repeats)]
-    return SpotSweepResult(sweep, [_row(*levels, part) for levels, part in zip(sweep.levels, parts, strict=True)])
+    groups = [runs[at : at + sweep.repeats] for at in range(0, len(runs), sweep.repeats)]
+    return SpotSweepResult(sweep, [_row(*levels, group) for levels, group in zip(sweep.levels, groups, strict=True)])
 
 
 def _row(preemption: float, addition: float, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
