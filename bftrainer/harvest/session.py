@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -204,9 +205,9 @@ class HarvestSession:
         self.say(text)
 
     def _write_status(self, reason: str | None) -> None:
-        status = describe_status(self.controller) | {"notes": list(self._notes), "over": reason}
+        about = {"notes": list(self._notes), "over": reason, "process": os.getpid()}
         with replacing(self.directory / STATUS) as stream:
-            stream.write(json.dumps(status).encode(errors="backslashreplace"))
+            stream.write(json.dumps(describe_status(self.controller) | about).encode(errors="backslashreplace"))
 
 
 def make_controller(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:

@@ -141,9 +141,9 @@ def sibling(path: Path, what: str) -> Path:
     return path.with_name(f"{Path(stem).stem}-{what}.csv")
 
 
-def write_pair(path: Path, log: NodeLog) -> tuple[Path, Path]:
+def write_pair(path: Path, log: NodeLog) -> list[Path]:
     """Write files `dt,preemptions` and `dt,additions` beside the log at `path`; returns their paths."""
-    places = sibling(path, "preemptions"), sibling(path, "additions")
+    places = [sibling(path, "preemptions"), sibling(path, "additions")]
     write_changes(places[0], ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][1])
     write_changes(places[1], ChangeTrace.of(log, joins=True), CHANGE_COLUMNS["additions"][1])
     return places

@@ -128,7 +128,7 @@ def test_the_pair_beside_a_log(tmp_path):
     """Preemptions and additions are written with what happens at each instant, and make the same counts again."""
     log = minutes(0.2)
     places = write_pair(tmp_path / "a.csv.gz", log)
-    assert places == (tmp_path / "a-preemptions.csv", tmp_path / "a-additions.csv")
+    assert places == [tmp_path / "a-preemptions.csv", tmp_path / "a-additions.csv"]
     assert sibling(tmp_path / "b.parquet", "spot") == tmp_path / "b-spot.csv"
     again = read_pair(*places, initial_nodes=32)
     one, two = CountTrace.of(log), CountTrace.of(again)

@@ -241,7 +241,10 @@ def _run_session(
     played_s = session.controller.time_s - session.controller.down_s
     if is_dry:
         lines = [] if session.reason is not None else session.rehearse(_list_idle(inputs, played_s, options))
-        click.echo("\n".join([*lines, "Nothing was started or written."]))
+        if options["as_json"]:
+            print_json({"effects": lines})
+        else:
+            click.echo("\n".join([*lines, "Nothing was started or written."]))
         return 0
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
