@@ -238,4 +238,4 @@ def _fit(config: ReplayConfig) -> tuple[SupercomputerModel, int]:
     """Model fitted to the log, or its part, that a configuration names; and its end."""
     log = load_inputs(config).log
     end_ns = log.start_ns + round(min(config.until_s(log.start_ns), log.window_s) * NS_PER_S)
-    return SupercomputerModel.fitted(log.ending(end_ns)), end_ns
+    return SupercomputerModel.fit(log.ending(end_ns)), end_ns

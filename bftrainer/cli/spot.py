@@ -15,9 +15,6 @@ from bftrainer.cli._shared.stdio import note, print_json, print_table, tell, wri
 from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from bftrainer.spot.checkpointing import CheckpointedTraining
     from bftrainer.spot.run import Prices
 
@@ -49,7 +46,6 @@ _spot_options = usage.with_options(
     click.option("--price", type=float, help="Price of a node-hour, in any currency."),
     click.option("--on-demand-price", type=float, help="Price of an on-demand node-hour, to compare with."),
     click.option("-o", "--output-dir", type=FILE, help="Write the results to this directory."),
-    click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf."),
     usage.json_option,
     usage.force_option,
 )
@@ -73,17 +69,16 @@ class _Request:
     prices: Prices | None
     profile: dict[str, str]
     output_dir: Path | None
-    figure: Path | None
     force: bool
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> _Request:
+    def read(cls, options: dict[str, Any], figure: Path | None = None) -> _Request:
         """Take what both commands have out of their options; refuse places of results that cannot be used."""
         from bftrainer.files.directories import check_free
         from bftrainer.spot.checkpointing import CheckpointedTraining
         from bftrainer.spot.run import Prices, load_profile
 
-        directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
+        directory, force = options.pop("output_dir"), options.pop("force")
         usage.refuse_unused({"force": directory is figure is None and "nothing is written"})
         if directory is not None:
             check_free(directory, force=force)
@@ -98,19 +93,16 @@ class _Request:
         price, on_demand = options.pop("price"), options.pop("on_demand_price")
         usage.refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
         prices = None if price is None else Prices(price, on_demand)
-        return cls(settings, prices, source, directory, figure, force)
+        return cls(settings, prices, source, directory, force)
 
-    def write(self, write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
-        """Have the files written and the figure drawn where that was asked for, and say where they are."""
+    def write(self, write: Callable[[Path], None]) -> None:
+        """Have the files written where that was asked for, and say where they are."""
         from bftrainer.files.directories import result_directory
 
         if self.output_dir is not None:
             with result_directory([self.output_dir], force=self.force) as place:
                 write(place.working)
             tell(f"Results: {self.output_dir}")
-        if self.figure is not None:
-            usage.write_figure(self.figure, draw())
-            tell(f"Figure: {self.figure}")
 
 
 MINUTES = {
@@ -149,27 +141,29 @@ def model_options(figures: Mapping[str, float | None], before: str = "") -> Call
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
 @usage.size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
+@click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf.")
 @_spot_options
-def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
+def simulate(
+    trace: Path, additions: Path | None, initial_nodes: int | None, figure: Path | None, as_json: bool, **options: Any
+) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
     from bftrainer.spot.checkpointing import simulate as simulate_training
     from bftrainer.spot.run import load_log, summarise_run, write_spot
 
-    request = _Request.of(options)
+    request = _Request.read(options, figure)
     log, sources = load_log(trace, additions, initial_nodes, note)
     run = simulate_training(log, request.settings)
     summary = summarise_run(run, request.prices, sources | {"profile": request.profile})
-
-    def draw() -> Figure:
-        from bftrainer.spot.run_plots import run_figure
-
-        return run_figure(run, summary)
-
     if as_json:
         print_json(summary)
     else:
         _print_summary(summary)
-    request.write(lambda directory: write_spot(run, summary, directory), draw)
+    request.write(lambda directory: write_spot(run, summary, directory))
+    if figure is not None:
+        from bftrainer.spot.run_plots import run_figure
+
+        usage.write_figure(figure, run_figure(run, summary))
+        tell(f"Figure: {figure}")
 
 
 # Label, what it tells, and the figure without which the row, or the rest of it, is left out.
@@ -188,13 +182,7 @@ _ROWS = (
     ("world size", "{mean_world_size:.1f} mean, {largest_world_size} largest", "mean_world_size"),
     ("cost", "{cost:,.2f}", "cost"),
     ("", "{iterations_per_currency:,.2f} iterations per unit", "iterations_per_currency"),
-    (
-        "on demand",
-        "{on_demand_cost:,.2f}, {on_demand_iterations_per_currency:,.2f} iterations per unit on {on_demand_nodes} "
-        "nodes",
-        "on_demand_cost",
-    ),
-    ("", "spot is worth {value_against_on_demand:.2f} times that", "value_against_on_demand"),
+    ("", "{value_against_on_demand:.2f} times those of nodes on demand", "value_against_on_demand"),
 )
 
 
@@ -238,24 +226,18 @@ def sweep(
     from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
 
-    request = _Request.of(options)
+    request = _Request.read(options)
     trace = None if like is None else read_availability(like, note)
     changes = {key: value for key, value in options.items() if value is not None} | dict(model_figures)
-    model = fit_minutes(trace, like).changed(**changes)
+    model = fit_minutes(trace, like).adjust(**changes)
     made = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
     usage.check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
-
-    def draw() -> Axes:
-        from bftrainer.spot.run_plots import plot_sweep
-
-        return plot_sweep(result.rows)
-
     if as_json:
         print_json(result.summary())
     else:
         _print_levels(result.rows)
-    request.write(lambda directory: write_sweep(result, directory), draw)
+    request.write(lambda directory: write_sweep(result, directory))
 
 
 _COLUMNS = {

@@ -271,9 +271,7 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
     with parquet_file(path, NodeLogError, ["node"]) as file:
         _check_types(path, file.schema_arrow)
         meta = {
-            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(
-                path, text, NodeLogError, _METADATA
-            )
+            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(path, text, NodeLogError, _METADATA)
             for key, text in (file.schema_arrow.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }

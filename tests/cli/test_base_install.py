@@ -62,7 +62,7 @@ CALLS = (
     ("master status {logs}", None),
     ("master run --resume {logs}", None),
     ("harvest run live.toml --max-nodes 1 -o harvested", None),
-    ("harvest run live.toml --dry-run --for 1s", None),
+    ("harvest run live.toml --dry-run", None),
     ("harvest status harvested", None),
     ("harvest add harvested live.toml", None),
     ("harvest stop --drain harvested", None),

@@ -141,7 +141,7 @@ def test_output_goes_to_o():
 def test_figure_is_a_file_to_draw():
     """`--figure` names a file wherever a command has it."""
     figures = {" ".join(path) for path, command in commands() for each in command.params if "--figure" in each.opts}
-    assert figures == {"trace stats", "spot simulate", "spot sweep"}
+    assert figures == {"trace stats", "spot simulate"}
 
 
 def test_one_place_for_output(call):

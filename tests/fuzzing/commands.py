@@ -116,10 +116,10 @@ import --format pbs 20260901 --nodes seen -o out.csv --window asked
 import sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
 """,
     "harvest": """
-harvest run live.toml --dry-run --for 0.1s --max-nodes 3 -o out
-harvest run live.toml --dry-run --for 0.1s --pool {world} --speed 200 --json -o out
-harvest run live.toml --dry-run --for 0.1s -o out
-harvest run live.toml --dry-run --for 0.1s -o harvest
+harvest run live.toml --dry-run --max-nodes 3 -o out
+harvest run live.toml --dry-run --pool {world} --speed 200 --json -o out
+harvest run live.toml --dry-run -o out
+harvest run live.toml --dry-run -o harvest
 harvest status harvest
 harvest status harvest --json
 harvest add harvest live.toml

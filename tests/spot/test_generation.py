@@ -59,7 +59,7 @@ def test_bounds_of_a_fitted_trace():
     found = trace_statistics(AvailabilityTrace.of_log(log)).figures
     fitted = fit_minutes(AvailabilityTrace.of_log(log), None)
     bounds = [(round(found["mean_nodes"]), 20), (8, 8), (5, 64)]
-    models = [fitted, MinuteModel().changed(max_nodes=8), MinuteModel().changed(initial_nodes=5)]
+    models = [fitted, MinuteModel().adjust(max_nodes=8), MinuteModel().adjust(initial_nodes=5)]
     assert [(model.initial_nodes, model.max_nodes) for model in models] == bounds
 
 
@@ -128,7 +128,7 @@ def test_the_pair_beside_a_log(tmp_path):
     """Preemptions and additions are written with what happens at each instant, and make the same counts again."""
     log = minutes(0.2)
     places = write_pair(tmp_path / "a.csv.gz", log)
-    assert places == (tmp_path / "a-preemptions.csv", tmp_path / "a-additions.csv")
+    assert places == [tmp_path / "a-preemptions.csv", tmp_path / "a-additions.csv"]
     assert sibling(tmp_path / "b.parquet", "spot") == tmp_path / "b-spot.csv"
     again = read_pair(*places, initial_nodes=32)
     one, two = CountTrace.of(log), CountTrace.of(again)

@@ -80,6 +80,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     },
     **{("trace generate", f"--{name}"): f"use --set {name}=X." for name in _HOLES},
     **{("trace generate", f"--hole-{what}"): "fit sizes of holes to a log (--like)." for what in ("mean", "median")},
+    ("spot sweep", "--figure"): "draw sweep.csv of -o DIR, which has means and intervals.",
     **{(f"spot {words}", "--on-demand-nodes"): "use --max-world-size." for words in ("simulate", "sweep")},
     **{(f"zeus {words}", "--figure-format"): "figures are SVG." for words in ("simulate", "compare")},
     **{("bso quickstart", f"--{name}"): "the sample is the same each time." for name in ("max-power", "seed")},

@@ -17,7 +17,7 @@ import click
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
-from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import DURATION, LENGTH, declared_option
 from bftrainer.cli.replay.replay import print_fidelity
@@ -93,7 +93,7 @@ def harvest() -> None:
 @click.option("--for", "for_s", type=LENGTH, help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@click.option("--dry-run", is_flag=True, help="Decide and say what would be done; start and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done with nodes that are idle now; start nothing.")
 @usage.with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
@@ -106,7 +106,6 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     from bftrainer.files.writing import lock_file
     from bftrainer.harvest.controller import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, refuse_other_files
-    from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
     from bftrainer.harvest.session import SETTINGS, make_controller
     from bftrainer.runs import ReplayConfig
 
@@ -121,7 +120,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     make_controller(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
-    refuse_other_files(directory, SAMPLE_TASKS, tasks)
+    refuse_other_files(directory)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         working = Path(place)
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
@@ -141,7 +140,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
 def _check_engine(options: dict[str, Any]) -> None:
     """Refuse options of another engine, and put in the place of the partition's name what there is to know of it."""
     from bftrainer.errors import SettingsError
-    from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
+    from bftrainer.harvest.slurm_carriers import carrier_partition
 
     if options["engine"] != "slurm":
         usage.refuse_unused(dict.fromkeys(_SLURM, "--engine is not slurm"))
@@ -240,16 +239,24 @@ def _run_session(
         directory, journal, inputs.tasks, inputs.file, config, limits, speed, say=tell,
         interrupted=lambda: bool(received), command=usage.command_line(),
     )  # fmt: skip
+    played_s = session.controller.time_s - session.controller.down_s
+    if is_dry:
+        lines = [] if session.reason is not None else session.rehearse(_list_idle(inputs, played_s, options))
+        if options["as_json"]:
+            print_json({"effects": lines})
+        else:
+            click.echo("\n".join([*lines, "Nothing was started or written."]))
+        return 0
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if session.reason is None:
-        engine = _make_engine(directory, inputs, session.played_s, options)
+        engine = _make_engine(directory, inputs, played_s, options)
         received.patient = True  # tasks have their time to save
-        tell(_describe_start(directory, inputs.log, session.played_s, options))
+        status = shlex.join(["bftrainer", "harvest", "status", str(directory)])
+        tell(f"{directory}: `{status}` shows how it goes; Ctrl-C ends it, and the same command goes on.")
         result = session.run(engine)
     else:
-        again = "" if is_dry else "; its results are written again"
-        note(f"The harvest in {directory} is over ({session.reason}){again}.")
+        note(f"The harvest in {directory} is over ({session.reason}); its results are written again.")
         result = session.finish(session.reason)
     parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
     for life in parked:
@@ -257,36 +264,35 @@ def _run_session(
     if options["as_json"]:
         print_json(result.summary() | {"tasks": session.statuses})
     else:
-        click.echo("Nothing was started or written." if is_dry else f"{directory}: {session.outcome}")
+        counts = session.statuses
+        more = f", {counts['parked']} parked" if counts["parked"] else ""
+        click.echo(f"{directory}: {counts['done']} of {counts.total()} tasks done{more}")
     return bool(parked)
 
 
-def _describe_start(directory: Path, log: NodeLog | None, since_s: float, options: dict[str, Any]) -> str:
-    """What people are told at the start: where to look, and how it ends."""
-    if not options["dry_run"]:
-        status = shlex.join(["bftrainer", "harvest", "status", str(directory)])
-        return f"{directory}: `{status}` shows how it goes; Ctrl-C ends it, and the same command goes on."
-    ends_s = [] if log is None else [max(0.0, log.window_s / options["speed"] - since_s)]
-    ends_s += [] if options["for_s"] is None else [options["for_s"]]
-    return f"Dry run: {f'It ends after {duration(min(ends_s))}' if ends_s else 'It goes on until --for'} or Ctrl-C."
+def _list_idle(inputs: _Inputs, since_s: float, options: dict[str, Any]) -> list[str]:
+    """Nodes that are idle now."""
+    from bftrainer.harvest.local_engine import LogPool
+    from bftrainer.harvest.scheduler_polls import SlurmPoll
+
+    if options["engine"] == "slurm":
+        return sorted(node for node, cause in SlurmPoll(options["partition"].name)().items() if cause is None)
+    pool = LogPool(inputs.log, options["speed"], inputs.max_nodes, since_s)
+    pool.changes()
+    return sorted(pool.idle)
 
 
 def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict[str, Any]) -> CarrierEngine:
-    """What holds nodes, or only says what it would do."""
-    from bftrainer.harvest.local_engine import LocalCarriers, LogPool, PolledPool, ShadowCarriers
-    from bftrainer.harvest.scheduler_polls import SlurmPoll
-    from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
+    """What holds nodes."""
+    from bftrainer.harvest.local_engine import LocalCarriers, LogPool
+    from bftrainer.harvest.slurm_carriers import SlurmCarriers
 
     hold_s, every_s, partition = options["max_hold_s"], options["poll_every_s"], options["partition"]
     if options["engine"] == "slurm":
-        if options["dry_run"]:
-            return ShadowCarriers(PolledPool(SlurmPoll(partition.name), every_s, tell), tell)
         address, listen = options["address"] or socket.gethostname(), options["address"] or ""
         return SlurmCarriers(directory, partition, hold_s, every_s, address, listen, tell)
     pool = LogPool(inputs.log, options["speed"], inputs.max_nodes, since_s)
-    return (
-        ShadowCarriers(pool, tell) if options["dry_run"] else LocalCarriers(directory, pool, options["grace_s"], hold_s)
-    )
+    return LocalCarriers(directory, pool, options["grace_s"], hold_s)
 
 
 @click.command(epilog="Example: bftrainer harvest status my-harvest")
@@ -328,20 +334,12 @@ def stop(directory: Path, drain: bool) -> None:
 @click.argument("tasks", type=FILE)
 def add(directory: Path, tasks: Path) -> None:
     """Add the tasks of the file TASKS to the harvest in DIR: those that are new, or parked."""
-    from bftrainer.errors import RunDirectoryError
-    from bftrainer.harvest.harvest_directory import ask, statuses
+    from bftrainer.harvest.harvest_directory import ask
     from bftrainer.harvest.harvest_events import Submitted
     from bftrainer.harvest.live_tasks import read_live_tasks
 
-    known, asked = statuses(directory), False
     for task in read_live_tasks(tasks):
-        if known.get(task.name, "parked") == "parked":
-            ask(directory, Submitted(str(tasks.resolve()), task.table))
-            asked = True
-        else:
-            note(f"{task.name} is {known[task.name]} there, and stays as it was added.")
-    if not asked:
-        raise RunDirectoryError(f"{directory}: Expected a task that is new or parked in {tasks}, got none.")
+        ask(directory, Submitted(str(tasks.resolve()), task.table))
     _confirm(directory)
 
 

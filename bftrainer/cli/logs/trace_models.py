@@ -203,7 +203,7 @@ def generate(
     for path, what in written.items():
         click.echo(f"{path}: {what}")
     rows = [[name, *("" if v is None else f"{v:.5g}" for v in values)] for name, *values in map(dict.values, figures)]
-    print_table(["", "asked", "expected", "drawn", "realised"], rows)
+    print_table(["", "asked", "realised"], rows)
 
 
 def checked_instant(date: datetime) -> int:

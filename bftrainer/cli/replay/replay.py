@@ -237,12 +237,10 @@ def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any]
 
 def print_fidelity(harvest: Path, place: Path) -> None:
     """Set what was replayed beside what really happened."""
-    from bftrainer.harvest.fidelity import fidelity, fidelity_rows
+    from bftrainer.harvest.fidelity import fidelity
 
-    found = fidelity(harvest, place)
-    print_table(("of the harvest", "predicted", "measured", "apart"), fidelity_rows(found))
-    for reason in found["reasons"]:
-        click.echo(f"Besides: {reason}.")
+    rows = [figure.row() for figure in fidelity(harvest, place)]
+    print_table(("of the harvest", "predicted", "measured", "apart"), rows)
 
 
 def _arguments() -> list[str]:
