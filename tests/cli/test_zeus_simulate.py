@@ -167,26 +167,3 @@ def test_traces_without_an_optimum(zeus):
     """A target that nothing reaches in time has no optimum, and says so."""
     lines = cells(zeus("traces", *JOB[:4], "--max-epochs", "2").out)
     assert ["Job(pages,net,sgd,0.5~2)", "0", "batch", "sizes", "none", "-", "-", "-", "0"] in lines
-
-
-# --- figures -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("command", "names"),
-    [
-        ("simulate", ["pareto-pages-net-sgd-0.5.svg", "regret-pages-net-sgd-0.5.svg"]),
-        ("compare", ["regret-pages-net-sgd-0.5.svg"]),
-    ],
-)
-def test_figures(zeus, here, command, names):
-    """Figures go to the directory that is named, without a change to what is printed; existing ones are kept."""
-    pytest.importorskip("matplotlib")
-    words = (command, *JOB, "--recurrences", "8", "--seeds", "2")
-    done = zeus(*words, "--figures", "figures")
-    assert (done.status, done.err, done.out) == (0, "", zeus(*words).out)
-    assert sorted(path.name for path in (here / "figures").iterdir()) == names
-    refused = zeus(*words, "--figures", "figures")
-    assert refused.status == 2
-    assert_matches("figures/regret-pages-net-sgd-0.5.svg: .*--force", refused.err)
-    assert zeus(*words, "--figures", "figures", "--force").status == 0

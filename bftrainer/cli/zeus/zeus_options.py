@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Common options": (
         *("jobs_file", "job_names", "groups_file", "names", "recurrences", "policy", "policies", "power_policy"),
-        *("seeds", "eta", "output", "figures", "as_json"),
+        *("seeds", "eta", "output", "as_json"),
     )
 }
 
@@ -80,7 +80,6 @@ output_options = with_options(
     force_option,
     json_option,
 )
-figures_option = click.option("--figures", type=FILE, metavar="DIR", help="Draw figures (.svg) into this directory.")
 
 
 def job_choice(options: dict[str, Any]) -> JobChoice:
