@@ -31,7 +31,7 @@ from bftrainer.zeus.simulation.simulator import JobTuning, Run, Training
 PowerOptions = Literal["chosen", "pareto", "all"]
 Policies = tuple[str, str]
 # Policies whose first run is at the default batch size.
-_DEFAULT_FIRST = ("zeus", "default", "grid", "ucb")
+_DEFAULT_FIRST = ("zeus", "default", "grid")
 _Traces = Mapping[tuple[str, str], TrainingTrace]
 
 

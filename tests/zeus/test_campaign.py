@@ -27,7 +27,7 @@ def facts(results):
 
 def campaign():
     """Jobs, groups, policies and seeds, mixed."""
-    singles = [Simulation(WORDS, 30, policy=policy) for policy in ("zeus", "ucb", "grid")]
+    singles = [Simulation(WORDS, 30, policy=policy) for policy in ("zeus", "grid")]
     groups = [Simulation(PAGES, None, group, seed=3) for group in read_groups("groups.csv").values()][:2]
     return [each for simulation in (*singles, *groups) for each in with_seeds(simulation, 3)]
 

@@ -10,7 +10,6 @@ import pytest
 
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import (
-    UCB,
     DefaultBatchSize,
     GridSearch,
     GTSBatchSizeOptimizer,
@@ -43,7 +42,6 @@ BATCH_SIZE = {
     "grid": GridSearch,
     "gts": GTSBatchSizeOptimizer,
     "oracle": Oracle,
-    "ucb": UCB,
     "zeus": PruningGTSBatchSizeOptimizer,
 }
 POWER_LIMIT = {"jit": JITPowerLimitOptimizer, "max-power": MaxPowerLimit, "oracle": Oracle}

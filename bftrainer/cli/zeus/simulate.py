@@ -212,7 +212,7 @@ def _print_simulations(results: Sequence[SimulationResult], summaries: Sequence[
     "policies",
     metavar="NAME[+NAME]",
     multiple=True,
-    default=("grid", "ucb", "zeus", "oracle"),
+    default=("grid", "zeus", "oracle"),
     shell_complete=policy_names,
     help="Policy for batch sizes and, after a +, for power limits (jit unless said); repeatable.",
 )

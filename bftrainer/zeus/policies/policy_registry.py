@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from bftrainer.errors import BftrainerError, TuningInputError
 from bftrainer.plugins import Plugins
-from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
+from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import Job, check_knobs
 from bftrainer.zeus.policies.published import (
@@ -98,11 +98,6 @@ def default(context: PolicyContext) -> DefaultBatchSize:  # noqa: ARG001
 def grid(context: PolicyContext) -> GridSearch:  # noqa: ARG001
     """Grid search."""
     return GridSearch()
-
-
-def ucb(context: PolicyContext) -> UCB:  # noqa: ARG001
-    """UCB1."""
-    return UCB()
 
 
 def oracle(context: PolicyContext) -> Oracle:
