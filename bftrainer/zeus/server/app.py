@@ -2,7 +2,6 @@
 
 # FastAPI evaluates annotations to read requests: they cannot be strings.
 
-import asyncio
 import contextlib
 import logging
 import math
@@ -319,31 +318,15 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _run(app: FastAPI, settings: ServerSettings) -> AsyncIterator[None]:
-    """Keep the store open, and look for abandoned trials, while the application runs."""
+    """Keep the store open while the application runs."""
     with open_store(settings.database_url) as store:
         timeout_s = settings.trial_timeout_s or None
         service = BatchSizeService(store, published=settings.compat == "zeus", trial_timeout_s=timeout_s)
         app.state.optimizer = optimizer = ZeusBatchSizeOptimizer(service)
-        sweeping = asyncio.create_task(_sweep(optimizer))
         try:
             yield
         finally:
-            sweeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sweeping
             optimizer.close()
-
-
-async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
-    """End abandoned trials, ten times per time-out, at least every five minutes and at most every second."""
-    timeout_s = optimizer.service.trial_timeout_s
-    while timeout_s is not None:
-        try:
-            if ended := await optimizer.call(optimizer.service.end_abandoned):
-                logger.info("ended %d abandoned trials", ended)
-        except StoreUnavailableError as error:
-            logger.warning("abandoned trials stay for now: %s", error)
-        await asyncio.sleep(min(max(timeout_s / 10, 1.0), 300.0))
 
 
 async def _answer_error(request: Request, error: BftrainerError, *, published: bool) -> JSONResponse:

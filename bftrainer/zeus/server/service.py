@@ -88,13 +88,10 @@ class BatchSizeService:
     """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
 
     With `published` it answers exactly like the published server, defects included. A trial without a report for
-    `trial_timeout_s` counts as failed (None: never). The clock returns seconds since 1970.
-
-    Raises
-    ------
-    NotFoundError, UnusableValueError, StoreUnavailableError
-        By the methods, if there is no such job or trial, what is told means nothing (its `field` is what is wrong), or
-        the database cannot be used; then nothing has changed.
+    `trial_timeout_s`, or its lease if that is longer, counts as failed (None: never). The clock returns seconds since
+    1970. By the methods, `NotFoundError` is raised if there is no such job or trial, `UnusableValueError` if what is
+    told means nothing (its `field` is what is wrong), `StoreUnavailableError` if the database cannot be used; then
+    nothing has changed.
     """
 
     def __init__(
@@ -171,6 +168,13 @@ class BatchSizeService:
         self._end(trial)
         return False
 
+    def _end_abandoned(self, trial: TrialRow) -> None:
+        """End a trial of which nothing was heard for the time-out, or its lease if that is longer."""
+        if self.trial_timeout_s is not None:
+            patience_s = max(self.trial_timeout_s, trial.lease_s or 0.0)
+            if (trial.heard or 0.0) < self.clock() - patience_s:
+                self._end(trial)
+
     def _end(self, trial: TrialRow) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
         if trial.status == TrialStatus.DISPATCHED:
@@ -190,6 +194,7 @@ class BatchSizeService:
         trial = _find_trial(job, result)
         if trial is None:
             raise NotFoundError(f"Unknown trial {result}")
+        self._end_abandoned(trial)
         if trial.status == TrialStatus.SUCCEEDED:
             message = f"Result for this trial({trial.trial_number}) is already reported."
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
@@ -233,6 +238,7 @@ class BatchSizeService:
     def hear(self, trial_id: TrialId) -> None:
         """Take note that a trial is running, which renews its lease; `BadOperationError`: it was ended."""
         trial = self._find_named(trial_id)
+        self._end_abandoned(trial)
         if trial.status == TrialStatus.FAILED:
             raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
@@ -269,18 +275,6 @@ class BatchSizeService:
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
 
-    def end_abandoned(self) -> int:
-        """End the trials without a report for longer than the time-out, or their lease if that is longer."""
-        if self.trial_timeout_s is None:
-            return 0
-        now, ended = self.clock(), 0
-        for job_id, number in self.store.silent_trials(now - self.trial_timeout_s):
-            trial = self._load(job_id).trials[number]
-            if trial.lease_s is None or (trial.heard or 0.0) + trial.lease_s < now:
-                self._end(trial)
-                ended += 1
-        return ended
-
     def jobs(self, after: str | None = None, limit: int = 100) -> list[JobSummary]:
         """List jobs by name, starting after the name `after`."""
         return [self.job(name) for name in self.store.list_names(after, limit)]
@@ -316,7 +310,6 @@ class BatchSizeService:
 
     def _find(self, job_id: str) -> LoadedJob | None:
         """Find a job in memory, or rebuild it from its trials; None if there is no such job."""
-        self.store.check_place()
         if self._generation != self.store.generation:  # the database may have changed without this server
             self._jobs.clear()
             self._generation = self.store.generation

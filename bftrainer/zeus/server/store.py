@@ -43,30 +43,22 @@ JOB = sa.Table(
     sa.Column("owner", NAME),
     sa.Column("seed", sa.BigInteger),
 )
+_KINDS = {"str": NAME, "int": sa.Integer, "float": sa.Double, "bool": sa.Boolean}
+# A column for each field of a row.
 TRIAL = sa.Table(
     "bso_trial",
     METADATA,
-    sa.Column("job_id", NAME, sa.ForeignKey("bso_job.job_id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("trial_number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("batch_size", sa.Integer, nullable=False),
-    sa.Column("type", sa.String(11), nullable=False),
-    sa.Column("status", sa.String(10), nullable=False),
-    sa.Column("started", sa.Double, nullable=False),
-    sa.Column("heard", sa.Double, nullable=False),
-    sa.Column("ended", sa.Double),
-    sa.Column("time", sa.Double),
-    sa.Column("energy", sa.Double),
-    sa.Column("cost", sa.Double),
-    sa.Column("converged", sa.Boolean),
-    sa.Column("observation", sa.Integer),
-    sa.Column("request_id", sa.String(64)),
-    sa.Column("results_before", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("lease_s", sa.Double),
-    sa.Column("excluded", sa.String(8)),
-    sa.Column("epoch", sa.Integer),
-    sa.Column("metric", sa.Double),
-    sa.Column("asked_by", NAME),
-    sa.Column("refused", sa.Boolean, nullable=False, server_default=sa.false()),
+    *(
+        sa.Column(
+            field.name,
+            _KINDS[str(field.type).removesuffix(" | None")],
+            primary_key=field.name in ("job_id", "trial_number"),
+            autoincrement=False,
+            nullable=str(field.type).endswith("None"),
+        )
+        for field in fields(TrialRow)
+    ),
+    sa.ForeignKeyConstraint(["job_id"], ["bso_job.job_id"], ondelete="CASCADE"),
     sa.Index("bso_trial_observation", "job_id", "observation", unique=True),
     sa.Index("bso_trial_request", "job_id", "request_id", unique=True),
 )
@@ -114,50 +106,29 @@ class StoredJob:
 
 
 class JobStore:
-    """Reads and writes jobs and trials; made by `open_store`. Its methods are called by one thread at a time.
+    """Reads and writes jobs and trials; made by `open_store`, called by one thread at a time.
 
-    Attributes
-    ----------
-    generation : int
-        Counts up when the database may have changed behind the server's back: another file has taken its place, or
-        the connection was lost. What was read before is worth nothing then.
+    `generation` counts connections: after a lost one, another server may have changed what was read before.
     """
 
-    def __init__(self, engine: sa.Engine, path: Path | None) -> None:
-        self._engine, self._path = engine, path
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
         # One statement is a transaction by itself, which spares PostgreSQL two of three messages.
         is_remote = engine.dialect.name == "postgresql"
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if is_remote else engine
         self.generation = 0
-        self._identity: tuple[int, int] | None = None
-        sa.event.listen(engine, "connect", self._note_connection)
+        sa.event.listen(engine, "connect", self._count_connection)
 
-    def _note_connection(self, _: object, __: object) -> None:
+    def _count_connection(self, *_: object) -> None:
         self.generation += 1
-        self._identity = _find_identity(self._path)
-
-    def check_place(self) -> None:
-        """Notice that an SQLite file was replaced; raise `StoreUnavailableError` if it was removed."""
-        if self._identity is None or (now := _find_identity(self._path)) == self._identity:
-            return
-        if now is None:
-            raise StoreUnavailableError(f"The database cannot be used: {self._path} was removed.")
-        self._engine.dispose()
-        self.generation += 1
-        self._identity = None
 
     @contextmanager
     def begin(self, *, single: bool = False) -> Iterator[sa.Connection]:
-        """Run a transaction, which is committed at the end of the block; `single`: of one statement.
+        """Run a transaction, committed at the end of the block; `single`: of one statement.
 
-        Raises
-        ------
-        StoreUnavailableError
-            If the database cannot be used; then nothing has changed.
-        UnusableValueError
-            If a column cannot hold a value.
+        `StoreUnavailableError` if the database cannot be used, and then nothing has changed; `UnusableValueError` if a
+        column cannot hold a value.
         """
-        self.check_place()
         try:
             with (self._single if single else self._engine).begin() as connection:
                 yield connection
@@ -216,13 +187,6 @@ class JobStore:
         with self.begin() as connection:
             return list(connection.scalars(query if after is None else query.where(JOB.c.job_id > after)))
 
-    def silent_trials(self, since: float) -> list[tuple[str, int]]:
-        """Job and number of the trials that run and of which nothing was heard since a time."""
-        query = sa.select(TRIAL.c.job_id, TRIAL.c.trial_number)
-        with self.begin() as connection:
-            rows = connection.execute(query.where(TRIAL.c.status == "Dispatched", TRIAL.c.heard < since))
-            return [(row.job_id, row.trial_number) for row in rows]
-
     def count_by_stage(self) -> dict[str, dict[str, int]]:
         """Count jobs, trials and results, by stage."""
         stages: dict[str, dict[str, int]] = defaultdict(lambda: {"jobs": 0, "trials": 0, "results": 0})
@@ -248,28 +212,14 @@ def _update(*names: str) -> sa.Update:
     return sa.update(TRIAL).where(_THIS_TRIAL).values({name: sa.bindparam(f"new_{name}") for name in names})
 
 
-def _find_identity(path: Path | None) -> tuple[int, int] | None:
-    """Device and inode of a file; None if there is none."""
-    try:
-        about = None if path is None else os.stat(path)
-    except FileNotFoundError:
-        return None
-    return about and (about.st_dev, about.st_ino)
-
-
 # --- opening ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def open_store(text: str) -> Iterator[JobStore]:
-    """Open the store at a database URL; it is closed, and free for another server, at the end of the `with` block.
+    """Open the store at a database URL, until the end of the `with` block; tables are made if there are none.
 
-    Tables are created in a database that has none.
-
-    Raises
-    ------
-    SettingsError
-        If the database cannot be used, another version has made its tables, or another server uses it.
+    `SettingsError` if the database cannot be used, another version has made its tables, or another server uses it.
     """
     url = database_url(text)
     name, path = url_name(url), sqlite_path(url)
@@ -278,7 +228,7 @@ def open_store(text: str) -> Iterator[JobStore]:
             stack.enter_context(_hold_file(path, name))
         engine = open_engine(url)
         stack.callback(engine.dispose)
-        store = JobStore(engine, path)
+        store = JobStore(engine)
         try:
             with store.begin() as connection:
                 _check_tables(connection, name)

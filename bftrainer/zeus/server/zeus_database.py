@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -12,8 +13,7 @@ from bftrainer.extras import requiring
 with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy import MetaData, Row, select
 
-from bftrainer.errors import SettingsError, StoreUnavailableError, TuningError, TuningInputError
-from bftrainer.zeus.policies.bandit import PruningExploreManager
+from bftrainer.errors import SettingsError, StoreUnavailableError
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.messages import JobSpec, TrialRow
 from bftrainer.zeus.server.store import (
@@ -37,10 +37,7 @@ _TABLES = {"Job": "job_id", "BatchSize": "batch_size", "Trial": "trial_number", 
 def read_published(text: str) -> list[tuple[StoredJob, list[TrialRow]]]:
     """Read all jobs of the published server's database at a URL, by name.
 
-    Raises
-    ------
-    SettingsError
-        If the database cannot be read, is not one of the published server, or a job's trials contradict its state.
+    `SettingsError` if it cannot be read, is not the published server's, or a job's trials contradict its state.
     """
     url = database_url(text)
     name, path = url_name(url), sqlite_path(url)
@@ -48,7 +45,7 @@ def read_published(text: str) -> list[tuple[StoredJob, list[TrialRow]]]:
         check_regular(path, name)
     engine, tables = open_engine(url, read_only=True), MetaData()
     try:
-        with JobStore(engine, None).begin() as connection:
+        with JobStore(engine).begin() as connection:
             tables.reflect(connection, only=lambda table, _: table in _TABLES, resolve_fks=False)
             for table in _TABLES:
                 if table not in tables.tables:
@@ -84,13 +81,12 @@ def _convert(job: Row[Any], sizes: _Rows, trials: _Rows, arms: _Rows) -> tuple[S
     spec = JobSpec.model_validate(job._asdict() | {"batch_sizes": [size.batch_size for size in sizes]})
     seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
     rows = _convert_trials(spec, trials)
-    try:
-        _check_explorations(spec, rows)
-        played = {arm.batch_size for arm in TunedJob.replay(spec, seed, rows, published=True).arms()}
-        if job.stage == "MAB" and played not in (set(), {arm.batch_size for arm in arms}):
-            raise TuningError(f"arms are not {sorted(played)}.")
-    except (TuningError, TuningInputError) as error:
-        raise SettingsError(f"job {str(spec.job_id)!r}: Its trials contradict its state: {error}") from None
+    tuned = TunedJob.replay(spec, seed, rows, published=True)
+    kept, replayed = {arm.batch_size for arm in arms}, {arm.batch_size for arm in tuned.arms()}
+    if job.stage != tuned.stage or not math.isclose(job.min_cost or 0.0, tuned.min_cost or 0.0) or replayed - kept:
+        raise SettingsError(
+            f"job {str(spec.job_id)!r}: Its trials contradict its state: stage {job.stage}, cheapest {job.min_cost} J."
+        )
     registered = min((row.started for row in rows), default=0.0)
     return StoredJob(spec, seed, None, registered), rows
 
@@ -120,17 +116,3 @@ def _convert_trials(spec: JobSpec, trials: _Rows) -> list[TrialRow]:
             row.converged = bool(trial.converged)
         rows.append(row)
     return rows
-
-
-def _check_explorations(spec: JobSpec, trials: Iterable[TrialRow]) -> None:
-    """Check that the pruning asked for the batch sizes that were explored, one after the other."""
-    manager = PruningExploreManager(spec.batch_sizes, spec.default_batch_size, spec.num_pruning_rounds)
-    for trial in trials:
-        if trial.type != TrialType.EXPLORATION or trial.status == TrialStatus.FAILED:
-            continue
-        if manager.expecting is None:
-            manager.next_batch_size()
-        if manager.expecting != trial.batch_size:
-            raise TuningError(f"trial {trial.trial_number} explored {trial.batch_size}, not {manager.expecting}.")
-        if trial.cost is not None:
-            manager.report_batch_size_result(trial.batch_size, trial.cost, bool(trial.converged))

@@ -213,22 +213,6 @@ def test_readiness_is_written(tmp_path):
         until(lambda: client.get("/readyz").status_code == 200)
 
 
-def test_a_database_that_was_removed_is_told(tmp_path):
-    """Nothing is written to a file that nobody can open any more: 503; with the file back, it goes on."""
-    path, copy = tmp_path / "bso.db", tmp_path / "copy.db"
-    with serving(tmp_path) as client:
-        client.post("/jobs", json=SPEC)
-        with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
-            source.backup(target)
-        for each in tmp_path.glob("bso.db*"):
-            each.unlink()
-        asked = [client.get("/readyz"), client.post("/jobs", json=SPEC | {"job_id": "t-2"}), client.get("/state/jobs")]
-        assert [answer.status_code for answer in asked] == [503] * 3
-        copy.rename(path)
-        assert [job["spec"]["job_id"] for job in client.get("/state/jobs").json()] == ["t-1"]
-        assert client.post("/jobs", json=SPEC | {"job_id": "t-2"}).status_code == 201
-
-
 def test_requests_that_cannot_be_told_apart(tmp_path):
     """What every database keeps as it is names a request; all else is refused, and nothing handed out."""
     with serving(tmp_path) as client:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from html import unescape
 from itertools import product
 
 import httpx
@@ -67,10 +66,6 @@ def test_jobs_and_one_of_them(filled):
     assert re.search(r"By batch size Batch size Results .* 8 1\d\d 1\d\d 8\d\d\.?\d? J", text_of(job))
     assert re.search(r"121 \d+ MAB Dispatched ", text_of(job))
     assert len(rows_of(job)) == 100
-    (older,) = re.findall(r'id="older" href="([^"]+)"', job)
-    rest = filled.get(unescape(older)).text
-    assert len(rows_of(rest)) == 21
-    assert "Older trials" not in rest
 
 
 def test_a_page_starts_nothing_and_draws_nothing(tmp_path):
