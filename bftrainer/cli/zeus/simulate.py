@@ -224,10 +224,10 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     """Compare policies on jobs: what a recurrence takes, as means over seeds with 95 % intervals.
 
     The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
-    others take is also given relative to it, of several jobs as geometric mean.
+    others take is also given relative to it.
     """
     from bftrainer.zeus.simulation.inputs import choose_jobs
-    from bftrainer.zeus.simulation.optimum import PolicyPair, compare_all, compare_policies, simulations_of
+    from bftrainer.zeus.simulation.optimum import PolicyPair, compare_policies, simulations_of
 
     pairs = [PolicyPair.parse(text) for text in policies]
     inputs, seeds = _load(options), options["seeds"]
@@ -236,8 +236,6 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
     results = _simulate(simulations, inputs, options, size)
     rows = compare_policies(inputs.trace, results)
-    if len(jobs) > 1:
-        rows += compare_all(results)
     if as_json:
         about = {"recurrences": recurrences, **_describe(options, inputs)}
         print_json(about | {"comparisons": [row.to_dict() for row in rows]})
@@ -247,15 +245,15 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
 
 
 def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
-    absolute = ("cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")
+    headings = ("policies", "cost (J)", "energy (J)", "time (s)", "cumulative regret (J)", "cost", "energy", "time")
     for job in dict.fromkeys(row.job for row in rows):
         own = [row for row in rows if row.job == job]
-        click.echo(f"{job or 'all jobs'}, {seeds} seeds; cost, energy and time relative to default+max-power")
+        click.echo(f"{job}, {seeds} seeds; cost, energy and time relative to default+max-power")
         lines = []
         for row in own:
-            amounts = () if job is None else map(amount, (row.cost_j, row.energy_j, row.time_s, row.regret_j))
+            amounts = map(amount, (row.cost_j, row.energy_j, row.time_s, row.regret_j))
             lines.append((str(row.policies), *amounts, *map(_format_change, row.relative.values())))
-        _print_rows(("policies", *(() if job is None else absolute), "cost", "energy", "time"), lines, own)
+        _print_rows(headings, lines, own)
         click.echo()
 
 

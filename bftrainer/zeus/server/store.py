@@ -43,7 +43,7 @@ JOB = sa.Table(
     sa.Column("owner", NAME),
     sa.Column("seed", sa.BigInteger),
 )
-_KINDS = {"str": NAME, "int": sa.Integer, "float": sa.Double, "bool": sa.Boolean}
+_KINDS: dict[str, Any] = {"str": NAME, "int": sa.Integer, "float": sa.Double, "bool": sa.Boolean}
 # A column for each field of a row.
 TRIAL = sa.Table(
     "bso_trial",
