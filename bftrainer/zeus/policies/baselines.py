@@ -54,9 +54,7 @@ class _Grid:
 class GridSearch(PerJobPolicy[_Grid]):
     """Tries each batch size once, the default first and then upwards, then uses the cheapest that converged.
 
-    The default comes first because the simulated job gives up if its first run fails. Batch sizes whose only trial did
-    not converge are dropped. After the trials nothing more is learned, and a failed run is repeated at the same batch
-    size.
+    The default comes first because the simulated job gives up if its first run fails. Later runs teach nothing more.
     """
 
     name = "Grid search BSO"
@@ -113,8 +111,7 @@ class MaxPowerLimit(PowerLimitOptimizer):
 class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
     """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
 
-    One object has both interfaces; pass it for either or for both. `of` takes from a trace the batch size of each job,
-    and the power limit of each batch size.
+    One object has both interfaces; pass it for either or for both.
     """
 
     name = "Oracle"
@@ -126,10 +123,7 @@ class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
-        """Make the policy for some jobs of a trace: `TuningInputError` if one is not there or misses its target.
-
-        `eta_knob` is the weight of energy in costs.
-        """
+        """Make the policy for some jobs of a trace: `TuningInputError` if one is not there or misses its target."""
         sizes, limits_w = {}, {}
         for job in jobs:
             traced = trace.of(job)

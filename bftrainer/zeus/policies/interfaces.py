@@ -40,17 +40,9 @@ class _Policy(ABC):
 class BatchSizeOptimizer(_Policy):
     """Chooses the batch size of each run of a recurring job, and learns from what the run cost.
 
-    A simulation works on a deep copy, so the object passed in stays as it was.
-
-    Raises
-    ------
-    AllPrunedError
-        By `predict`, if no batch size is left.
-    TuningError
-        By `predict` and `observe`, if the job was not registered.
-    TuningInputError
-        By `observe`, if a policy that needs to know gets a batch size that is not one of the job's, a cost that is not
-        finite, or None for `converged`; then nothing is learned.
+    A simulation works on a deep copy. `predict` raises `AllPrunedError` if no batch size is left, `observe`
+    `TuningInputError` for a batch size that is not the job's, a cost that is not finite, or None for `converged`, if
+    the policy needs to know, and both `TuningError` if the job was not registered.
     """
 
     @abstractmethod
@@ -67,13 +59,7 @@ class BatchSizeOptimizer(_Policy):
 
 
 class PowerLimitOptimizer(_Policy):
-    """Chooses the GPU power limit for a job and batch size, after observing the cost of each limit.
-
-    Raises
-    ------
-    TuningError, TuningInputError
-        By `predict`, if a policy that was made for some jobs, and batch sizes of theirs, gets others.
-    """
+    """Chooses the GPU power limit for a job and batch size, after observing the cost of each limit."""
 
     @abstractmethod
     def predict(self, job: Job, batch_size: int) -> int | None:

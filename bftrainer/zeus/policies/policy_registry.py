@@ -81,10 +81,7 @@ def zeus(context: PolicyContext) -> PruningGTSBatchSizeOptimizer:
 
 
 def gts(context: PolicyContext) -> GTSBatchSizeOptimizer:
-    """Thompson sampling alone; variances are learned, from two runs of each batch size on.
-
-    It knows no default: a job whose first draw does not reach the target ends there.
-    """
+    """Thompson sampling alone, with learned variances; no default: it ends if its first draw misses the target."""
     return GTSBatchSizeOptimizer(
         learn_reward_precision=True, num_exploration=NUM_EXPLORATION, seed=context.seed, verbose=context.verbose
     )
