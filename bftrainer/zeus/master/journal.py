@@ -33,8 +33,6 @@ from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, ze
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
 SCHEMA = 1
-# Launches of earlier versions have it.
-_OLD_TRIAL = "trial", None
 POLL_S = 0.05
 
 
@@ -61,11 +59,10 @@ class JobJournal:
         LineJournal(self.path).append([json.dumps({"event": event, **fields}, allow_nan=False)])
 
     def replay(self, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False) -> Recurrences:
-        """Register the job of the plan, the first line, and replay its events.
+        """Register the job of the plan, the first line, and replay its events: `RunDirectoryError` if that fails.
 
         A new policy like the one that the job began with is needed if the journal cannot say how to make it, and none
-        if the job is only looked at. `RunDirectoryError` if there is no journal, it is damaged, or the policy cannot be
-        made again or decides otherwise.
+        if the job is only looked at.
         """
         logdir = self.path.parent
         if not self.path.exists():
@@ -124,11 +121,7 @@ def plan_document(progress: Recurrences) -> dict[str, Any]:
 
 @contextmanager
 def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
-    """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
-
-    `RunDirectoryError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot
-    be written to.
-    """
+    """Keep other masters out of a directory, waiting for one to end; yields a descriptor that holds the lock."""
     # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
     # filelock that is private.
     try:
@@ -203,16 +196,6 @@ class Recurrences:
     """Recurrences of a job: which run comes next, and what the runs so far did.
 
     The policy is registered and learns; without one nothing can be chosen, but events can be applied.
-
-    Attributes
-    ----------
-    recurrence : int
-        Number of the current recurrence, from 1.
-    pending, launched : Launch or None, and bool
-        The run that was chosen last, until it is booked, and whether its launch is an event that was applied.
-    booked : list of Booked
-    failure : str or None
-        Why the job is given up, if it is.
     """
 
     def __init__(self, plan: Plan, settings: RunSettings, policy: BatchSizeOptimizer | None) -> None:
@@ -220,10 +203,10 @@ class Recurrences:
         if policy is not None:
             policy.register_job(plan.job, list(plan.batch_sizes))
         self.recurrence = 1
-        self.pending: Launch | None = None
-        self.launched = False
+        self.pending: Launch | None = None  # chosen last, until it is booked
+        self.launched = False  # whether its launch is an event that was applied
         self.booked: list[Booked] = []
-        self.failure: str | None = None
+        self.failure: str | None = None  # why the job is given up
         self._tracker = RecurrenceTracker(plan.job, plan.beta_knob)
 
     @property
@@ -255,7 +238,7 @@ class Recurrences:
     def apply(self, event: str, fields: Mapping[str, Any]) -> None:
         """Apply a ``launch``, which the policy has to choose again, or a ``result``, which it learns from."""
         if event == "launch":
-            launch = Launch(**{name: value for name, value in fields.items() if (name, value) != _OLD_TRIAL})
+            launch = Launch(**fields)
             if self.policy is not None and (size := self.choose().batch_size) != launch.batch_size:
                 raise RunDirectoryError(
                     f"{launch.job_id}: Expected the policy to choose batch size {launch.batch_size} again, got {size}; "

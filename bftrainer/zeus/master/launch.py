@@ -64,11 +64,7 @@ def run_script(
     grace_s: float = 10.0,
     held: Sequence[int] = (),
 ) -> Ended:
-    """Run a command until it ends, or is ended after `timeout_s`; log and show its output as it arrives.
-
-    For the other parameters see `bftrainer.supervisor.SupervisedProcess`. `TuningInputError` if the command cannot be
-    run, `OutputError` if its output cannot be logged.
-    """
+    """Run a command until it ends, or is ended after `timeout_s`; log and show its output as it arrives."""
     with _translate_log_errors(log):
         file = log.open("wb", buffering=0)
 

@@ -40,11 +40,7 @@ def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A job, how often it recurs, and the settings it is tuned with; `workdir` is absolute.
-
-    `TuningInputError` if the job lacks something or its learning rate cannot be scaled, a batch size is below 1 or
-    given twice, the default is not one of them, or a number is out of range.
-    """
+    """A job, how often it recurs, and the settings it is tuned with; `workdir` is absolute."""
 
     job: Job
     recurrences: int
@@ -100,10 +96,9 @@ class JobFile(RunSettings):
 
 
 def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
-    """Read a job and its tuning settings from a job file; `changes` override its values. All paths become absolute.
+    """Read a job file; `changes` override its values: `TuningInputError` names file and key.
 
-    Paths of the file are relative to its directory, those of `changes` to the current one. `TuningInputError` if the
-    file cannot be read or is not TOML, or a key is unknown, missing or mistyped; it names file and key.
+    Paths of the file are relative to its directory, those of `changes` to the current one; all become absolute.
     """
     content, _ = toml_file(path, TuningInputError)
     file = check_table(JobFile, content | dict(changes), TuningInputError, path)

@@ -170,10 +170,7 @@ _KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached"}
 
 
 def read_report(path: Path) -> TrainingReport:
-    """Read a report; numbers may be text, and so may the verdict, where only "true" means reached.
-
-    `TuningError` if the file is missing or is not a report; the message names file and key.
-    """
+    """Read a report, where numbers and verdict may be text: `TuningError` names file and key."""
     if not path.exists():
         raise TuningError(f"{path} does not exist.")
     try:

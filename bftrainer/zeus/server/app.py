@@ -75,14 +75,7 @@ _JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Errors that a route may answer, for its documentation.
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Message, "description": "Unknown job or trial, or a trial that is over; or no such body"},
-    401: {"model": Message, "description": "No token, or a wrong one"},
-    403: {"model": Message, "description": "Not with this role, of others' jobs, or asked for by another site"},
-    404: {"model": Message, "description": "Unknown job or trial"},
-    409: {"model": Message, "description": "Not with these settings"},
-    413: {"model": Message, "description": "Too long"},
-    500: {"model": Message, "description": "Failed, with --compat zeus"},
-    503: {"model": Message, "description": "The database cannot be used at the moment"},
+    status: {"model": Message} for status in (400, 401, 403, 404, 409, 413, 500, 503)
 }
 # Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
 Reader = Annotated[User, Depends(Require(Role.READER))]
@@ -280,13 +273,7 @@ class ServerSettings:
 
 
 def create_app(settings: ServerSettings | None = None) -> FastAPI:
-    """Make the server's application.
-
-    Raises
-    ------
-    SettingsError
-        If the tokens cannot be read; at the start, if the database cannot be used.
-    """
+    """Make the server's application: `SettingsError` if the tokens cannot be read or, at the start, the database."""
     settings = settings or ServerSettings()
     published = settings.compat == "zeus"
     app = FastAPI(
@@ -353,14 +340,9 @@ async def _answer_invalid(_: Request, error: RequestValidationError) -> JSONResp
     return JSONResponse({"detail": detail}, 422)
 
 
-async def _answer_refused(request: Request, error: HTTPException) -> JSONResponse:
+async def _answer_refused(_: Request, error: HTTPException) -> JSONResponse:
     """Answer a request for which there is no route, or that is not allowed."""
-    headers = error.headers
-    if error.status_code == 405:
-        # The framework only names the methods of the first route.
-        known = request.app.openapi()["paths"].get(request.url.path, {})
-        headers = {"Allow": ", ".join(sorted(map(str.upper, known)))} if known else headers
-    return JSONResponse({"message": str(error.detail)}, error.status_code, headers=headers)
+    return JSONResponse({"message": str(error.detail)}, error.status_code, headers=error.headers)
 
 
 async def _answer_failure(_: Request, error: Exception) -> JSONResponse:

@@ -68,12 +68,9 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
     token : str, optional
         Bearer token; by default the first one in the file that ``BFTRAINER_BSO_TOKEN_FILE`` names, else, for a server
         that this user runs on this machine, the one that it has made.
-    timeout_s : float
-        Seconds to wait for an answer.
-    retries : int
-        Most repetitions of a request that got no answer, or status 502, 503 or 504.
-    backoff_s : float
-        Seconds before the first repetition; doubled before each later one.
+    timeout_s, retries, backoff_s : float, int and float
+        Seconds to wait for an answer, most repetitions of a request that got none, or status 502, 503 or 504, and
+        seconds before the first one; doubled before each later one.
     transport : httpx.BaseTransport, optional
         Sends requests instead of the network.
 
@@ -88,7 +85,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 
     Examples
     --------
-    A run of a recurring job::
+    ::
 
         with BatchSizeClient() as client:
             client.register_job(spec)
@@ -257,15 +254,8 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 class Trial:
     """A trial of a job, whose lease a thread renews; the end of its `with` block ends it, unless it has a result.
 
-    A renewal that is not answered is tried again at its next time: what the block does matters more.
-
-    Attributes
-    ----------
-    id : TrialId
-        Job, number and batch size.
-    finished, converged, lost : bool
-        Whether the server has the trial's result, whether the target was reached, and whether the server has ended the
-        trial meanwhile, so that its result will not count.
+    It is `finished` when the server has its result, `converged` if the target was reached, and `lost` if the server has
+    ended it meanwhile, so that its result will not count.
     """
 
     def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:

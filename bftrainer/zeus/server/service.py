@@ -132,7 +132,6 @@ class BatchSizeService:
         """Start a trial of a job: choose its batch size; the same request is given the same trial again.
 
         An exploration may be handed out again after `lease_s` seconds without a sign of life, by default the time-out.
-        `NothingConvergedError` is raised if no batch size of the job reached the target in a round of pruning.
         """
         job = self._find(job_id)
         if job is None:
@@ -181,11 +180,7 @@ class BatchSizeService:
             self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
 
     def report(self, result: TrainingResult) -> ReportResponse:
-        """Record what a trial has used and reached so far, and decide whether it continues.
-
-        A trial that has a result gets the same verdict again, whatever is reported; `BadOperationError` is raised if it
-        was ended without one, or the published server would refuse the report as too late.
-        """
+        """Record what a trial has used and reached so far, and decide whether it continues; again after a result."""
         job = self._load(result.job_id)
         if not self.published:
             result.check()
@@ -249,10 +244,7 @@ class BatchSizeService:
         self._end(self._find_named(trial))
 
     def void_trial(self, job_id: str, number: int, user: User = ANYBODY) -> JobSummary:
-        """Have a trial count for nothing: the job is as if only its other trials had happened.
-
-        A running trial is ended. Voiding one again changes nothing.
-        """
+        """Have a trial, which is ended, count for nothing: the job is as if only its others had happened."""
         job = self._load(job_id)
         user.check_owner(job_id, job.stored.owner)
         trial = job.trials.get(number)
@@ -412,7 +404,7 @@ def _usage(result: TrainingResult, trial: TrialRow) -> dict[str, Any]:
 def _progress_fault(trial: TrialRow, result: TrainingResult) -> tuple[str, str] | None:
     """Find what cannot follow a trial's report before: the field at fault, and what was expected of it.
 
-    Epochs rise from report to report, and time and energy never fall; but clients repeat requests that got no answer.
+    Epochs rise, and time and energy never fall; but clients repeat requests that got no answer.
     """
     metric = None if math.isnan(result.metric) else result.metric
     reported = (result.current_epoch, result.time, result.energy, metric)
