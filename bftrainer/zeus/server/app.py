@@ -340,9 +340,14 @@ async def _answer_invalid(_: Request, error: RequestValidationError) -> JSONResp
     return JSONResponse({"detail": detail}, 422)
 
 
-async def _answer_refused(_: Request, error: HTTPException) -> JSONResponse:
+async def _answer_refused(request: Request, error: HTTPException) -> JSONResponse:
     """Answer a request for which there is no route, or that is not allowed."""
-    return JSONResponse({"message": str(error.detail)}, error.status_code, headers=error.headers)
+    headers = error.headers
+    if error.status_code == 405:
+        # The framework only names the methods of the first route.
+        known = request.app.openapi()["paths"].get(request.url.path, {})
+        headers = {"Allow": ", ".join(sorted(map(str.upper, known)))} if known else headers
+    return JSONResponse({"message": str(error.detail)}, error.status_code, headers=headers)
 
 
 async def _answer_failure(_: Request, error: Exception) -> JSONResponse:

@@ -336,17 +336,6 @@ def test_a_damaged_event(journal, line):
     assert "\n" not in str(caught.value)
 
 
-def test_launches_of_earlier_versions_are_read(journal):
-    """They name a trial of no server; one of a server, which no master asks any more, is named by its line."""
-    launches = journal.read_text().replace('"event": "launch", ', '"event": "launch", "trial": null, ')
-    assert '"trial": null' in launches
-    journal.write_text(launches)
-    assert JobJournal(journal.parent).replay(only_look=True).booked
-    journal.write_text(launches.replace('"trial": null', '"trial": 1'))
-    with pytest.raises(RunDirectoryError, match=r"journal.jsonl:2: Expected .*trial"):
-        JobJournal(journal.parent).replay()
-
-
 def test_directories_without_a_journal(tmp_path):
     """No directory, a directory of something else, and one that cannot be written to."""
     with pytest.raises(RunDirectoryError, match=r"none: No such directory\."):
