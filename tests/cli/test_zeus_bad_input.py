@@ -55,11 +55,11 @@ JOBS = {
     ),
     "no default": (
         JOB[:-2],
-        "Job(pages,net,sgd,0.5~20): Expected a default batch size (--default-bs), got none. Known: 8, 16, 32.",
+        "Job(pages,net,sgd,0.5~20): Expected a default batch size, got none. Closest: 8, 16, 32.",
     ),
     "unknown default": (
         (*JOB[:-1], 17),
-        "Job(pages,net,sgd,0.5,bs17~20): Expected the default batch size to be in the trace. Closest: 8, 16, 32.",
+        "Job(pages,net,sgd,0.5,bs17~20): Expected one of the job's batch sizes, got 17. Closest: 8, 16, 32.",
     ),
     "default 0": ((*JOB[:-1], 0), "Job(pages,net,sgd,0.5,bs0~20): Expected default_bs above 0, got 0."),
     "no epochs": ((*JOB, "--max-epochs", 0), "Job(pages,net,sgd,0.5,bs8~0): Expected max_epochs above 0, got 0."),

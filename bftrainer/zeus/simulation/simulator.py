@@ -14,8 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import TuningError, TuningInputError, nearest
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed, log_choice
+from bftrainer.errors import TuningError, TuningInputError
+from bftrainer.zeus.policies.interfaces import (
+    BatchSizeOptimizer,
+    PowerLimitOptimizer,
+    check_seed,
+    default_first,
+    log_choice,
+)
 from bftrainer.zeus.policies.job import (
     NEVER_RAN_FACTOR,
     HistoryEntry,
@@ -420,12 +426,7 @@ class Simulator:
     def _start(self, job: Job, eta_knob: float, tracker: RecurrenceTracker) -> JobTuning:
         check_knobs(eta_knob, tracker.beta_knob)
         trace = self.trace.of(job)
-        if job.default_bs is None:
-            known = ", ".join(map(str, trace.batch_sizes))
-            raise TuningInputError(f"{job}: Expected a default batch size (--default-bs), got none. Known: {known}.")
-        if job.default_bs not in trace.batch_sizes:
-            close = nearest(job.default_bs, trace.batch_sizes)
-            raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")
+        default_first(job, list(trace.batch_sizes))
         # Copied together, so that one object that is both optimizers stays one object.
         sizes, limits = deepcopy((self.bso, self.plo))
         server_costs = self.corrections.server_costs
