@@ -30,8 +30,6 @@ from bftrainer.zeus.simulation.simulator import JobTuning, Run, Training
 
 PowerOptions = Literal["chosen", "pareto", "all"]
 Policies = tuple[str, str]
-# Policies whose first run is at the default batch size.
-_DEFAULT_FIRST = ("zeus", "default", "grid")
 _Traces = Mapping[tuple[str, str], TrainingTrace]
 
 
@@ -141,21 +139,6 @@ class GroupTuner:
                     f"Group {task.group!r} of task {task.name} has the name of a task without a group."
                 )
             self._group(task, section)
-
-    def warnings(self) -> list[str]:
-        """List groups that will be given up: no measured run at their default batch size reaches the target in time."""
-        warnings = []
-        for key, group in self._groups.items():
-            section = group.section
-            epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs
-            # The target's epoch is NaN if it is never reached, which compares false.
-            if not any(epoch <= section.max_epochs for epoch in epochs):
-                will = "will" if group.policies[0] in _DEFAULT_FIRST else "may"
-                warnings.append(
-                    f"group {key}: no measured run at the default batch size {section.default_batch_size} reaches "
-                    f"{section.target_metric:g} within {section.max_epochs} epochs; its tasks {will} be given up."
-                )
-        return warnings
 
     def _group(self, task: TaskSpec, section: TuningSpec) -> _Group:
         """Return a task's group; make it at its first task."""

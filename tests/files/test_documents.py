@@ -13,8 +13,7 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.runs.run_files import read_summary
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.measurements import read_training_profile
-from bftrainer.zeus.master.plan import read_job_file
-from bftrainer.zeus.master.script import read_report
+from bftrainer.zeus.master.script import read_job_file, read_report
 from bftrainer.zeus.simulation.files import read_history
 from bftrainer.zeus.simulation.inputs import read_jobs
 

@@ -82,7 +82,7 @@ def run(
 
 def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
     """Begin the job of a file."""
-    from bftrainer.zeus.master.plan import read_job_file
+    from bftrainer.zeus.master.script import read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 

@@ -1,4 +1,4 @@
-"""State of a recurring job, a fold over its launches and results, and the journal that keeps these on the disk.
+"""Plan and state of a recurring job, a fold over its launches and results, and the journal that keeps them.
 
 The journal has a line for the plan, then one for each launch and each result: on the disk before a run is launched, and
 as soon as it has ended. A job is resumed by registering it and replaying its events: policies choose and learn again,
@@ -8,6 +8,7 @@ so that any deterministic policy comes back to where it was. A line that a kill 
 from __future__ import annotations
 
 import fcntl
+import inspect
 import json
 import math
 import os
@@ -21,19 +22,67 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.errors import OutputError, RunDirectoryError, TuningInputError
 from bftrainer.files.documents import fault_text
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.opening import open_file
-from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
+from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, zeus_cost
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
+from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, check_knobs, zeus_cost
+from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
 
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
 SCHEMA = 1
 POLL_S = 0.05
+
+
+def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
+    """Describe how a policy was made: its class, and the options that it has as attributes."""
+    values = {name: getattr(policy, name, None) for name in inspect.signature(type(policy)).parameters}
+    options = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    return {"class": full_name(type(policy)), "options": options}
+
+
+def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
+    """Make a policy from what `describe_policy` returned, as new: `RunDirectoryError` if that is not possible."""
+    name = description["class"]
+    try:
+        policy: BatchSizeOptimizer = BATCH_SIZES.imported(name)(**description["options"])
+    except (TuningInputError, TypeError) as fault:
+        raise RunDirectoryError(
+            f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
+        ) from None
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job, how often it recurs, and the settings it is tuned with; `workdir` is absolute."""
+
+    job: Job
+    recurrences: int
+    batch_sizes: tuple[int, ...]
+    beta_knob: float
+    eta_knob: float
+    seed: int
+    workdir: str
+
+    def __post_init__(self) -> None:
+        job = self.job
+        check_knobs(self.eta_knob, self.beta_knob)
+        check_seed(self.seed)
+        if job.command is None:
+            raise TuningInputError(f"{job}: Missing command to launch runs with.")
+        job.check_placeholders()
+        if self.recurrences < 0:
+            raise TuningInputError(f"Expected 0 or more recurrences, got {self.recurrences}.")
+        for size in self.batch_sizes:
+            if size < 1 or self.batch_sizes.count(size) > 1:
+                raise TuningInputError(f"{job}: Expected batch sizes of 1 or more, each once, got {size}.")
+        default_first(job, self.batch_sizes)
+        job.scale_lr(job.default_bs or 0)
 
 
 class JobJournal:

@@ -18,9 +18,8 @@ from typing import Any
 from bftrainer.errors import OutputError, RunDirectoryError, TuningError, TuningInputError
 from bftrainer.files.directories import refuse_foreign
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JobJournal, Launch, MasterObserver, Recurrences, lock_directory
+from bftrainer.zeus.master.journal import JobJournal, Launch, MasterObserver, Plan, Recurrences, lock_directory
 from bftrainer.zeus.master.launch import check_command, run_script
-from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.script import (
     RunEnvironment,
     RunSettings,

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import RunDirectoryError, TuningError
 from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.master.journal import Recurrences
-from bftrainer.zeus.master.plan import Plan
+from bftrainer.zeus.master.journal import Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 from tests.zeus.master.driven import BATCH_SIZES, fake_job

@@ -8,8 +8,7 @@ from itertools import chain
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server.store import open_store
-from bftrainer.zeus.server.zeus_database import import_jobs, read_published
+from bftrainer.zeus.server.store import import_jobs, open_store, read_published
 from tests.zeus.server.support import DATA, called_in_turn, replayed, serving, transcripts
 
 RECORDED, ROWS = transcripts()
