@@ -274,14 +274,11 @@ def group_jobs(group: Any) -> list[GroupJob]:
     if isinstance(group, Group):
         return list(group.jobs)
     if isinstance(group, list | tuple):
-        import pandas as pd
-
         for row, job in enumerate(group):
             if not isinstance(job, Sequence) or len(job) != len(TIMES):
                 raise TuningInputError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
         if not group:
             return []
-        group = pd.DataFrame(group, columns=[*TIMES])
     return _group_jobs(read_table(group, TIMES, "group"))
 
 

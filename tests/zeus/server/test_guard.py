@@ -285,7 +285,7 @@ def test_failures_give_nothing_away(tmp_path):
     """What nobody thought of is answered 500 in one sentence, and logged."""
     app = create_app(in_folder(tmp_path))
     with httpx.Client(transport=Within(app), base_url="http://server") as client:
-        app.state.optimizer.predict = None
+        app.state.optimizer.service = None
         answer = client.get("/jobs/batch_size", params={"job_id": "secret"})
     assert (answer.status_code, answer.json()) == (500, {"message": "Internal server error."})
 
