@@ -64,12 +64,6 @@ def test_workers_change_nothing(trace):
     assert {result.failure for result in alone} == {None}
 
 
-def test_neither_does_company(trace):
-    """A simulation's result is the same alone and among others."""
-    simulations = campaign()
-    assert facts(simulate_all(trace, simulations, workers=1)) == facts(simulate(trace, each) for each in simulations)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("workers", [1, 2])
 def test_the_first_bad_input_is_raised(trace, workers):

@@ -11,7 +11,6 @@ import pytest
 from bftrainer.errors import TuningInputError
 from bftrainer.zeus import Group, GroupJob, read_groups
 from bftrainer.zeus.simulation.simulator import group_jobs
-from tests.zeus.golden import DATA
 
 HEADER = "group,tag,start_time,end_time,dataset,runtime_ratio\n"
 ROWS = "b,x,5,9,d,1\na,x,3,4,e,2\nb,x,1,2.5,d,0.5\nb,x,5,6,d,3\n"
@@ -26,16 +25,6 @@ def test_groups_are_read(tmp_path):
     assert found["b"] == Group("b", "d", (GroupJob(1.0, 2.5, 0.5), GroupJob(5.0, 9.0, 1.0), GroupJob(5.0, 6.0, 3.0)))
     assert found["a"] == Group("a", "e", (GroupJob(3.0, 4.0, 2.0),))
     assert read_groups(pd.read_csv(path)) == found
-
-
-def test_the_groups_made_by_hand():
-    """Three groups of 12, 40 and 40 jobs."""
-    found = read_groups(DATA / "tiny_groups.csv")
-    assert {name: len(group.jobs) for name, group in found.items()} == {
-        "tiny-0.3-12": 12,
-        "tiny-0.2-40": 40,
-        "tiny-1.5-40": 40,
-    }
 
 
 @pytest.mark.parametrize(

@@ -135,19 +135,6 @@ def test_trials_that_fall_silent_fail_by_themselves(database_url):
     asyncio.run(story())
 
 
-def test_one_request_gets_one_trial(database_url):
-    """A request that is repeated is answered by the trial that it was given."""
-
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer)
-            first, again, other = [await optimizer.predict(name, request) for request in ("a", "a", "b")]
-            assert first == again
-            assert other.trial_number == 2
-
-    asyncio.run(story())
-
-
 def test_what_is_unknown(database_url):
     """Jobs and trials that nobody registered or handed out are named."""
 
