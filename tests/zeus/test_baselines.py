@@ -10,7 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
-from bftrainer.zeus import DefaultBatchSize, GridSearch, JITPowerLimitOptimizer, MaxPowerLimit, Oracle, Simulator
+from bftrainer.zeus import (
+    DefaultBatchSize,
+    GridSearch,
+    Group,
+    GroupJob,
+    JITPowerLimitOptimizer,
+    MaxPowerLimit,
+    Oracle,
+    Simulator,
+)
 from bftrainer.zeus.policies.trace import configurations, optimum
 from tests.zeus.traced import JOB, Measured, measurements, state_text, training_trace
 
@@ -136,7 +145,7 @@ def test_simulates_groups(sizes):
     """Jobs that overlap are tuned by each policy too."""
     policy = BATCH_SIZE_POLICIES[sizes]()
     simulator = Simulator(TRACE, None, policy, JITPowerLimitOptimizer(), seed=1)
-    jobs = [(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)]
+    jobs = Group("g", "d", tuple(GroupJob(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)))
     history = simulator.simulate_one_alibaba_group(JOB, jobs, 2.0, 0.5)
     assert sum(entry.reached for entry in history) == 20
 

@@ -11,6 +11,8 @@ from bftrainer.errors import TuningError, TuningInputError
 from bftrainer.zeus import (
     BatchSizeOptimizer,
     Corrections,
+    Group,
+    GroupJob,
     HistoryEntry,
     JITPowerLimitOptimizer,
     PruningGTSBatchSizeOptimizer,
@@ -151,7 +153,7 @@ def test_what_cannot_be_simulated(changes, knobs, message):
     with pytest.raises(TuningInputError, match=message):
         simulator(made).simulate_one_job(job, 3, *knobs)
     with pytest.raises(TuningInputError, match=message):
-        simulator(made).simulate_one_alibaba_group(job, [(0.0, 1.0, 1.0)], *knobs)
+        simulator(made).simulate_one_alibaba_group(job, Group("g", "d", (GroupJob(0.0, 1.0, 1.0),)), *knobs)
 
 
 def test_numbers_out_of_range():
@@ -176,7 +178,7 @@ def test_a_policy_that_makes_up_a_batch_size():
 def test_a_group_without_concurrency():
     """A policy that is not made for runs that overlap refuses them, and the error holds the runs before it."""
     made = world({8: [4.0], 16: [4.0]})
-    jobs = [(0.0, 10.0, 1.0), (5.0, 12.0, 1.0)]
+    jobs = Group("g", "d", (GroupJob(0.0, 10.0, 1.0), GroupJob(5.0, 12.0, 1.0)))
     with pytest.raises(TuningError, match="size 8 was reported") as failed:
         simulator(made).simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
     assert [entry.bs for entry in failed.value.history] == [8]

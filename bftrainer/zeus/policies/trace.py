@@ -217,15 +217,13 @@ def _join_tables(train: pd.DataFrame, power: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFrame:
-    """Read a CSV file, plain or compressed, or a frame or rows, which are not changed; others than `columns` are kept.
+    """Read a CSV file, plain or compressed, or a frame, which is not changed; others than `columns` are kept.
 
     The index says where each row stands, for the start of a message; `what` names a frame there. Kinds are name (text),
     whole (int), positive, finite or epoch (float).
     """
     import pandas as pd
 
-    if isinstance(source, list | tuple):
-        source = pd.DataFrame(source, columns=[*columns])
     if isinstance(source, str | Path):
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
         rows = list(table_rows(Path(source), tuple(columns), TuningInputError))

@@ -269,19 +269,6 @@ def read_groups(source: Any) -> dict[str, Group]:
     return groups
 
 
-def group_jobs(group: Any) -> list[GroupJob]:
-    """Read the jobs of a group, in their order, from a `Group`, a data frame or a sequence of three numbers each."""
-    if isinstance(group, Group):
-        return list(group.jobs)
-    if isinstance(group, list | tuple):
-        for row, job in enumerate(group):
-            if not isinstance(job, Sequence) or len(job) != len(TIMES):
-                raise TuningInputError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
-        if not group:
-            return []
-    return _group_jobs(read_table(group, TIMES, "group"))
-
-
 def _group_jobs(table: Any) -> list[GroupJob]:
     early = table[table["end_time"] < table["start_time"]]
     for place, start_s, end_s in early[["start_time", "end_time"]].itertuples():
@@ -398,7 +385,7 @@ class Simulator:
     def simulate_one_alibaba_group(
         self, job: Job, group_df: Any, beta_knob: float, eta_knob: float
     ) -> list[HistoryEntry]:
-        """Simulate jobs that may overlap, each a recurrence of `job`; `group_df` has their times, as for `read_groups`.
+        """Simulate jobs that may overlap, each a recurrence of `job`: a `Group`, or a frame with their times.
 
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
         misses its target is run again as soon as it ends. Runs are listed in order of their ends, scaled by ratios.
@@ -407,7 +394,8 @@ class Simulator:
 
     def group_runs(self, job: Job, group_df: Any, beta_knob: float, eta_knob: float) -> list[Run]:
         """See `simulate_one_alibaba_group`; returns full records of all runs, also of those that never started."""
-        jobs = group_jobs(group_df)
+        is_group = isinstance(group_df, Group)
+        jobs = group_df.jobs if is_group else _group_jobs(read_table(group_df, TIMES, "group"))
         tracker = RecurrenceTracker(
             job,
             beta_knob,
