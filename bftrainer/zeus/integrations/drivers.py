@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from bftrainer.errors import (
     SettingsError,
@@ -151,25 +151,18 @@ def _register(
     return client.register_job(job)
 
 
-class Ranks(Protocol):
-    """The processes of a training run, of which this is the one with number `rank`, from 0 to `size` - 1."""
+class Ranks:
+    """The processes of ``torch.distributed``'s default group, which is initialised, whatever its backend.
 
-    rank: int
-    size: int
-
-    def broadcast(self, value: Any) -> Any:
-        """Return rank 0's value, a tuple of plain values, on all ranks; all have to call it."""
-
-
-class TorchRanks(Ranks):
-    """The processes of ``torch.distributed``'s default group, whatever its backend; the group has to be initialised."""
+    This one has the number `rank`, from 0 to `size` - 1; processes of another kind have the same three names.
+    """
 
     def __init__(self) -> None:
         self._group = sys.modules["torch"].distributed
         self.rank, self.size = self._group.get_rank(), self._group.get_world_size()
 
     def broadcast(self, value: Any) -> Any:
-        """See `Ranks`."""
+        """Return rank 0's value, a tuple of plain values, on all ranks; all have to call it."""
         values = [value]
         self._group.broadcast_object_list(values, src=0)
         return values[0]
@@ -179,7 +172,7 @@ def find_ranks(environ: Mapping[str, str]) -> Ranks | None:
     """Find the processes of this run, if there are several: `SettingsError` if their group is not initialised."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        ranks = TorchRanks()
+        ranks = Ranks()
         return ranks if ranks.size > 1 else None
     if (size := environ.get("WORLD_SIZE", "1")) != "1":
         raise SettingsError(f"Expected torch.distributed.init_process_group() first, as WORLD_SIZE is {size}.")
