@@ -291,9 +291,9 @@ def make_run(
     settings: RunSettings,
     launch: Launch,
     show: Callable[[bytes], None],
-    held: Sequence[int] = (),
+    descriptors: Sequence[int] = (),
 ) -> TrainingReport:
-    """Make one run of a job's script; `held` file descriptors stay open until all its processes are gone.
+    """Make one run of a job's script; `descriptors` stay open until all its processes are gone.
 
     A failed run without a report gets the time that it took, at the highest power.
     """
@@ -320,7 +320,7 @@ def make_run(
         show,
         settings.timeout_s,
         settings.grace_s,
-        held,
+        descriptors,
     )
     if ended.failure is None:
         return _read_believable(path, environment)

@@ -131,8 +131,8 @@ class GaussianTS:
         self.arms = [int(arm) for arm in arms]
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
-        each = [reward_precision] * len(self.arms) if isinstance(reward_precision, int | float) else reward_precision
-        precisions = [float(precision) for precision in each]
+        shared = [reward_precision] * len(self.arms) if isinstance(reward_precision, int | float) else reward_precision
+        precisions = [float(precision) for precision in shared]
         if len(precisions) != len(self.arms) or not all(precision >= 0 for precision in precisions):
             raise TuningInputError(
                 f"Expected a reward precision of 0 or more, or one for each of {len(self.arms)} arms, got {precisions}."

@@ -90,10 +90,10 @@ class PerJobPolicy(BatchSizeOptimizer, Generic[T]):
         """State of a job before its first run; there is a batch size."""
 
 
-def check_observation(job: Job, batch_size: int, cost: float, known: Collection[int] | None = None) -> None:
+def check_observation(job: Job, batch_size: int, cost: float, batch_sizes: Collection[int] | None = None) -> None:
     """Refuse a run whose cost is not finite, or whose batch size is not one of those `known`, if they are."""
-    if known is not None:
-        check_known(job, batch_size, known)
+    if batch_sizes is not None:
+        check_known(job, batch_size, batch_sizes)
     if not math.isfinite(cost):
         raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
 
@@ -104,10 +104,10 @@ def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
         raise TuningInputError(f"Batch size list for {job} is empty.")
 
 
-def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
+def check_known(job: Job, batch_size: int, batch_sizes: Collection[int]) -> None:
     """Refuse a batch size that is not one of the job's."""
-    if batch_size not in known:
-        close = nearest(batch_size, known)
+    if batch_size not in batch_sizes:
+        close = nearest(batch_size, batch_sizes)
         raise TuningInputError(f"{job}: Expected one of the job's batch sizes, got {batch_size}.{close}")
 
 

@@ -95,7 +95,7 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name for JSON; ``Job(**values)`` restores the job."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def filter_df(self, df: Frame) -> Frame:
         """Select the rows of a data frame for this job and its target; `TuningInputError` if it lacks a column."""
@@ -124,8 +124,8 @@ class Job:
             raise TuningInputError(f"{self}: Missing command to launch runs with.")
         rates, epochs = (learning_rate, learning_rate), (self.max_epochs, self.max_epochs)
         values = (batch_size, batch_size, *rates, seed, *epochs, rec_i, self.target_metric)
-        known = {f"{{{name}}}": str(value) for name, value in zip(_PLACEHOLDERS, values, strict=True)}
-        return [known.get(piece) or _DOUBLED.sub(r"\1", piece) for piece in self.command]
+        replacements = {f"{{{name}}}": str(value) for name, value in zip(_PLACEHOLDERS, values, strict=True)}
+        return [replacements.get(piece) or _DOUBLED.sub(r"\1", piece) for piece in self.command]
 
     def check_placeholders(self) -> None:
         """Check that all names in braces of the command will be replaced: `TuningInputError` if not."""
@@ -155,8 +155,10 @@ class Job:
             return self.default_lr * math.sqrt(batch_size / self.default_bs)
         if kind in _LINEAR:
             return self.default_lr * batch_size / self.default_bs
-        known = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
-        raise UnsupportedScalingError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
+        optimizers = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
+        raise UnsupportedScalingError(
+            f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {optimizers}."
+        )
 
 
 class JobSettings(BaseModel):

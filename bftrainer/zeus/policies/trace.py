@@ -182,8 +182,8 @@ class TrainingTrace:
     def _rows_of(self, key: tuple[str, str, str]) -> pd.DataFrame:
         rows: pd.DataFrame = self._joined[(self._joined[_JOB] == list(key)).all(axis=1)]
         if rows.empty:
-            known = (",".join(job) for job in self.jobs)
-            raise TuningInputError(f"The trace has no job {','.join(key)}.{suggestion(','.join(key), known)}")
+            names = (",".join(job) for job in self.jobs)
+            raise TuningInputError(f"The trace has no job {','.join(key)}.{suggestion(','.join(key), names)}")
         return rows
 
 

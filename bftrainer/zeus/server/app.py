@@ -332,8 +332,8 @@ async def _answer_refused(request: Request, error: HTTPException) -> JSONRespons
     headers = error.headers
     if error.status_code == 405:
         # The framework only names the methods of the first route.
-        known = request.app.openapi()["paths"].get(request.url.path, {})
-        headers = {"Allow": ", ".join(sorted(map(str.upper, known)))} if known else headers
+        methods = request.app.openapi()["paths"].get(request.url.path, {})
+        headers = {"Allow": ", ".join(sorted(map(str.upper, methods)))} if methods else headers
     return JSONResponse({"message": str(error.detail)}, error.status_code, headers=headers)
 
 

@@ -120,11 +120,11 @@ class BatchSizeService:
             self.store.add_jobs([(stored, [])])
             self._jobs[job_id] = LoadedJob(stored, TunedJob(spec, seed, published=self.published), {}, {}, 0)
             return Registration(spec, True)
-        known = loaded.stored.spec
-        if differ := [name for name, value in spec if getattr(known, name) != value]:
+        registered = loaded.stored.spec
+        if differ := [name for name, value in spec if getattr(registered, name) != value]:
             message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
             raise JobMismatchError(message + ("" if self.published else f"; these differ: {', '.join(differ)}"))
-        return Registration(known, False)
+        return Registration(registered, False)
 
     def predict(
         self, job_id: str, request_id: str | None = None, lease_s: float | None = None, user: User = ANYBODY

@@ -405,13 +405,13 @@ def import_jobs(store: JobStore, jobs: Sequence[tuple[StoredJob, list[TrialRow]]
 
 
 def _convert(job: sa.Row[Any], sizes: _Rows, trials: _Rows, arms: _Rows) -> tuple[StoredJob, list[TrialRow]]:
-    """Make a job and its trials, and check that they lead to the state that was kept beside them."""
+    """Make a job and its trials, and check that they lead to the state that was stored beside them."""
     spec = JobSpec.model_validate(job._asdict() | {"batch_sizes": [size.batch_size for size in sizes]})
     seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
     rows = _convert_trials(spec, trials)
     tuned = TunedJob.replay(spec, seed, rows, published=True)
-    kept, replayed = {arm.batch_size for arm in arms}, {arm.batch_size for arm in tuned.arms()}
-    if job.stage != tuned.stage or not math.isclose(job.min_cost or 0.0, tuned.min_cost or 0.0) or replayed - kept:
+    stored, replayed = {arm.batch_size for arm in arms}, {arm.batch_size for arm in tuned.arms()}
+    if job.stage != tuned.stage or not math.isclose(job.min_cost or 0.0, tuned.min_cost or 0.0) or replayed - stored:
         raise SettingsError(
             f"job {str(spec.job_id)!r}: Its trials contradict its state: stage {job.stage}, cheapest {job.min_cost} J."
         )

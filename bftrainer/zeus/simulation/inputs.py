@@ -91,15 +91,15 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     With the embedded traces and no file, names are looked up among the embedded jobs; with `one`, the first of these is
     returned alone if no name is given. `TuningInputError` names the closest jobs where one is missing.
     """
-    known = read_jobs(choice.file) if choice.file is not None else list(SAMPLE_JOBS) if inputs.is_sample else []
+    candidates = read_jobs(choice.file) if choice.file is not None else list(SAMPLE_JOBS) if inputs.is_sample else []
     if one and choice.file is None and not choice.names:
-        known = known[:1]
-    if not choice.names and not known:
+        candidates = candidates[:1]
+    if not choice.names and not candidates:
         shown = "; ".join(",".join(key) for key in inputs.trace.jobs)
         raise TuningInputError(f"Missing --job or --jobs. Known: {shown}.")
-    jobs = [replace(job, **choice.changes) for job in known]
+    jobs = [replace(job, **choice.changes) for job in candidates]
     if choice.names:
-        jobs = [_complete_job(inputs.trace, known, name, choice.changes) for name in choice.names]
+        jobs = [_complete_job(inputs.trace, candidates, name, choice.changes) for name in choice.names]
     for number, job in enumerate(jobs):
         inputs.trace.of(job)
         if job in jobs[:number]:
@@ -128,10 +128,10 @@ def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
     return parts
 
 
-def _complete_job(trace: TrainingTrace, known: list[Job], name: str, change: dict[str, Any]) -> Job:
-    """Return the job of a name, completed from the other options and from the known jobs."""
+def _complete_job(trace: TrainingTrace, candidates: list[Job], name: str, change: dict[str, Any]) -> Job:
+    """Return the job of a name, completed from the other options and from the candidate jobs."""
     parts = job_key(trace, name)
-    alike = [job for job in known if (job.dataset, job.network, job.optimizer) == parts]
+    alike = [job for job in candidates if (job.dataset, job.network, job.optimizer) == parts]
     if len(alike) == 1:
         return replace(alike[0], **change)
     if "target_metric" not in change:
@@ -154,11 +154,11 @@ def choose_groups(
     for job in jobs:
         if by_dataset.setdefault(job.dataset, job) != job:
             raise TuningInputError(f"Expected one job a dataset, got {by_dataset[job.dataset]} and {job}.")
-    for what, wanted, present in (
+    for what, requested, present in (
         ("group", names, set(groups)),
         ("dataset", datasets, {group.dataset for group in groups.values()}),
     ):
-        for name in wanted:
+        for name in requested:
             if name not in present:
                 raise TuningInputError(f"Expected a {what} of the trace, got {name!r}.{suggestion(name, present)}")
     chosen = []

@@ -100,7 +100,7 @@ def find_converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Co
     latest = [(run.batch_size, run.power_limit_w) for run in runs if run.recurrence >= since]
     # Counted from the end: of equally frequent settings, `most_common` gives the one that it met first.
     (setting, times), *_ = Counter(reversed(latest)).most_common(1)
-    expected = (each for each in settings if (each.batch_size, each.power_limit_w) == setting)
+    expected = (option for option in settings if (option.batch_size, option.power_limit_w) == setting)
     return Converged(*setting, times / len(latest), next(expected, None))
 
 
@@ -197,7 +197,7 @@ def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) 
             settings = configurations(trace.of(job), job, of_pair[job][0].simulation.eta_knob)
             regrets_j = [math.fsum(regrets(result.runs, optimum(settings))) for result in whole] if settings else []
             means = {
-                name: _estimate([getattr(each, name) / each.recurrences for each in used if each.recurrences])
+                name: _estimate([getattr(entry, name) / entry.recurrences for entry in used if entry.recurrences])
                 for name in MEASURES.values()
             }
             relative = {name: _estimate([ratio[name] for ratio in ratios]) for name in MEASURES}
@@ -216,10 +216,10 @@ def _group_results(results: Sequence[SimulationResult]) -> dict[PolicyPair, dict
 
 
 def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
-    """Divide cost, energy and time by the baseline's, for each seed that has both."""
+    """Divide cost, energy and time by the baseline's, for entry seed that has both."""
     used, plain = (
-        {result.simulation.seed: usage(result.runs) for result in each if not result.is_partial}
-        for each in (results, baseline)
+        {result.simulation.seed: usage(result.runs) for result in entry if not result.is_partial}
+        for entry in (results, baseline)
     )
     return {
         seed: {name: getattr(own, field) / getattr(plain[seed], field) for name, field in MEASURES.items()}
