@@ -216,7 +216,7 @@ def _group_results(results: Sequence[SimulationResult]) -> dict[PolicyPair, dict
 
 
 def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
-    """Divide cost, energy and time by the baseline's, for entry seed that has both."""
+    """Divide cost, energy and time by the baseline's, for each seed that has both."""
     used, plain = (
         {result.simulation.seed: usage(result.runs) for result in entry if not result.is_partial}
         for entry in (results, baseline)
