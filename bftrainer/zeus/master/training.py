@@ -110,11 +110,6 @@ class TrainingRun(TrialDriver):
             self._find_limit(control)
 
     @property
-    def target_metric(self) -> float:
-        """Metric at which the run has reached its target."""
-        return self.environment.target_metric
-
-    @property
     def cost_j(self) -> float:
         """Cost of the energy and time booked so far."""
         return self._cost(self.energy_j, self.time_s)
@@ -149,7 +144,7 @@ class TrainingRun(TrialDriver):
 
     def report(self, metric: float) -> bool:
         """Report the validation metric of an epoch; return whether it reached the target, never for NaN."""
-        target = self.target_metric
+        target = self.environment.target_metric
         self.reached = self.reached or bool(metric >= target if self.higher_is_better else metric <= target)
         return self.reached
 
