@@ -220,7 +220,7 @@ class ReplayConfig:
     policy: str = option(
         "zeus",
         "power: --policy",
-        "Chooses batch sizes of tuned tasks: zeus, gts, default, grid, ucb, oracle or module:callable.",
+        "Chooses batch sizes of tuned tasks: zeus, gts, default, grid, oracle or module:callable.",
         default_told=False,
     )
     power_policy: str = option(

@@ -113,7 +113,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     notes += doubts_of_scaling(task_set, log.window_s)
     make_tuner = read_tuner(tasks, config.seed, config.power_options, (config.policy, config.power_policy))
     if make_tuner is not None:
-        notes += make_tuner().warnings()  # made here, so that sections that do not fit their traces are found now
+        make_tuner()  # so that sections that do not fit their traces are found now
     _refuse_unfit(config, tasks, task_set.learned)
     power_cap_w = read_cap(config, log, tasks)
     return Inputs(

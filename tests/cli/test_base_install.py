@@ -82,7 +82,6 @@ CALLS = (
     ("watch slurm --once", None),
     ("watch command -o watched.parquet --every 1s --for 1s -- echo n1 idle", None),
     (f"zeus simulate {ZEUS} --recurrences 3", None),
-    (f"zeus simulate {ZEUS} --recurrences 3 --figures figures", "report"),
     (f"zeus compare {ZEUS} --seeds 2 --recurrences 3", None),
     (f"zeus groups {ZEUS} --groups groups.csv", None),
     (f"zeus traces {shlex.join(TRACES)}", None),

@@ -181,15 +181,6 @@ def test_help_tells_the_defaults_of_servers(call):
     assert call("bso", "serve", "--help").status == 0
 
 
-def test_help_names_the_commands(call):
-    """`bftrainer bso` lists what there is; a typo is answered with the closest."""
-    done = call("bso")
-    assert done.status == 0
-    for name in ("serve", "jobs", "quickstart", "token"):
-        assert_matches(rf"\n  {name} +[A-Z]", done.out)
-    check_refusal(call("bso", "serv"))
-
-
 def test_certificates_that_are_none(call, here, monkeypatch):
     """The variable and the file are told, though the error of the system names neither."""
     (here / "nope.pem").write_text("no certificate")

@@ -49,7 +49,7 @@ replay -ndmap idle.csv -bdfn {bounds} -scfn {scaling} --solver dp --json
 replay -ndmap idle.csv -bdfn {bounds} --scaling amdahl:0.1 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn sample-tasks.toml --max-events 2 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --power-cap cap.csv --carbon carbon.csv | train.csv power.csv
-replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy ucb --power-policy oracle --json | train.csv power.csv
+replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy grid --power-policy oracle --json | train.csv power.csv
 replay -ndmap idle.csv -bdfn saving.toml --solver dp --json
 replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --json
 bound -ndmap idle.csv -bdfn saving.toml --solver dp --notices 5,20
@@ -162,7 +162,7 @@ _PLACES = [*"out2.csv out . fifo folder link no/such/out.csv idle.csv -".split()
 _COUNTS = {"workers", "jobs", "gpus"}
 _FILES = [*"idle.csv tasks.toml fifo folder link /dev/null /dev/zero . absent run".split(), "x" * 300]
 _WORDS = (
-    "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus ucb grid "
+    "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus gts grid "
     "oracle pool learned amdahl:0.1 work_done max_nodes policy json:loads os:path re:x"
 ).split()
 

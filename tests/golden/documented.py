@@ -248,10 +248,6 @@ SCENES: dict[str, tuple[Step, ...]] = {
             ("history.parquet",),
             facts={"partial": False, "simulations/0/recurrences": 20, "simulations/0/seed": 1},
         ),
-        Step(
-            f"zeus simulate {DIGITS} --default-bs 256 --max-epochs 100 --recurrences 5 --figures figures",
-            ("figures/regret-*.svg", "figures/pareto-*.svg"),
-        ),
         Step(f"zeus compare {DIGITS} --seeds 3 --recurrences 10 --json", facts={"seeds": 3, "comparisons": ANY}),
         Step("zeus groups --dataset synth-images --json", facts={"seeds": 1, "seed": 123456}),
     ),

@@ -40,7 +40,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "tuned, capped": {"solver": "dp", "tasks": TUNED, "power_cap": 15_000.0, "power_options": "pareto"},
 }
 CLOCK = ["solve_s", "backend_s"]
-CONFIGS |= {f"tuned by {name}": CONFIGS["tuned"] | {"policy": name} for name in ("gts", "ucb", "grid", "oracle")}
+CONFIGS |= {f"tuned by {name}": CONFIGS["tuned"] | {"policy": name} for name in ("gts", "grid", "oracle")}
 
 
 def plain(value: Any) -> Any:

@@ -43,6 +43,7 @@ _JOB_FILE = "set it in the job file (observer_mode, set_power_limits, measure, t
 _CHANCES = tuple(f"{what}-{figure}" for what in ("preemption", "addition") for figure in ("chance", "mean", "std"))
 _MINUTES = (*_CHANCES, "big-addition-share")
 _HOLES = ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
+_DRAWN = "write the runs by -o FILE, which pandas reads, and draw them."
 _IMPORT_FIRST = "import the log with it first (bftrainer import), and assess the node log."
 _OF_IMPORT = (
     *("by", "offer", "columns", "suspended", "reservations", "reserved-busy", "cores-per-node", "max-overcommit"),
@@ -82,7 +83,11 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{("trace generate", f"--hole-{what}"): "fit sizes of holes to a log (--like)." for what in ("mean", "median")},
     ("spot sweep", "--figure"): "draw sweep.csv of -o DIR, which has means and intervals.",
     **{(f"spot {words}", "--on-demand-nodes"): "use --max-world-size." for words in ("simulate", "sweep")},
-    **{(f"zeus {words}", "--figure-format"): "figures are SVG." for words in ("simulate", "compare")},
+    **{
+        (f"zeus {words}", f"--{name}"): _DRAWN
+        for words in ("simulate", "compare")
+        for name in ("figures", "figure-format")
+    },
     **{("bso quickstart", f"--{name}"): "the sample is the same each time." for name in ("max-power", "seed")},
     ("zeus groups", "--server-costs"): "use --correct server-costs.",
     **{

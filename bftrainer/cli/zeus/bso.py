@@ -237,8 +237,7 @@ def _delete_job(client: BatchSizeClient, job_id: str, *, yes: bool) -> None:
 
 def _import_jobs(source: str, database_url: str | None) -> None:
     require_extra("The server needs", "server")
-    from bftrainer.zeus.server.store import DEFAULT_URL, open_store
-    from bftrainer.zeus.server.zeus_database import import_jobs, read_published
+    from bftrainer.zeus.server.store import DEFAULT_URL, import_jobs, open_store, read_published
 
     published = read_published(source)
     with open_store(database_url or DEFAULT_URL) as store:

@@ -39,7 +39,7 @@ def master() -> None:
 @click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
-@click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid, ucb or module:callable.")
+@click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid or module:callable.")
 @click.option("--log-base", help="Directory for the job's directory of logs.")
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
 @usage.size_option(
@@ -82,7 +82,7 @@ def run(
 
 def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
     """Begin the job of a file."""
-    from bftrainer.zeus.master.plan import read_job_file
+    from bftrainer.zeus.master.script import read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 

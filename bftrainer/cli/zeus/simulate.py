@@ -16,7 +16,6 @@ from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.zeus.zeus_options import (
     SECTIONS,
     amount,
-    figures_option,
     job_choice,
     job_options,
     knob_options,
@@ -47,7 +46,7 @@ def _load(options: dict[str, Any]) -> ZeusInputs:
     from bftrainer.zeus.simulation.inputs import load_traces
 
     output = options["output"]
-    usage.refuse_unused({"force": output is options.get("figures") is None and "nothing is written"})
+    usage.refuse_unused({"force": output is None and "nothing is written"})
     if output is not None:
         check_suffix(output)
         usage.refuse_files(output, force=options["force"])
@@ -59,26 +58,18 @@ def _simulate(
     inputs: ZeusInputs,
     options: dict[str, Any],
     size: tuple[str, int],
-    *,
-    fronts: bool = False,
     **sources: Any,
 ) -> list[SimulationResult]:
-    """Simulate, showing how far it is, then write and draw what the options ask for; the size in words and number."""
+    """Simulate, showing how far it is, then write what the options ask for; the size in words and number."""
     from bftrainer.cli._shared.progress import counting
     from bftrainer.zeus.simulation.campaign import simulate_all
-    from bftrainer.zeus.simulation.figures import draw_figures, plan_figures
     from bftrainer.zeus.simulation.files import write_results
 
-    figures = None
-    if options.get("figures") is not None:
-        figures = plan_figures(options["figures"], "svg", simulations, fronts=fronts, force=options["force"])
     usage.check_size(*size, usage.LARGE_TOTAL)
     with counting("Simulating", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, options["workers"], count)
     if options["output"] is not None:
         write_results(options["output"], results, inputs.about(**sources))
-    if figures is not None:
-        draw_figures(figures, inputs.trace, results)
     return results
 
 
@@ -116,7 +107,6 @@ def _finish(results: Sequence[SimulationResult]) -> None:
     help="Costs as the server counts them: bounds follow the cheapest run, arms start from explorations alone.",
 )
 @seed_options(1)
-@figures_option
 @output_options
 def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
     """Simulate the recurrences of a job whose batch size and power limit are tuned from run to run.
@@ -137,7 +127,7 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
     first = [Simulation(job, recurrences, corrections=corrections, **settings) for job in jobs]
     simulations = [each for simulation in first for each in with_seeds(simulation, options["seeds"])]
     size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
-    results = _simulate(simulations, inputs, options, size, fronts=True)
+    results = _simulate(simulations, inputs, options, size)
     summaries = [summarise(inputs.trace, result) for result in results]
     if as_json:
         from bftrainer.zeus.simulation.files import results_document
@@ -222,23 +212,22 @@ def _print_simulations(results: Sequence[SimulationResult], summaries: Sequence[
     "policies",
     metavar="NAME[+NAME]",
     multiple=True,
-    default=("grid", "ucb", "zeus", "oracle"),
+    default=("grid", "zeus", "oracle"),
     shell_complete=policy_names,
     help="Policy for batch sizes and, after a +, for power limits (jit unless said); repeatable.",
 )
 @recurrences_option
 @knob_options
 @seed_options(10)
-@figures_option
 @output_options
 def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **options: Any) -> None:
     """Compare policies on jobs: what a recurrence takes, as means over seeds with 95 % intervals.
 
     The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
-    others take is also given relative to it, of several jobs as geometric mean.
+    others take is also given relative to it.
     """
     from bftrainer.zeus.simulation.inputs import choose_jobs
-    from bftrainer.zeus.simulation.optimum import PolicyPair, compare_all, compare_policies, simulations_of
+    from bftrainer.zeus.simulation.optimum import PolicyPair, compare_policies, simulations_of
 
     pairs = [PolicyPair.parse(text) for text in policies]
     inputs, seeds = _load(options), options["seeds"]
@@ -247,8 +236,6 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
     results = _simulate(simulations, inputs, options, size)
     rows = compare_policies(inputs.trace, results)
-    if len(jobs) > 1:
-        rows += compare_all(results)
     if as_json:
         about = {"recurrences": recurrences, **_describe(options, inputs)}
         print_json(about | {"comparisons": [row.to_dict() for row in rows]})
@@ -258,15 +245,15 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
 
 
 def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
-    absolute = ("cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")
+    headings = ("policies", "cost (J)", "energy (J)", "time (s)", "cumulative regret (J)", "cost", "energy", "time")
     for job in dict.fromkeys(row.job for row in rows):
         own = [row for row in rows if row.job == job]
-        click.echo(f"{job or 'all jobs'}, {seeds} seeds; cost, energy and time relative to default+max-power")
+        click.echo(f"{job}, {seeds} seeds; cost, energy and time relative to default+max-power")
         lines = []
         for row in own:
-            amounts = () if job is None else map(amount, (row.cost_j, row.energy_j, row.time_s, row.regret_j))
+            amounts = map(amount, (row.cost_j, row.energy_j, row.time_s, row.regret_j))
             lines.append((str(row.policies), *amounts, *map(_format_change, row.relative.values())))
-        _print_rows(("policies", *(() if job is None else absolute), "cost", "energy", "time"), lines, own)
+        _print_rows(headings, lines, own)
         click.echo()
 
 

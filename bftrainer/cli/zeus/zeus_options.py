@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 SECTIONS = {
     "Common options": (
         *("jobs_file", "job_names", "groups_file", "names", "recurrences", "policy", "policies", "power_policy"),
-        *("seeds", "eta", "output", "figures", "as_json"),
+        *("seeds", "eta", "output", "as_json"),
     )
 }
 
@@ -41,7 +41,7 @@ job_options = with_options(
     size_option("--max-epochs", help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, help="Batch size that is used when nothing is known."),
 )
-BATCH_SIZE_POLICIES = "zeus, gts, default, grid, ucb, oracle or module:callable"
+BATCH_SIZE_POLICIES = "zeus, gts, default, grid, oracle or module:callable"
 ETA = "Weight of energy in costs, 0 (only time counts) to 1 (only energy counts)."
 eta_option = click.option("--eta", type=float, default=0.5, help=ETA)
 knob_options = with_options(
@@ -80,7 +80,6 @@ output_options = with_options(
     force_option,
     json_option,
 )
-figures_option = click.option("--figures", type=FILE, metavar="DIR", help="Draw figures (.svg) into this directory.")
 
 
 def job_choice(options: dict[str, Any]) -> JobChoice:
