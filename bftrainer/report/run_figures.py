@@ -35,7 +35,7 @@ from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_valu
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.page import Picture
-from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
+from bftrainer.report.thinning import join_spans, thin_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -252,9 +252,8 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import ListedColormap
 
-    begin, end, task, nodes = run.holdings.spans(run.window_s)
-    tasks = np.unique(task)
-    spans = join_spans(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
+    whole = run.holdings.spans(run.window_s)
+    spans, tasks = join_spans(whole, _MOST_SPANS, run.window_s), np.unique(whole.task)
     started = run.tasks["started_s"][tasks]
     order = tasks[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]
     rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
@@ -278,8 +277,8 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     names = run.tasks["name"][spans.task].tolist()
     rows = list(zip(names, spans.begin_s.tolist(), spans.end_s.tolist(), spans.nodes.tolist(), strict=True))
     lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
-    if spans.begin_s.size < begin.size:
-        lead += f"; {begin.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
+    if spans.begin_s.size < whole.begin_s.size:
+        lead += f"; {whole.begin_s.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
     drawn = PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead)
     return _finish(drawn, sheet, [run], [], "used_node_s")
 

@@ -48,9 +48,10 @@ def test_columns_are_those_of_the_recording(tmp_path):
 def test_holdings_add_up_to_node_time(folder):
     """The spans of a task hold its node-seconds; at any time all spans together hold the used nodes."""
     run = read_run(folder)
-    begin, end, task, nodes = run.holdings.spans(run.window_s)
+    spans = run.holdings.spans(run.window_s)
+    begin, end, nodes = spans.begin_s, spans.end_s, spans.nodes
     assert (nodes > 0).all()
-    held = np.bincount(task, weights=(end - begin) * nodes, minlength=len(run.tasks["name"]))
+    held = np.bincount(spans.task, weights=(end - begin) * nodes, minlength=len(run.tasks["name"]))
     assert held == pytest.approx(run.tasks["node_s"])
     middle = (run.steps["time_s"][:-1] + run.steps["time_s"][1:]) / 2
     used = [nodes[(begin <= time) & (time < end)].sum() for time in middle]
