@@ -20,8 +20,7 @@ class Term:
 
     Parameters
     ----------
-    label : str
-    unit : str
+    label, unit : str
     meaning : str
         One or two sentences for a newcomer.
     better : int
@@ -43,17 +42,11 @@ class Term:
 def _read_terms() -> dict[str, Term]:
     """Rows of the table by key."""
     text = resources.files("bftrainer.report").joinpath("metrics.csv").read_text(encoding="utf-8")
-    return {
-        row["key"]: Term(
-            row["label"],
-            cast(Unit, row["unit"]),
-            row["meaning"],
-            {"+": 1, "-": -1, "": 0}[row["better"]],
-            row["rests_on"] == "scaling",
-            row["over"],
-        )
-        for row in csv.DictReader(text.splitlines())
-    }
+    terms = {}
+    for row in csv.DictReader(text.splitlines()):
+        better, is_scaling = {"+": 1, "-": -1, "": 0}[row["better"]], row["rests_on"] == "scaling"
+        terms[row["key"]] = Term(row["label"], cast(Unit, row["unit"]), row["meaning"], better, is_scaling, row["over"])
+    return terms
 
 
 GLOSSARY = _read_terms()
@@ -71,8 +64,6 @@ COMPARED = (
     *("decisions_optimal", "solve_s_median"),
 )
 """Metrics that a comparison of a few runs shows by default."""
-OVER_TASKS = {key: term.over for key, term in GLOSSARY.items() if term.over}
-"""Metrics of some tasks only, and the metric that counts these."""
 WORK_SHARES = tuple(key for key in GLOSSARY if "loss" in key and key.endswith("_share"))
 """Shares of another whole than the ledger's; tables and pages that show the ledger leave them out."""
 ON_SCALING = tuple(key for key, term in GLOSSARY.items() if term.scaling)
@@ -117,13 +108,7 @@ def name_near(name: str, known: Iterable[str]) -> str:
 
 
 def check_metric(name: str) -> None:
-    """Refuse a metric that cannot be better or worse, or that depends on the clock.
-
-    Raises
-    ------
-    SettingsError
-        Naming similar ones.
-    """
+    """Refuse a metric that cannot be better or worse, or that depends on the clock: `SettingsError`."""
     if name not in JUDGED:
         raise SettingsError(f"Expected a metric to improve, got {name!r}.{name_near(name, JUDGED)}")
 
@@ -184,15 +169,7 @@ MARK = "*"
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Assumption of a run.
-
-    Parameters
-    ----------
-    note : str
-        The assumption and the options that replace it, without a full stop.
-    figures : frozenset of str
-        Keys of the figures that rest on it.
-    """
+    """Assumption of a run: a note with the options that replace it, without a full stop, and keys of figures on it."""
 
     note: str
     figures: frozenset[str]

@@ -11,14 +11,7 @@ from dataclasses import dataclass
 class Estimate:
     """A mean and its confidence interval, ``mean - half_width`` to ``mean + half_width``.
 
-    Parameters
-    ----------
-    mean : float
-        The sample's mean.
-    half_width : float or None
-        None for a sample of one, which says nothing about spread.
-    number : int
-        Size of the sample.
+    The half width is None for a sample of one, which says nothing about spread; `number` is the sample's size.
     """
 
     mean: float
@@ -58,12 +51,6 @@ def ratio(part: float, whole: float) -> float | None:
 def proportion(hits: int, number: int) -> Proportion:
     """Share of `hits` among a sample of at least one, with its 95 % confidence interval.
 
-    Examples
-    --------
-    >>> found = proportion(9, 10)
-    >>> round(found.low, 3), round(found.high, 3)
-    (0.596, 0.982)
-
     References
     ----------
     Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
@@ -76,13 +63,7 @@ def proportion(hits: int, number: int) -> Proportion:
 
 
 def student_quantile(freedom: int, confidence: float) -> float:
-    """Bound that the absolute value of Student's t with `freedom` degrees of freedom stays below with this probability.
-
-    Examples
-    --------
-    >>> round(student_quantile(9, 0.95), 3)
-    2.262
-    """
+    """Bound below which the absolute value of Student's t, of `freedom` degrees, stays with this probability."""
     low, high = 0.0, 1.0
     while _within(high, freedom) < confidence:
         low, high = high, 2.0 * high

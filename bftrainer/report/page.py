@@ -27,7 +27,6 @@ MOST_CARDS = 6
 MOST_ROWS = 500
 """Rows of a table of a campaign's page."""
 _A4_IN = (8.27, 11.69)
-_HEIGHTS = {2: (0.16, 0.16), 3: (0.075, 0.125, 0.065)}
 _MOST_NOTE_LINES = 8
 _NO_NOTE = "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
 
@@ -55,8 +54,6 @@ class Picture:
         Draws it on axes.
     height_in : float
         Height in inches on a page that is 7.2 inches wide.
-    left : float
-        Where its axes begin on a side of paper, as a share of the width.
     words : str
         Its numbers in words, for those who cannot see it.
     """
@@ -66,7 +63,6 @@ class Picture:
     reading: str
     draw: Callable[[Axes], None]
     height_in: float
-    left: float = 0.12
     words: str = ""
 
     def svg(self, prefix: int = 1) -> str:
@@ -140,30 +136,23 @@ def check_pages() -> None:
     require_extra("Pages need", "report", "jinja2", "matplotlib")
 
 
-def page_bytes(page: Page) -> bytes:
-    """Content of a page's file; it names files, whose names need not be valid text."""
-    return page.html().encode(errors="backslashreplace")
+def page_bytes(*pages: Page) -> bytes:
+    """Content of the file of pages, which name files, whose names need not be valid text."""
+    return render_pages(pages).encode(errors="backslashreplace")
 
 
 def render_pages(pages: Sequence[Page]) -> str:
     """One HTML file of pages, a side of paper or more each; only one of a single page has charts over time."""
     from jinja2 import Environment, StrictUndefined
 
-    folder = resources.files("bftrainer.report")
-
-    def read(*path: str) -> str:
-        """Text of a file of this folder."""
-        return folder.joinpath(*path).read_text(encoding="utf-8")
-
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_escape)
-    environment.globals["across"] = _cards_across
-    style, script = read("style.css"), ""
-    if any(page.timeline for page in pages):
-        style += read("vendor", "uPlot.min.css")
-        charts = read("vendor", "uPlot.iife.min.js")
-        script = f"/* uPlot:\n{read('vendor', 'LICENSE')}*/\n{charts}\n{read('explorer.js')}"
-    template = environment.from_string(read("page.html"))
-    return template.render(pages=pages, style=style, script=script, version=__version__)
+    environment.globals |= {"across": _cards_across, "read": _read}
+    return environment.from_string(_read("page.html")).render(pages=pages, version=__version__)
+
+
+def _read(name: str) -> str:
+    """Text of a file of this folder."""
+    return resources.files("bftrainer.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _escape(value: Any) -> Any:
@@ -185,11 +174,10 @@ def notebook_frame(page: Page) -> str:
 
 def print_pages(pages: Sequence[Page]) -> bytes:
     """Draw the first sides as PDF, an A4 side for each; equal pages give equal bytes."""
-    import matplotlib as mpl
     from matplotlib.backends.backend_pdf import PdfPages
 
     stream = io.BytesIO()
-    with mpl.rc_context(page_style()), PdfPages(stream, metadata=METADATA["pdf"]) as sides:
+    with page_style(), PdfPages(stream, metadata=METADATA["pdf"]) as sides:
         for page in pages:
             sides.savefig(_draw_side(page))
     return stream.getvalue()
@@ -199,31 +187,32 @@ def _draw_side(page: Page) -> Figure:
     """The first side of a page on A4."""
     from matplotlib.figure import Figure
 
-    figure, ink = Figure(figsize=_A4_IN), palette()
+    figure = Figure(figsize=_A4_IN)
+    soft: dict[str, Any] = {"color": palette()["soft"]}
 
     def write(y: float, text: str, size: float, x: float = 0.07, **style: Any) -> None:
         """Write text, its top at `y`."""
-        figure.text(x, y, plain(text), size=size, va="top", **{"color": ink["ink"]} | style)
+        figure.text(x, y, plain(text), size=size, va="top", **style)
 
     write(0.965, _wrap(page.title, 58, 2), 15, weight="bold")
-    write(0.92, page.subtitle, 9, color=ink["soft"])
-    write(0.9, _wrap(page.verdict, 92, 4), 10.5, linespacing=1.4)
+    write(0.92, page.subtitle, 9, **soft)
+    write(0.9, _wrap(page.verdict, 92, 4), 10.5)
     for place, card in enumerate(page.cards[:MOST_CARDS]):
         x, y = 0.07 + 0.3 * (place % 3), 0.82 - 0.08 * (place // 3)
         write(y, card.label, 8.5, x, weight="bold")
         write(y - 0.014, f"{card.value}{card.mark}", 14, x)
-        write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, color=ink["soft"])
-    heights, top = _HEIGHTS[len(page.figures)], 0.635
-    for picture, height in zip(page.figures, heights, strict=True):
-        write(top + 0.025, picture.title, 10, weight="bold")
-        picture.draw(figure.add_axes((picture.left, top - height, 0.72, height)))
-        top -= height + (0.42 - sum(heights)) / (len(heights) - 1)
+        write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, **soft)
+    height, top = 0.42 / len(page.figures) - 0.05, 0.635
+    for place, picture in enumerate(page.figures):
+        y = top - place * (0.42 - height) / (len(page.figures) - 1)
+        write(y + 0.025, picture.title, 10, weight="bold")
+        picture.draw(figure.add_axes((0.2, y - height, 0.72, height)))
     write(0.16, "What these figures rest on", 10, weight="bold")
     lines = "\n".join(_wrap(f"- {text}", 118, 4) for text in page.notes).splitlines() or [_NO_NOTE]
     if len(lines) > _MOST_NOTE_LINES:
         lines[_MOST_NOTE_LINES - 1 :] = ["... the page has all of it."]
-    write(0.143, "\n".join(lines), 7.5, linespacing=1.35)
-    write(0.025, page.command[:150], 6, color=ink["soft"], family="monospace")
+    write(0.143, "\n".join(lines), 7.5)
+    write(0.025, page.command[:150], 6, **soft)
     return figure
 
 

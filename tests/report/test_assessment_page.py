@@ -72,7 +72,6 @@ def test_the_window_is_drawn_by_date(found):
     assert [f"{num2date(edge):%Y-%m-%dT%H}" for edge in (idle.edges[0], idle.edges[-1])] == [
         text[:13] for text in found["log"]["window"]
     ]
-    assert any(text.get_text().startswith("most idle: ") for text in ax.texts)
 
 
 def test_time_that_is_not_counted_is_shaded_and_named(found):
