@@ -75,7 +75,6 @@ def assessment_page(result: Assessment) -> Page:
             _grants(result, kind),
             PageTable("What to measure next", texts=result["next"]),
             _kind_table(result),
-            _ledger_table(result),
             PageTable("When nodes are idle", figure=_week_picture(result["idle"]["nodes_by_hour_of_week"])),
             PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), list(_causes(log))),
             PageTable("By partition", ("partition", "nodes", "idle"), _partitions(result)),
@@ -199,30 +198,14 @@ def _advice(result: Assessment) -> Iterator[str]:
 
 def _grants(result: Assessment, kind: Kind) -> PageTable:
     """What the scheduler could grant; an empty section where that was not computed."""
-    if not result["grants"]:
-        return PageTable("What you could grant")
-    reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
-    draw = partial(_draw_grants, result["grants"], kind)
-    picture = Picture("grants", "Useful node-hours by grant", reading, draw, 1.9)
-    return PageTable("What you could grant", texts=[result["grants"]["sentence"]], figure=picture)
-
-
-def _draw_grants(grants: Mapping[str, Any], kind: Kind, ax: Axes) -> None:
-    """Useful node-hours with each grant, side by side, with the interval of its change."""
-    ink, now = palette(), kind["useful_node_hours"]
-    for place, name in enumerate(_GRANTS):
-        grant = grants[name]
-        hours = now * grant["useful_node_s"] / kind["useful_node_s"]
-        ax.bar(place, hours, 0.6, color=ink["blue" if place else "gray"])
-        low, high = (None if end is None else end - grant["gain"] for end in grant["gain_ci95"])
-        if place and low is not None:
-            ax.errorbar(place, hours, [[-low * now], [high * now]], color=ink["ink"], capsize=4, linewidth=1.0)
-        text = f"{hours:,.0f}" + (f" ({100 * grant['gain']:+.1f} %)" if place else "")
-        ax.annotate(text, (place, hours), (0, 10), textcoords="offset points", ha="center")
-    ax.set_xticks(range(len(_GRANTS)), list(_GRANTS.values()))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    ax.set(ylabel="useful node-hours", xlim=(-0.6, len(_GRANTS) - 0.4))
-    ax.margins(y=0.3)
+    grants, now, rows = result["grants"], kind["useful_node_hours"], []
+    for name, label in _GRANTS.items() if grants else ():
+        low, high = grants[name]["gain_ci95"]
+        hours = f"{now * grants[name]['useful_node_s'] / kind['useful_node_s']:,.0f}"
+        interval = "-" if low is None or name == "named" else f"{100 * low:+.1f} to {100 * high:+.1f} %"
+        rows.append((label, hours, f"{100 * grants[name]['gain']:+.1f} %", interval))
+    texts = [grants["sentence"]] if grants else []
+    return PageTable("What you could grant", ("grant", "useful node-hours", "gain", "95 %"), rows, texts=texts)
 
 
 def _kind_table(result: Assessment) -> PageTable:
@@ -244,18 +227,6 @@ def _kind_table(result: Assessment) -> PageTable:
         rows.append(row)
     note = _DOUBTED if result["verdict"] == "none" else ""
     return PageTable("By kind of models", tuple(rows[0]), [list(row.values()) for row in rows], note)
-
-
-def _ledger_table(result: Assessment) -> PageTable:
-    """Ledgers of all kinds."""
-    kinds, rows = result["kinds"], []
-    for part in PARTS:
-        if all(part in kind["ledger"] for kind in kinds):
-            term = GLOSSARY[f"ledger.{part}"]
-            shares = [format_value(kind["ledger"][part], "share") for kind in kinds]
-            rows.append([f"{term.label}: {term.meaning}", *shares])
-    headings = ("share of idle node-time", *(kind["name"] for kind in kinds))
-    return PageTable("Where the idle node-time goes", headings, rows)
 
 
 def _partitions(result: Assessment) -> list[list[str]]:

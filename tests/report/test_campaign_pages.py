@@ -191,15 +191,6 @@ def test_axes_name_units(metrics, labels):
     assert labels <= set(re.findall(r">([^<>]+)</text>", page_of(rows, varied, metrics=metrics)))
 
 
-def test_effects_are_means_over_the_other_factors():
-    """Of two factors, one of which does nothing."""
-    rows, varied = rows_of({"a": [1, 2, 3], "b": [0, 1]}, lambda v, _: (v[0] / 10, 1))
-    ax = axes_or_new(None)
-    next(each for each in sweep_pictures(Sweep(rows, varied, ())) if each.key == "effects").draw(ax)
-    lines = [line.get_ydata() for line in ax.lines if line.get_marker() == "o"]
-    assert [list(each) for each in lines] == [pytest.approx([10, 20, 30]), pytest.approx([20, 20])]
-
-
 @pytest.mark.long
 @pytest.mark.parametrize(
     ("factors", "failed"),
@@ -252,9 +243,8 @@ def test_a_forecast_of_few_stretches_has_no_80_percent():
     assert note in few
     assert "earliest to latest" in few
     assert "too few" not in enough
-    for text in ("80 % of completions", "<td>10 %</td>", "<td>90 %</td>"):
-        assert text not in few
-        assert text in enough
+    assert "80 % of completions" not in few
+    assert "80 % of completions" in enough
 
 
 def test_a_forecast_without_a_start_counts_hours():
