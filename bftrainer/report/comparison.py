@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -72,14 +70,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """Why metrics of a run and of the first one are not comparable.
+    """Why metrics of a run and of the first one are not comparable, none if they are.
 
-    Parameters
-    ----------
-    reasons : tuple of str
-        Empty if the runs can be compared.
-    is_finished : bool
-        Whether the only reason is that tasks were done earlier: metrics of tasks are comparable all the same.
+    If only tasks were done earlier (`is_finished`), metrics of tasks are comparable all the same.
     """
 
     reasons: tuple[str, ...] = ()
@@ -217,38 +210,28 @@ def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunCompa
     return RunComparison(tuple(names), summaries, _differing(list(map(_settings_of, summaries))), figures)
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
-    """Runs that differ in their seeds alone: what to call them, their places, and settings that other groups lack."""
+def group_seeds(
+    names: Sequence[str], summaries: Sequence[Summary], apart: str = ""
+) -> dict[tuple[str, Any], list[int]]:
+    """Places of runs that differ in their seeds alone, by what sets them apart and their value of the setting `apart`.
 
-    label: str
-    places: tuple[int, ...]
-    setting: str
-
-
-def group_alike(names: Sequence[str], summaries: Sequence[Summary], apart: str | None = None) -> list[Alike]:
-    """Group runs that differ in their seeds alone, named without the setting `apart`.
-
-    The same run twice makes two groups, as it says nothing about spread. Runs of a sweep, whose names are no words, are
-    called, and sorted, by their settings.
+    These are the settings in which runs differ, in whose order they are; or names where no two are alike and it is no
+    sweep, whose names are no words, or where a run is there twice, which says nothing about spread.
     """
-    groups: dict[str, list[int]] = {}
-    copies = Counter[str]()
     settings = [{**_settings_of(one), "partial": (one["partial"], one["partial"])} for one in summaries]
-    for place, own in enumerate(settings):
-        seed = own.pop("seed", None) if apart != "seed" else None
-        key = json.dumps({name: value for name, (value, _) in own.items()}, default=str)
-        copies[run := f"{seed} {key}"] += 1
-        groups.setdefault(f"{copies[run]} {key}", []).append(place)
-    words = _settings_in_words([settings[places[0]] for places in groups.values()], apart)
-    is_sweep = len(groups) < len(names) or all(map(_KEY.fullmatch, names))
-    result = []
-    for places, setting in zip(groups.values(), words, strict=True):
-        name = names[places[0]]
-        label = setting if len(places) > 1 or (setting and _KEY.fullmatch(name)) else name
-        seeds = [f"{len(places)} seeds"] if len(places) > 1 else []
-        result.append(Alike(", ".join(filter(None, (label, *seeds))), tuple(places), setting))
-    return sorted(result, key=lambda group: _natural_key(group.setting)) if is_sweep else result
+    left_out = (apart, "seed", *_FOLLOWING)
+    different = {key: values for key, values in _differing(settings).items() if key not in left_out}
+    groups: dict[tuple[str, Any], dict[Any, int]] = {}
+    for place, summary in enumerate(summaries):
+        parts = [(*_split_unit(key), values[place]) for key, values in different.items()]
+        text = ", ".join(f"{name} {'-' if value is None else value} {unit}".rstrip() for name, unit, value in parts)
+        own = summary["settings"]
+        groups.setdefault((text, own.get(apart)), {})[own.get("seed")] = place
+    is_single = len(groups) == len(names) and not all(map(_KEY.fullmatch, names))
+    if not apart and (is_single or sum(map(len, groups.values())) < len(names)):
+        return {(name, None): [place] for place, name in enumerate(names)}
+    ordered = sorted(groups.items(), key=lambda group: _natural_key(group[0][0]))
+    return {key: list(places.values()) for key, places in ordered}
 
 
 def _natural_key(text: str) -> list[tuple[float, str]]:
@@ -260,16 +243,6 @@ def unit_of(summary: Summary) -> str:
     """Unit of the log of a run: as its notes say, parts of shared nodes, or else nodes."""
     match = re.search(r"lowest-numbered free (\w+)s of each node", " ".join(summary.get("node_log_notes") or ()))
     return f"{match[1]}s" if match else "nodes"
-
-
-def _settings_in_words(settings: Sequence[Mapping[str, tuple[Any, Any]]], apart: str | None) -> list[str]:
-    """For each of several runs, the settings in which they differ."""
-    different = {key: values for key, values in _differing(settings).items() if key not in (apart, *_FOLLOWING)}
-    texts: list[list[str]] = [[] for _ in settings]
-    for (name, unit), values in zip(map(_split_unit, different), different.values(), strict=True):
-        for text, value in zip(texts, values, strict=True):
-            text.append(f"{name} -" if value is None else f"{name} {value} {unit}".rstrip())
-    return [", ".join(text) for text in texts]
 
 
 def setting_label(key: str) -> str:

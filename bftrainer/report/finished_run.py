@@ -24,13 +24,7 @@ Columns = Mapping[str, NDArray[Any]]
 class Holdings:
     """Number of nodes that tasks hold: in each row, from its time on a task holds so many; arrays of shape (H,).
 
-    Parameters
-    ----------
-    time_s : ndarray of float64
-        Seconds since the window's start; ascending within a task.
-    task : ndarray of int64
-        Index of the task in file order, ascending.
-    nodes : ndarray of int64
+    Times are seconds since the window's start, and ascend within a task; tasks, by their index in file order, ascend.
     """
 
     time_s: Floats

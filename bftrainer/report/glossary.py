@@ -82,7 +82,7 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
 def term_of(key: str) -> Term:
     """Term of a metric by its full name; ``below_large_idle.occupancy`` is like ``occupancy``."""
     group, _, name = key.rpartition(".")
-    if key.startswith("below_") and key in GLOSSARY:
+    if group == "below_large_idle" and key in GLOSSARY:
         return GLOSSARY[key]
     term = GLOSSARY.get(key) or GLOSSARY.get(name) or Term(name, "node_s" if name.endswith("node_s") else "rate", "")
     scope = {"": "", "below_large_idle": " (few nodes idle)"}.get(group, f" ({group})")

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
-from bftrainer.report.comparison import figures_of, group_alike, input_files, setting_label
+from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,
     PrintFigure,
@@ -162,23 +162,26 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     for run in runs:
         if _ledger_share(run, "useful") is None:
             raise SettingsError(f"{run.name}: The run has no ledger of its idle node-time, or no idle nodes.")
-    groups = group_alike([run.name for run in runs], [run.summary for run in runs])
+    groups = group_seeds([run.name for run in runs], [run.summary for run in runs])
+    labels = [
+        f"{text}, {len(places)} seeds".lstrip(", ") if places[1:] else text for (text, _), places in groups.items()
+    ]
     shares = {
-        part: [estimate([100 * (_ledger_share(runs[n], part) or 0.0) for n in group.places]) for group in groups]
+        part: [estimate([100 * (_ledger_share(runs[n], part) or 0.0) for n in places]) for places in groups.values()]
         for part in PARTS
     }
     figure = sheet.figure(20 + 8 * len(groups))
     ax = figure.add_subplot()
-    labels = [wrap_label(group.label, min(_NAME, sheet.letters(0.35))) for group in groups]
-    _draw_parts(labels, {part: [share.mean for share in row] for part, row in shares.items()}, ax)
+    names = [wrap_label(label, min(_NAME, sheet.letters(0.35))) for label in labels]
+    _draw_parts(names, {part: [share.mean for share in row] for part, row in shares.items()}, ax)
     for row, useful in enumerate(shares["useful"]):
         if useful.half_width:
             ax.errorbar(useful.mean, row, xerr=useful.half_width, color=palette()["ink"], capsize=2)
     put_legend_above(figure, ax)
     rows = [
-        (group.label, len(group.places), part, row[n].mean, row[n].half_width)
-        for n, group in enumerate(groups)
-        for part, row in shares.items()
+        (label, shares[part][n].number, part, shares[part][n].mean, shares[part][n].half_width)
+        for n, label in enumerate(labels)
+        for part in PARTS
     ]
     lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
     columns = ("run", "seeds", "part", "share_percent", "half_width")
@@ -251,13 +254,12 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
         If runs have no such setting or metric, or one of them has no number there.
     """
     values = [_metric_at(run, setting, key) for run in runs]
-    groups = group_alike([run.name for run in runs], [run.summary for run in runs], apart=setting)
+    groups = group_seeds([run.name for run in runs], [run.summary for run in runs], apart=setting)
     size, label = scale_axis(values, term_of(key))
     points: dict[str, list[tuple[Any, float, float | None, int]]] = {}
-    for group in groups:
-        mean = estimate([values[n] / size for n in group.places])
-        x = runs[group.places[0]].summary["settings"][setting]
-        points.setdefault(group.setting, []).append((x, mean.mean, mean.half_width, mean.number))
+    for (text, x), places in groups.items():
+        mean = estimate([values[n] / size for n in places])
+        points.setdefault(text, []).append((x, mean.mean, mean.half_width, mean.number))
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
     xs = {x for line in points.values() for x, *_ in line}

@@ -145,7 +145,7 @@ def test_unlike_runs_are_not_joined(run):
     figure = drawn(lambda sheet: plot_setting(more, "max_tasks", "occupancy", sheet)).figure
     lines = [list(container.lines[0].get_xdata()) for container in figure.axes[0].containers]
     assert lines == [[5, 20], [5, 20]]
-    assert [text.get_text() for text in figure.legends[0].texts] == ["solver dp", "solver cbc"]
+    assert [text.get_text() for text in figure.legends[0].texts] == ["solver cbc", "solver dp"]
 
 
 def test_settings_left_out_are_their_defaults(run):
