@@ -1,4 +1,4 @@
-"""The page of a sweep: the best settings, by how much, and at what price; made of the rows of its table."""
+"""The page of a sweep: the best settings, and by how much; made of the rows of its table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import SettingsError, escaped
-from bftrainer.report.drawing import below_axes, palette, plain
+from bftrainer.report.drawing import palette, plain
 from bftrainer.report.glossary import GLOSSARY, assumption_notes, check_metric, format_value, scale_axis
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.page import MOST_ROWS, Card, Page, PageTable, Picture, page_bytes
@@ -59,11 +59,6 @@ class Setting:
         """Mean of a metric without its interval."""
         return self.estimates[key].mean if key in self.estimates else None
 
-    def cost(self, key: str) -> float:
-        """Order by a metric, the best first, those without it last."""
-        value = self.mean(key)
-        return math.inf if value is None else -GLOSSARY[key].better * value
-
     def interval(self, key: str) -> str:
         """The 95 % interval of a metric; empty where one point says nothing about it."""
         result, unit = self.estimates.get(key), GLOSSARY[key].unit
@@ -87,14 +82,12 @@ class Sweep:
     varied : sequence of str
         Columns of the options that vary.
     metrics : sequence of str
-        Metric to judge settings by, and one for the price; by default ones that differ between points.
+        Metric to judge settings by, and one to show beside it; by default ones that differ between points.
 
     Attributes
     ----------
     done : list of Setting
         Settings that have the first metric, the best first.
-    front : list of Setting
-        Settings that no other one beats in both metrics, the best first.
     """
 
     def __init__(self, rows: Sequence[Row], varied: Sequence[str], metrics: Sequence[str]) -> None:
@@ -108,12 +101,8 @@ class Sweep:
         for row in rows:  # equal points have one run
             groups.setdefault(tuple(row.get(name) for name in self.factors), {}).setdefault(row["run"], row)
         self.settings = [self._make_setting(values, tuple(runs.values())) for values, runs in groups.items()]
-        done = [one for one in self.settings if one.mean(self.first) is not None]
-        self.done = sorted(done, key=lambda one: (one.cost(self.first), one.cost(self.second)))
-        self.front: list[Setting] = []
-        for one in self.done:
-            if one.cost(self.second) < min((other.cost(self.second) for other in self.front[-1:]), default=math.inf):
-                self.front.append(one)
+        done = [one for one in self.settings if self.first in one.estimates]
+        self.done = sorted(done, key=lambda one: -GLOSSARY[self.first].better * one.estimates[self.first].mean)
         self.is_repeated = any(len(one.rows) > 1 for one in self.done)
 
     def _choose(self, asked: Sequence[str], usual: Sequence[str]) -> str:
@@ -172,7 +161,7 @@ def sweep_page(
 ) -> bytes:
     """Make the page of a sweep, whose file is `command`; the other parameters are those of `Sweep`."""
     sweep = Sweep(rows, varied, metrics)
-    pictures = tuple(sweep_pictures(sweep)) if sweep.done else ()
+    picture = sweep_map(sweep)
     failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
     failures = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
     page = Page(
@@ -180,9 +169,9 @@ def sweep_page(
         subtitle=f"{len(rows):,} points, {len(sweep.settings):,} settings of {', '.join(sweep.factors) or 'one kind'}",
         verdict=sweep.headline(),
         cards=tuple(_cards(sweep)),
-        figures=pictures,
+        figures=() if picture is None else (picture,),
         tables=(_ranking(sweep), PageTable("Points that failed", ("point", *varied, "why"), failures)),
-        notes=tuple(_notes(sweep, has_map=not pictures or pictures[0].key == "map")),
+        notes=tuple(_notes(sweep, has_map=picture is not None or not sweep.done)),
         command=command,
     )
     return page_bytes(page)
@@ -215,48 +204,33 @@ def _notes(sweep: Sweep, *, has_map: bool) -> Iterator[str]:
 
 def _ranking(sweep: Sweep) -> PageTable:
     """Settings, the best first."""
-    places = {id(one): str(number) for number, one in enumerate(sweep.front, start=1)}
-    rows = [
-        [*map(_cell, one.values), one.text(sweep.first), one.text(sweep.second), places.get(id(one), "")]
-        for one in sweep.done[:MOST_ROWS]
-    ]
+    rows = [[*map(_cell, one.values), one.text(sweep.first), one.text(sweep.second)] for one in sweep.done[:MOST_ROWS]]
     note = f"In brackets: 95 % intervals over {sweep.over}. " * sweep.is_repeated
     note += f"The best {MOST_ROWS} of {len(sweep.done):,}; all are in sweep.parquet." * (len(sweep.done) > MOST_ROWS)
-    headings = (*sweep.factors, label_of(sweep.first), label_of(sweep.second), "on the front")
+    headings = (*sweep.factors, label_of(sweep.first), label_of(sweep.second))
     return PageTable("Settings, the best first", headings, rows, note)
 
 
-def sweep_pictures(sweep: Sweep) -> Iterator[Picture]:
-    """A map of the first metric where two factors or more vary, and the front."""
-    first, second = label_of(sweep.first), label_of(sweep.second)
+def sweep_map(sweep: Sweep) -> Picture | None:
+    """A map of the first metric over the two factors with most values; None for fewer, or for more than can be read."""
     factors = sorted(range(len(sweep.factors)), key=lambda number: -len(sweep.levels(number)))
     sizes = [len(sweep.levels(number)) for number in factors]
-    if len(sizes) > 1 and sizes[0] * sizes[1] <= _MOST_CELLS:
-        across, down, *others = (sweep.factors[number] for number in factors)
-        reading = f"Mean {_scale(sweep, sweep.first)[1]} with each {across} (across) and {down} (down); darker is "
-        reading += "better; hatched: a point failed."
-        reading += f" Means over {', '.join(others)}." if others else ""
-        draw = partial(_draw_map, sweep, factors[0], factors[1])
-        yield Picture("map", f"Where {first} is best", reading, draw, min(10.0, 1.1 + 0.3 * sizes[1]))
-    if sweep.front:
-        reading = f"Each mark is a setting. On the front (diamonds, with numbers as in the table) {first} gets better "
-        reading += f"only as {second} gets worse; the first is the best of these settings."
-        reading += f" Others have no {second}." * any(one.mean(sweep.second) is None for one in sweep.done)
-        yield Picture("front", f"{first} against {second}", reading, partial(_draw_front, sweep), 2.5)
+    if not sweep.done or len(sizes) < 2 or sizes[0] * sizes[1] > _MOST_CELLS:
+        return None
+    size, label = scale_axis([one.mean(sweep.first) for one in sweep.done], GLOSSARY[sweep.first])
+    across, down, *others = (sweep.factors[number] for number in factors)
+    reading = f"Mean {label} with each {across} (across) and {down} (down); darker is better; hatched: a point failed."
+    reading += f" Means over {', '.join(others)}." if others else ""
+    draw = partial(_draw_map, sweep, factors, size)
+    return Picture("map", f"Where {label_of(sweep.first)} is best", reading, draw, min(10.0, 1.1 + 0.3 * sizes[1]))
 
 
-def _scale(sweep: Sweep, key: str) -> tuple[float, str]:
-    """Size of the unit for drawing a metric, and the label of its axis."""
-    size, label = scale_axis([one.mean(key) for one in sweep.done], GLOSSARY[key])
-    return size, label_of(key) + label.removeprefix(GLOSSARY[key].label)
-
-
-def _draw_map(sweep: Sweep, x: int, y: int, ax: Axes) -> None:
+def _draw_map(sweep: Sweep, factors: Sequence[int], size: float, ax: Axes) -> None:
     """Cells of two factors: means as strength of colour and, where there is room, as numbers."""
     from matplotlib.patches import Rectangle
 
-    ink, columns, rows = palette(), sweep.levels(x), sweep.levels(y)
-    size, _ = _scale(sweep, sweep.first)
+    ink, (x, y, *_) = palette(), factors
+    columns, rows = sweep.levels(x), sweep.levels(y)
     best, worst = (one.estimates[sweep.first].mean for one in (sweep.done[0], sweep.done[-1]))
     cells: dict[tuple[int, int], list[Setting]] = {}
     for one in sweep.settings:
@@ -279,19 +253,3 @@ def _draw_map(sweep: Sweep, x: int, y: int, ax: Axes) -> None:
         axis.set_ticks([place + 0.5 for place in places], [plain(short_label(levels[place], most)) for place in places])
     names = {"xlabel": plain(sweep.factors[x]), "ylabel": plain(sweep.factors[y])}
     ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), **names)
-
-
-def _draw_front(sweep: Sweep, ax: Axes) -> None:
-    """Settings by both metrics, with the front as a line."""
-    (up, first), (across, second) = (_scale(sweep, key) for key in (sweep.first, sweep.second))
-    both = [one for one in sweep.done if one.mean(sweep.second) is not None]
-    front = [one for one in sweep.front if one in both]
-    for settings, look, label in ((both, "o", "beaten in both"), (front, "D-", "on the front")):
-        x = [(one.mean(sweep.second) or 0.0) / across for one in settings]
-        y = [(one.mean(sweep.first) or 0.0) / up for one in settings]
-        ax.plot(x, y, look, color=palette()["gray" if look == "o" else "blue"], markersize=5, linewidth=1, label=label)
-    for number, place in enumerate(zip(x[:12], y[:12], strict=True), start=1):
-        ax.annotate(str(number), place, xytext=(6, -10), textcoords="offset points")
-    ax.set(xlabel=second, ylabel=first)
-    ax.margins(x=0.08, y=0.15)
-    below_axes(ax, 0.42)

@@ -12,7 +12,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.report.campaign_pages import advice_page, forecast_page, when_text
 from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.intervals import estimate
-from bftrainer.report.sweep_page import Sweep, check_metrics, short_label, sweep_page, sweep_pictures
+from bftrainer.report.sweep_page import Sweep, check_metrics, short_label, sweep_map, sweep_page
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e$a_$' + "x" * 300
 
@@ -94,22 +94,6 @@ def test_equal_points_are_no_repetitions():
     assert [each.estimates["efficiency"].number for each in found.settings] == [1, 1]
 
 
-def test_the_front_holds_what_no_setting_beats():
-    """Higher efficiency and fewer preemptions, found by comparing all pairs."""
-    figures = {(a, b): ((7 * a + 3 * b) % 11 / 11, (5 * a + 2 * b) % 13) for a in range(5) for b in range(5)}
-    rows, varied = rows_of({"a": list(range(5)), "b": list(range(5))}, lambda v, _: figures[v])
-    found = Sweep(rows, varied, ("efficiency", "preemptions"))
-    beaten = {
-        one
-        for one, other in itertools.permutations(figures, 2)
-        if figures[other] != figures[one]
-        and figures[other][0] >= figures[one][0]
-        and figures[other][1] <= figures[one][1]
-    }
-    assert {figures[each.values] for each in found.front} == {figures[each] for each in figures.keys() - beaten}
-    assert found.front[0] is found.done[0]
-
-
 def test_metrics_are_weighed_by_their_signs():
     """With preemptions first the setting with the fewest is the best."""
     rows, varied = rows_of({"a": [1, 2, 3]}, lambda v, _: (v[0] / 10, 4 - v[0]))
@@ -138,7 +122,7 @@ def test_the_map_has_a_cell_for_each_pair_of_values(levels):
     factors = {f"f{number}": list(range(count)) for number, count in enumerate(levels)}
     rows, varied = rows_of(factors, lambda v, _: (0.5 + sum(v) / 100, 1 + v[0]))
     found = Sweep(rows, varied, ())
-    (picture,) = (each for each in sweep_pictures(found) if each.key == "map")
+    picture = sweep_map(found)
     ax = axes_or_new(None)
     picture.draw(ax)
     across, down = sorted(factors, key=lambda name: -len(factors[name]))[:2]
@@ -168,27 +152,13 @@ def test_points_that_failed_are_hatched_and_told():
     )
     found = Sweep(rows, varied, ())
     assert {each.values for each in found.done} == {(1, 1), (2, 1)}
-    (picture,) = (each for each in sweep_pictures(found) if each.key == "map")
+    picture = sweep_map(found)
     ax = axes_or_new(None)
     picture.draw(ax)
     assert sum(str(patch.get_hatch() or "") == "////" for patch in ax.patches) == 2
     text = page_of(rows, varied)
     assert "2 of 8 points failed." in text
     assert text.count("<td>broke</td>") == 2
-
-
-@pytest.mark.parametrize(
-    ("metrics", "labels"),
-    [
-        (["makespan_s", "energy_j"], {"makespan (h)", "energy of tasks (kWh)"}),
-        (["rescales", "preemptions"], {"rescales", "preemptions"}),
-    ],
-)
-def test_axes_name_units(metrics, labels):
-    """Figures are drawn in the unit that suits the largest of them, which the axis names, but for numbers of things."""
-    rows, varied = rows_of({"a": [1, 2, 3]}, lambda v, _: (0.5, 10 - v[0]))
-    rows = [row | {"makespan_s": 36e3 * row["a"], "energy_j": 7.2e7 / row["a"], "rescales": row["a"]} for row in rows]
-    assert labels <= set(re.findall(r">([^<>]+)</text>", page_of(rows, varied, metrics=metrics)))
 
 
 @pytest.mark.long
