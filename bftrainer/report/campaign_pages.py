@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 FOR_INTERVAL = 9
 """Minimum number of stretches for an 80 % interval within the observed range."""
-_HOUR_S, _DAY_S = 3600.0, 86_400.0
-_MOST_STEPS, _STEPS = 500, 12
-_STEPS_S = (60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, _DAY_S, 2 * _DAY_S, 7 * _DAY_S)
+_HOUR_S = 3600.0
+_MOST_STEPS = 500
 _SEARCHED = {"forward_time_s": "-Tfwd (s)", "max_tasks": "-maxJ", "objective": "objective"}
 _FAN = (
     "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Blue: {}, and their "
@@ -61,7 +60,12 @@ def forecast_page(forecast: Mapping[str, Any], command: str) -> bytes:
     if sum(map(math.isinf, times_s)) == number:
         verdict += f" None of them has within {format_value(forecast['horizon_s'], 's')}."
     earliest, latest = (when_text(start, time_s) for time_s in forecast["interval80_s"])
-    label = _label_spread(number)
+    least, label = 100 / (number + 1), _label_spread(number)  # quantiles between the earliest completion and the latest
+    levels = [
+        [f"{level[1:]} %", when_text(start, time_s)]
+        for level, time_s in quantiles.items()
+        if least <= float(level[1:]) <= 100 - least
+    ]
     page = Page(
         title="When will all tasks be done?",
         subtitle=f"{number} {source}, each {format_value(forecast['horizon_s'], 's')} long",
@@ -75,7 +79,7 @@ def forecast_page(forecast: Mapping[str, Any], command: str) -> bytes:
         figures=(
             Picture("fan", "When all tasks are done", _FAN.format(label), partial(_draw_fan, forecast, times_s), 3.2),
         ),
-        tables=(PageTable("By when", ("by", "probability", "95 %"), list(_deadline_rows(forecast, times_s))),),
+        tables=(PageTable("How sure", ("probability", "all done by"), levels),),
         notes=tuple(_forecast_notes(forecast, times_s)),
         command=command,
     )
@@ -101,18 +105,6 @@ def _forecast_notes(forecast: Mapping[str, Any], times_s: Sequence[float]) -> It
     if never := sum(map(math.isinf, times_s)):
         horizon = when_text(forecast["start"], forecast["horizon_s"])
         yield f"{never} of {len(times_s)} are not done by the horizon, {horizon}."
-
-
-def _deadline_rows(forecast: Mapping[str, Any], times_s: Sequence[float]) -> Iterator[list[str]]:
-    """Rows of times before and after the deadline: the probability that all is done, and its interval."""
-    deadline_s, horizon_s = forecast["deadline_s"], forecast["horizon_s"]
-    step_s = next((step for step in _STEPS_S if horizon_s / step <= _STEPS), 30 * _DAY_S)
-    for place in range(1 - math.ceil(deadline_s / step_s), _STEPS + 1):
-        time_s = deadline_s + place * step_s
-        if 0 < time_s <= horizon_s:
-            share = proportion(sum(done_s <= time_s for done_s in times_s), len(times_s))
-            ends = f"{100 * share.low:.0f} to {100 * share.high:.0f} %"
-            yield [when_text(forecast["start"], time_s), f"{100 * share.share:.0f} %", ends]
 
 
 def _draw_fan(forecast: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> None:

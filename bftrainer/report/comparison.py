@@ -45,13 +45,7 @@ def figures_of(summary: Summary) -> dict[str, float | None]:
 
 
 def relative(value: float | None, base: float | None) -> float | None:
-    """Difference to `base` as a share of it; None if a value is missing, or `base` is 0 and the value is not.
-
-    Examples
-    --------
-    >>> relative(110.0, 100.0), relative(0.0, 0.0), relative(1.0, 0.0), relative(None, 1.0)
-    (0.1, 0.0, None, None)
-    """
+    """Difference to `base` as a share of it; None if a value is missing, or `base` is 0 and the value is not."""
     if value is None or base is None:
         return None
     if value == base:
@@ -246,13 +240,7 @@ def unit_of(summary: Summary) -> str:
 
 
 def setting_label(key: str) -> str:
-    """A setting's name as text, with its unit if it ends in one.
-
-    Examples
-    --------
-    >>> setting_label("forward_time_s"), setting_label("max_tasks")
-    ('forward time (s)', 'max tasks')
-    """
+    """A setting's name as text, with its unit if it ends in one: forward time (s)."""
     name, unit = _split_unit(key)
     return f"{name} ({unit})" if unit else name
 
@@ -295,13 +283,7 @@ def _differing(settings: Sequence[Mapping[str, tuple[Any, Any]]]) -> dict[str, t
 
 
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Names that distinguish runs: their directories' names, with as many parents as needed, or numbered if equal.
-
-    Examples
-    --------
-    >>> run_names([Path("/tmp/may/x-itrOut"), Path("/tmp/june/x-itrOut"), Path("y-itrOut")])
-    ('may/x', 'june/x', 'y')
-    """
+    """Names that distinguish runs: their directories' names, with as many parents as needed, or numbered if equal."""
     absolute = [path.resolve() for path in paths]
 
     def tail(path: PurePath) -> str:

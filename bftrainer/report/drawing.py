@@ -79,12 +79,7 @@ def page_style() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Paper for a figure.
-
-    Parameters
-    ----------
-    width_mm : float
-    """
+    """Paper for a figure, so wide."""
 
     width_mm: float = PAGE_MM
 
@@ -158,15 +153,7 @@ def write_instead(text: str, ax: Axes) -> None:
 
 
 def check_drawable(name: str) -> str:
-    """Check a figure's file name and return its form; call this before the work that the figure shows.
-
-    Raises
-    ------
-    OutputError
-        If the suffix is no known form.
-    SettingsError
-        If matplotlib is not installed.
-    """
+    """Form of a figure's file name, before the work: `OutputError` if unknown, `SettingsError` without matplotlib."""
     form = name.lower().rpartition(".")[2]
     if form not in FORMS:
         raise OutputError(f"{name}: Expected a figure's name to end in {', '.join(f'.{form}' for form in FORMS)}.")
@@ -190,24 +177,10 @@ def wrap_label(name: str, width: int) -> str:
 
 
 def plain(name: str, most: int | None = None) -> str:
-    """Escape a name for matplotlib: a dollar begins no formula, a leading _ hides no label, all characters have glyphs.
-
-    Names longer than `most` characters end in an ellipsis.
-    """
-    glyphs = _glyphs()
-    signs = (sign if ord(sign) in glyphs or sign == "\n" else sign.encode("unicode_escape").decode() for sign in name)
-    text = "".join(signs)
-    text = text if most is None or len(text) <= most else f"{text[: most - 1]}…"
-    text = text.replace("$", r"\$")
+    """Escape a name, of so many characters at most: a dollar begins no formula, and a leading _ hides no label."""
+    text = name if most is None or len(name) <= most else f"{name[: most - 1]}…"
+    text = text.encode(errors="backslashreplace").decode().replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text
-
-
-@cache
-def _glyphs() -> frozenset[int]:
-    """Characters of the font that comes with matplotlib, and so is everywhere."""
-    from matplotlib.font_manager import findfont, get_font
-
-    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
 
 
 def rendered(drawn: Axes | Figure, form: str, dpi: int = 150) -> bytes:
@@ -218,16 +191,17 @@ def rendered(drawn: Axes | Figure, form: str, dpi: int = 150) -> bytes:
     figure: Any = drawn.get_figure(root=True) if isinstance(drawn, Axes) else drawn
     stream = io.BytesIO()
     # TrueType: many printers and publishers refuse fonts of type 3.
-    with mpl.rc_context({"svg.hashsalt": "bftrainer", "svg.fonttype": "none", "pdf.fonttype": 42}):
+    style = {"svg.hashsalt": "bftrainer", "svg.fonttype": "none", "pdf.fonttype": 42}
+    with mpl.rc_context(style), warnings.catch_warnings():
+        # DejaVu Sans, which comes with matplotlib, lacks letters that browsers have.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(stream, format=form, dpi=dpi, metadata=METADATA[form])
     return stream.getvalue()
 
 
 def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
     """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
-    with page_style(), warnings.catch_warnings():
-        # Browsers have letters that the font does not have which measures them.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
+    with page_style():
         ax = axes_or_new(None, (_PICTURE_IN, height_in))
         ax.patch.set_alpha(0.0)
         draw(ax)

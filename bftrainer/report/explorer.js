@@ -1,9 +1,8 @@
 
-// Charts over one time axis (uPlot), who held nodes when on a canvas of the same axis, and tables that can be sorted.
+// Charts over one time axis (uPlot), and who held nodes when on a canvas of the same axis.
 
 const root = document.documentElement, of = (id) => document.getElementById(id);
 const PAPER = 680, NAMED_ROW = 9, OWN_EVENTS = ["mousedown", "mouseup", "dblclick"];
-const SECONDS = { "µs": 1e-6, ms: 1e-3, min: 60, h: 3600, d: 86400, Wh: 3600, kWh: 3.6e6, MWh: 3.6e9 };
 
 const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 const format = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) < 100 ? 3 : 15 });
@@ -173,34 +172,6 @@ class Gantt {
   }
 }
 
-// What a cell is sorted by: a number in its base unit, or its text.
-function sortKey(text) {
-  const parts = /^(?:> )?([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?) ?([^\d\s]*)$/.exec(text);
-  if (text === "-" || !parts) { return text === "-" ? NaN : text; }
-  return Number(parts[1].replaceAll(",", "")) * (SECONDS[parts[2]] || 1);
-}
-
-// Let a table be sorted by its headings.
-function makeSortable(table) {
-  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = head.textContent;
-    button.addEventListener("click", () => {
-      const isDown = head.getAttribute("aria-sort") === "ascending", sign = isDown ? -1 : 1;
-      const rows = [...body.rows].map((row) => [sortKey(row.cells[column].textContent), row]);
-      const isNumber = rows.every(([key]) => typeof key === "number");
-      const compare = (a, b) => (isNumber ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
-      rows.sort(([a], [b]) => Number.isNaN(a) - Number.isNaN(b) || (Number.isNaN(a) ? 0 : sign * compare(a, b)));
-      body.append(...rows.map(([, row]) => row));
-      heads.forEach((each) => each.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", isDown ? "descending" : "ascending");
-    });
-    head.replaceChildren(button);
-  });
-}
-
 async function explore() {
   const data = await load(), charts = new Charts(data);
   document.querySelectorAll(".script").forEach((each) => { each.hidden = false; });
@@ -214,7 +185,6 @@ async function explore() {
   document.querySelectorAll("button[data-from]").forEach((button) => {
     button.addEventListener("click", () => charts.zoom(Number(button.dataset.from), Number(button.dataset.to)));
   });
-  document.querySelectorAll(".scroll table").forEach(makeSortable);
   const fit = (most) => charts.all.forEach((chart) => {
     chart.setSize({ width: Math.min(chart.root.parentElement.clientWidth, most), height: chart.height });
   });

@@ -90,13 +90,7 @@ def term_of(key: str) -> Term:
 
 
 def key_of(name: str) -> str:
-    """Key of a metric, from its key or label; unknown names stay as they are.
-
-    Examples
-    --------
-    >>> key_of("work done"), key_of("Mean wait"), key_of("work_done"), key_of("wrok")
-    ('work_done', 'wait_mean_s', 'work_done', 'wrok')
-    """
+    """Key of a metric, from its key or label; unknown names stay as they are."""
     labels = {term.label.casefold(): key for key, term in GLOSSARY.items()}
     return name if name in GLOSSARY else labels.get(name.casefold(), name)
 
@@ -144,13 +138,7 @@ def format_value(value: float | None, unit: Unit) -> str:
 
 
 def scale(value: float, unit: Unit) -> tuple[float, str]:
-    """Size and name of the unit for values up to this one; the name is empty for plain numbers.
-
-    Examples
-    --------
-    >>> scale(0.3, "share"), scale(7200.0, "s"), scale(5.0, "count")
-    ((0.01, '%'), (3600.0, 'h'), (1.0, ''))
-    """
+    """Size and name of the unit for values up to this one; the name is empty for plain numbers."""
     if unit in _SCALES:
         return next((size, name) for least, size, name in _SCALES[unit] if abs(value) >= least)
     return {"share": (0.01, "%"), "node_s": (3600.0, "node-hours"), "nodes": (1.0, "nodes")}.get(unit, (1.0, ""))

@@ -20,12 +20,7 @@ class Estimate:
 
 
 def estimate(sample: Sequence[float]) -> Estimate:
-    """Mean of a sample of at least one and its 95 % confidence interval by Student's t.
-
-    References
-    ----------
-    Student, "The probable error of a mean", Biometrika 6 (1908).
-    """
+    """Mean of a sample of at least one and its 95 % confidence interval by Student's t (Biometrika 6, 1908)."""
     number = len(sample)
     mean = math.fsum(sample) / number
     if number == 1:
@@ -49,12 +44,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def proportion(hits: int, number: int) -> Proportion:
-    """Share of `hits` among a sample of at least one, with its 95 % confidence interval.
-
-    References
-    ----------
-    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
-    """
+    """Share of `hits` among a sample of at least one, with its 95 % confidence interval (Wilson, JASA 22, 1927)."""
     share, z = hits / number, 1.959964
     middle = (share + z * z / (2 * number)) / (1 + z * z / number)
     width = z / (1 + z * z / number) * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
@@ -73,12 +63,7 @@ def student_quantile(freedom: int, confidence: float) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """Probability that Student's t stays within ``-t`` to ``t``.
-
-    References
-    ----------
-    Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4.
-    """
+    """Probability that Student's t stays within ``-t`` to ``t`` (Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2

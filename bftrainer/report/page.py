@@ -43,19 +43,9 @@ class Card:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A picture that needs no script.
+    """A picture that needs no script: ids in its SVG begin with `key`; `words` has its numbers for who cannot see it.
 
-    Parameters
-    ----------
-    key : str
-        Begins the ids in its SVG.
-    title, reading : str
-    draw : callable
-        Draws it on axes.
-    height_in : float
-        Height in inches on a page that is 7.2 inches wide.
-    words : str
-        Its numbers in words, for those who cannot see it.
+    It is so many inches high on a page that is 7.2 inches wide.
     """
 
     key: str
@@ -88,17 +78,14 @@ class Page:
 
     Parameters
     ----------
-    title : str
-    verdict : str
-        The result in a sentence or two.
-    cards : tuple of Card
-    figures : tuple of Picture
+    title, verdict, subtitle : str
+        The verdict is the result in a sentence or two.
+    cards, figures : tuple
         Those of the first side.
     tables : tuple of PageTable
         Sections below the first side; empty ones are left out.
     notes : tuple of str
         Assumptions, trimmed data, and checks that were not made.
-    subtitle : str
     tone : {"", "good", "fair", "poor"}
         Colour beside the verdict.
     command : str

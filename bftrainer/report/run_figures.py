@@ -246,13 +246,7 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: Sheet) -> PrintFigure:
-    """Plot a metric against a setting: a line for runs that are alike otherwise.
-
-    Raises
-    ------
-    SettingsError
-        If runs have no such setting or metric, or one of them has no number there.
-    """
+    """Plot a metric against a setting, a line for runs that are alike otherwise: `SettingsError` if one lacks it."""
     values = [_metric_at(run, setting, key) for run in runs]
     groups = group_seeds([run.name for run in runs], [run.summary for run in runs], apart=setting)
     size, label = scale_axis(values, term_of(key))

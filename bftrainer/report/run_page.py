@@ -60,24 +60,9 @@ _FIRST = ("energy_j", "eq_nodes", "occupancy", "tasks_completed", "turnaround_me
 
 
 def write_page(runs: Sequence[FinishedRun], output: Path, *, force: bool = False, brief: bool = False) -> None:
-    """Write a page about runs.
+    """Write a page about runs, or their briefs alone; a name that ends in ``.pdf`` gets these, an A4 side for each run.
 
-    Parameters
-    ----------
-    runs : sequence of FinishedRun
-    output : Path
-        A name that ends in ``.pdf`` gets the briefs, an A4 side for each run.
-    force : bool
-        Whether to replace a page.
-    brief : bool
-        Whether the page has the brief of each run alone.
-
-    Raises
-    ------
-    OutputError
-        If the page exists and not `force`, or cannot be written.
-    SettingsError
-        If matplotlib or Jinja is not installed.
+    `OutputError` if the page exists and not `force`, or cannot be written, `SettingsError` without libraries for it.
     """
     check_pages()
     refuse_existing(output, force=force)

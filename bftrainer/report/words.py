@@ -55,13 +55,7 @@ def headline(summary: Summary) -> str:
 
 
 def format_amount(amount: float) -> str:
-    """Format node-hours, or what they are worth: without decimals, but for small ones.
-
-    Examples
-    --------
-    >>> format_amount(12019.2), format_amount(0.3527), format_amount(0.0)
-    ('12,019', '0.35', '0')
-    """
+    """Format node-hours: without decimals, except small ones."""
     return f"{amount:,.0f}" if abs(amount) >= 10 else f"{amount:.2g}"
 
 
