@@ -12,7 +12,7 @@ from bftrainer.report.drawing import date_of, label_dates, palette
 from bftrainer.report.glossary import GLOSSARY, Unit, format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
-from bftrainer.report.run_figures import Steps, draw_idle, ledger_picture
+from bftrainer.report.run_figures import draw_idle, ledger_picture
 from bftrainer.report.words import limit_in_words
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
 _GRANTS = {"named": "as now", "chosen": "harvester chooses nodes", "notice": "two minutes' notice"}
+_NOT_COUNTED = " Gray: mostly empty (more than half of the nodes are idle); the line does not count what is done then."
 _OF_ALL = "Shares are of all idle time, also that while the machine stood mostly empty."
 _DOUBTED = "Without a verdict, these figures say what would come out if the log could be trusted."
 _WORDS: dict[str, tuple[str, Unit | None]] = {
@@ -123,15 +124,10 @@ def _describe_amount(kind: Kind, key: str) -> str:
 def _pictures(result: Assessment, kind: Kind, name: str) -> Iterator[Picture]:
     """Pictures of the first side: idle nodes and their use, the ledger, and how stretches of the window differ."""
     reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
-    if result["idle"]["mostly_empty"]["node_hours"]:
-        reading += (
-            " Gray: mostly empty (more than half of the nodes are idle); the line does not count what is done then."
-        )
-    title = f"Idle nodes, and what {name} made of them"
-    yield Picture("window", title, reading, partial(_draw_window, result), 2.3)
-    yield ledger_picture(
-        kind["ledger"], f", for {name}", _OF_ALL if result["idle"]["mostly_empty"]["node_hours"] else ""
-    )
+    has_empty = bool(result["idle"]["mostly_empty"]["node_hours"])
+    reading += _NOT_COUNTED * has_empty
+    yield Picture("window", f"Idle nodes, and what {name} made of them", reading, partial(_draw_window, result), 2.3)
+    yield ledger_picture(kind["ledger"], f", for {name}", _OF_ALL * has_empty)
     unit = kind["blocks"]["unit"]
     if unit is not None:
         number = len(kind["blocks"]["node_s"])
@@ -154,14 +150,15 @@ def _draw_window(result: Assessment, ax: Axes) -> None:
     nodes = np.array(result["idle"]["nodes_over_window"])
     useful = _useful_node_s(kind) if kind["blocks"]["node_s"] else np.array([kind["useful_node_hours"] * 3600])
     edges_s = [np.linspace(0.0, log["window_s"], values.size + 1) for values in (nodes, useful)]
+    idle_dates, dates = (date_of(log["window"][0], edges) for edges in edges_s)
+    draw_idle(ax, idle_dates, nodes, result["idle"]["mean_nodes"])
+    label = f"useful, a {kind['blocks']['unit']}'s mean" if useful.size > 1 else "useful, on average"
     useful = np.maximum(useful / np.diff(edges_s[1]), 0.0)
-    text = f"useful, a {kind['blocks']['unit']}'s mean" if useful.size > 1 else "useful, on average"
-    lines = Steps("idle nodes", edges_s[0], nodes), Steps(text, edges_s[1], useful)
-    draw_idle(log["window"][0], lines, result["idle"]["mean_nodes"], ax)
+    ax.stairs(useful, dates, baseline=None, color=palette()["blue"], linewidth=2.2, label=label)
     if (is_empty := 2 * nodes > log["nodes"]).any():
         look = {"fill": True, "color": palette()["gray"], "alpha": 0.35, "linewidth": 0, "zorder": 0}
-        dates = date_of(log["window"][0], edges_s[0])
-        ax.stairs(is_empty, dates, label="mostly empty", transform=ax.get_xaxis_transform(), **look)
+        ax.stairs(is_empty, idle_dates, label="mostly empty", transform=ax.get_xaxis_transform(), **look)
+    label_dates(ax)
 
 
 def _draw_blocks(result: Assessment, ax: Axes) -> None:

@@ -83,7 +83,10 @@ class FinishedRun:
 
     def at(self, time_s: float) -> str:
         """Date and time at the site, so many seconds after the window's start."""
-        return local_time(self.summary["window_start"], time_s, zone_of(self.summary))
+        start = datetime.fromisoformat(self.summary["window_start"][:19]).replace(tzinfo=UTC)
+        zone = zone_of(self.summary)
+        clock = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
+        return f"{(start + timedelta(seconds=float(time_s))).astimezone(clock):%Y-%m-%d %H:%M}"
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
@@ -141,13 +144,6 @@ def zone_of(summary: Mapping[str, Any]) -> str:
 
 
 _zones = cache(available_timezones)
-
-
-def local_time(start: str, time_s: float, zone: str) -> str:
-    """Date and time in a zone, so many seconds after an ISO time."""
-    at = datetime.fromisoformat(start[:19]).replace(tzinfo=UTC) + timedelta(seconds=float(time_s))
-    clock = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
-    return f"{at.astimezone(clock):%Y-%m-%d %H:%M}"
 
 
 def machine_in_words(run: FinishedRun) -> str:

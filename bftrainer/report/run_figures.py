@@ -6,7 +6,6 @@ Runs that differ in seeds alone are one line, with a confidence interval. `print
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -52,15 +51,6 @@ _PAGE_POINTS, _POINTS, _NAME, _MOST_SPANS, _MOST_NAMED = 300, 600, 40, 20_000, 4
 _NO_LEDGER = "No idle node-time, or no ledger of it."
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Steps:
-    """A step line: its label, N + 1 edges in seconds, and N numbers of nodes between them."""
-
-    label: str
-    edges_s: Floats
-    nodes: NDArray[Any]
-
-
 def draw_window(run: FinishedRun, ax: Axes) -> None:
     """Idle nodes and nodes of tasks by date."""
     time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
@@ -68,22 +58,18 @@ def draw_window(run: FinishedRun, ax: Axes) -> None:
         write_instead("No event.", ax)
         return
     rows = thin_steps(time_s, [idle, used], run.window_s, _PAGE_POINTS)
-    edges_s = np.append(time_s[rows], run.window_s)
-    lines = Steps("idle nodes", edges_s, idle[rows]), Steps("held by tasks", edges_s, used[rows])
-    draw_idle(run.summary["window_start"], lines, run.summary.get("eq_nodes") or 0.0, ax, zone_of(run.summary))
+    dates = date_of(run.summary["window_start"], np.append(time_s[rows], run.window_s))
+    draw_idle(ax, dates, idle[rows], run.summary.get("eq_nodes") or 0.0)
+    ax.stairs(used[rows], dates, fill=True, color=palette()["blue"], linewidth=0, label="held by tasks")
+    label_dates(ax, zone_of(run.summary))
 
 
-def draw_idle(start: str, lines: tuple[Steps, Steps], mean: float, ax: Axes, zone: str = "UTC") -> None:
-    """Draw idle nodes by date after an ISO time, their mean, and nodes in use: filled if they have the same edges."""
-    ink, (idle, used) = palette(), lines
-    dates = date_of(start, idle.edges_s)
-    ax.stairs(idle.nodes, dates, fill=True, color=ink["sky"], alpha=0.3, linewidth=0, label=idle.label)
-    is_exact = used.edges_s is idle.edges_s
-    look: dict[str, Any] = {"fill": True, "linewidth": 0} if is_exact else {"baseline": None, "linewidth": 2.2}
-    ax.stairs(used.nodes, date_of(start, used.edges_s), color=ink["blue"], label=used.label, **look)
+def draw_idle(ax: Axes, dates: Floats, nodes: NDArray[Any], mean: float) -> None:
+    """Draw numbers of idle nodes between dates, as matplotlib counts them, and their mean."""
+    ink = palette()
+    ax.stairs(nodes, dates, fill=True, color=ink["sky"], alpha=0.3, linewidth=0, label="idle nodes")
     ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
     ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
-    label_dates(ax, zone)
 
 
 def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", note: str = "") -> Picture:
@@ -140,17 +126,16 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
 
 
 def _draw_parts(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
-    """Bars of the ledger's parts, side by side; negative ones go to the left of 0, and empty ones are left out."""
-    ink, above, below = palette(), np.zeros(len(labels)), np.zeros(len(labels))
+    """Bars of the ledger's parts, side by side, a row for each label; empty ones are left out."""
+    ink, left = palette(), np.zeros(len(labels))
     for (part, values), (color, hatch) in zip(shares.items(), _PART_LOOKS, strict=True):
         amount = np.round(values, 6)
         if amount.any():
             look = {"facecolor": ink["page" if hatch else color], "edgecolor": ink[color], "hatch": hatch}
-            place = np.where(amount < 0, below, above)
-            ax.barh(range(len(labels)), amount, left=place, label=GLOSSARY[f"ledger.{part}"].label, **look)
-        above, below = above + np.maximum(amount, 0.0), below + np.minimum(amount, 0.0)
+            ax.barh(range(len(labels)), amount, left=left, label=GLOSSARY[f"ledger.{part}"].label, **look)
+        left = left + amount
     ax.set_yticks(range(len(labels)), labels)
-    ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5), xlim=(below.min(), max(100.0, above.max())))
+    ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5))
 
 
 def _ledger_share(run: FinishedRun, part: str) -> float | None:

@@ -12,6 +12,7 @@ import numpy as np
 
 from bftrainer.extras import absent
 from bftrainer.files.writing import refuse_existing, replacing
+from bftrainer.report import words
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
 from bftrainer.report.finished_run import FinishedRun, machine_in_words, zone_of
 from bftrainer.report.glossary import (
@@ -38,20 +39,6 @@ from bftrainer.report.page import (
 )
 from bftrainer.report.run_figures import draw_window, ledger_picture, losses_picture
 from bftrainer.report.timeline import task_states, timeline_of
-from bftrainer.report.words import (
-    decision_times_in_words,
-    fallback_in_words,
-    format_amount,
-    headline,
-    is_short_of_tasks,
-    join_names,
-    learning_in_words,
-    limit_in_words,
-    more_tasks_in_words,
-    optimality_in_words,
-    solver_use_in_words,
-    useful_hours,
-)
 
 MOST_ROWS = 1_000
 """Tasks that all tables of a page together list."""
@@ -100,7 +87,7 @@ def first_side(run: FinishedRun) -> Page:
     return Page(
         title=f"{run.name}: training on idle nodes",
         subtitle=machine_in_words(run),
-        verdict=headline(summary),
+        verdict=words.headline(summary),
         cards=tuple(_first_cards(run)),
         figures=(window, ledger_picture(summary.get("ledger") or {})),
         notes=tuple(_notes(run)),
@@ -113,9 +100,11 @@ def _first_side_of_several(runs: Sequence[FinishedRun], compared: RunComparison)
     machines = set(map(machine_in_words, runs))
     verdict = "Settings that differ, and what came of them."
     if runs[0].summary.get("engine") == "live":
-        verdict = f"{runs[0].name}: {headline(runs[0].summary)} Beside it: {join_names(compared.names[1:])}."
+        verdict = (
+            f"{runs[0].name}: {words.headline(runs[0].summary)} Beside it: {words.join_names(compared.names[1:])}."
+        )
     return Page(
-        title=f"{join_names(compared.names)}: training on idle nodes",
+        title=f"{words.join_names(compared.names)}: training on idle nodes",
         subtitle=machines.pop() if len(machines) == 1 else "Machines, units or windows differ.",
         verdict=verdict,
         figures=(losses_picture(runs),),
@@ -141,10 +130,10 @@ def _figure_tables(compared: RunComparison) -> Iterator[PageTable]:
 
 def _first_cards(run: FinishedRun) -> list[Card]:
     """Useful node-hours, and the first figures of `_FIRST` that the run has."""
-    summary, cards, hours = run.summary, [], useful_hours(run.summary)
+    summary, cards, hours = run.summary, [], words.useful_hours(run.summary)
     if hours is not None:
         mark = mark_assumed(summary, "ledger.useful")
-        cards.append(Card("useful node-hours", format_amount(hours), _describe_spread(run, hours), mark))
+        cards.append(Card("useful node-hours", words.format_amount(hours), _describe_spread(run, hours), mark))
     figures = figures_of(summary)
     for key in _FIRST:
         if (value := figures.get(key)) is not None:
@@ -163,7 +152,7 @@ def _describe_spread(run: FinishedRun, useful_h: float) -> str:
     if not used_s.sum() > 0:
         return f"{text} Too short a window to say how much that varies."
     half = (estimate((used_s / used_s.sum() * useful_h).tolist()).half_width or 0.0) * number
-    low, high = format_amount(useful_h - half), format_amount(useful_h + half)
+    low, high = words.format_amount(useful_h - half), words.format_amount(useful_h + half)
     return f"{text} {low} to {high} (95 %) as {number} {unit} differ."
 
 
@@ -194,13 +183,13 @@ def _describe_run(run: FinishedRun) -> Iterator[str]:
             f"{mark_assumed(summary, 'occupancy')}."
         )
     texts = {
-        "Limited by: ": limit_in_words(summary),
-        "Tasks at once: ": more_tasks_in_words(summary),
-        "Learned ": learning_in_words(summary),
-        "": optimality_in_words(summary),
-        "To decide, ": solver_use_in_words(summary),
-        "Fallback: ": fallback_in_words(summary),
-        "Decisions took ": decision_times_in_words(summary),
+        "Limited by: ": words.limit_in_words(summary),
+        "Tasks at once: ": words.more_tasks_in_words(summary),
+        "Learned ": words.learning_in_words(summary),
+        "": words.optimality_in_words(summary),
+        "To decide, ": words.solver_use_in_words(summary),
+        "Fallback: ": words.fallback_in_words(summary),
+        "Decisions took ": words.decision_times_in_words(summary),
     }
     yield from (f"{lead}{text}." for lead, text in texts.items() if text is not None)
     yield from _describe_waits(run)
@@ -220,7 +209,7 @@ def _describe_use(summary: Mapping[str, Any]) -> str:
     text += f". In the first {horizon} training did {share} of the work that {nodes:,.1f} dedicated nodes would have "
     text += f"done (decisions on {summary['settings'].get('decide_on', 'unknown')} events)"
     text += f"{mark_assumed(summary, 'efficiency')}. "
-    if is_short_of_tasks(summary):
+    if words.is_short_of_tasks(summary):
         return f"{text}Those would have been as short of tasks, so this says little."
     return f"{text}Those would run the same tasks, so what they too would leave unused is no loss in U."
 
