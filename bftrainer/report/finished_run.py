@@ -122,8 +122,8 @@ def _count_nodes(moves: Columns, tasks: NDArray[Any]) -> Holdings:
     change = np.repeat(np.array([1, -1]), task.size)
     columns = {"task": np.append(task, former), "time_s": np.tile(moves["time_s"], 2), "change": change}
     changes = pd.DataFrame(columns).query("task >= 0").groupby(["task", "time_s"])["change"].sum()
-    held, time_s = (changes.index.get_level_values(level).to_numpy() for level in ("task", "time_s"))
-    return Holdings(time_s, held, changes.groupby("task").cumsum().to_numpy())
+    holder, time_s = (changes.index.get_level_values(level).to_numpy() for level in ("task", "time_s"))
+    return Holdings(time_s, holder, changes.groupby("task").cumsum().to_numpy())
 
 
 def _add_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> dict[str, NDArray[Any]]:

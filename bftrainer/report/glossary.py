@@ -95,9 +95,9 @@ def key_of(name: str) -> str:
     return name if name in GLOSSARY else labels.get(name.casefold(), name)
 
 
-def name_near(name: str, known: Iterable[str]) -> str:
+def name_near(name: str, names: Iterable[str]) -> str:
     """Ending of a message about an unknown metric: those whose names are near, or where all stand."""
-    near = " or ".join(map(repr, get_close_matches(name, known)))
+    near = " or ".join(map(repr, get_close_matches(name, names)))
     return f" Did you mean {near}?" if near else " `bftrainer plot --list` names all."
 
 

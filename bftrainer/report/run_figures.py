@@ -93,19 +93,19 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
     if ledger.get("useful") is None:
         write_instead(_NO_LEDGER, ax)
         return
-    ink, left = palette(), 100.0
+    ink, begin = palette(), 100.0
     bars = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
     for part in (*FREE, *HELD[1:]):
         if abs(share := ledger.get(part) or 0.0) >= _LEAST_SHARE:
-            left -= 100 * share
-            bars.append((GLOSSARY[f"ledger.{part}"].label, left, 100 * share, ink["orange"], "////"))
+            begin -= 100 * share
+            bars.append((GLOSSARY[f"ledger.{part}"].label, begin, 100 * share, ink["orange"], "////"))
     bars.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
-    for row, (_, begin, width, color, hatch) in enumerate(bars):
+    for row, (_, edge, width, color, hatch) in enumerate(bars):
         fill = "none" if hatch else color
-        ax.barh(row, width, left=begin, color=fill, edgecolor=color, hatch=hatch, linewidth=0.8)
-        ax.text(max(begin + width, begin) + 1, row, f"{width:.2f} %", va="center")
+        ax.barh(row, width, left=edge, color=fill, edgecolor=color, hatch=hatch, linewidth=0.8)
+        ax.text(max(edge + width, edge) + 1, row, f"{width:.2f} %", va="center")
     ax.set_yticks(range(len(bars)), [label for label, *_ in bars])
-    ax.set(ylim=(len(bars) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
+    ax.set(ylim=(len(bars) - 0.4, -0.6), xlim=(min(0.0, begin), 112), xlabel="share of the idle node-time (%)")
 
 
 def losses_picture(runs: Sequence[FinishedRun]) -> Picture:
@@ -127,13 +127,13 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
 
 def _draw_parts(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
     """Bars of the ledger's parts, side by side, a row for each label; empty ones are left out."""
-    ink, left = palette(), np.zeros(len(labels))
+    ink, edge = palette(), np.zeros(len(labels))
     for (part, values), (color, hatch) in zip(shares.items(), _PART_LOOKS, strict=True):
         amount = np.round(values, 6)
         if amount.any():
             look = {"facecolor": ink["page" if hatch else color], "edgecolor": ink[color], "hatch": hatch}
-            ax.barh(range(len(labels)), amount, left=left, label=GLOSSARY[f"ledger.{part}"].label, **look)
-        left = left + amount
+            ax.barh(range(len(labels)), amount, left=edge, label=GLOSSARY[f"ledger.{part}"].label, **look)
+        edge = edge + amount
     ax.set_yticks(range(len(labels)), labels)
     ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5))
 
@@ -202,8 +202,8 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import ListedColormap
 
-    whole = run.holdings.spans(run.window_s)
-    spans, tasks = join_spans(whole, _MOST_SPANS, run.window_s), np.unique(whole.task)
+    all_spans = run.holdings.spans(run.window_s)
+    spans, tasks = join_spans(all_spans, _MOST_SPANS, run.window_s), np.unique(all_spans.task)
     order = tasks[np.argsort(run.tasks["started_s"][tasks], kind="stable")]  # NaN come last
     rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
     rank[order] = np.arange(tasks.size)
@@ -225,8 +225,10 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     columns = (run.tasks["name"][spans.task], spans.begin_s, spans.end_s, spans.nodes)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
-    if spans.begin_s.size < whole.begin_s.size:
-        lead += f"; {whole.begin_s.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
+    if spans.begin_s.size < all_spans.begin_s.size:
+        lead += (
+            f"; {all_spans.begin_s.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
+        )
     return _finish(PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead), sheet, [run], "used_node_s")
 
 

@@ -174,11 +174,11 @@ def _describe_run(run: FinishedRun) -> Iterator[str]:
     """Sentences about use, limits, what was learned, decisions and waits."""
     summary = run.summary
     yield _describe_use(summary)
-    few = summary.get("below_large_idle") or {}
-    if few.get("occupancy") is not None:
-        share, occupancy = (format_value(few.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
+    quiet = summary.get("below_large_idle") or {}
+    if quiet.get("occupancy") is not None:
+        share, occupancy = (format_value(quiet.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
         yield (
-            f"Times at which {few['large_idle']:,} nodes or more were idle (drained for maintenance, say) weigh much: "
+            f"Times at which {quiet['large_idle']:,} nodes or more were idle (drained, say) weigh much: "
             f"the other times hold {share} of the idle node-time. Counting those alone, occupancy is {occupancy}"
             f"{mark_assumed(summary, 'occupancy')}."
         )
@@ -223,8 +223,8 @@ def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
         rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
         note += f" {total - most:,} of {total:,} tasks are left out here; tasks.parquet in the run's directory has all."
         note += " Listed are those with the most node-time."
-    work, done = tasks["work_total"], tasks["work_done"]
-    progress = np.clip(np.divide(done, work, out=np.zeros(total), where=work > 0), 0.0, 1.0)
+    total_work, work_done = tasks["work_total"], tasks["work_done"]
+    progress = np.clip(np.divide(work_done, total_work, out=np.zeros(total), where=total_work > 0), 0.0, 1.0)
     columns: dict[str, Sequence[str]] = {
         "task": tasks["name"][rows].tolist(),
         "state": [states[row] for row in rows],

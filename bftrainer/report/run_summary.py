@@ -29,8 +29,8 @@ def check_summary(file: Path, summary: Any) -> None:
 
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if type(schema) is not int or schema > RUN_SCHEMA:
-        what = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
-        raise RunDirectoryError(f"{file}: {what}; a newer one takes a newer version of bftrainer.")
+        text = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
+        raise RunDirectoryError(f"{file}: {text}; a newer one takes a newer version of bftrainer.")
     try:
         _summary_model().model_validate(summary)
         start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))

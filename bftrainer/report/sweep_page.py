@@ -107,11 +107,13 @@ class Sweep:
 
     def _choose(self, asked: Sequence[str], usual: Sequence[str]) -> str:
         """The metric asked for, else the first usual one that differs between points, of those that all have."""
+        is_cut = any((row.get("tasks_completed") or 0) < (row.get("tasks_total") or 0) for row in self.rows)
 
         def order(name: str) -> tuple[int, int]:
-            """Means without some points say little."""
+            """Times of the few completed tasks say little of the others, as do means without some points."""
             values = [row.get(name) for row in self.rows]
-            return -min(len({*values} - {None}), 2), values.count(None)
+            lacking = len(values) if is_cut and name in _OF_DONE else values.count(None)
+            return -min(len({*values} - {None}), 2), lacking
 
         return [*asked, *sorted(usual, key=order)][0]
 

@@ -86,10 +86,10 @@ def _encode(values: Floats) -> list[Any]:
 
 def _encode_run(run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:
     """Tasks of a run, and the spans in which they held nodes."""
-    whole = run.holdings.spans(run.window_s)
-    spans = join_spans(whole, most, run.window_s)
-    if spans.begin_s.size < whole.begin_s.size:
-        joined = f"{whole.begin_s.size:,} intervals of tasks are joined to {spans.begin_s.size:,}"
+    all_spans = run.holdings.spans(run.window_s)
+    spans = join_spans(all_spans, most, run.window_s)
+    if spans.begin_s.size < all_spans.begin_s.size:
+        joined = f"{all_spans.begin_s.size:,} intervals of tasks are joined to {spans.begin_s.size:,}"
         notes.append(f"{run.name}: for the screen, {joined}.")
     lengths = spans.end_s - spans.begin_s
     columns = {"begin": spans.begin_s, "length": lengths, "task": spans.task, "nodes": spans.nodes}
@@ -127,14 +127,9 @@ def _line(runs: Sequence[FinishedRun], place: int, name: str, time_s: Floats, va
 
 
 def _pool_lines(runs: Sequence[FinishedRun]) -> Iterator[Line]:
-    """Idle nodes, once where all runs replayed one log, and nodes that tasks hold."""
-    longest = max(range(len(runs)), key=lambda place: runs[place].window_s)
-    is_one_log = all(_is_same_log(run, runs[0]) for run in runs)
-    for place in [longest] if is_one_log else range(len(runs)):
-        shown, at = ([runs[longest]], 0) if is_one_log else (runs, place)
-        steps = shown[at].steps
-        is_filled = is_one_log or place == 0
-        yield _line(shown, at, "idle", steps["time_s"], steps["idle"], color="gray", fill=is_filled)
+    """Idle nodes, which runs of one log have in common, and nodes that tasks hold."""
+    for place, run in enumerate(runs):
+        yield _line(runs, place, "idle", run.steps["time_s"], run.steps["idle"], color="gray", fill=place == 0)
     for place, run in enumerate(runs):
         yield _line(runs, place, "used", run.steps["time_s"], run.steps["used"])
 
@@ -162,10 +157,3 @@ def _power_lines(runs: Sequence[FinishedRun]) -> Iterator[Line]:
         yield _line(runs, place, "drawn", power["begin_s"], (power["tasks_w"] + power["idle_w"]) / 1e3)
         if not np.isnan(power["cap_w"]).all():
             yield _line(runs, place, "cap", power["begin_s"], power["cap_w"] / 1e3, color="red", dash=(6, 3))
-
-
-def _is_same_log(run: FinishedRun, other: FinishedRun) -> bool:
-    """Whether two runs replayed the same nodes from the same start; their ends may differ."""
-    one, two = ((each.summary.get("inputs") or {}).get("node_log") or {} for each in (run, other))
-    is_alike = all(run.summary[key] == other.summary[key] for key in ("window_start", "nodes_total"))
-    return run is other or (is_alike and "sha256" in one and one["sha256"] == two.get("sha256"))

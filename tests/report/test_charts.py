@@ -83,9 +83,9 @@ def test_pool_is_the_step_log(runs):
     assert found["idle"].time[-1] == run.window_s
 
 
-def test_runs_of_one_log_share_its_idle_nodes(runs):
-    """They are drawn once, those of the run that lasts longest; used nodes are drawn for each run."""
-    assert list(lines(runs, "pool")) == ["idle", "a: used", "b: used"]
+def test_each_run_has_its_lines(runs):
+    """Idle nodes lie below used ones, and names say whose they are."""
+    assert list(lines(runs, "pool")) == ["a: idle", "b: idle", "a: used", "b: used"]
 
 
 def test_long_series_keep_their_outline(runs, monkeypatch):
