@@ -62,6 +62,10 @@ def assessment_page(result: Assessment) -> Page:
     log, kind = result["log"], _best_kind(result)
     limit, name = limit_in_words(kind), _name_kind(kind)
     is_new = limit is not None and limit not in result["sentence"]
+    partitions = [
+        [name, f"{row['nodes']:,}", format_value(row["share"], "share")]
+        for name, row in result["idle"]["by_partition"].items()
+    ]
     texts = [result["sentence"], result["mostly_empty"], is_new and f"What limits {name}: {limit}."]
     return Page(
         title="Is harvesting worth it here?",
@@ -76,9 +80,9 @@ def assessment_page(result: Assessment) -> Page:
             _grants(result, kind),
             PageTable("What to measure next", texts=result["next"]),
             _kind_table(result),
-            PageTable("When nodes are idle", figure=_week_picture(result["idle"]["nodes_by_hour_of_week"])),
+            _week_table(result["idle"]["nodes_by_hour_of_week"]),
             PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), list(_causes(log))),
-            PageTable("By partition", ("partition", "nodes", "idle"), _partitions(result)),
+            PageTable("By partition", ("partition", "nodes", "idle"), partitions),
             PageTable("What was assumed", ("what", "value"), _assumptions(result)),
         ),
         command=result["command"],
@@ -226,29 +230,15 @@ def _kind_table(result: Assessment) -> PageTable:
     return PageTable("By kind of models", tuple(rows[0]), [list(row.values()) for row in rows], note)
 
 
-def _partitions(result: Assessment) -> list[list[str]]:
-    partitions = result["idle"]["by_partition"]
-    return [[name, f"{row['nodes']:,}", format_value(row["share"], "share")] for name, row in partitions.items()]
-
-
-def _week_picture(hours: list[float | None]) -> Picture:
-    """Mean idle nodes by hour of the week."""
-    most = max((nodes for nodes in hours if nodes is not None), default=0.0)
-    reading = "Mean idle nodes in each hour of the week, midnight to midnight UTC, "
-    reading += f"from none to {most:,.1f}, the strongest colour."
-    return Picture("week", "Hours of the week", reading, partial(_draw_week, hours, most or 1.0), 1.9)
-
-
-def _draw_week(hours: list[float | None], most: float, ax: Axes) -> None:
-    """A row a day, a cell an hour, the stronger the more nodes were idle."""
-    from matplotlib.patches import Rectangle
-
-    for place, nodes in enumerate(hours):
-        corner = (place % 24, place // 24)
-        ax.add_patch(Rectangle(corner, 0.96, 0.92, facecolor=palette()["blue"], alpha=(nodes or 0.0) / most, lw=0))
-    ax.set_yticks([day + 0.5 for day in range(7)], _DAYS)
-    ax.set_xticks(range(0, 25, 6), [f"{hour}:00" for hour in range(0, 25, 6)])
-    ax.set(xlim=(0, 24), ylim=(7, 0))
+def _week_table(hours: list[float | None]) -> PageTable:
+    """Mean idle nodes by day of the week and quarter of the day, from those of its hours."""
+    quarters = np.ma.masked_invalid(np.array(hours, dtype=np.float64)).reshape(7, 4, 6).mean(axis=2).filled(np.nan)
+    rows = [
+        [day, *("-" if np.isnan(nodes) else f"{nodes:,.1f}" for nodes in row)]
+        for day, row in zip(_DAYS, quarters.tolist(), strict=True)
+    ]
+    headings = ("mean idle nodes", "0:00 to 6:00", "6:00 to 12:00", "12:00 to 18:00", "18:00 to 24:00")
+    return PageTable("When nodes are idle", headings, rows, "Times are UTC.")
 
 
 def _causes(log: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

@@ -62,14 +62,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTable:
-    """A section of a page: sentences, a picture, a table and a note below it, each where there is one."""
+    """A section of a page: sentences, a table and a note below it, each where there is one."""
 
     title: str
     headings: tuple[str, ...] = ()
     rows: Sequence[Sequence[str | Cell]] = ()
     note: str = ""
     texts: Sequence[str] = ()
-    figure: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,7 +105,7 @@ class Page:
     timeline: Timeline | None = None
 
     def __post_init__(self) -> None:
-        sections = (one for one in self.tables if one.rows or one.texts or one.figure)
+        sections = (one for one in self.tables if one.rows or one.texts)
         object.__setattr__(self, "tables", tuple(sections))
 
     def first_side(self) -> Page:
