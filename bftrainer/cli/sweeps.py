@@ -41,7 +41,7 @@ MOST_ROWS = 50
     "metrics",
     multiple=True,
     type=usage.FIGURE,
-    help="Figure by which page and --paired judge settings (see `plot --list`); a second one is weighed against it.",
+    help="Figure by which page and --paired judge settings (see `plot --list`); a second one stands beside it.",
 )
 @click.option("--paired", metavar="OPTION", help="Compare this option's values with its first one, pair by pair.")
 @usage.json_option

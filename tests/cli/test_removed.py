@@ -6,7 +6,7 @@ import click
 import pytest
 
 from bftrainer.cli._shared.group import cli
-from bftrainer.cli._shared.removed import COMMANDS, OPTIONS, VALUES
+from bftrainer.cli._shared.removed import COMMANDS, OPTIONS
 from tests.cli.conftest import check_refusal
 
 
@@ -48,11 +48,3 @@ def test_settings_of_a_sweep_are_in_its_file(call, option):
     done = call("sweep", "ok.toml", option, 10)
     check_refusal(done)
     assert f"No such option {option!r}: put forward_time_s into the sweep's file." in done.err
-
-
-@pytest.mark.parametrize(("words", "option", "value"), VALUES)
-def test_removed_values_name_what_replaces_them(call, words, option, value):
-    """Status 2 and one line, whatever else is wrong."""
-    done = call(*words.split(), "pool", "here", option, value, "-o", "x.svg")
-    check_refusal(done)
-    assert f"{option} {value} was removed: {VALUES[words, option, value]}" in done.err

@@ -61,6 +61,9 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{("master run", f"--{name}"): _JOB_FILE for name in ("observer", "set-power-limits", "measure", "timeout")},
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
+    ("plot", "--style"): "draw the data beside the figure (.csv) in a style of yours.",
+    ("report", "--gpus-per-node"): "multiply the useful node-hours by it; `bftrainer assess` has GPU-hours of a log.",
+    ("report", "--price-node-hour"): "multiply the useful node-hours by it; `bftrainer assess` has their worth.",
     ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",
     ("harvest run", "--measured"): "copy scaling, grow_cost_s and shrink_cost_s of measured.toml to the task file.",
     ("harvest run", "--open"): "the sample's page is page.html in its directory.",
@@ -108,12 +111,6 @@ OF_ALL: dict[str, str] = {
 }
 """What replaces an option that all or many commands had."""
 
-VALUES: dict[tuple[str, str, str], str] = {
-    ("plot", "--style", name): "name a style of matplotlib, and the width by --width column, page or MM."
-    for name in ("plain", "ieee", "acm", "nature")
-}
-"""What replaces a value of an option that is still there, by command, option and value."""
-
 
 def command_words(ctx: click.Context, *more: str) -> str:
     """Words of a command after the program's name, such as `trace stats`; `bftrainer-replay` is `replay`."""
@@ -148,11 +145,3 @@ def _advise(words: str, option: str) -> str | None:
         return "cut the node log first, by bftrainer trace edit --start --end."
     names = [name for name, each in SETTINGS.items() if option in each.flags]
     return f"put {names[0]} into the sweep's file." if words == "sweep" and names else None
-
-
-def refuse_removed_value(ctx: click.Context, param: click.Parameter, value: str) -> str:
-    """Pass a value of an option on, unless the option took it once."""
-    option = max(param.opts, key=len)
-    if instead := VALUES.get((command_words(ctx), option, value)):
-        ctx.fail(f"{option} {value} was removed: {instead}")
-    return value

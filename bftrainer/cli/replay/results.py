@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.removed import refuse_removed_value
 from bftrainer.cli._shared.stdio import Section, line_width, note, print_json, print_side_by_side, tell
 from bftrainer.cli._shared.usage import FILE
 
@@ -71,15 +70,19 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
 def _write_csv(compared: RunComparison, keys: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(("run", "figure", "value", "relative"))
+    differences = compared.differences
     for place, name in enumerate(compared.names):
         for key in keys:
-            writer.writerow((name, key, compared.figures[key][place], compared.differences[key][place]))
+            writer.writerow((name, key, compared.figures[key][place], differences[key][place]))
 
 
 def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
-    names = [f"{name} (partial)" if cut else name for name, cut in zip(compared.names, compared.partial, strict=True)]
+    names = [
+        f"{name} (partial)" if summary["partial"] else name
+        for name, summary in zip(compared.names, compared.summaries, strict=True)
+    ]
     rows = [
         [term_of(key).label, *(f"{cell.value}\n({cell.below})" if cell.below else cell.value for cell in cells)]
         for key, cells in ((key, compared.cells(key)) for key in keys)
@@ -114,7 +117,6 @@ KINDS = {
     "gantt": "which task held nodes when; of one run",
     "setting": "a figure of summary.json, efficiency unless said, against a setting",
     "losses": "where the idle node-time went",
-    "energy": "energy of tuned tasks against the time to their targets",
     "paired": "what values of an option gain on its first one, pair by pair; of a sweep's directory",
 }
 _LISTED = "\n".join(f"{kind:11}{text}" for kind, text in KINDS.items())
@@ -152,18 +154,14 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     type=usage.FIGURE,
     help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
-@click.option(
-    "--style", metavar="NAME", default="", callback=refuse_removed_value, help="A style of matplotlib, over ours."
-)
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
 @usage.force_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
 )
 def plot(
-    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, style: str, width: float,
-    force: bool,
-) -> None:  # fmt: skip
+    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, width: float, force: bool
+) -> None:
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
     from bftrainer.files.writing import replacing_together
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
@@ -176,7 +174,7 @@ def plot(
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
     for run in runs if kind != "paired" else ():
         read_summary(run)  # report an invalid run before a problem with the figure's path
-    form, sheet = check_drawable(output.name), Sheet(width, style)
+    form, sheet = check_drawable(output.name), Sheet(width)
     written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
     usage.refuse_files(*written, force=force)
     contents = print_figure(_drawing(kind, runs, against, figure), sheet, form)
@@ -196,17 +194,6 @@ def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
 
 
-def tuning_groups(path: Path) -> dict[str, str]:
-    """Group of each tuned task of a run, by its name; empty without any."""
-    from bftrainer.errors import escaped
-    from bftrainer.runs.run_files import ATTEMPTS, read_shown_columns, read_summary
-
-    if "attempts" not in read_summary(path):
-        return {}
-    columns = read_shown_columns(path / ATTEMPTS.file, ATTEMPTS)
-    return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
-
-
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
     from bftrainer.report import run_figures as figures
     from bftrainer.runs.run_files import read_runs
@@ -217,9 +204,6 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
         results = read_points(paths[0])
         return lambda sheet: plot_changes(results, against, metric or "work_done", sheet)
     runs = read_runs(paths)
-    if kind == "energy":
-        groups = [tuning_groups(path) for path in paths]
-        return lambda sheet: figures.plot_energy(runs, groups, sheet)
     full, figure = fill_settings(runs), metric or "efficiency"
     kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
         "pool": lambda sheet: figures.plot_pool(runs, sheet),
@@ -236,18 +220,12 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
     "-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="The page; NAME.pdf: an A4 a run."
 )
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
-@click.option("--gpus-per-node", type=click.IntRange(1, 10**6), metavar="N", help="Also tell GPU-hours.")
-@click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
 @usage.open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
-def report(
-    runs: tuple[Path, ...], output: Path, brief: bool, gpus_per_node: int | None, price_node_hour: float | None,
-    force: bool,
-) -> None:  # fmt: skip
+def report(runs: tuple[Path, ...], output: Path, brief: bool, force: bool) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
-    from bftrainer.report.comparison import order_by_settings, run_names
-    from bftrainer.report.run_page import Worth, write_page
-    from bftrainer.runs.run_files import read_run, read_summary
+    from bftrainer.report.run_page import write_page
+    from bftrainer.runs.run_files import read_runs, read_summary
 
     for run in runs:
         if (run / "sweep.toml").is_file():
@@ -257,13 +235,12 @@ def report(
             )
         if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
             raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
-    summaries = list(map(read_summary, runs))  # report an invalid run before a problem with the page's path
+    for run in runs:
+        read_summary(run)  # report an invalid run before a problem with the page's path
     usage.refuse_inputs(output)
     if output.suffix != ".pdf":  # a brief for print
         usage.check_page_name("-o", output)
-    named = order_by_settings(run_names(runs), summaries)
-    found = [read_run(runs[place], name) for place, name in named.items()]
-    write_page(found, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
+    write_page(read_runs(runs), output, force=force, brief=brief)
     usage.show_page(output)
 
 

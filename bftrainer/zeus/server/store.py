@@ -290,9 +290,6 @@ def _hold_file(path: Path, name: str) -> Iterator[None]:
 def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
     """Make an engine of one connection, without connecting yet."""
     if url.get_backend_name() == "sqlite":
-        path = sqlite_path(url)
-        if path is not None and path.exists() and not path.is_file():  # SQLite waits for a pipe
-            raise SettingsError(f"{url_name(url)}: Expected a file for the database, found something else.")
         return _open_sqlite(url, read_only=read_only)
     try:
         engine = sa.create_engine(url, pool_size=1, max_overflow=0, hide_parameters=True)
@@ -314,6 +311,8 @@ def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
 
 def _open_sqlite(url: URL, *, read_only: bool) -> sa.Engine:
     path = sqlite_path(url)
+    if path is not None and path.exists() and not path.is_file():  # SQLite would wait for a pipe
+        raise SettingsError(f"{url_name(url)}: Expected a file for the database, found something else.")
     if read_only and path is not None:
         url = url.set(database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
     options = {"check_same_thread": False, "timeout": 20.0}
