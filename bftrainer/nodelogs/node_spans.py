@@ -127,6 +127,10 @@ class NodeSpans:
         ends = np.append(begins[1:], True)
         return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
 
+    def subtract(self, others: NodeSpans, nodes: int, window: Window) -> NodeSpans:
+        """The parts of these spans, merged and within the window, that `others` do not cover."""
+        return NodeSpans.joined([self.gaps(nodes, window), others]).merged().gaps(nodes, window)
+
     def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
         """Split the spans into blocks of nodes, of about `at_a_time` spans each if nodes have equally many.
 
