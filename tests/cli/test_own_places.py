@@ -23,7 +23,7 @@ COMMANDS = {
     "convert Jbnd.pkl JNPs.pkl -scfn JNPs.pkl": "JNPs.pkl",
     "trace edit nodes.csv --start 1612915205 -o nodes.csv": "nodes.csv",
     "trace edit nodes.csv --nodes names.csv -o names.csv": "names.csv",
-    "trace edit evt.pkl -o evt.pkl": "evt.pkl",
+    "trace edit nodes.csv evt.pkl -o evt.pkl": "evt.pkl",
     "trace edit nodes.csv --anonymise key -o nodes.csv": "nodes.csv",
     "trace edit nodes.csv --anonymise key.csv -o key.csv": "key.csv",
     "trace generate --like nodes.csv -o nodes.csv": "nodes.csv",

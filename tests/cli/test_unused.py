@@ -127,3 +127,12 @@ def test_what_is_not_typed_is_not_refused(call):
     """Defaults are nobody's expectation."""
     assert call("trace", "stats", "s.csv").status == 0
     assert call("spot", "simulate", "--trace", "s.csv", "--profile", "p.toml", "--depth", 1).status == 0
+
+
+def test_a_log_merged_with_itself(call, inputs):
+    """A log that is named twice, be it by another path, is refused: it tells nothing more."""
+    for other in ("evt.pkl", inputs / "evt.pkl"):
+        done = call("trace", "edit", "evt.pkl", other, "-o", "x.parquet")
+        check_refusal(done)
+        assert "Expected each log once, got evt.pkl again" in done.err
+    assert not (inputs / "x.parquet").exists()
