@@ -68,7 +68,7 @@ SCENES: dict[str, tuple[Step, ...]] = {
                 "figures/efficiency/values": ANY,
             },
         ),
-        Step("plot pool careful eager -o pool.svg --style ggplot --width column", ("pool.svg", "pool.csv")),
+        Step("plot pool careful eager -o pool.svg --width column", ("pool.svg", "pool.csv")),
         Step("plot gantt careful -o gantt.png", ("gantt.png",)),
         Step("plot losses careful eager -o losses.pdf", ("losses.pdf",)),
         Step("plot setting careful eager --against forward_time_s --metric occupancy -o tfwd.png", ("tfwd.png",)),
