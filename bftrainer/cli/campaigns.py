@@ -195,7 +195,7 @@ def _print_forecast(found: Forecast) -> None:
     show_default=True,
     help="Share of the log to search on.",
 )
-@usage.size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
+@click.option("--trials", type=usage.SIZE, default=40, show_default=True, help="Number of settings to try.")
 @usage.report_option
 @_page_force
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")

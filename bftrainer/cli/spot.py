@@ -140,15 +140,17 @@ def model_options(figures: Mapping[str, float | None], before: str = "") -> Call
     text = f"Set a figure of the model; repeatable.  [default: {known}, or as the trace it is like]"
     return usage.with_options(
         click.option("--set", "model_figures", type=kind, multiple=True, help=text),
-        usage.size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
-        usage.size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
+        click.option(
+            "--initial-nodes", type=usage.SIZE, help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"
+        ),
+        click.option("--max-nodes", type=usage.SIZE, help=f"{before}Most nodes.  [default: 64, or the trace's most]"),
     )
 
 
 @click.command(**_SPOT_COMMAND, epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
-@usage.size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
+@click.option("--initial-nodes", type=usage.SIZE, help="With --additions: nodes at the start.  [default: 32]")
 @_spot_options
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
@@ -222,11 +224,11 @@ _LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(",")))
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
 @click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
-@usage.size_option("--days", usual=usage.LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
-@usage.size_option("--repeats", default=10, help="Traces of each pair of levels.")
+@click.option("--days", type=usage.POSITIVE, default=1.0, help="Length of each trace.")
+@click.option("--repeats", type=usage.SIZE, default=10, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same results.")
 @model_options(MINUTES)
-@usage.size_option("--jobs", usual=usage.LARGE_PROCESSES, help="Processes.  [default: one per processor]")
+@click.option("--jobs", type=usage.PROCESSES, help="Processes.  [default: one per processor]")
 @_spot_options
 def sweep(
     like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
@@ -243,7 +245,6 @@ def sweep(
     changes = {key: value for key, value in options.items() if value is not None} | dict(model_figures)
     model = fit_minutes(trace, like).changed(**changes)
     made = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
-    usage.check_size("traces", len(made.levels) * repeats)
     result = sweep_spot(made, jobs)
 
     def draw() -> Axes:

@@ -12,15 +12,12 @@ import click
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.replay.options import USUAL
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
-from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.engines import Engine
     from bftrainer.campaigns.paired import PairedChange
     from bftrainer.campaigns.sweep import PointResult
-    from bftrainer.campaigns.sweep_file import SweepSpec
 
 SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")
 MOST_ROWS = 50
@@ -68,7 +65,6 @@ def sweep(
     no_page = report is None and paired is None and "of the page, which takes --report, or of --paired"
     usage.refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
     spec = read_sweep(file)
-    _check_sizes(spec)
     judged = metrics or ("work_done",)
     if paired is not None:
         check_pairing(spec.varied, paired, judged)
@@ -103,14 +99,6 @@ def sweep(
     for point in result.failed:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failed else 0)
-
-
-def _check_sizes(spec: SweepSpec) -> None:
-    """Refuse unusually large sizes in the file, as in options."""
-    for name, option in OPTIONS.items():
-        if option.sized:
-            given = [point.get(name, spec.base.get(name, 0)) for point in spec.points]
-            usage.check_size(f"{name} of {spec.path}", max(given, default=0), USUAL[option.sized])
 
 
 def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:

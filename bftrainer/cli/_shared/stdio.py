@@ -9,7 +9,7 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
-from typing import IO, Any, NamedTuple
+from typing import IO, Any
 
 import click
 
@@ -84,98 +84,20 @@ def duration(value_s: float | None) -> str:
     return f"{value_s / 3600:,.2f} h" if value_s >= 3600 else f"{value_s:,.1f} s"
 
 
-FILE_WIDTH = 10_000
-
-
-def line_width() -> int | None:
-    """Line width of a terminal, or the environment's ``COLUMNS``; None if unlimited."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
-        return shutil.get_terminal_size().columns
-    return None
-
-
-def print_table(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: int | None = 1,
-    widths: Sequence[int] | None = None,
-) -> None:
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = 1) -> None:
     """Print a table; cells are wrapped on a terminal, elsewhere a row is a line.
 
-    Parameters
-    ----------
-    headings : sequence of str
-    rows : iterable of sequence of str
-    left : int or None
-        Number of text columns; the others hold numbers, aligned right. None: all are text.
-    widths : sequence of int, optional
-        Widths of the columns, also without a terminal; longer cells are wrapped.
+    The first `left` columns are text, the others numbers, aligned right; None: all are text.
     """
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for number, heading in enumerate(headings):
-        justify: Any = "left" if left is None or number < left else "right"
-        table.add_column(heading, justify=justify, width=None if widths is None else widths[number], overflow="fold")
+        table.add_column(heading, justify="left" if left is None or number < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*("\n".join(map(escaped, cell.split("\n"))) for cell in row))  # names come from files
-    fits = widths is None and sys.stdout.isatty()
-    console = Console(markup=False, highlight=False, width=None if fits else FILE_WIDTH)
-    console.print(table)
+        table.add_row(*map(escaped, row))  # names come from files
+    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
 
 
-_GAP, _LEAST_TEXT, _LEAST_LABEL = 2, 12, 16
-
-
-class Section(NamedTuple):
-    """Rows of a comparison that share a heading.
-
-    Parameters
-    ----------
-    heading : str
-        Heading of the labels.
-    rows : sequence of sequence of str
-        A label, and one cell per column. A cell's second line is put behind the first if there is room.
-    is_text : bool
-        Whether cells may be wrapped.
-    """
-
-    heading: str
-    rows: Sequence[Sequence[str]]
-    is_text: bool = False
-
-    def lengths(self, *, is_folded: bool) -> tuple[int, int]:
-        """Least and greatest width that the longest cell takes."""
-        parts = [cell.split("\n") if is_folded else [cell] for _, *cells in self.rows for cell in cells]
-        longest = max((len(part) for each in parts for part in each), default=0)
-        return (min(longest, _LEAST_TEXT) if self.is_text else longest), longest
-
-
-def print_side_by_side(names: Sequence[str], sections: Sequence[Section]) -> None:
-    """Print a column for each name, its values at the right.
-
-    On a terminal, or if the environment sets ``COLUMNS``, what does not fit continues below: first the second lines of
-    cells, then columns, in further tables. Elsewhere a row is a line.
-    """
-    width, beside, is_folded, widths = line_width(), len(names), False, None
-    if width is not None:
-        longest = max(len(text) for each in sections for text in (each.heading, *(row[0] for row in each.rows)))
-        label = min(longest, max(_LEAST_LABEL, width // 3))
-        named = Section("", [["", *names]], is_text=True)
-        for is_folded in (False, True):
-            found = [each.lengths(is_folded=is_folded) for each in (*sections, named)]
-            fitting = max(1, (width - label) // (max(least for least, _ in found) + _GAP))
-            if fitting >= len(names):
-                break
-        beside = -(-len(names) // -(-len(names) // fitting))  # tables as wide as one another
-        widths = [label, *[min(max(most for _, most in found), (width - label) // beside - _GAP)] * beside]
-    for begin in range(0, len(names), beside):
-        here = slice(begin, begin + beside)
-        for section in sections:
-            if begin or section is not sections[0]:
-                print()
-            rows = [[label, *cells[here]] for label, *cells in section.rows]
-            if not is_folded:
-                rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
-            print_table([section.heading, *names[here]], rows, widths=widths)
+_FILE_WIDTH = 10_000

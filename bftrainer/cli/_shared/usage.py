@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -150,49 +148,17 @@ def _figure_key(name: str) -> str:
 FIGURE = Parsed("NAME", _figure_key, "a figure")
 """A figure by its key in summaries, or by the words that pages have for it."""
 
-LARGE_SIZE = 200_000  # recurrences, tasks, trials, nodes; the largest machines have 160,000 nodes
-LARGE_PROCESSES = 1_000
-LARGE_RUNS = 10_000  # of a real script, each of which takes seconds at least
-LARGE_TOTAL = 20_000_000  # what usual sizes amount to together
-LARGE_DAYS = 2_000
-
-_ALLOWED = "BFTRAINER_LARGE"
-"""Environment variable that allows unusual sizes."""
-
-
-def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
-    """Refuse an unusually large size, which often is a slip, unless the environment allows it."""
-    if usual < number < math.inf and not os.environ.get(_ALLOWED):
-        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; set {_ALLOWED}=1 if you mean it.")
-
-
-class _Size(_ParamType):
-    """A number that is refused if it is larger than `usual`, unless the environment allows it."""
-
-    def __init__(self, kind: click.ParamType[Any], usual: int) -> None:
-        self._kind, self._usual = kind, usual
-        self.name = kind.name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, if it is a usual or an allowed one."""
-        number: float = self._kind.convert(value, param, ctx)
-        if ctx is not None and param is not None:
-            check_size(max(param.opts, key=len), number, self._usual)
-        return number
-
-
-def size_option(*names: str, usual: int = LARGE_SIZE, kind: click.ParamType[Any] = click.INT, **more: Any) -> Decorator:
-    """Make an option for a size; numbers above `usual` are refused, see `check_size`."""
-    return click.option(*names, type=_Size(kind, usual), **more)
+SIZE = click.IntRange(1, 1_000_000)
+"""Type of a count of tasks, nodes, trials or recurrences: more would be a slip."""
+PROCESSES = click.IntRange(1, 1_000)
+POSITIVE = click.FloatRange(0, min_open=True)
 
 
 # --- Options of many commands
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 force_option = click.option("--force", is_flag=True, help="Replace existing files.")
-workers_option = size_option(
-    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
-)
+workers_option = click.option("--workers", type=PROCESSES, help="Processes.  [default: one per processor]")
 open_option = click.option(
     "--open",
     is_flag=True,
@@ -250,44 +216,22 @@ def show_page(path: Path | None, *, quiet: bool = False) -> None:
 
 
 def refuse_inputs(*outputs: Path | None) -> None:
-    """Refuse to overwrite an input, or to write two outputs to one file, even with `--force`.
-
-    Inputs are all files that other parameters name, companion files beside them, and the results in a named directory.
-    """
+    """Refuse to overwrite a file that another parameter names, or to write two outputs to one file."""
     from bftrainer.files.writing import refuse_clash
 
     ctx = click.get_current_context()
     written = [path for path in outputs if path is not None]
     inputs: dict[Path, str] = {}
     for param in ctx.command.params:
-        for path in _files(param, ctx.params.get(str(param.name))):
-            if not any(path is output for output in written):
+        values = ctx.params.get(str(param.name))
+        takes_file = "FILE" in (getattr(param, "metavar", None) or "")
+        for value in values if isinstance(values, tuple) else (values,):
+            if (isinstance(value, Path) or (takes_file and isinstance(value, str))) and not any(
+                value is output for output in written
+            ):
                 name = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
-                inputs |= dict.fromkeys(_companions(path), f"{name} {path}")
+                inputs[Path(value)] = f"{name} {value}"
     refuse_clash(written, inputs)
-
-
-def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
-    """Files that a value names: paths, and text if the parameter takes a file or something else."""
-    for each in value if isinstance(value, tuple) else (value,):
-        if isinstance(each, Path):
-            yield each
-        elif isinstance(each, str) and "FILE" in (getattr(param, "metavar", None) or ""):
-            yield Path(each)
-
-
-def _companions(path: Path) -> Iterator[Path]:
-    """The path, the results in it if it is a directory, and the files that belong to it."""
-    from bftrainer.files.directories import written_files
-    from bftrainer.nodelogs.native_logs import metadata_path
-    from bftrainer.tasksets.task_files import scalability_path
-
-    yield path
-    if path.is_dir():
-        yield from (path / name for name in written_files(path))
-        return
-    beside = (metadata_path(path) if ".csv" in path.suffixes else None, scalability_path(path))
-    yield from (other for other in beside if other is not None and other.is_file())
 
 
 def refuse_files(*paths: Path | None, force: bool) -> None:

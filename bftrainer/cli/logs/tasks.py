@@ -11,7 +11,7 @@ import click
 
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import note, print_json
-from bftrainer.cli._shared.usage import FILE, force_option, output_option, refuse_files, refuse_unused, size_option
+from bftrainer.cli._shared.usage import FILE, SIZE, force_option, output_option, refuse_files, refuse_unused
 
 _COMMANDS = {
     "fit": ("logs.tasks:fit", "Turn measured throughput into a scaling section."),
@@ -28,14 +28,14 @@ def tasks() -> None:
 @click.option(
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
-@size_option("--count", required=True, help="Number of tasks.")
+@click.option("--count", type=SIZE, required=True, help="Number of tasks.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="For rescale costs and the mix of models."
 )
 @click.option("--model", default="shufflenet", show_default=True, help="Model of the trials (hpo).")
 @click.option("--work", type=float, help="Images to train on, each task.  [default: 1.3e8, 100 epochs of ImageNet]")
-@size_option("--min-nodes", default=1, show_default=True, help="Fewest nodes a task runs on.")
-@size_option("--max-nodes", default=64, show_default=True, help="Most nodes a task runs on.")
+@click.option("--min-nodes", type=SIZE, default=1, show_default=True, help="Fewest nodes a task runs on.")
+@click.option("--max-nodes", type=SIZE, default=64, show_default=True, help="Most nodes a task runs on.")
 @click.option(
     "--interval", "interval_s", type=float, default=36.0, show_default=True, help="Seconds between submissions."
 )

@@ -156,9 +156,7 @@ _HOLES = {"fragment-mean": None, "fragment-median": None, "daily-amplitude": 0.3
     type=click.Choice(["minutes", "supercomputer"]),
     help="Spot nodes, or holes of a batch scheduler.  [default: minutes if LIKE is no node log, else supercomputer]",
 )
-@usage.size_option(
-    "--days", usual=usage.LARGE_DAYS, kind=click.FLOAT, default=14.0, show_default=True, help="Length of the trace."
-)
+@click.option("--days", type=usage.POSITIVE, default=14.0, show_default=True, help="Length of the trace.")
 @click.option("--seed", type=int, default=0, show_default=True, help="The same one gives the same bytes.")
 @click.option(
     "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
@@ -166,7 +164,7 @@ _HOLES = {"fragment-mean": None, "fragment-median": None, "daily-amplitude": 0.3
 @click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]")
 @click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]")
 @model_options(MINUTES | _HOLES, "minutes: ")
-@usage.size_option("--nodes", help="supercomputer: nodes of the machine.  [default: 4734]")
+@click.option("--nodes", type=usage.SIZE, help="supercomputer: nodes of the machine.  [default: 4734]")
 @click.option("--idle-share", type=float, help="supercomputer: mean share of idle nodes.  [default: 0.0827]")
 @usage.NODE_LOG_OUTPUT
 @click.option("--spot", is_flag=True, help="Write a spot event trace beside it: x.parquet has x-spot.csv.")

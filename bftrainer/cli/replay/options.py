@@ -76,8 +76,23 @@ def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     return [name for name in known if name.startswith(incomplete)]
 
 
-USUAL = {"tasks": usage.LARGE_SIZE, "processes": usage.LARGE_PROCESSES}
-"""Largest usual sizes, by what is counted."""
+_RANGES: dict[str, click.ParamType[Any]] = {
+    "forward_time_s": usage.POSITIVE,
+    "time_limit_s": usage.POSITIVE,
+    "mip_gap": click.FloatRange(0, 1, max_open=True),
+}
+"""Ranges of numbers that may not be what bounds them."""
+
+
+def _type_of(name: str, option: Option) -> Any:
+    """Type of an option's values on the command line."""
+    if option.units:
+        return usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+    if get_origin(option.kind) is Literal:
+        return click.Choice(get_args(option.kind))
+    if option.least is not None:
+        return (click.IntRange if option.kind is int else click.FloatRange)(min=option.least)
+    return _RANGES.get(name) or {Path: FILE, datetime: _MOMENT}.get(option.kind, option.kind)
 
 
 def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | None = None) -> usage.Decorator:
@@ -89,16 +104,9 @@ def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | Non
     default = (defaults or {}).get(name, option.default)
     metavar = option.metavar or ("NAME" if option.kind is str else None)
     known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar, "show_default": default is not None}
-    if option.sized:
-        return usage.size_option(*option.flags, name, usual=USUAL[option.sized], **known)
     if metavar == "NAME":
         known["shell_complete"] = policy_names if name.endswith("policy") else _names
-    kind = {Path: FILE, datetime: _MOMENT}.get(option.kind, option.kind)
-    if option.units:
-        kind = usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
-    elif get_origin(kind) is Literal:
-        kind = click.Choice(get_args(kind))
-    return click.option(*option.flags, name, type=kind, **known)
+    return click.option(*option.flags, name, type=_type_of(name, option), **known)
 
 
 # What stands for others, after which of these.

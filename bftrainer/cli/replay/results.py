@@ -6,14 +6,12 @@ import csv
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.removed import refuse_removed_value
-from bftrainer.cli._shared.stdio import Section, line_width, note, print_json, print_side_by_side, tell
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
@@ -80,23 +78,23 @@ def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
     names = [f"{name} (partial)" if cut else name for name, cut in zip(compared.names, compared.partial, strict=True)]
+    if compared.settings:
+        print_table(["setting", *names], compared.setting_rows())
+        click.echo()
     rows = [
-        [term_of(key).label, *(f"{cell.value}\n({cell.below})" if cell.below else cell.value for cell in cells)]
+        [term_of(key).label, *(f"{cell.value} ({cell.below})" if cell.below else cell.value for cell in cells)]
         for key, cells in ((key, compared.cells(key)) for key in keys)
     ]
-    sections, figures = [Section("setting", compared.setting_rows(), is_text=True)], Section("figure", rows)
-    print_side_by_side(names, [*sections, figures] if compared.settings else [figures])
-    sentences = [*compared.notes()]
+    print_table(["figure", *names], rows)
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(compared.names, compared.assumptions, strict=True):
         if assumed is not None:
             notes.setdefault(assumed.note, []).append(name)
+    for text in compared.notes():
+        click.echo(text)
     for text, assuming in notes.items():
         where = "" if len(assuming) == len(names) else f" ({', '.join(assuming)})"
-        sentences.append(f"{MARK} {ASSUMED}{where}: {text}")
-    for text in sentences:
-        width = line_width() or len(text)
-        click.echo("\n".join(wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)))
+        click.echo(f"{MARK} {ASSUMED}{where}: {text}")
 
 
 def _width_mm(text: str) -> float:
@@ -152,9 +150,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     type=usage.FIGURE,
     help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
-@click.option(
-    "--style", metavar="NAME", default="", callback=refuse_removed_value, help="A style of matplotlib, over ours."
-)
+@click.option("--style", metavar="NAME", default="", help="A style of matplotlib, over ours.")
 @click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
 @usage.force_option
 @click.option(

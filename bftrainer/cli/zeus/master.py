@@ -33,18 +33,14 @@ def master() -> None:
 @click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=FILE, required=False)
 @click.option("--resume", type=FILE, metavar="LOGDIR", help="Go on with the job whose logs are there.")
-@usage.size_option(
-    "--recurrences", usual=usage.LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs."
-)
+@click.option("--recurrences", type=usage.SIZE, help="Times that the job recurs.")
 @click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
 @click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid, ucb or module:callable.")
 @click.option("--log-base", help="Directory for the job's directory of logs.")
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
-@usage.size_option(
-    "--gpus", usual=usage.LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1."
-)
+@click.option("--gpus", type=usage.PROCESSES, help="GPUs of a run; those found, else 1.")
 @click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences.")
 @click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same.")
 @usage.json_option
@@ -87,7 +83,6 @@ def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
     file = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
-    usage.check_size(f"recurrences of {job_file}", file.recurrences, usage.LARGE_RUNS)
     job = file.job.to_job()
     context = PolicyContext(None, job, file.eta, file.beta, file.seed, window_size=file.window_size)
     policy = batch_size_optimizer(file.policy, context)

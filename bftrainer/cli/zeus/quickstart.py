@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from bftrainer.cli._shared.stdio import counted, print_json, print_table
-from bftrainer.cli._shared.usage import LARGE_RUNS, SETTINGS, json_option, refuse_unused, size_option
+from bftrainer.cli._shared.usage import SETTINGS, SIZE, json_option, refuse_unused
 from bftrainer.cli.zeus.bso import open_client
 from bftrainer.extras import require_extra
 
@@ -22,7 +22,7 @@ MAX_POWER_W = 45.0
 
 
 @click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso quickstart")
-@size_option("--runs", usual=LARGE_RUNS, kind=click.IntRange(min=1), default=20, help="Times that the job recurs.")
+@click.option("--runs", type=SIZE, default=20, help="Times that the job recurs.")
 @click.option("--server", metavar="URL", help="Let the batch-size server there decide, not one of this command's own.")
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")
 @json_option

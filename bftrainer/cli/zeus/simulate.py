@@ -58,12 +58,11 @@ def _simulate(
     simulations: Sequence[Simulation],
     inputs: ZeusInputs,
     options: dict[str, Any],
-    size: tuple[str, int],
     *,
     fronts: bool = False,
     **sources: Any,
 ) -> list[SimulationResult]:
-    """Simulate, showing how far it is, then write and draw what the options ask for; the size in words and number."""
+    """Simulate, showing how far it is, then write and draw what the options ask for."""
     from bftrainer.cli._shared.progress import counting
     from bftrainer.zeus.simulation.campaign import simulate_all
     from bftrainer.zeus.simulation.figures import draw_figures, plan_figures
@@ -72,7 +71,6 @@ def _simulate(
     figures = None
     if options.get("figures") is not None:
         figures = plan_figures(options["figures"], "svg", simulations, fronts=fronts, force=options["force"])
-    usage.check_size(*size, usage.LARGE_TOTAL)
     with counting("Simulating", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, options["workers"], count)
     if options["output"] is not None:
@@ -136,8 +134,7 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
     corrections = Corrections(server_costs=options["server_costs"])
     first = [Simulation(job, recurrences, corrections=corrections, **settings) for job in jobs]
     simulations = [each for simulation in first for each in with_seeds(simulation, options["seeds"])]
-    size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
-    results = _simulate(simulations, inputs, options, size, fronts=True)
+    results = _simulate(simulations, inputs, options, fronts=True)
     summaries = [summarise(inputs.trace, result) for result in results]
     if as_json:
         from bftrainer.zeus.simulation.files import results_document
@@ -244,8 +241,7 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     inputs, seeds = _load(options), options["seeds"]
     jobs = choose_jobs(inputs, job_choice(options))
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **_knobs(options))
-    size = ("recurrences of all jobs and seeds", recurrences * len(simulations))
-    results = _simulate(simulations, inputs, options, size)
+    results = _simulate(simulations, inputs, options)
     rows = compare_policies(inputs.trace, results)
     if len(jobs) > 1:
         rows += compare_all(results)
@@ -305,7 +301,7 @@ def _print_rows(
     help="Correct what is published: a run that may not start costs 100 times its bound, not 0; bounds follow all "
     "tries of a job, not its last one; costs as the batch-size server counts them. Repeatable.",
 )
-@usage.size_option("--max-retries", kind=click.IntRange(min=0), help="Retries before a group gives up.  [default: 100]")
+@click.option("--max-retries", type=click.IntRange(min=0), help="Retries before a group gives up.  [default: 100]")
 @seed_options(1)
 @output_options
 def groups(
@@ -323,7 +319,7 @@ def groups(
     known, source = load_groups(groups_file)
     chosen = choose_groups(known, choose_jobs(inputs, job_choice(options)), names, datasets)
     simulations = _group_simulations(chosen, options)
-    results = _simulate(simulations, inputs, options, ("groups of all seeds", len(simulations)), groups=source)
+    results = _simulate(simulations, inputs, options, groups=source)
     by_seed = [results[start : start + len(chosen)] for start in range(0, len(results), len(chosen))]
     rows = group_totals(by_seed)
     if as_json:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared.usage import FILE, Decorator, force_option, json_option, size_option, with_options
+from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, force_option, json_option, with_options
 
 if TYPE_CHECKING:
     from bftrainer.report.intervals import Estimate
@@ -38,7 +38,7 @@ job_options = with_options(
         "--job", "job_names", metavar="DATASET,NETWORK,OPTIMIZER", multiple=True, help="A job to use; repeatable."
     ),
     click.option("--target", type=float, help="Metric that runs aim at; for all jobs, as the next two."),
-    size_option("--max-epochs", help="Epochs after which a run gives up.  [default: 100]"),
+    click.option("--max-epochs", type=SIZE, help="Epochs after which a run gives up.  [default: 100]"),
     click.option("--default-bs", type=int, help="Batch size that is used when nothing is known."),
 )
 BATCH_SIZE_POLICIES = "zeus, gts, default, grid, ucb, oracle or module:callable"
@@ -48,9 +48,7 @@ knob_options = with_options(
     eta_option,
     click.option("--beta", default=2.0, help="A run stops before it costs this many times the cheapest; inf: never."),
 )
-recurrences_option = size_option(
-    "--recurrences", kind=click.IntRange(min=1), default=100, help="Times that each job recurs."
-)
+recurrences_option = click.option("--recurrences", type=SIZE, default=100, help="Times that each job recurs.")
 policy_options = with_options(
     click.option(
         "--policy", default="zeus", shell_complete=policy_names, help=f"Chooses batch sizes: {BATCH_SIZE_POLICIES}."
@@ -65,12 +63,9 @@ def seed_options(seeds: int) -> Decorator:
     """Make the options for seeds and processes, with `seeds` seeds by default."""
     return with_options(
         click.option("--seed", type=click.IntRange(min=0), default=123456, help="First seed, of draws and policies."),
-        size_option("--seeds", kind=click.IntRange(min=1), default=seeds, help="How many seeds, from --seed on."),
-        size_option(
-            "--workers",
-            usual=1_000,
-            kind=click.IntRange(min=1),
-            help="Processes; results don't depend on it.  [default: as many as save time]",
+        click.option("--seeds", type=SIZE, default=seeds, help="How many seeds, from --seed on."),
+        click.option(
+            "--workers", type=PROCESSES, help="Processes; results don't depend on it.  [default: as many as save time]"
         ),
     )
 
