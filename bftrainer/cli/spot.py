@@ -11,7 +11,7 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note, print_json, print_table, tell, write_rows
+from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
@@ -84,19 +84,19 @@ class _Request:
         from bftrainer.spot.run import Prices, load_profile
 
         directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
-        usage.refuse_unused({"force": directory is figure is None and "nothing is written"})
         if directory is not None:
             check_free(directory, force=force)
-        usage.refuse_figure(figure)
-        usage.refuse_files(figure, force=force)
+        usage.refuse_figure(figure, force=force)
         profile, source = load_profile(options.pop("profile"))
         usage.refuse_unused(
-            {"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"}
+            {
+                "load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint",
+                "on_demand_price": options["price"] is None and "without --price nothing is compared",
+            }
         )
         names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
         settings = CheckpointedTraining(profile, **{name: options.pop(name) for name in names})
         price, on_demand = options.pop("price"), options.pop("on_demand_price")
-        usage.refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
         prices = None if price is None else Prices(price, on_demand)
         return cls(settings, prices, source, directory, figure, force)
 
@@ -154,65 +154,21 @@ def model_options(figures: Mapping[str, float | None], before: str = "") -> Call
 @_spot_options
 def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
+    from bftrainer.spot import run_plots
     from bftrainer.spot.checkpointing import simulate as simulate_training
-    from bftrainer.spot.run import load_log, summarise_run, write_spot
+    from bftrainer.spot.run import load_log, run_figures, summarise_run, write_spot
 
     request = _Request.of(options)
     log, sources = load_log(trace, additions, initial_nodes, note)
     run = simulate_training(log, request.settings)
     summary = summarise_run(run, request.prices, sources | {"profile": request.profile})
 
-    def draw() -> Figure:
-        from bftrainer.spot.run_plots import run_figure
-
-        return run_figure(run, summary)
-
     if as_json:
         print_json(summary)
     else:
-        _print_summary(summary)
-    request.write(lambda directory: write_spot(run, summary, directory), draw)
-
-
-# Label, what it tells, and the figure without which the row, or the rest of it, is left out.
-_ROWS = (
-    ("iterations", "{iterations_done:,} done, {iterations_executed:,} executed, {iterations_lost:,} lost", "nodes"),
-    ("throughput", "{iterations_per_hour:,.1f} iterations/h", "iterations_per_hour"),
-    ("", "{samples_per_s:,.2f} samples/s", "samples_per_s"),
-    ("training", "", "training_s"),
-    ("redoing", "", "redoing_s"),
-    ("reconfiguring", "", "reconfiguring_s"),
-    ("stalled", "", "stalled_s"),
-    ("reconfigurations", "{reconfigurations:,}, {reconfiguration_restarts:,} drawn out", "nodes"),
-    ("checkpoints", "{checkpoints:,}, {checkpoints_lost:,} lost on the way", "nodes"),
-    ("preemptions", "{preemptions:,} nodes, {active_preemptions:,} of them active", "nodes"),
-    ("node-hours", "{node_hours_held:,.1f} held, {node_hours_used:,.1f} used", "nodes"),
-    ("world size", "{mean_world_size:.1f} mean, {largest_world_size} largest", "mean_world_size"),
-    ("cost", "{cost:,.2f}", "cost"),
-    ("", "{iterations_per_currency:,.2f} iterations per unit", "iterations_per_currency"),
-    (
-        "on demand",
-        "{on_demand_cost:,.2f}, {on_demand_iterations_per_currency:,.2f} iterations per unit on {on_demand_nodes} "
-        "nodes",
-        "on_demand_cost",
-    ),
-    ("", "spot is worth {value_against_on_demand:.2f} times that", "value_against_on_demand"),
-)
-
-
-def _print_summary(summary: Mapping[str, Any]) -> None:
-    """Print headline figures, one a line."""
-    rows = []
-    for label, text, needed in _ROWS:
-        value = summary[needed]
-        if not text:
-            share = value / summary["span_s"] if summary["span_s"] else 0.0
-            text = f"{value / 3600.0:,.2f} h, {100 * share:.1f} %"
-        if value is not None and label:
-            rows.append((label, text.format(**summary)))
-        elif value is not None:
-            rows[-1] = (rows[-1][0], f"{rows[-1][1]}, {text.format(**summary)}")
-    write_rows(f"Checkpointed training on {summary['nodes']:,} nodes over {summary['span_s'] / 3600:,.2f} h", rows)
+        title = f"Checkpointed training on {summary['nodes']:,} nodes over {summary['span_s'] / 3600:,.2f} h"
+        print_figures(title, run_figures(run, request.prices))
+    request.write(lambda directory: write_spot(run, summary, directory), lambda: run_plots.run_figure(run, summary))
 
 
 _LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
@@ -237,6 +193,7 @@ def sweep(
 ) -> None:  # fmt: skip
     """Simulate training over levels of preemption and addition, many times each."""
     from bftrainer.nodelogs.availability import read_availability
+    from bftrainer.spot import run_plots
     from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
 
@@ -247,16 +204,11 @@ def sweep(
     made = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
     result = sweep_spot(made, jobs)
 
-    def draw() -> Axes:
-        from bftrainer.spot.run_plots import plot_sweep
-
-        return plot_sweep(result.rows)
-
     if as_json:
         print_json(result.summary())
     else:
         _print_levels(result.rows)
-    request.write(lambda directory: write_sweep(result, directory), draw)
+    request.write(lambda directory: write_sweep(result, directory), lambda: run_plots.plot_sweep(result.rows))
 
 
 _COLUMNS = {
@@ -280,7 +232,7 @@ def _print_levels(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _cell(row: Mapping[str, Any], name: str) -> str:
     mean, width = row[name], row.get(f"{name}_ci95")
-    unit = 3600.0 if name.endswith("_s") else 1.0
     if mean is None or name.endswith("_scale"):
         return "-" if mean is None else f"{mean:g}"
+    unit = 3600.0 if name.endswith("_s") else 1.0
     return f"{mean / unit:,.2f}" + ("" if width is None else f" +- {width / unit:,.2f}")

@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, Any
 
 import click
@@ -75,6 +75,22 @@ def write_rows(
         if width is not None:
             folded = textwrap.wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
         out.writelines(f"{part}\n" for part in folded)
+
+
+def print_figures(title: str, figures: Mapping[str, Any]) -> None:
+    """Print the numbers that are known under a title, by their names, with the units in which these end."""
+    rows = []
+    for name, value in figures.items():
+        label, text = name.replace("_", " "), ""
+        if isinstance(value, int | float):
+            text = f"{value:,}" if isinstance(value, int) else f"{value:,.5g}"
+        if text and name.endswith("_s"):
+            label, text = label.removesuffix(" s"), duration(value)
+        elif text and name.endswith("_share"):
+            text = f"{100 * value:.2f} %"
+        if text:
+            rows.append((label, text))
+    write_rows(title, rows, indent=2 + max(len(label) for label, _ in rows))
 
 
 def duration(value_s: float | None) -> str:

@@ -244,12 +244,13 @@ def refuse_files(*paths: Path | None, force: bool) -> None:
             refuse_existing(path, force=force)
 
 
-def refuse_figure(path: Path | None) -> None:
-    """Refuse a figure that could not be drawn, before any work is done."""
+def refuse_figure(path: Path | None, *, force: bool) -> None:
+    """Refuse a figure that could not be drawn or written, before any work is done."""
     from bftrainer.report.drawing import check_drawable
 
     if path is not None:
         check_drawable(path.name)
+        refuse_files(path, force=force)
 
 
 def write_figure(path: Path, figure: Axes | Figure) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
@@ -11,11 +10,9 @@ from typing import Any
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
+from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_table
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.spot import MINUTES, model_options
-
-Figures = Mapping[str, Any]
 
 _KINDS = {
     "nodes": "Node log",
@@ -23,83 +20,6 @@ _KINDS = {
     "counts": "Count trace",
     "terminations": "Termination trace",
 }
-
-
-def _pair(figures: Figures, name: str, suffix: str = "") -> str:
-    """Mean and standard deviation; the keys' suffix is the unit."""
-    (mean, std), unit = (figures[f"{name}_{what}{suffix}"] for what in ("mean", "std")), suffix.replace("_", " ")
-    return f"{mean:,.5g}{unit}" + ("" if std is None else f" +- {std:,.5g}{unit}")
-
-
-def _size(figures: Figures, name: str) -> str:
-    each = "" if figures[f"{name}_mean"] is None else f", {_pair(figures, name)} nodes each"
-    return f"{figures[f'{name}_chance']:.5f} chance a minute, {figures[f'{name}s_per_minute']:.4f} nodes a minute{each}"
-
-
-def _fragments(figures: Figures) -> str:
-    text = f"{figures['fragments']:,} completed"
-    for key, what in (("start", "the window's start"), ("end", "its end")):
-        if figures[f"fragments_cut_at_{key}"]:
-            text += f", {figures[f'fragments_cut_at_{key}']:,} cut at {what}"
-    if figures["stays_of_no_time"]:
-        text += f"; {figures['stays_of_no_time']:,} of no time, left out"
-    return text
-
-
-def _lifetimes(figures: Figures) -> str:
-    values = {key: figures[f"lifetime_{key}_s"] for key in ("mean", "median", "p10", "p90")}
-    return ", ".join(f"{'more than seen' if s is None else f'{s:,.1f} s'} {key}" for key, s in values.items())
-
-
-def _hours(figures: Figures) -> str:
-    rates = [rate for rate in figures["events_by_hour_of_day"] if rate is not None]
-    return f"{figures['events_per_hour']:,.2f} an hour, {min(rates):,.2f} to {max(rates):,.2f} by hour of day"
-
-
-# Label, the figure without which the row is left out, and a format or a function of the figures.
-_ROWS: tuple[tuple[str, str, Any], ...] = (
-    ("events", "events", "{events:,}"),
-    ("nodes", "nodes", "{nodes:,}, {end_nodes:,} there at the end"),
-    ("node-hours", "node_hours", "{node_hours:,.1f}"),
-    (
-        "nodes there",
-        "idle_share",
-        "{mean_nodes:,.1f} mean, {median_nodes:,.0f} median, {max_nodes:,} max ({idle_share:.2%} of all)",
-    ),
-    ("events over time", "events_per_hour", _hours),
-    ("rows of the count", "row_interval_mean_s", lambda f: f"every {_pair(f, 'row_interval', '_s')}"),
-    (
-        "terminations",
-        "termination_interval_mean_s",
-        lambda f: f"every {_pair(f, 'termination_interval', '_s')}",
-    ),
-    ("preemptions", "preemption_chance", lambda f: _size(f, "preemption")),
-    ("additions", "addition_chance", lambda f: _size(f, "addition")),
-    (
-        "  regular ones",
-        "regular_addition_mean",
-        lambda f: f"{_pair(f, 'regular_addition')} nodes each, big ones {f['big_addition_share']:.2%}",
-    ),
-    ("fragments", "fragments", _fragments),
-    (
-        "  their length",
-        "fragment_mean_s",
-        "{fragment_mean_s:,.1f} s mean, {fragment_median_s:,.1f} s median, {fragment_under_600_s_share:.1%} under "
-        "10 min",
-    ),
-    ("lifetimes", "lifetime_mean_s", _lifetimes),
-)
-
-
-def _print_statistics(figures: Figures) -> None:
-    """Print the figures that there are, for people."""
-    rows = [
-        (label, (show.format(**figures) if isinstance(show, str) else show(figures)).replace("%", " %"))
-        for label, needed, show in _ROWS
-        if figures[needed] is not None
-    ]
-    title = f"{_KINDS[figures['kind']]}, {figures['start'][:19]} to {figures['end'][:19]} UTC"
-    write_rows(title, [("span", f"{figures['span_s'] / 3600:,.2f} h"), *rows])
 
 
 @click.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
@@ -118,10 +38,8 @@ def stats(
     from bftrainer.nodelogs.availability import read_availability, write_measured
     from bftrainer.spot.statistics import trace_statistics
 
-    outputs = (additions, terminations, figure)
-    usage.refuse_unused({"force": not any(outputs) and "nothing is written"})
-    usage.refuse_figure(figure)
-    usage.refuse_files(*outputs, force=force)
+    usage.refuse_figure(figure, force=force)
+    usage.refuse_files(additions, terminations, force=force)
     trace = read_availability(file, note, recorded)
     found = trace_statistics(trace)
     if additions or terminations:
@@ -134,7 +52,9 @@ def stats(
     if as_json:
         print_json(found.as_json())
     else:
-        _print_statistics(found.figures)
+        figures = found.figures
+        start, end = (figures[which][:19] for which in ("start", "end"))
+        print_figures(f"{_KINDS[figures['kind']]}, {start} to {end} UTC", figures)
 
 
 _HOLES = {"fragment-mean": None, "fragment-median": None, "daily-amplitude": 0.375, "peak-hour": 16.4}
@@ -200,7 +120,10 @@ def generate(
         return
     for path, what in written.items():
         click.echo(f"{path}: {what}")
-    rows = [[name, *("" if v is None else f"{v:.5g}" for v in values)] for name, *values in map(dict.values, figures)]
+    rows = [
+        [each if isinstance(each, str) else "" if each is None else f"{each:.5g}" for each in figure.values()]
+        for figure in figures
+    ]
     print_table(["", "asked", "expected", "drawn", "realised"], rows)
 
 
