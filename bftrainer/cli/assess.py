@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,10 +16,10 @@ from bftrainer.cli._shared.stdio import note, print_table, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import RunDirectoryError
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.import_settings import LOG_FORMATS, SETTINGS, ImportSettings
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -34,7 +33,6 @@ _READING = (
     *("cluster", "offer_after_s"),
 )
 """Options of imports that logs are read with; where others are needed, the log is imported first."""
-_IMPORT_FIRST = "For {}, import the log by `bftrainer import`, then assess the node log."
 
 
 @click.command(
@@ -159,7 +157,6 @@ class _Steps:
     """Keeps steps in a result directory, so that an assessment can be resumed."""
 
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
-        from bftrainer.errors import RunDirectoryError
         from bftrainer.files.directories import JOURNAL
         from bftrainer.files.line_journal import LineJournal
 
@@ -170,13 +167,9 @@ class _Steps:
             identity, *steps = lines or [plan.identity]
             self._known: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
-            raise RunDirectoryError(
-                f"{self._journal.path}: Expected an assessment's journal, got something else."
-            ) from None
+            raise RunDirectoryError(f"{self._journal.path}: Expected an assessment's journal.") from None
         if identity != plan.identity:
-            raise RunDirectoryError(
-                f"{directory.path}: Cannot be resumed: the log, the tasks or an option changed meanwhile."
-            )
+            raise RunDirectoryError(f"{directory.path}: Cannot be resumed: log, tasks or an option changed meanwhile.")
         if not lines:
             self._journal.append([json.dumps(plan.identity)])
 
@@ -187,9 +180,8 @@ class _Steps:
         from bftrainer.parallel import in_order, usable_processors
 
         unknown = [name for name in configs if name not in self._known]
-        for name in configs:
-            if name in self._known:
-                self._count(name)
+        for name in configs.keys() - set(unknown):
+            self._count(name)
         with closing(in_order(work, [configs[name] for name in unknown], usable_processors())) as results:
             for name, result in zip(unknown, results, strict=True):
                 line = json.dumps([name, result])
@@ -208,33 +200,14 @@ def _read(
     if name == NODE_LOG or (name == AUTO and len(files) == 1 and is_node_log(files[0])):
         from bftrainer.nodelogs import read_node_log
 
-        usage.refuse_unused(
-            dict.fromkeys(options, "of a scheduler's log; bftrainer trace edit cuts and filters this node log")
-        )
+        usage.refuse_unused(dict.fromkeys(options, "of a scheduler's log; trace edit cuts and filters node logs"))
         if len(files) > 1:
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, note), None
     from bftrainer.schedulers.import_log import import_log
 
-    if name == "table":
-        raise click.UsageError(f"A table takes --map or --preset. {_IMPORT_FIRST.format('these')}")
-    with _advising():
-        done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
+    done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
     return done.log, done.quality.summary()
-
-
-@contextmanager
-def _advising() -> Iterator[None]:
-    """Say how to give an option that an error names and that imports alone take."""
-    try:
-        yield
-    except (LogError, SettingsError) as fault:
-        taken = {param.opts[0] for param in click.get_current_context().command.params}
-        flags = {setting.metadata["flag"] for setting in SETTINGS.values()} - taken
-        named = [flag for flag in re.findall(r"--[a-z-]+", str(fault)) if flag in flags]
-        if not named:
-            raise
-        raise type(fault)(f"{fault} {_IMPORT_FIRST.format(named[0])}") from None
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from datetime import datetime, time
-from pathlib import Path
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,13 +13,13 @@ import click
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
 from bftrainer.cli.replay.options import DATE, LIKE, MOMENT, config_like, like_options
+from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
     from bftrainer.campaigns.bound import WorkBounds
     from bftrainer.campaigns.forecast import Forecast
-    from bftrainer.runs import ReplayConfig
 
 _page_force = click.option("--force", is_flag=True, help="Replace an existing page.")
 
@@ -32,48 +30,24 @@ def _settings(*own: str) -> dict[str, Any]:
     return {"cls": usage.Sectioned, "context_settings": usage.WIDE, "sections": sections}
 
 
-def _prepare(ctx: click.Context, options: dict[str, Any], report: Path | None, *, force: bool) -> ReplayConfig:
-    """The configuration to replay, after checks of the page."""
-    config = config_like(ctx, options)
-    usage.refuse_unused({"force": report is None and "there is no page to replace"})
-    usage.check_report(report, force=force)
-    return config
-
-
 def _show(
     found: Forecast | Advice,
-    report: Path | None,
+    options: Mapping[str, Any],
     make_page: Callable[[dict[str, Any], str], bytes],
-    printing: Callable[[Any], None] | None,
+    print_for_people: Callable[[Any], None],
 ) -> None:
-    """Write the page, if one is asked for, and print JSON, or what `printing` prints."""
+    """Write the page, if one is asked for, and print what was found."""
     from bftrainer.files.writing import replacing
 
+    report, as_json = options["report"], options["as_json"]
     if report is not None:
         with replacing(report) as stream:
             stream.write(make_page(found.to_dict(), usage.command_line()))
-    if printing is None:
+    if as_json:
         print_json(found.to_dict())
     else:
-        printing(found)
-    usage.show_page(report, quiet=printing is None)
-
-
-_Moment = datetime | float | tuple[int, float]
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-
-
-def _deadline(text: str) -> _Moment:
-    """A weekday's number and seconds into that day, if the text names one, else what it says of a moment."""
-    name, _, clock = text.strip().lower().partition(" ")
-    if name not in _WEEKDAYS:
-        with contextlib.suppress(click.BadParameter):
-            return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
-        raise ValueError(text)
-    at = time.fromisoformat(clock.strip().rjust(5, "0") if clock.strip() else "18:00")
-    if at.tzinfo is not None:
-        raise ValueError(text)  # which day would it be?
-    return _WEEKDAYS.index(name), 3600.0 * at.hour + 60.0 * at.minute + at.second
+        print_for_people(found)
+    usage.show_page(report, quiet=as_json)
 
 
 @click.command(
@@ -82,9 +56,9 @@ def _deadline(text: str) -> _Moment:
 )
 @click.option(
     "--deadline",
-    type=usage.Parsed("TIME", _deadline, "an ISO time, seconds, a length such as 36h or 5d, or a weekday"),
+    type=MOMENT,
     required=True,
-    help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
+    help="ISO time (UTC; 2026-12-01: its 0:00), or seconds, 36h or 5d after the start.",
 )
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
@@ -97,9 +71,8 @@ def _deadline(text: str) -> _Moment:
 @like_options
 @click.pass_context
 def forecast(
-    ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
-    report: Path | None, force: bool, stretches: int, generated: bool, workers: int | None, as_json: bool,
-    **options: Any,
+    ctx: click.Context, /, deadline: datetime | float, start: datetime | None, horizon: datetime | float | None,
+    stretches: int, generated: bool, workers: int | None, **options: Any,
 ) -> None:  # fmt: skip
     """How probable is it that all tasks are done by a deadline?
 
@@ -113,13 +86,10 @@ def forecast(
     from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
-    config = _prepare(ctx, options, report, force=force)
+    config = config_like(ctx, options)
+    usage.check_report(options["report"], force=options["force"])
     start_ns = _instant(start) if start is not None else None
-    is_dated = not isinstance(deadline, float) or isinstance(horizon, datetime)
-    if not (generated or is_dated or start is None):
-        dated = any(task.submit_ns is not None for task in load_inputs(config).tasks)
-        usage.refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
-    if start_ns is None and is_dated:
+    if start_ns is None and (isinstance(deadline, datetime) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
@@ -128,22 +98,15 @@ def forecast(
         found = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
         note(SAMPLE_TASKS_USED)
-    _show(found, report, forecast_page, None if as_json else _print_forecast)
+    _show(found, options, forecast_page, _print_forecast)
 
 
-def _seconds(when: _Moment, start_ns: int | None) -> float:
-    from bftrainer.campaigns.forecast import next_weekday
-    from bftrainer.model import NS_PER_S
-
-    if isinstance(when, tuple):
-        return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / NS_PER_S
-    if isinstance(when, datetime):
-        return (_instant(when) - (start_ns or 0)) / NS_PER_S
-    return float(when)
+def _seconds(when: datetime | float, start_ns: int | None) -> float:
+    """How long after the start a moment is."""
+    return (_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
 
 
 def _instant(when: datetime) -> int:
-    from bftrainer.errors import SettingsError
     from bftrainer.model import instant_ns
 
     try:
@@ -203,21 +166,21 @@ def _print_forecast(found: Forecast) -> None:
 @like_options
 @click.pass_context
 def advise(
-    ctx: click.Context, /, metric: str, train_share: float, trials: int, report: Path | None, force: bool,
-    objectives: str | None, as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    ctx: click.Context, /, metric: str, train_share: float, trials: int, objectives: str | None, **options: Any
+) -> None:
     """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
     from bftrainer.campaigns.advice import AdvicePlan
     from bftrainer.campaigns.advice import advise as search
     from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import advice_page
 
-    config = _prepare(ctx, options, report, force=force)
+    config = config_like(ctx, options)
+    usage.check_report(options["report"], force=options["force"])
     choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
     plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
     with counting("Searching", trials) as count:
         found = search(plan, count)
-    _show(found, report, advice_page, None if as_json else _print_advice)
+    _show(found, options, advice_page, _print_advice)
 
 
 def _print_advice(found: Advice) -> None:
@@ -276,13 +239,10 @@ def _print_bounds(found: WorkBounds) -> None:
 
     rows = []
     for each in found.bounds:
-        gain = (
-            ""
-            if each.name == NAMED or each.against_named is None
-            else f"{round(100 * each.against_named, 1) + 0.0:+.1f} %"
-        )
+        gain = None if each.name == NAMED else each.against_named
         losses = (f"{round(100 * share, 1) + 0.0:.1f} %" for share in (each.departure_share, each.rescale_share))
-        rows.append([each.name, f"{each.work:.4g}", gain, *losses])
+        text = "" if gain is None else f"{round(100 * gain, 1) + 0.0:+.1f} %"
+        rows.append([each.name, f"{each.work:.4g}", text, *losses])
     print_table(["granted", "work done", "against named", "lost to departures", "to own changes"], rows)
     click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
     for text in found.notes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -44,9 +44,8 @@ MOST_ROWS = 50
 @usage.json_option
 @click.pass_context
 def sweep(
-    ctx: click.Context, file: Path, directory: Path | None, engine: str | None, workers: int | None,
-    scheduler: str | None, jobqueue: Path | None, resume: bool, force: bool, report: Path | None,
-    metrics: tuple[str, ...], paired: str | None, as_json: bool,
+    ctx: click.Context, /, file: Path, directory: Path | None, resume: bool, force: bool, report: Path | None,
+    metrics: tuple[str, ...], paired: str | None, as_json: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Replay a grid or list of settings, and put the figures of all into one table.
 
@@ -62,14 +61,13 @@ def sweep(
     from bftrainer.report.sweep_page import check_metrics
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
-    no_page = report is None and paired is None and "of the page, which takes --report, or of --paired"
-    usage.refuse_unused({"force": resume and "--resume keeps finished points", "metrics": no_page})
+    usage.refuse_unused({"force": resume and "--resume keeps finished points"})
     spec = read_sweep(file)
     judged = metrics or ("work_done",)
     if paired is not None:
         check_pairing(spec.varied, paired, judged)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
-    chosen = _engine(engine, workers, scheduler, jobqueue, place)
+    chosen = _engine(place=place, **options)
     usage.check_report(report, force=resume or force)
     check_metrics(metrics)
     if report is not None:
@@ -101,16 +99,16 @@ def sweep(
     ctx.exit(1 if result.failed else 0)
 
 
-def _engine(name: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path) -> Engine:
+def _engine(
+    engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path
+) -> Engine:
     from bftrainer.campaigns.engines import DaskEngine, LocalEngine
     from bftrainer.campaigns.sweep_directory import JOB_LOGS
 
-    on_dask = name == "dask" or (name is None and (scheduler is not None or jobqueue is not None))
-    locally = not on_dask and "of the engine dask alone"
-    usage.refuse_unused(
-        {"workers": on_dask and "a Dask cluster has its own", "scheduler": locally, "jobqueue": locally},
-    )
-    return DaskEngine(scheduler, jobqueue, place / JOB_LOGS) if on_dask else LocalEngine(workers)
+    if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
+        return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
+    usage.refuse_unused(dict.fromkeys(("scheduler", "jobqueue"), "of the engine dask alone"))
+    return LocalEngine(workers)
 
 
 def _describe(result: PointResult) -> dict[str, object]:
@@ -128,11 +126,8 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
 
     if not results:
         return
-    keys = [
-        key
-        for key in dict.fromkeys((*SHOWN, *metrics))
-        if any(result.figures.get(key) is not None for result in results)
-    ]
+    known = {key for result in results for key, value in result.figures.items() if value is not None}
+    keys = [key for key in dict.fromkeys((*SHOWN, *metrics)) if key in known]
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]

@@ -165,7 +165,6 @@ def test_width_of_figures(call, tmp_path, width, width_mm):
     [
         (("compare", "absent"), "absent: Expected a result directory with a summary.json, found nothing"),
         (("compare", "short", "--metric", "ocupancy"), "Did you mean 'occupancy'?"),
-        (("compare", "short", "--metric", "wait"), "Did you mean 'wait_mean_s'?"),
         (("compare", "short", "--json", "--csv"), "one of --json and --csv"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
         (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),

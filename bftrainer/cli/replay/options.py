@@ -204,7 +204,7 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     from bftrainer.runs.run_files import read_summary, recorded_options
     from bftrainer.runs.run_inputs import LEARNED
 
-    like, given = options.pop("like"), _pick_given(ctx, options, LIKE)
+    like, given = options["like"], _pick_given(ctx, options, LIKE)
     if like is None:
         return ReplayConfig(**given)
     if like.is_dir():

@@ -19,7 +19,7 @@ from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
 from bftrainer.cli._shared.usage import WIDE, Sectioned, check_report, json_option, refuse_unused, show_page
 from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, replay_options
-from bftrainer.errors import RunDirectoryError, RunFailedError, SolverError
+from bftrainer.errors import RunFailedError, SolverError
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def replay(
     ctx: click.Context, /, name: str, output_dir: Path | None, report: Path | None, as_json: bool, dry_run: bool,
-    force: bool, checkpoint_every: float, resume: Path | None, **options: Any,
+    force: bool, resume: Path | None, **options: Any,
 ) -> None:  # fmt: skip
     """Replay node idle/preempt events and allocate the idle nodes to malleable training tasks.
 
@@ -52,13 +52,11 @@ def replay(
     from bftrainer.runs import load_inputs
 
     if resume is not None:
-        ctx.exit(_resume(resume))
-    del options["print_"]  # which printing takes from the context
+        ctx.exit(_resume(ctx, resume))
+    del options["print_"], options["checkpoint_every"]  # which are taken from the context
     config = config_of(ctx, options)
     places = [output_dir] if output_dir else _named_directories(ctx, name, force=force)
     target = places[0] if isinstance(places, list) else None
-    on_sample = target is report is None and "runs of the sample go to the next free directory"
-    refuse_unused({"force": on_sample})
     if target is not None and not dry_run:
         check_free(target, force=force)
     check_report(None if dry_run else report, force=force)
@@ -72,7 +70,7 @@ def replay(
         _print_inputs(inputs, as_json)
         return
     with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
-        result = _replay(inputs, directory, received, _arguments(), checkpoint_every, ctx.params)
+        result = _replay(inputs, directory, received, _arguments(), ctx.params)
     ctx.exit(_print_and_report(result, directory.path, ctx.params, received))
 
 
@@ -105,51 +103,30 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
         write_rows(None, [(key, f"{value:,}") for key, value in counts.items()], indent=13)
 
 
-def _resume(place: Path) -> int:
-    """Go on with an unfinished run; return the exit status."""
+def _resume(ctx: click.Context, place: Path) -> int:
+    """Go on with an unfinished run by the options that it was begun with; return the exit status."""
     from bftrainer.files.directories import result_directory
     from bftrainer.runs import load_inputs
     from bftrainer.runs.run import find_unfinished
 
+    refuse_unused(dict.fromkeys(set(ctx.params) - {"resume"}, "--resume goes on as the run was begun"))
     with interruptible() as received, result_directory([place], resume=True) as directory:
         beginning = find_unfinished(directory)
-        arguments, begun_in = beginning.arguments, Path(beginning.directory)
-        given = _drop_resume(_arguments())
+        begun_in = Path(beginning.directory)
         if begun_in != Path.cwd():
             gone = "" if begun_in.is_dir() else ", which is gone: they are looked for here"
             note(f"{place}: Inputs are those of {begun_in}, where the run was begun{gone}.")
         with (
             chdir(begun_in if begun_in.is_dir() else "."),
-            replay.make_context("bftrainer-replay", [*arguments]) as ctx,
+            replay.make_context("bftrainer-replay", [*beginning.arguments]) as begun,
         ):
-            if given:
-                _refuse_other_options(given, ctx.params)
-            options = {name: value for name, value in ctx.params.items() if name not in _OF_OUTPUT}
-            inputs = load_inputs(config_of(ctx, options))
-            result = _replay(inputs, directory, received, arguments, ctx.params["checkpoint_every"], ctx.params)
-    return _print_and_report(result, place, ctx.params, received)
+            options = {name: value for name, value in begun.params.items() if name not in _OF_OUTPUT}
+            inputs = load_inputs(config_of(begun, options))
+            result = _replay(inputs, directory, received, beginning.arguments, begun.params)
+    return _print_and_report(result, place, begun.params, received)
 
 
-_NAMED = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 _OF_OUTPUT = (*("name", "output_dir", "report", "print_", "as_json", "dry_run", "force", "resume", "checkpoint_every"),)
-
-
-def _refuse_other_options(arguments: Sequence[str], begun: Mapping[str, Any]) -> None:
-    """Refuse options that are named and differ from those of the run that is resumed."""
-    with replay.make_context("bftrainer-replay", [*arguments]) as ctx:
-        named = [each for each in replay.params if ctx.get_parameter_source(each.name or "") in _NAMED]
-        odd = sorted(max(each.opts, key=len) for each in named if ctx.params[each.name] != begun[each.name])
-    if odd:
-        raise RunDirectoryError(
-            f"Expected the options that the run was begun with, or none; these differ: {', '.join(odd)}."
-        )
-
-
-def _drop_resume(arguments: list[str]) -> list[str]:
-    """Arguments but for ``--resume DIR``, and ``--open``, which is of the terminal and not of the run."""
-    place = next(number for number, word in enumerate(arguments) if word.startswith("--resume"))
-    others = arguments[:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
-    return [word for word in others if word != "--open"]
 
 
 def _replay(
@@ -157,7 +134,6 @@ def _replay(
     directory: ResultDirectory,
     received: list[int],
     arguments: Sequence[str],
-    every_s: float,
     options: Mapping[str, Any],
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
@@ -165,6 +141,7 @@ def _replay(
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
+    every_s = options["checkpoint_every"]
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
     with _show_progress(inputs, options["print_"]) as observers:
         if journal is not None and journal.known:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,13 @@ import click
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
+from bftrainer.errors import BftrainerError, SettingsError, escaped
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison
     from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
+    from bftrainer.runs.audit import Findings
 
 # Of more runs than this only the headline figures are shown.
 FEW = 4
@@ -38,23 +42,18 @@ _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, ty
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
-    from bftrainer.errors import SettingsError
     from bftrainer.report.comparison import compare_runs, run_names
     from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, name_near
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
-    has_all = as_json and "--json has all figures"
-    usage.refuse_unused(
-        {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
-    )
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
-            usual = [key for key in COMPARED if key in compared.figures and key.startswith(name)]
-            close = f" Did you mean {usual[0]!r}?" if usual else name_near(name, compared.figures)
-            raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
+            raise SettingsError(
+                f"--metric: Expected a figure of these runs, got {name!r}.{name_near(name, compared.figures)}"
+            )
     if as_json:
         print_json(compared.to_dict())
     elif as_csv:
@@ -165,8 +164,6 @@ def plot(
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
     from bftrainer.runs.run_files import read_summary
 
-    other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
-    usage.refuse_unused({"against": other, "figure": other})
     if kind in ("gantt", "paired") and len(runs) > 1:
         what = {"gantt": "run for a Gantt chart", "paired": "sweep for gains over pairs"}[kind]
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
@@ -184,8 +181,6 @@ def plot(
 
 def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Runs whose summaries have the settings that they left out, as these are the defaults."""
-    from dataclasses import replace
-
     from bftrainer.runs.config import OPTIONS
 
     known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
@@ -194,7 +189,6 @@ def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 def tuning_groups(path: Path) -> dict[str, str]:
     """Group of each tuned task of a run, by its name; empty without any."""
-    from bftrainer.errors import escaped
     from bftrainer.runs.run_files import ATTEMPTS, read_shown_columns, read_summary
 
     if "attempts" not in read_summary(path):
@@ -204,26 +198,24 @@ def tuning_groups(path: Path) -> dict[str, str]:
 
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
+    from bftrainer.campaigns.paired import plot_changes, read_points
     from bftrainer.report import run_figures as figures
     from bftrainer.runs.run_files import read_runs
 
     if kind == "paired":
-        from bftrainer.campaigns.paired import plot_changes, read_points
-
-        results = read_points(paths[0])
-        return lambda sheet: plot_changes(results, against, metric or "work_done", sheet)
+        return partial(plot_changes, read_points(paths[0]), against, metric or "work_done")
     runs = read_runs(paths)
-    if kind == "energy":
-        groups = [tuning_groups(path) for path in paths]
-        return lambda sheet: figures.plot_energy(runs, groups, sheet)
-    full, figure = fill_settings(runs), metric or "efficiency"
-    kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
-        "pool": lambda sheet: figures.plot_pool(runs, sheet),
-        "losses": lambda sheet: figures.plot_losses(runs, sheet),
-        "gantt": lambda sheet: figures.plot_allocation(runs[0], sheet),
-        "setting": lambda sheet: figures.plot_setting(full, against, figure, sheet),
-    }
-    return kinds[kind]
+    match kind:
+        case "pool":
+            return partial(figures.plot_pool, runs)
+        case "losses":
+            return partial(figures.plot_losses, runs)
+        case "gantt":
+            return partial(figures.plot_allocation, runs[0])
+        case "energy":
+            return partial(figures.plot_energy, runs, [tuning_groups(path) for path in paths])
+        case _:
+            return partial(figures.plot_setting, fill_settings(runs), against, metric or "efficiency")
 
 
 @click.command(context_settings=usage.WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
@@ -279,7 +271,6 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
     the one that the run's directory stands in). What is wrong is told by file, row and column, and what could not be
     checked is named. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
     """
-    from bftrainer.errors import BftrainerError, escaped
     from bftrainer.objectives import get_objective
     from bftrainer.runs.audit import audit as check
 
@@ -302,12 +293,17 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})
         if not as_json:
-            lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
-            lines += [f"and {len(findings.wrong) - SHOWN:,} more"] * (len(findings.wrong) > SHOWN)
-            for what, times in findings.unchecked.items():
-                lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
-            lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
-            click.echo("\n".join(f"{run}: {line}" for line in lines))
+            _print_findings(run, findings)
     if as_json:
         print_json({"runs": results})
     ctx.exit(status)
+
+
+def _print_findings(run: Path, findings: Findings) -> None:
+    lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
+    if len(findings.wrong) > SHOWN:
+        lines.append(f"and {len(findings.wrong) - SHOWN:,} more")
+    for what, times in findings.unchecked.items():
+        lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
+    lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
+    click.echo("\n".join(f"{run}: {line}" for line in lines))
