@@ -255,8 +255,7 @@ def test_tokens_are_added_and_revoked(call, here, running):
         (("add", "bob", "--role", "trainr"), "Unknown role 'trainr'. Did you mean 'trainer'?"),
         (("add", "root", "--local"), "--local was removed: give the user the token that is printed."),
         (("add", "b ob"), "Expected a user's name of at most 64 letters"),
-        (("add", "bob", "--days", "nan"), "--days: Expected at most 36,525, got nan;"),
-        (("add", "bob", "--days", "1e10"), "--days: Expected at most 36,525, got 1e+10;"),
+        (("add", "bob", "--days", 10**10), "'--days': 10000000000 is not in the range 1<=x<=36525."),
     ):
         done = token_command(*words)
         check_refusal(done)

@@ -9,7 +9,6 @@ from tests.tiny import contents
 
 SPOT = "0,add,a\n0,add,b\n60000,remove,a\n"
 PROFILE = "schema = 1\nworld_size = [1]\niteration_s = [18.0]\nreconfiguration_s = 90.0\ncheckpoint_s = 80.0\n"
-TRACES = "--train train.csv --power power.csv --jobs jobs.toml"
 REPLAY = "replay -ndmap evt.pkl -bdfn tasks.toml"
 UNUSED = {
     "convert evt.pkl o.csv --scaling @": "--scaling (a node log has no scaling)",
@@ -34,18 +33,14 @@ UNUSED = {
     f"{REPLAY} --policy grid --power-policy oracle": "--policy (no task is tuned), --power-policy (no task is tuned)",
     f"{REPLAY} --profile-noise 0.1": "--profile-noise (no curve is learned)",
     f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
-    f"zeus compare {TRACES} --force": "--force (nothing is written)",
-    f"zeus groups {TRACES} --groups groups.csv --force": "--force (nothing is written)",
     "assess evt.pkl --price-kwh 0.3 --node-power 9": "--price-kwh (of a net value, which takes --price-node-hour)",
     "assess evt.pkl --carbon 350 --price-node-hour 1": "--carbon (of energy, which takes --node-power)",
-    "bso quickstart --token-file t": "--token-file (there is no --server)",
 }
 
 
 @pytest.fixture
-def inputs(here, trace):
+def inputs(here):
     """Whatever the commands below need to come as far as that."""
-    del trace
     files = {
         "s.csv": SPOT,
         "c.csv": "timestamp,count\n2026-09-01T12:00:00Z,1\n2026-09-01T12:01:00Z,2\n",

@@ -58,4 +58,4 @@ def test_the_published_example(published, call):
     assert [row[2:4] for row in rows[:5]] == [
         ["256", "175*"], ["192", "175*"], ["128", "175*"], ["64", "175*"], ["360", "175*"],
     ]  # fmt: skip
-    assert "optimum             batch size 360 at 175 W" in done.out
+    assert "optimum             360 at 175 W" in done.out

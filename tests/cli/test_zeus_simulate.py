@@ -36,11 +36,11 @@ def test_simulate_says_how_far_it_is_from_the_optimum(zeus, trace):
     done = zeus("simulate", *JOB, "--recurrences", "30", "--seed", "1")
     (result,) = simulate_all(trace, [Simulation(PAGES, 30, seed=1)])
     summary = summarise(trace, result)
-    assert "converged to        batch size 16 at 200 W (100% of the last runs), 5,760 J a recurrence\n" in done.out
-    assert "optimum             batch size 16 at 200 W, 5,760 J a recurrence\n" in done.out
-    assert f"regret, cumulative  {summary.cumulative_regret_j:,.0f} J\n" in done.out
-    assert "regret, final       0 J a recurrence (+0.00 %)\n" in done.out
-    assert f"energy              {sum(entry.energy for entry in result.history):,.0f} J\n" in done.out
+    assert "converged to        16 at 200 W\n" in done.out
+    assert "optimum             16 at 200 W, 5,760 J\n" in done.out
+    assert f"regret (J)          {summary.cumulative_regret_j:,.0f}\n" in done.out
+    assert "final regret (J)    0\n" in done.out
+    assert f"energy (J)          {sum(entry.energy for entry in result.history):,.0f}\n" in done.out
 
 
 def test_simulate_as_json(zeus, trace):
@@ -109,7 +109,7 @@ def test_a_target_out_of_reach(zeus):
     done = zeus("simulate", *JOB[:4], "--max-epochs", "2", "--default-bs", "8")
     assert done.status == 1
     assert "optimum             none: nothing in the traces reaches the target\n" in done.out
-    assert "regret, cumulative  -\nregret, final       -\n" in done.out
+    assert "regret (J)          -\nfinal regret (J)    -\n" in done.out
 
 
 def test_some_failures_are_counted(zeus):

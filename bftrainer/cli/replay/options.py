@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus_options import policy_names
+from bftrainer.cli.zeus.zeus import policy_names
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)

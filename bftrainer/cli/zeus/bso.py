@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
+    from bftrainer.zeus.server.messages import TrialRow
 
 _COMMANDS = {
     "jobs": ("zeus.bso:jobs", "List a server's jobs; show, export, delete or import one; void a trial."),
@@ -62,31 +63,18 @@ _database_option = click.option(
 )
 
 
-def read_token(path: str | None) -> str | None:
-    """Read the token for a server: the first one in a file."""
-    if path is None:
-        return None
-    from bftrainer.zeus.server.access import first_token
-
-    return first_token(path)
-
-
 # Statuses of answers to what was given: something unknown, another job's name, a value that cannot be.
 _REFUSED = (404, 409, 422)
 
 
 @contextmanager
 def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
-    """Open a client of the server that the options name.
-
-    Raises
-    ------
-    SettingsError
-        If the server refuses what was given.
-    """
+    """Open a client of the server that the options name; what it refuses of what was typed is a `SettingsError`."""
     from bftrainer.zeus.server import BatchSizeClient
+    from bftrainer.zeus.server.access import first_token
 
-    with BatchSizeClient(server, read_token(token_file), retries=1) as client:
+    token = None if token_file is None else first_token(token_file)
+    with BatchSizeClient(server, token, retries=1) as client:
         try:
             yield client
         except ServerRequestError as error:
@@ -120,56 +108,44 @@ def jobs(
     With an option: write the trials of JOB, void one of them, delete JOB, or move the jobs of a Zeus database, with
     their trials and what was learned, into one of this server's; no server should be writing to it then.
     """
+    from bftrainer.files.opening import one_line
+    from bftrainer.zeus.server import job_figures
+
     actions = {"-o": output is not None, "--delete": deletes, "--void": trial is not None, "--import": bool(source)}
     chosen = [action for action, is_given in actions.items() if is_given]
     if len(chosen) > 1:
         raise click.UsageError(f"Expected one of {' and '.join(chosen)}.")
-    if source is None and (chosen and job_id is None):
-        raise click.UsageError(f"Expected JOB with {chosen[0]}.")
-    usage.refuse_unused(
-        {
-            "force": output is None and "nothing is written",
-            "yes": not deletes and "of --delete",
-            "reason": trial is None and "of --void",
-            "database_url": source is None and "of --import",
-            **dict.fromkeys(
-                ("job_id", "server", "token_file"), source is not None and "--import moves all jobs itself"
-            ),
-            "as_json": bool(chosen) and f"of {chosen[0]} nothing is printed",
-        }
-    )
     if source is not None:
+        if job_id is not None:
+            raise click.UsageError("Expected no JOB with --import, which moves all jobs.")
         _import_jobs(source, database_url)
         return
-    if output is not None:
-        from bftrainer.zeus.server.job_figures import check_form
-
-        check_form(output)
-        usage.refuse_files(output, force=force)
+    if chosen and job_id is None:
+        raise click.UsageError(f"Expected JOB with {chosen[0]}.")
     if trial is not None and reason is None:
         raise click.UsageError("Expected --reason with --void.")
+    if output is not None:
+        job_figures.check_form(output)
+        usage.refuse_files(output, force=force)
     with open_client(server, token_file) as client:
         if job_id is None:
             _list_jobs(client.jobs(), as_json=as_json)
-        elif deletes:
-            _delete_job(client, job_id, yes=yes)
+            return
+        job, name = _find_job(client, job_id), one_line(job_id)
+        if deletes:
+            _confirm_deletion(job, yes=yes)
+            client.delete_job(job_id)
+            click.echo(f"Deleted {name}.")
         elif trial is not None:
-            _find_job(client, job_id)
-            found = client.void_trial(job_id, trial, reason or "")
-            click.echo(f"Voided trial {trial} of {_one_line(job_id)}, which is in stage {found.stage} now.")
+            stage = client.void_trial(job_id, trial, reason or "").stage
+            click.echo(f"Voided trial {trial} of {name}, which is in stage {stage} now.")
         elif output is not None:
-            from bftrainer.zeus.server.job_figures import write_job
-
-            number = write_job(output, _find_job(client, job_id), client.trials(job_id))
+            number = job_figures.write_job(output, job, client.trials(job_id))
             click.echo(f"Wrote {counted(number, 'trial')} to {output}.")
+        elif as_json:
+            print_json(job.model_dump())
         else:
-            _show_job(client, job_id, as_json=as_json)
-
-
-def _one_line(name: str) -> str:
-    from bftrainer.files.opening import one_line
-
-    return one_line(name)
+            _show_job(job, list(client.trials(job_id)))
 
 
 def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
@@ -194,45 +170,37 @@ def _list_jobs(found: list[JobSummary], *, as_json: bool) -> None:
     for job in found:
         cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
         counts = (f"{job.trials:,}", f"{job.observations:,}", abbreviate(job.remaining, " "))
-        rows.append((_one_line(job.spec.job_id or ""), job.stage, *counts, *cheapest))
+        rows.append((job.spec.job_id or "", job.stage, *counts, *cheapest))
     print_table(("job", "stage", "trials", "results", "batch sizes left", "cheapest", "cost (J)"), rows, left=2)
 
 
-def _show_job(client: BatchSizeClient, job_id: str, *, as_json: bool) -> None:
-    from bftrainer.zeus.server.job_figures import format_si, job_facts
+def _show_job(job: JobSummary, trials: list[TrialRow]) -> None:
+    from bftrainer.zeus.server import job_figures
 
-    job = _find_job(client, job_id)
-    if as_json:
-        print_json(job.model_dump())
-        return
-    facts = {"job": job.spec.job_id or "", **job_facts(job, list(client.trials(job_id)))}
-    write_rows(None, [(name.lower(), _one_line(value)) for name, value in facts.items()])
+    facts = {"job": job.spec.job_id or "", **job_figures.job_facts(job, trials)}
+    write_rows(None, [(name.lower(), value) for name, value in facts.items()])
     if job.arms:
         click.echo()
-        rows = [
-            (
-                f"{arm.batch_size}",
-                f"{format_si(arm.mean_j)}J",
-                f"{format_si(arm.deviation_j)}J",
-                f"{arm.observations:,}",
-            )
-            for arm in job.arms
-        ]
+        rows = []
+        for arm in job.arms:
+            costs = (f"{job_figures.format_si(value)}J" for value in (arm.mean_j, arm.deviation_j))
+            rows.append((f"{arm.batch_size}", *costs, f"{arm.observations:,}"))
         print_table(("batch size", "mean cost", "give or take", "results"), rows, left=0)
 
 
-def _delete_job(client: BatchSizeClient, job_id: str, *, yes: bool) -> None:
-    job = _find_job(client, job_id)
-    if not yes:
-        try:
-            click.confirm(f"Delete {_one_line(job_id)} with its {counted(job.trials, 'trial')}?", abort=True, err=True)
-        except click.Abort:
-            if sys.stdin.isatty():
-                raise
-            click.echo(err=True)  # after the question
-            raise click.UsageError("Expected a yes at a terminal, or --yes.") from None
-    client.delete_job(job_id)
-    click.echo(f"Deleted {_one_line(job_id)}.")
+def _confirm_deletion(job: JobSummary, *, yes: bool) -> None:
+    """Ask at a terminal, unless the answer is known."""
+    from bftrainer.files.opening import one_line
+
+    question = f"Delete {one_line(job.spec.job_id or '')} with its {counted(job.trials, 'trial')}?"
+    try:
+        if not yes:
+            click.confirm(question, abort=True, err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        click.echo(err=True)  # after the question
+        raise click.UsageError("Expected a yes at a terminal, or --yes.") from None
 
 
 def _import_jobs(source: str, database_url: str | None) -> None:
@@ -291,51 +259,41 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     run_server(host, port, ServerSettings(**chosen, hosts=hosts), **tls)
 
 
-_MOST_DAYS = 36_525  # a century
-
-
 @click.command(
     context_settings=usage.SETTINGS, epilog="Example: bftrainer bso token add alice --role trainer --days 90"
 )
 @click.argument("action", type=click.Choice(["list", "add", "revoke"]), default="list")
 @click.argument("user", metavar="[USER]", required=False)
 @click.option("--role", default="owner", help="reader: looks; trainer: runs trials; owner: has jobs; admin: all.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that a new token holds.")
+@click.option("--days", type=click.IntRange(1, 36_525), help="Days that a new token holds.  [default: for ever]")
 @click.option("--token-file", "path", type=FILE, help="File of tokens.  [default: that of your own servers]")
 @usage.json_option
-def token(action: str, user: str | None, role: str, days: float | None, path: Path | None, as_json: bool) -> None:
+def token(action: str, user: str | None, role: str, days: int | None, path: Path | None, as_json: bool) -> None:
     """List who is let in, add USER and print a new token, or revoke the tokens of USER or the one of an id.
 
     A token is kept nowhere but in its digest. A running server notices changes by itself.
     """
-    from bftrainer.zeus.server.access import own_file
+    from bftrainer.zeus.server import access
 
-    file = path or own_file()
+    file = path or access.own_file()
     if path is not None and not path.parent.is_dir():
         raise SettingsError(f"--token-file {path}: No such directory: {path.parent}.")
-    usage.refuse_unused(
-        {
-            **dict.fromkeys(("role", "days"), action != "add" and "of add"),
-            "as_json": action != "list" and "of list",
-        }
-    )
     if (user is None) != (action == "list"):
         raise click.UsageError("Expected USER with add and revoke, and without another word after list.")
-    actions: dict[str, Callable[[], None]] = {
-        "list": lambda: _list_tokens(file, as_json=as_json),
-        "add": lambda: _add_token(file, user or "", role, days),
-        "revoke": lambda: _revoke_tokens(file, user or ""),
-    }
-    actions[action]()
+    if action == "list":
+        _list_tokens(file, as_json=as_json)
+    elif action == "add":
+        _add_token(file, user or "", role, days)
+    else:
+        for each in access.revoke(file, user or ""):
+            click.echo(f"Revoked {each.id} of {each.name}, {each.role.name.lower()}.")
 
 
-def _add_token(file: Path, user: str, role: str, days: float | None) -> None:
+def _add_token(file: Path, user: str, role: str, days: int | None) -> None:
     from bftrainer.zeus.server.access import add_user, find_role
 
-    if days is not None and not days <= _MOST_DAYS:
-        raise SettingsError(f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it, tokens hold for ever.")
     created = add_user(file, user, find_role(role), days)
-    click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days:g} days'}.", err=True)
+    click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days} days'}.", err=True)
     click.echo(created.token)
     mode = os.fstat(1).st_mode
     if stat.S_ISREG(mode) and mode & 0o077:
@@ -356,10 +314,3 @@ def _list_tokens(file: Path, *, as_json: bool) -> None:
         until = "-" if user.expires is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(user.expires))
         cells.append((user.id, user.name or "", user.role.name.lower(), until + ("" if user.is_valid else " (over)")))
     print_table(("id", "user", "role", "until"), cells, left=None)
-
-
-def _revoke_tokens(file: Path, which: str) -> None:
-    from bftrainer.zeus.server.access import revoke
-
-    for user in revoke(file, which):
-        click.echo(f"Revoked {user.id} of {user.name}, {user.role.name.lower()}.")

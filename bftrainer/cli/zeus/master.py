@@ -13,7 +13,7 @@ from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import print_json, print_table
 from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus_options import ETA, number
+from bftrainer.cli.zeus.zeus import ETA, number
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
@@ -45,12 +45,7 @@ def master() -> None:
 @click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same.")
 @usage.json_option
 def run(
-    job_file: Path | None,
-    resume: Path | None,
-    pause_after: int | None,
-    quiet: bool,
-    as_json: bool,
-    **changes: Any,
+    job_file: Path | None, resume: Path | None, pause_after: int | None, quiet: bool, as_json: bool, **changes: Any
 ) -> None:
     """Run the recurrences of the job in JOB_FILE (TOML), whose values the options replace.
 

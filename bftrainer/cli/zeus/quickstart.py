@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import click
 
 from bftrainer.cli._shared.stdio import counted, print_json, print_table
-from bftrainer.cli._shared.usage import SETTINGS, SIZE, json_option, refuse_unused
+from bftrainer.cli._shared.usage import SETTINGS, SIZE, json_option
 from bftrainer.cli.zeus.bso import open_client
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server.job_figures import SizeFigures
     from bftrainer.zeus.server.messages import JobSummary
 
 
@@ -33,7 +31,6 @@ def quickstart(runs: int, server: str | None, token_file: str | None, as_json: b
     on the processor, and energy that is modelled from it. It takes less than a minute, and leaves nothing behind; see
     `bftrainer.zeus.integrations.sample_digits`.
     """
-    refuse_unused({"token_file": server is None and "there is no --server"})
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
     from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
@@ -58,8 +55,8 @@ def quickstart(runs: int, server: str | None, token_file: str | None, as_json: b
         means = (f"{size.means[name]:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
         rows.append((f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means))
     print_table(("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)"), rows, left=0)
-    for line in explain_choice(job, sizes):
-        click.echo(line)
+    word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
+    click.echo(f"{word}: batch size {find_chosen(job)}; the default is {job.spec.default_batch_size}.")
     click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")
 
 
@@ -67,26 +64,3 @@ def find_chosen(job: JobSummary) -> int:
     """Find the batch size believed to be the cheapest; while batch sizes are pruned, that of the cheapest run."""
     means = {arm.batch_size: arm.mean for arm in job.arms if arm.mean is not None}
     return max(means, key=means.__getitem__) if means else job.min_cost_batch_size
-
-
-def explain_choice(job: JobSummary, sizes: Mapping[int, SizeFigures]) -> list[str]:
-    """Say which batch size is chosen, what it takes, and why one that took less is not."""
-
-    def describe(size: SizeFigures) -> str:
-        return f"{size.means['energy']:.1f} J and {size.means['time']:.2f} s" if size.means else "nothing yet"
-
-    chosen, default = sizes[find_chosen(job)], sizes[job.spec.default_batch_size]
-    word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
-    lines = [
-        f"{word}: batch size {chosen.batch_size}, {describe(chosen)} a run that reaches the target; the default, "
-        f"{default.batch_size}, takes {describe(default)}."
-    ]
-    playing = {arm.batch_size for arm in job.arms}
-    for size in sizes.values():
-        if size.means and chosen.means and size.means["cost"] < chosen.means["cost"]:
-            missed = f"it fell out when {size.results - size.converged} of its {size.results} runs did not"
-            if size.batch_size in playing or job.stage == "Pruning":
-                missed = "its runs that missed the target count too"
-            cost = size.means["cost"]
-            lines.append(f"Batch size {size.batch_size} cost {cost:.2f} J where it reached the target, but {missed}.")
-    return lines

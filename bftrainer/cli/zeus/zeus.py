@@ -1,25 +1,32 @@
-"""`bftrainer zeus`: batch sizes and power limits of recurring training jobs, tuned in simulation."""
+"""`bftrainer zeus`: batch sizes and power limits of recurring training jobs, tuned in simulation from traces."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import print_json, print_table
-from bftrainer.cli._shared.usage import SETTINGS, json_option
-from bftrainer.cli.zeus.zeus_options import eta_option, job_choice, job_options, number, setting, trace_options
+from bftrainer.cli._shared.stdio import print_json, print_table, write_rows
+from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
+from bftrainer.errors import TuningError
 
 if TYPE_CHECKING:
-    from bftrainer.zeus import Job
+    from bftrainer.report.intervals import Estimate
+    from bftrainer.zeus import Group, Job
+    from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
+    from bftrainer.zeus.simulation.inputs import JobChoice, ZeusInputs
+    from bftrainer.zeus.simulation.optimum import PolicyComparison, ZeusSummary
 
 _COMMANDS = {
-    "compare": ("zeus.simulate:compare", "Compare policies on jobs over seeds."),
-    "groups": ("zeus.simulate:groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
-    "simulate": ("zeus.simulate:simulate", "Simulate the recurrences of a job, run by run."),
+    "compare": ("zeus.zeus:compare", "Compare policies on jobs over seeds."),
+    "groups": ("zeus.zeus:groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
+    "simulate": ("zeus.zeus:simulate", "Simulate the recurrences of a job, run by run."),
     "traces": ("zeus.zeus:traces", "List what the traces hold: jobs, optimum, Pareto front."),
 }
 
@@ -32,7 +39,396 @@ def zeus() -> None:
     """
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer zeus traces")
+# --- Options
+
+_SECTIONS = {
+    "Common options": (
+        *("jobs_file", "job_names", "groups_file", "names", "recurrences", "policy", "policies", "power_policy"),
+        *("seeds", "eta", "output", "figures", "as_json"),
+    )
+}
+
+
+_COMMAND: dict[str, Any] = {"cls": usage.Sectioned, "sections": _SECTIONS, "context_settings": usage.SETTINGS}
+
+
+def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
+    """Complete names of registered policies of the option's kind, for a shell."""
+    from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
+
+    known = POWER_LIMITS if param.name == "power_policy" else BATCH_SIZES
+    return [name for name in known.names() if name.startswith(incomplete)]
+
+
+trace_options = with_options(
+    click.option("--train", type=FILE, help="Epochs to target by batch size (CSV).  [default: embedded]"),
+    click.option("--power", type=FILE, help="Time and power by batch size and power limit (CSV).  [default: embedded]"),
+)
+job_options = with_options(
+    click.option("--jobs", "jobs_file", type=FILE, help="Jobs (TOML); all of them unless --job picks some."),
+    click.option(
+        "--job", "job_names", metavar="DATASET,NETWORK,OPTIMIZER", multiple=True, help="A job to use; repeatable."
+    ),
+    click.option("--target", type=float, help="Metric that runs aim at; for all jobs, as the next two."),
+    click.option("--max-epochs", type=SIZE, help="Epochs after which a run gives up.  [default: 100]"),
+    click.option("--default-bs", type=int, help="Batch size that is used when nothing is known."),
+)
+ETA = "Weight of energy in costs, 0 (only time counts) to 1 (only energy counts)."
+eta_option = click.option("--eta", type=float, default=0.5, help=ETA)
+knob_options = with_options(
+    eta_option,
+    click.option("--beta", default=2.0, help="A run stops before it costs this many times the cheapest; inf: never."),
+)
+recurrences_option = click.option("--recurrences", type=SIZE, default=100, help="Times that each job recurs.")
+policy_options = with_options(
+    click.option(
+        "--policy",
+        default="zeus",
+        shell_complete=policy_names,
+        help="Chooses batch sizes: zeus, gts, default, grid, ucb, oracle or module:callable.",
+    ),
+    click.option(
+        "--power-policy", default="jit", shell_complete=policy_names, help="Power limits: jit, max-power, oracle, ..."
+    ),
+)
+
+
+def seed_options(seeds: int) -> Decorator:
+    """Make the options for seeds and processes, with `seeds` seeds by default."""
+    return with_options(
+        click.option("--seed", type=click.IntRange(min=0), default=123456, help="First seed, of draws and policies."),
+        click.option("--seeds", type=SIZE, default=seeds, help="How many seeds, from --seed on."),
+        click.option(
+            "--workers", type=PROCESSES, help="Processes; results don't depend on it.  [default: as many as save time]"
+        ),
+    )
+
+
+output_options = with_options(
+    click.option("-o", "--output", type=FILE, help="Write all runs to this file, .json or .parquet."),
+    usage.force_option,
+    json_option,
+)
+figures_option = click.option("--figures", type=FILE, metavar="DIR", help="Draw figures (.svg) into this directory.")
+
+
+def job_choice(options: dict[str, Any]) -> JobChoice:
+    """Remove the values of `job_options` from a command's options, and return them as a choice of jobs."""
+    from bftrainer.zeus.simulation.inputs import JobChoice
+
+    values = {"target_metric": "target", "max_epochs": "max_epochs", "default_bs": "default_bs"}
+    changes = {name: options.pop(option, None) for name, option in values.items()}
+    chosen = {name: value for name, value in changes.items() if value is not None}
+    return JobChoice(options.pop("jobs_file"), options.pop("job_names"), chosen)
+
+
+def number(value: float | None) -> str:
+    """Format joules or seconds, without decimals from 1,000 on; None is a dash."""
+    if value is None:
+        return "-"
+    # Rounding removes the noise that differences of large amounts leave.
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 3) + 0.0:.4g}"
+
+
+def amount(found: Estimate | None) -> str:
+    """Format a mean of energies, costs, times or counts, with its interval."""
+    if found is None:
+        return "-"
+    return number(found.mean) + ("" if found.half_width is None else f" ± {number(found.half_width)}")
+
+
+def percent(value: float | None) -> str:
+    """Format a ratio's difference from 1 in percent, with its sign."""
+    return "-" if value is None else f"{100 * value:+.2f} %"
+
+
+def setting(batch_size: int, power_limit_w: float) -> str:
+    """Format a batch size and power limit."""
+    return f"{batch_size} at {power_limit_w:g} W"
+
+
+# --- Simulations
+
+
+def _load(options: dict[str, Any]) -> ZeusInputs:
+    """Read the traces that the options name, after checks of the files to write."""
+    from bftrainer.zeus.simulation.files import check_suffix
+    from bftrainer.zeus.simulation.inputs import load_traces
+
+    output = options["output"]
+    if output is not None:
+        check_suffix(output)
+        usage.refuse_files(output, force=options["force"])
+    return load_traces(options["train"], options["power"])
+
+
+def _simulate(
+    simulations: Sequence[Simulation], inputs: ZeusInputs, options: dict[str, Any], *, fronts: bool = False, **more: Any
+) -> list[SimulationResult]:
+    """Simulate, showing how far it is, then write and draw what the options ask for."""
+    from bftrainer.cli._shared.progress import counting
+    from bftrainer.zeus.simulation.campaign import simulate_all
+    from bftrainer.zeus.simulation.figures import draw_figures, plan_figures
+    from bftrainer.zeus.simulation.files import write_results
+
+    figures = None
+    if options.get("figures") is not None:
+        figures = plan_figures(options["figures"], "svg", simulations, fronts=fronts, force=options["force"])
+    with counting("Simulating", len(simulations)) as count:
+        results = simulate_all(inputs.trace, simulations, options["workers"], count)
+    if options["output"] is not None:
+        write_results(options["output"], results, inputs.about(**more))
+    if figures is not None:
+        draw_figures(figures, inputs.trace, results)
+    return results
+
+
+def _knobs(options: dict[str, Any]) -> dict[str, Any]:
+    """A simulation's knobs and seed from the options, by their names in `Simulation`."""
+    return {"eta_knob": options["eta"], "beta_knob": options["beta"], "seed": options["seed"]}
+
+
+def _describe(options: dict[str, Any], inputs: ZeusInputs, **more: Any) -> dict[str, Any]:
+    """Knobs and inputs for JSON, where infinity, a beta that never stops a run, is null."""
+    knobs = {name: None if value == math.inf else value for name, value in _knobs(options).items()}
+    return {"seeds": options["seeds"], **knobs, **inputs.about(**more)}
+
+
+def _finish(results: Sequence[SimulationResult]) -> None:
+    """End a command with the error of simulations that ended early, if any."""
+    failures = [result.failure for result in results if result.failure is not None]
+    if failures and len(results) > 1:
+        raise TuningError(f"{len(failures):,} of {len(results):,} simulations failed; the first: {failures[0]}")
+    if failures:
+        raise TuningError(failures[0])
+
+
+@click.command(**_COMMAND, epilog="Example: bftrainer zeus simulate --recurrences 20 -o runs.json")
+@trace_options
+@job_options
+@recurrences_option
+@knob_options
+@policy_options
+@click.option(
+    "--server-costs",
+    is_flag=True,
+    help="Costs as the server counts them: bounds follow the cheapest run, arms start from explorations alone.",
+)
+@seed_options(1)
+@figures_option
+@output_options
+def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
+    """Simulate the recurrences of a job whose batch size and power limit are tuned from run to run.
+
+    One job and seed are shown run by run; several, a line each. The setting that a simulation converged to is the most
+    frequent one of the last tenth of its recurrences (at least five). Regret is what recurrences cost beyond the mean
+    cost of the traces' cheapest setting; the final one is the mean of those last recurrences.
+    """
+    from bftrainer.zeus import Corrections
+    from bftrainer.zeus.simulation.campaign import Simulation, with_seeds
+    from bftrainer.zeus.simulation.inputs import choose_jobs
+    from bftrainer.zeus.simulation.optimum import summarise
+
+    inputs = _load(options)
+    jobs = choose_jobs(inputs, job_choice(options), one=True)
+    settings = {name: options[name] for name in ("policy", "power_policy")} | _knobs(options)
+    corrections = Corrections(server_costs=options["server_costs"])
+    first = [Simulation(job, recurrences, corrections=corrections, **settings) for job in jobs]
+    simulations = [each for simulation in first for each in with_seeds(simulation, options["seeds"])]
+    results = _simulate(simulations, inputs, options, fronts=True)
+    summaries = [summarise(inputs.trace, result) for result in results]
+    if as_json:
+        from bftrainer.zeus.simulation.files import results_document
+
+        document = results_document(results, inputs.about())
+        for each, summary in zip(document["simulations"], summaries, strict=True):
+            each["summary"] = summary.to_dict()
+        print_json(document)
+    else:
+        rows = [_summary_row(result, summary) for result, summary in zip(results, summaries, strict=True)]
+        if len(rows) == 1:
+            _print_runs(results[0])
+            write_rows(None, rows[0].items(), indent=20)
+        else:
+            print_table(list(rows[0]), [list(row.values()) for row in rows])
+    _finish(results)
+
+
+def _print_runs(result: SimulationResult) -> None:
+    """Print for each run the chosen settings and the result."""
+    simulation = result.simulation
+    click.echo(f"{simulation}, eta {simulation.eta_knob:g}, beta {simulation.beta_knob:g}")
+    rows = []
+    for run in result.runs:
+        limit = f"{run.power_limit_w}*" if run.profiled else f"{run.power_limit_w} "
+        reached = ("yes" if run.reached else "no") if run.started else "never ran"
+        size = (f"{run.recurrence}", f"{run.attempt}", f"{run.batch_size}", limit, f"{run.epochs:g}")
+        rows.append((*size, number(run.energy_j), number(run.time_s), reached))
+    headings = ("recurrence", "try", "batch size", "power limit (W)", "epochs", "energy (J)", "time (s)", "reached")
+    print_table(headings, rows, left=0)
+    if any(run.profiled for run in result.runs):
+        click.echo("* after profiling all power limits in its first epoch")
+    click.echo()
+
+
+def _summary_row(result: SimulationResult, summary: ZeusSummary) -> dict[str, str]:
+    """Totals of a simulation, the setting converged to, and its distance from the optimum."""
+    used, best, chosen = summary.used, summary.optimum, summary.converged
+    optimum = "none: nothing in the traces reaches the target"
+    if best is not None:
+        optimum = f"{setting(best.batch_size, best.power_limit_w)}, {number(best.cost_j)} J"
+    return {
+        "job": str(result.simulation.job),
+        "seed": f"{result.simulation.seed}{' (failed)' if result.is_partial else ''}",
+        "runs": f"{used.runs:,}",
+        "reached": f"{used.recurrences:,}",
+        "energy (J)": number(used.energy_j),
+        "time (s)": number(used.time_s),
+        "cost (J)": number(used.cost_j),
+        "converged to": "-" if chosen is None else setting(chosen.batch_size, chosen.power_limit_w),
+        "optimum": optimum,
+        "cost over optimum": percent(summary.excess),
+        "regret (J)": number(summary.cumulative_regret_j),
+        "final regret (J)": number(summary.final_regret_j),
+    }
+
+
+@click.command(**_COMMAND, epilog="Example: bftrainer zeus compare --policy zeus --recurrences 20 --seeds 2")
+@trace_options
+@job_options
+@click.option(
+    "--policy",
+    "policies",
+    metavar="NAME[+NAME]",
+    multiple=True,
+    default=("grid", "ucb", "zeus", "oracle"),
+    shell_complete=policy_names,
+    help="Policy for batch sizes and, after a +, for power limits (jit unless said); repeatable.",
+)
+@recurrences_option
+@knob_options
+@seed_options(10)
+@figures_option
+@output_options
+def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **options: Any) -> None:
+    """Compare policies on jobs: what a recurrence takes, as means over seeds with 95 % intervals.
+
+    The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
+    others take is also given relative to it, of several jobs as geometric mean.
+    """
+    from bftrainer.zeus.simulation.inputs import choose_jobs
+    from bftrainer.zeus.simulation.optimum import PolicyPair, compare_all, compare_policies, simulations_of
+
+    pairs = [PolicyPair.parse(text) for text in policies]
+    inputs, seeds = _load(options), options["seeds"]
+    jobs = choose_jobs(inputs, job_choice(options))
+    simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **_knobs(options))
+    results = _simulate(simulations, inputs, options)
+    rows = compare_policies(inputs.trace, results)
+    if len(jobs) > 1:
+        rows += compare_all(results)
+    if as_json:
+        about = {"recurrences": recurrences, **_describe(options, inputs)}
+        print_json(about | {"comparisons": [row.to_dict() for row in rows]})
+    else:
+        _print_comparisons(rows, seeds)
+    _finish(results)
+
+
+def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
+    absolute = ("cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")
+    for job in dict.fromkeys(row.job for row in rows):
+        click.echo(f"{job or 'all jobs'}, {seeds} seeds; cost, energy and time relative to default+max-power")
+        lines = []
+        for row in (row for row in rows if row.job == job):
+            amounts = () if job is None else map(amount, (row.cost_j, row.energy_j, row.time_s, row.regret_j))
+            lines.append((str(row.policies), *amounts, *map(_format_change, row.relative.values()), f"{row.failed:,}"))
+        headings = ("policies", *(() if job is None else absolute), "cost", "energy", "time", "failed")
+        print_table(headings, lines)
+        click.echo()
+
+
+def _format_change(ratio: Estimate | None) -> str:
+    if ratio is None:
+        return "-"
+    spread = "" if ratio.half_width is None else f" ± {100 * ratio.half_width:.2f}"
+    return f"{100 * (ratio.mean - 1):+.2f}{spread} %"
+
+
+@click.command(**_COMMAND, epilog="Example: bftrainer zeus groups --group group-00")
+@click.option(
+    "--groups", "groups_file", type=FILE, help="Groups: CSV, also packed (xz, gzip, bzip2).  [default: embedded]"
+)
+@click.option("--group", "names", metavar="NAME", multiple=True, help="Simulate this group alone; repeatable.")
+@click.option("--dataset", "datasets", metavar="NAME", multiple=True, help="Groups of this dataset; repeatable.")
+@trace_options
+@job_options
+@knob_options
+@policy_options
+@click.option(
+    "--correct",
+    "corrections",
+    type=click.Choice(["never-ran-cost", "min-cost-accumulates", "server-costs"]),
+    multiple=True,
+    help="Correct what is published: a run that may not start costs 100 times its bound, not 0; bounds follow all "
+    "tries of a job, not its last one; costs as the batch-size server counts them. Repeatable.",
+)
+@click.option("--max-retries", type=click.IntRange(min=0), help="Retries before a group gives up.  [default: 100]")
+@seed_options(1)
+@output_options
+def groups(
+    groups_file: Path | None, names: tuple[str, ...], datasets: tuple[str, ...], as_json: bool, **options: Any
+) -> None:
+    """Simulate groups of recurring jobs that may overlap, each job a recurrence of the one that has its dataset.
+
+    Energy, time and cost are those of the traced jobs times each job's runtime_ratio. Every group draws from a seed of
+    its own, made of --seed and its name.
+    """
+    from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups
+    from bftrainer.zeus.simulation.optimum import group_totals
+
+    inputs = _load(options)
+    known, source = load_groups(groups_file)
+    chosen = choose_groups(known, choose_jobs(inputs, job_choice(options)), names, datasets)
+    simulations = _group_simulations(chosen, options)
+    results = _simulate(simulations, inputs, options, groups=source)
+    by_seed = [results[start : start + len(chosen)] for start in range(0, len(results), len(chosen))]
+    rows = group_totals(by_seed)
+    if as_json:
+        print_json(_describe(options, inputs, groups=source) | {"totals": [asdict(row) for row in rows]})
+    else:
+        headings = ("dataset", "groups", "jobs", "retries", "energy (J)", "time (s)", "cost (J)", "failed")
+        lines = []
+        for row in rows:
+            amounts = map(amount, (row.retries, row.energy_j, row.time_s, row.cost_j))
+            lines.append((row.dataset or "all", f"{row.groups:,}", f"{row.jobs:,}", *amounts, f"{row.failed:,}"))
+        print_table(headings, lines)
+    _finish(results)
+
+
+def _group_simulations(chosen: Sequence[tuple[Group, Job]], options: dict[str, Any]) -> list[Simulation]:
+    """Simulations of all groups with the first seed, then of all with the next."""
+    from bftrainer.zeus import Corrections
+    from bftrainer.zeus.simulation.campaign import Simulation, group_seed
+
+    corrected = [name.replace("-", "_") for name in options["corrections"]]
+    fields = {name if name == "server_costs" else f"group_{name}": True for name in corrected}
+    settings = _knobs(options) | {name: options[name] for name in ("policy", "power_policy")}
+    settings["corrections"] = Corrections(**fields)
+    if options["max_retries"] is not None:
+        settings["max_group_retries"] = options["max_retries"]
+    first = settings.pop("seed")
+    return [
+        Simulation(job, None, group, seed=group_seed(seed, group.name), **settings)
+        for seed in range(first, first + options["seeds"])
+        for group, job in chosen
+    ]
+
+
+# --- Traces
+
+
+@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer zeus traces")
 @trace_options
 @job_options
 @eta_option
