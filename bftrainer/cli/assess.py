@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_table, tell, write_rows
+from bftrainer.cli._shared.stdio import counting, note, print_table, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
@@ -35,16 +35,13 @@ _READING = (
 """Options of imports that logs are read with; where others are needed, the log is imported first."""
 
 
-@click.command(
-    cls=usage.Sectioned,
-    context_settings=usage.WIDE,
+@usage.command(
+    cls=usage.Brief,
+    shown=(
+        *("format_name", "nodes", "downtimes", "start", "end", "tasks", "price_node_hour", "gpus_per_node"),
+        *("output_dir", "resume", "as_json", "open"),
+    ),
     epilog="Example: bftrainer assess idle.parquet --price-node-hour 1.5 --open",
-    sections={
-        "Common options": (
-            *("format_name", "nodes", "downtimes", "start", "end", "tasks", "price_node_hour", "gpus_per_node"),
-            *("output_dir", "resume", "as_json", "open"),
-        ),
-    },
 )
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="LOG...")
 @click.option(
@@ -52,25 +49,22 @@ _READING = (
     "format_name",
     type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
     default=AUTO,
-    show_default=True,
     help="What LOG is: a node log, or a scheduler's log.",
 )
 @click.option("-bdfn", "--tasks", type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]")
 @click.option("-scfn", "--scalability", type=FILE, help="Their legacy scalability.")
 @click.option("--planned-departures", type=FILE, help="CSV of node,time: departures known in advance.")
-@click.option("--worth-share", type=SHARE, default="1%", show_default=True, help="Least useful share of the machine.")
-@click.option("--worth-value", default=0.0, show_default=True, help="Net value to exceed, if there is a price.")
-@click.option(
-    "--least-window", "least_window_s", type=DURATION, default="7d", show_default=True, help="Less gets no verdict."
-)
+@click.option("--worth-share", type=SHARE, default="1%", help="Least useful share of the machine.")
+@click.option("--worth-value", default=0.0, help="Net value to exceed, if there is a price.")
+@click.option("--least-window", "least_window_s", type=DURATION, default="7d", help="Less gets no verdict.")
 @click.option("--price-node-hour", type=float, help="Worth of a useful node-hour.")
 @click.option("--price-kwh", type=float, help="Price of a kWh, in the same currency.")
 @click.option("--node-power", "node_w", type=float, metavar="WATTS", help="What a node draws that trains.")
 @click.option("--idle-power", "idle_w", type=float, metavar="WATTS", help="What an idle node draws.")
-@click.option("--pue", default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes.")
+@click.option("--pue", default=1.0, help="Watts at the meter for each watt of the nodes.")
 @click.option("--carbon", "carbon_gco2_per_kwh", type=float, help="Grams of CO2 for a kWh.")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
-@click.option("-o", "--output-dir", type=FILE, default=Path("assessment"), show_default=True, help="Results' place.")
+@click.option("-o", "--output-dir", type=FILE, default=Path("assessment"), help="Results' place.")
 @click.option("--force", is_flag=True, help="Replace an assessment that is there.")
 @click.option("--resume", is_flag=True, help="Go on with an unfinished assessment there.")
 @usage.json_option
@@ -89,7 +83,6 @@ def assess(
     """
     from bftrainer.campaigns.assess import AssessPlan, assessment_of
     from bftrainer.campaigns.verdict import MachinePrices, Thresholds
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.extras import require_extra
     from bftrainer.files.directories import check_free, result_directory
     from bftrainer.tasksets import read_task_set

@@ -11,23 +11,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli.replay.options import DATE, LIKE, MOMENT, config_like, like_options
+from bftrainer.cli._shared.stdio import counting, note, print_json, print_records, print_table, write_rows
+from bftrainer.cli.replay.options import DATE, MOMENT, config_like, like_options
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
-    from bftrainer.campaigns.bound import WorkBounds
     from bftrainer.campaigns.forecast import Forecast
 
 _page_force = click.option("--force", is_flag=True, help="Replace an existing page.")
-
-
-def _settings(*own: str) -> dict[str, Any]:
-    """Settings of a command that has options of its own and those of replays."""
-    sections = {"Common options": (*own, "like", "node_log", "tasks", "solver"), "What it replays": LIKE}
-    return {"cls": usage.Sectioned, "context_settings": usage.WIDE, "sections": sections}
 
 
 def _show(
@@ -50,8 +43,7 @@ def _show(
     usage.show_page(report, quiet=as_json)
 
 
-@click.command(
-    **_settings("deadline", "start", "horizon", "report", "open", "force", "stretches", "as_json"),
+@usage.command(
     epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
 )
 @click.option(
@@ -64,7 +56,7 @@ def _show(
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
 @usage.report_option
 @_page_force
-@click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
+@click.option("--stretches", type=int, default=100, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
 @usage.workers_option
 @usage.json_option
@@ -82,7 +74,6 @@ def forecast(
     from bftrainer.campaigns.engines import LocalEngine
     from bftrainer.campaigns.forecast import ForecastPlan
     from bftrainer.campaigns.forecast import forecast as foretell
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
@@ -144,21 +135,17 @@ def _print_forecast(found: Forecast) -> None:
         )
 
 
-@click.command(
-    **_settings("metric", "train_share", "trials", "objectives", "report", "open", "force", "as_json"),
+@usage.command(
     epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
 )
-@click.option(
-    "--metric", type=usage.FIGURE, default="efficiency", show_default=True, help="Figure to improve: see `plot --list`."
-)
+@click.option("--metric", type=usage.FIGURE, default="efficiency", help="Figure to improve: see `plot --list`.")
 @click.option(
     "--train-share",
     type=click.FloatRange(0.1, 0.9),
     default=0.6,
-    show_default=True,
     help="Share of the log to search on.",
 )
-@click.option("--trials", type=usage.SIZE, default=40, show_default=True, help="Number of settings to try.")
+@click.option("--trials", type=usage.SIZE, default=40, help="Number of settings to try.")
 @usage.report_option
 @_page_force
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
@@ -171,7 +158,6 @@ def advise(
     """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
     from bftrainer.campaigns.advice import AdvicePlan
     from bftrainer.campaigns.advice import advise as search
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import advice_page
 
     config = config_like(ctx, options)
@@ -205,15 +191,12 @@ def _notices(text: str) -> tuple[float, ...]:
     return found
 
 
-@click.command(
-    **_settings("notices_s", "as_json"), epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000"
-)
+@usage.command(epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000")
 @click.option(
     "--notices",
     "notices_s",
     type=usage.Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
     default="30,120,300",
-    show_default=True,
     help="How long before nodes leave decisions know it.",
 )
 @usage.json_option
@@ -222,7 +205,6 @@ def _notices(text: str) -> tuple[float, ...]:
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
     """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
     from bftrainer.campaigns.bound import bound_work
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.runs import load_inputs
 
     inputs = load_inputs(replace(config_like(ctx, options), baseline=False))
@@ -231,19 +213,11 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **
     if as_json:
         print_json(found.to_dict())
     else:
-        _print_bounds(found)
-
-
-def _print_bounds(found: WorkBounds) -> None:
-    from bftrainer.campaigns.bound import NAMED
-
-    rows = []
-    for each in found.bounds:
-        gain = None if each.name == NAMED else each.against_named
-        losses = (f"{round(100 * share, 1) + 0.0:.1f} %" for share in (each.departure_share, each.rescale_share))
-        text = "" if gain is None else f"{round(100 * gain, 1) + 0.0:+.1f} %"
-        rows.append([each.name, f"{each.work:.4g}", text, *losses])
-    print_table(["granted", "work done", "against named", "lost to departures", "to own changes"], rows)
-    click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
-    for text in found.notes():
-        note(text)
+        records = []
+        for each in found.bounds:
+            record = {"granted": each.name, "work_done": each.work, "gain_share": each.against_named}
+            records.append(record | {"departure_share": each.departure_share, "rescale_share": each.rescale_share})
+        print_records(records)
+        click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
+        for text in found.notes():
+            note(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_table, tell
+from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_records, tell
 from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
@@ -53,16 +53,6 @@ _spot_options = usage.with_options(
     usage.json_option,
     usage.force_option,
 )
-_SPOT_COMMAND: dict[str, Any] = {
-    "cls": usage.Sectioned,
-    "sections": {
-        "Common options": (
-            *("trace", "like", "preemption_scale", "addition_scale", "days", "repeats", "profile", "depth"),
-            *("max_world_size", "price", "output_dir", "figure", "as_json"),
-        )
-    },
-    "context_settings": {"show_default": True},
-}
 
 
 @dataclass(frozen=True)
@@ -113,41 +103,33 @@ class _Request:
             tell(f"Figure: {self.figure}")
 
 
-MINUTES = {
-    "preemption-chance": 0.16338,
-    "preemption-mean": 2.4138,
-    "preemption-std": 2.0862,
-    "addition-chance": 0.14366,
-    "addition-mean": 2.5417,
-    "addition-std": 1.9456,
-    "big-addition-share": 0.0588,
-}
-"""Figures of the model of minutes, with its defaults."""
+def _parse_figure(text: str) -> tuple[str, float]:
+    """Parameter of a model of nodes, and its value."""
+    from bftrainer.spot.generation import MINUTE_OPTIONS
+    from bftrainer.spot.supercomputer import HOLE_OPTIONS
+
+    name, _, value = text.partition("=")
+    names = {each.removesuffix("_s").replace("_", "-"): each for each in (*MINUTE_OPTIONS, *HOLE_OPTIONS)}
+    return names[name], float(value)
 
 
-def model_options(figures: Mapping[str, float | None], before: str = "") -> Callable[[Any], Any]:
-    """Options of a model of nodes: figures that `--set` takes, and bounds of the minutes, `before` their help."""
-
-    def parse_figure(text: str) -> tuple[str, float]:
-        """The parameter's name and the value."""
-        name, _, value = text.partition("=")
-        if name not in figures:
-            raise ValueError(name)
-        return name.replace("-", "_") + ("_s" if name.startswith("fragment") else ""), float(value)
-
-    known = ", ".join(name if value is None else f"{name}={value}" for name, value in figures.items())
-    kind = usage.Parsed("NAME=VALUE", parse_figure, f"NAME=VALUE, with a name of {', '.join(figures)}")
-    text = f"Set a figure of the model; repeatable.  [default: {known}, or as the trace it is like]"
+def model_options(figures: str, before: str = "") -> Callable[[Any], Any]:
+    """Options of a model of nodes, whose `figures` its help names, and bounds of the minutes, `before` their help."""
+    kind = usage.Parsed("NAME=VALUE", _parse_figure, f"NAME=VALUE, with a name of {figures}")
     return usage.with_options(
-        click.option("--set", "model_figures", type=kind, multiple=True, help=text),
+        click.option("--set", "model_figures", type=kind, multiple=True, help=f"Figure of the model: {figures}."),
         click.option(
-            "--initial-nodes", type=usage.SIZE, help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"
+            "--initial-nodes", type=usage.SIZE, help=f"{before}Nodes at first.  [default: 32, or the trace's mean]"
         ),
         click.option("--max-nodes", type=usage.SIZE, help=f"{before}Most nodes.  [default: 64, or the trace's most]"),
     )
 
 
-@click.command(**_SPOT_COMMAND, epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
+MINUTES = "preemption-chance, -mean, -std, addition-chance, -mean, -std, big-addition-share"
+"""Names of the figures of the model of minutes."""
+
+
+@usage.command(epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
 @click.option("--initial-nodes", type=usage.SIZE, help="With --additions: nodes at the start.  [default: 32]")
@@ -171,12 +153,14 @@ def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_
     request.write(lambda directory: write_spot(run, summary, directory), lambda: run_plots.run_figure(run, summary))
 
 
+_COLUMNS = (
+    *("preemption_scale", "addition_scale", "iterations_per_hour", "iterations_per_hour_ci95", "iterations_lost"),
+    *("training_s", "redoing_s", "reconfiguring_s", "stalled_s", "iterations_per_currency"),
+)
 _LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
-@click.command(
-    **_SPOT_COMMAND, epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2"
-)
+@usage.command(epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2")
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
 @click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
@@ -207,32 +191,5 @@ def sweep(
     if as_json:
         print_json(result.summary())
     else:
-        _print_levels(result.rows)
+        print_records(result.rows, [name for name in _COLUMNS if result.rows[0][name] is not None])
     request.write(lambda directory: write_sweep(result, directory), lambda: run_plots.plot_sweep(result.rows))
-
-
-_COLUMNS = {
-    "preempt.": "preemption_scale",
-    "add.": "addition_scale",
-    "iter./hour": "iterations_per_hour",
-    "iter. lost": "iterations_lost",
-    "training h": "training_s",
-    "redoing h": "redoing_s",
-    "reconfiguring h": "reconfiguring_s",
-    "stalled h": "stalled_s",
-    "iter./currency": "iterations_per_currency",
-}
-
-
-def _print_levels(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print a line per pair of levels: means, with half the width of their 95 % confidence intervals."""
-    columns = {title: name for title, name in _COLUMNS.items() if rows[0][name] is not None}
-    print_table(list(columns), [[_cell(row, name) for name in columns.values()] for row in rows], left=0)
-
-
-def _cell(row: Mapping[str, Any], name: str) -> str:
-    mean, width = row[name], row.get(f"{name}_ci95")
-    if mean is None or name.endswith("_scale"):
-        return "-" if mean is None else f"{mean:g}"
-    unit = 3600.0 if name.endswith("_s") else 1.0
-    return f"{mean / unit:,.2f}" + ("" if width is None else f" +- {width / unit:,.2f}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
+from bftrainer.cli._shared.stdio import counting, note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
@@ -23,7 +23,7 @@ SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s"
 MOST_ROWS = 50
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer sweep sweep.toml -o sweep")
+@usage.command(epilog="Example: bftrainer sweep sweep.toml -o sweep")
 @click.argument("file", metavar="SWEEP.toml", type=FILE)
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
 @click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
@@ -56,7 +56,6 @@ def sweep(
     from bftrainer.campaigns.paired import check_pairing, paired_changes
     from bftrainer.campaigns.sweep import run_sweep, write_sweep_page
     from bftrainer.campaigns.sweep_file import read_sweep
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.files.writing import refuse_clash
     from bftrainer.report.sweep_page import check_metrics
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
@@ -177,7 +176,7 @@ def _print_changes(option: str | None, changes: Sequence[PairedChange]) -> None:
             click.echo(f"{each.value}: {each.note}.")
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer reproduce bamboo --quick")
+@usage.command(epilog="Example: bftrainer reproduce bamboo --quick")
 @click.argument("paper", type=click.Choice(["bftrainer", "zeus", "bamboo"]))
 @click.option("--quick", is_flag=True, help="Few settings and windows, minutes on two processors.")
 @click.option("--log", type=FILE, help="The published node log, folder of traces, or spot trace.")
@@ -200,7 +199,6 @@ def reproduce(
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
     """
     from bftrainer.campaigns.reproduce import check_log, reproduced, steps
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.extras import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"

@@ -245,7 +245,7 @@ def test_tokens_are_added_and_revoked(call, here, running):
     assert_matches(r"^alice is let in as trainer \([0-9a-f]{8}\) for 90 days\.\n$", done.err)
     (row,) = token_command("list", "--json").json
     assert (row["user"], row["role"], row["valid"]) == ("alice", "trainer", True)
-    listed = rf"\n{row['id']} +alice +trainer +\d{{4}}-\d\d-\d\d \d\d:\d\d UTC\n"
+    listed = rf"\n{row['id']} +alice +trainer +\d{{4}}-\d\d-\d\d \d\d:\d\d UTC +yes\n"
     assert_matches(listed, token_command("list").out)
     (here / "mine").write_text(f"{token}\n")
     assert call("bso", "jobs", "--server", running, "--token-file", "mine").status == 1

@@ -9,7 +9,6 @@ import pytest
 
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.spot import MinuteModel
 from tests.cli.conftest import check_refusal
 from tests.cli.test_commands import HEAVY, imported_by
 from tests.tiny import contents
@@ -97,16 +96,6 @@ def test_the_minute_model_by_options(call):
     assert (swept["preemption_chance"], swept["preemption_mean"], swept["addition_std"]) == (0.2, 4.0, 0.0)
 
 
-def test_help_names_the_minute_model(call):
-    """The defaults in the help are those of the model."""
-    text = " ".join(call("trace", "generate", "--help-all").out.split())
-    model = MinuteModel()
-    for name in ("preemption", "addition"):
-        values = [getattr(model, f"{name}_{what}") for what in ("chance", "mean", "std")]
-        for value in (*values, model.big_addition_share):
-            assert f"={value}," in text
-
-
 @pytest.mark.parametrize("name", ["f.svg", "f.png"])
 def test_a_figure(call, here, name):
     """A figure is drawn where asked, and an existing one replaced by force only."""
@@ -118,20 +107,18 @@ def test_a_figure(call, here, name):
 
 
 def test_generate_writes_what_is_asked_for(call, here):
-    """The log, and on demand the spot trace and the pair beside it; the table compares asked and realised."""
+    """The log, which other forms are converted from; the table compares asked and realised."""
     words = ("trace", "generate", "--model", "minutes", "--days", 0.2, "--seed", 1, "-o", "a.csv")
-    done = call(*words, "--spot", "--counts", "--preemption-scale", 2)
+    done = call(*words, "--preemption-scale", 2)
     assert (done.status, done.err) == (0, "")
-    written = {"a.csv", "a.json", "a-spot.csv", "a-preemptions.csv", "a-additions.csv"}
-    assert written <= {path.name for path in here.iterdir()}
     assert re.search(r"preemption_chance +0\.32676 ", done.out)
     log = read_node_log(here / "a.csv")
+    assert log.start_ns == 1_609_459_200 * 10**9
+    assert call("convert", "a.csv", "a-spot.csv", "--to", "spot").status == 0
     spot = read_availability(here / "a-spot.csv", print).log
     assert np.array_equal(log.time_ns - log.start_ns, spot.time_ns)
-    assert log.start_ns == 1_609_459_200 * 10**9
     before = contents(here)
     check_refusal(call(*words))
-    check_refusal(call("trace", "generate", "--model", "minutes", "-o", "a.parquet", "--spot"))
     assert contents(here) == before
 
 

@@ -23,8 +23,6 @@ UNUSED = {
     "spot simulate --trace s.csv --initial-nodes 4": "--initial-nodes (without --additions",
     "spot simulate --trace s.csv --profile p.toml --load-on-reconfigure": "--load-on-reconfigure (the profile has no",
     "spot sweep --on-demand-price 3": "--on-demand-price (without --price",
-    "import --format spot s.csv -o x.csv --unseen idle": "--unseen (without an inventory",
-    "import --format counts c.csv -o x.csv --nodes 5 --unseen idle": "--unseen (counts names no nodes)",
     "sweep s.toml --engine local --scheduler tcp://x:1": "--scheduler (of the engine dask alone)",
     "sweep s.toml --resume --force": "--force (--resume",
     f"{REPLAY} --seed 3": "--seed (nothing is drawn",

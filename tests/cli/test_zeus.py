@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.cli.conftest import assert_matches
 from tests.cli.test_commands import imported_by
 from tests.recurring import cells
 from tests.tiny import contents
@@ -58,4 +59,4 @@ def test_the_published_example(published, call):
     assert [row[2:4] for row in rows[:5]] == [
         ["256", "175*"], ["192", "175*"], ["128", "175*"], ["64", "175*"], ["360", "175*"],
     ]  # fmt: skip
-    assert "optimum             360 at 175 W" in done.out
+    assert_matches(r"\noptimum +360 at 175 W\n", done.out)

@@ -77,6 +77,8 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("zeus groups", "--group-min-cost-accumulates"): "use --correct min-cost-accumulates.",
     **{(words, f"--{name}"): _SET for words in ("spot sweep", "trace generate") for name in _FIGURES},
     **{("trace generate", f"--{name}"): _SET for name in ("fragment-mean", "fragment-median", "daily-amplitude")},
+    ("trace generate", "--spot"): "use `bftrainer convert LOG TRACE.csv --to spot`.",
+    ("trace generate", "--counts"): "use `bftrainer trace stats LOG --additions FILE --terminations FILE`.",
     ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
 }
 """What replaces an option, by the words of its command and its name."""

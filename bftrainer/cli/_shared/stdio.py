@@ -8,7 +8,9 @@ import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import IO, Any
 
 import click
@@ -77,20 +79,46 @@ def write_rows(
         out.writelines(f"{part}\n" for part in folded)
 
 
+def heading(name: str) -> str:
+    """Words of a figure's name, with the unit in which it ends."""
+    words, _, ending = name.rpartition("_")
+    unit = {"s": "s", "j": "J", "w": "W"}.get(ending)
+    return (f"{words} ({unit})" if words and unit else name).replace("_", " ")
+
+
+def cell(value: Any, name: str = "") -> str:
+    """A figure of this name as text; an estimate with half the width of its interval."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float() if name.endswith("share"):
+            return f"{100 * value:.2f} %"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= 1e4 else f"{round(value, 9) + 0.0:,.5g}"
+        case {"mean": mean, "half_width": half_width}:
+            return cell(mean, name) + ("" if half_width is None else f" ± {cell(half_width, name)}")
+        case list() | tuple():
+            return " ".join(map(cell, value))
+        case _:
+            return str(value)
+
+
 def print_figures(title: str, figures: Mapping[str, Any]) -> None:
     """Print the numbers that are known under a title, by their names, with the units in which these end."""
-    rows = []
-    for name, value in figures.items():
-        label, text = name.replace("_", " "), ""
-        if isinstance(value, int | float):
-            text = f"{value:,}" if isinstance(value, int) else f"{value:,.5g}"
-        if text and name.endswith("_s"):
-            label, text = label.removesuffix(" s"), duration(value)
-        elif text and name.endswith("_share"):
-            text = f"{100 * value:.2f} %"
-        if text:
-            rows.append((label, text))
+    rows = [(heading(name), cell(value, name)) for name, value in figures.items() if isinstance(value, int | float)]
     write_rows(title, rows, indent=2 + max(len(label) for label, _ in rows))
+
+
+def print_records(records: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None) -> None:
+    """Print records as a table: a column for each figure, or for those of these names."""
+    chosen = list(names or (records[0] if records else ()))
+    texts = [any(isinstance(record[name], str) for record in records) for name in chosen]
+    rows = [[cell(record[name], name) for name in chosen] for record in records]
+    print_table([heading(name) for name in chosen], rows, left=[*texts, False].index(False))
 
 
 def duration(value_s: float | None) -> str:
@@ -117,3 +145,36 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: in
 
 
 _FILE_WIDTH = 10_000
+
+
+LINE_S = 60.0
+"""How often a line says how far a count is, where there is no terminal."""
+
+
+@contextmanager
+def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
+    """Yield a callable that counts up by one, shown on stderr: as a bar on a terminal, else by a line a minute."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda _: bar.advance(task)
+        return
+    done: list[object] = []
+    ended = threading.Event()
+
+    def tell_minutes() -> None:
+        """Say each minute how far it is."""
+        minutes = 0
+        while not ended.wait(LINE_S):
+            minutes += 1
+            tell(f"{label}: {len(done):,} of {total:,} after {minutes:,} min")
+
+    threading.Thread(target=tell_minutes, daemon=True).start()
+    try:
+        yield done.append
+    finally:
+        ended.set()

@@ -24,11 +24,6 @@ else:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
-WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-"""Settings of commands that have many options."""
-SETTINGS = {**WIDE, "show_default": True}
-"""Settings of commands whose help shows all defaults."""
-
 _ALL, _OPENS = f"{__name__}.all", f"{__name__}.opens"
 
 
@@ -38,6 +33,34 @@ def command_line() -> str:
 
 
 # --- Help
+
+
+def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command whose help shows all defaults."""
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+    return click.command(name, context_settings=settings, **more)
+
+
+class Brief(click.Command):
+    """A command whose help shows the options of these names, `shown`, and all of them with `--help-all`."""
+
+    def __init__(self, *args: Any, shown: Iterable[str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._shown = frozenset(shown)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, and the option for the whole help."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and how all of them are shown."""
+        is_whole = ctx.meta.get(_ALL, False)
+        params = [param for param in self.get_params(ctx) if is_whole or param.name in self._shown]
+        with formatter.section("Options"):
+            formatter.write_dl([record for param in params if (record := param.get_help_record(ctx)) is not None])
+        if not is_whole:
+            formatter.write_paragraph()
+            formatter.write_text(f"`{ctx.command_path} --help-all` shows all options.")
 
 
 def _print_whole_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -55,36 +78,6 @@ _HELP_ALL = click.Option(
     callback=_print_whole_help,
     help="Show all options.",
 )
-
-
-class Sectioned(click.Command):
-    """A command whose help shows the options of its first section, and all of them with `--help-all`.
-
-    Parameters
-    ----------
-    sections : mapping of str to iterable of str
-        Heading, and names of options, in the order of the help; the others follow. Of several, the first counts.
-    """
-
-    def __init__(self, *args: Any, sections: Mapping[str, Iterable[str]], **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._sections = sections
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters, and the option for the whole help."""
-        return [*super().get_params(ctx), _HELP_ALL]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections that hold options."""
-        records = {str(param.name): param.get_help_record(ctx) for param in self.get_params(ctx)}
-        for heading, names in {**self._sections, "Other options": list(records)}.items():
-            if rows := [record for name in names if (record := records.pop(name, None)) is not None]:
-                with formatter.section(heading.removesuffix("?")):
-                    formatter.write_dl(rows)
-            if not ctx.meta.get(_ALL):
-                formatter.write_paragraph()
-                formatter.write_text(f"`{ctx.command_path} --help-all` shows all options.")
-                return
 
 
 def with_options(*options: Decorator) -> Callable[[F], F]:
@@ -116,16 +109,7 @@ FILE = _File(path_type=Path)
 
 
 class Parsed(_ParamType):
-    """Type of options whose text a function parses; what is no text is taken as it is.
-
-    Parameters
-    ----------
-    name : str
-        Stands for the value in help.
-    parse : callable
-        Raises a `ValueError` for a text that is not what was `expected`.
-    expected : str
-    """
+    """Type of options whose text a function parses, which raises a `ValueError` for what is not `expected`."""
 
     def __init__(self, name: str, parse: Callable[[str], Any], expected: str) -> None:
         self.name, self._parse, self._expected = name, parse, expected
@@ -134,7 +118,7 @@ class Parsed(_ParamType):
         """What the text says."""
         try:
             return self._parse(value) if isinstance(value, str) else value
-        except ValueError:
+        except (ValueError, LookupError):
             self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
 
 
@@ -224,11 +208,9 @@ def refuse_inputs(*outputs: Path | None) -> None:
     inputs: dict[Path, str] = {}
     for param in ctx.command.params:
         values = ctx.params.get(str(param.name))
-        takes_file = "FILE" in (getattr(param, "metavar", None) or "")
+        kinds = (Path, str) if "FILE" in (getattr(param, "metavar", None) or "") else Path
         for value in values if isinstance(values, tuple) else (values,):
-            if (isinstance(value, Path) or (takes_file and isinstance(value, str))) and not any(
-                value is output for output in written
-            ):
+            if isinstance(value, kinds) and not any(value is output for output in written):
                 name = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
                 inputs[Path(value)] = f"{name} {value}"
     refuse_clash(written, inputs)
@@ -239,9 +221,8 @@ def refuse_files(*paths: Path | None, force: bool) -> None:
     from bftrainer.files.writing import refuse_existing
 
     refuse_inputs(*paths)
-    for path in paths:
-        if path is not None:
-            refuse_existing(path, force=force)
+    for path in filter(None, paths):
+        refuse_existing(path, force=force)
 
 
 def refuse_figure(path: Path | None, *, force: bool) -> None:
@@ -263,19 +244,12 @@ def write_figure(path: Path, figure: Axes | Figure) -> None:
 
 
 def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
-    """Refuse given options that have no effect in this call.
-
-    Parameters
-    ----------
-    reasons : mapping of str to str, bool or None
-        By parameter names, why they have no effect, in a few words; empty, None or False if they have one.
-    """
+    """Refuse typed options that have no effect in this call: by parameter names, why, or something empty."""
     ctx = click.get_current_context()
     unused: dict[str, str] = {}
     for option in ctx.command.params:
-        reason = reasons.get(str(option.name))
-        typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
-        if reason and typed:
-            unused[max(option.opts, key=len)] = str(reason)
+        name = str(option.name)
+        if reasons.get(name) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            unused[max(option.opts, key=len)] = str(reasons[name])
     if unused:
         raise unused_options(unused)

@@ -32,7 +32,7 @@ def trace() -> None:
     """Measure, generate, edit and share traces of nodes."""
 
 
-@click.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
+@usage.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
 @click.argument("node_logs", type=FILE, nargs=-1, required=True)
 @click.option("--start", metavar="TIME", help="Begin: ISO time or epoch seconds.  [default: the log's start]")
 @click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
@@ -162,7 +162,7 @@ def _write_anonymous(output: Path, log: NodeLog, key_file: Path, shift_s: int) -
         note(f"{key_file}: a new key; keep it to yourself, and for the next log.")
 
 
-@click.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
+@usage.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
 @click.argument("source", type=FILE)
 @click.argument("target", type=FILE, required=False)
 @click.option("-o", "--output", type=FILE, help="TARGET, as other commands take it.")

@@ -29,7 +29,8 @@ def _duration(text: str) -> float:
 
 
 def _positive(text: str) -> float:
-    if not (length_s := _duration(text)):
+    length_s = _duration(text)
+    if not length_s:
         raise ValueError(text)
     return length_s
 
@@ -109,8 +110,7 @@ def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | Non
     return click.option(*option.flags, name, type=_type_of(name, option), **known)
 
 
-# What stands for others, after which of these.
-_BESIDE = {"tasks": ("sample",), "max_tasks": ("mip",)}
+# What stands for others, after which of these it stands in help.
 _SHORTCUTS: dict[str, usage.Decorator] = {
     "tasks": click.option(
         "--sample", type=click.Choice(["plain", "tuned"]), default="plain", help="Embedded tasks without -bdfn."
@@ -132,16 +132,14 @@ def _options_of(*sections: str) -> Iterator[usage.Decorator]:
 
 replay_options = usage.with_options(
     *_options_of(*(section for section in SECTIONS if section != "figures")),
-    click.option("-name", "--name", "name", default="debug", show_default=True, help="Results go to NAME-itrOut."),
+    click.option("-name", "--name", "name", default="debug", help="Results go to NAME-itrOut."),
     click.option("-o", "--output-dir", type=FILE, help="Where results go.  [default: NAME-itrOut, or one beside it]"),
     usage.report_option,
     click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
     click.option("-print", "--print", "print_", type=bool, default=True, help="false: print to iter-prints.log there."),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
     *_options_of("figures"),
-    click.option(
-        "--checkpoint-every", type=DURATION, default="60s", show_default=True, help="Keep decisions so often; 0: none."
-    ),
+    click.option("--checkpoint-every", type=DURATION, default="60s", help="Keep decisions so often; 0: none."),
     click.option("--resume", type=FILE, metavar="DIR", help="Go on with the unfinished run in DIR, as it was begun."),
     click.option(
         "--from-harvest", type=FILE, metavar="DIR", help="Replay the harvest in DIR, and say how far apart both are."
@@ -150,13 +148,6 @@ replay_options = usage.with_options(
 )
 
 COMMON = ("node_log", "tasks", "forward_time_s", "max_tasks", "solver", "objective", "since", "until")
-HELP_SECTIONS = {
-    question: [
-        each for name, option in OPTIONS.items() if option.section == section for each in (name, *_BESIDE.get(name, ()))
-    ]
-    for section, question in SECTIONS.items()
-}
-"""Names of the options that answer each question."""
 LIKE = ("node_log", "tasks", "scalability", *COMMON[2:])
 """Options of a replay that commands with `like_options` have themselves."""
 like_options = usage.with_options(

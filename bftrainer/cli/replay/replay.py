@@ -15,10 +15,10 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import WIDE, Sectioned, check_report, json_option, refuse_unused, show_page
-from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, replay_options
+from bftrainer.cli.replay.options import COMMON, config_of, replay_options
 from bftrainer.errors import RunFailedError, SolverError
 
 if TYPE_CHECKING:
@@ -27,13 +27,9 @@ if TYPE_CHECKING:
     from bftrainer.runs import Inputs, RunResult
 
 
-@click.command(
-    cls=Sectioned,
-    context_settings=WIDE,
-    sections={
-        "Common options": (*COMMON, "sample", "output_dir", "resume", "report", "open", "force", "as_json"),
-        **HELP_SECTIONS,
-    },
+@usage.command(
+    cls=usage.Brief,
+    shown=(*COMMON, "sample", "output_dir", "resume", "report", "open", "force", "as_json"),
     epilog="Example: bftrainer replay -ndmap idle.csv -bdfn tasks.toml -maxJ 30 --solver dp -o my-run",
 )
 @replay_options
@@ -59,13 +55,13 @@ def replay(
     target = places[0] if isinstance(places, list) else None
     if target is not None and not dry_run:
         check_free(target, force=force)
-    check_report(None if dry_run else report, force=force)
+    usage.check_report(None if dry_run else report, force=force)
     if report is not None and target is not None and report.resolve().is_relative_to(target.resolve()):
         raise click.UsageError(f"Expected --report outside {target}, which holds results alone, got {report}.")
     inputs = load_inputs(config)
     for text in inputs.notes:
         note(text)
-    refuse_unused(config.without_effect(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
+    usage.refuse_unused(config.without_effect(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
     if dry_run:
         _print_inputs(inputs, as_json)
         return
@@ -109,7 +105,7 @@ def _resume(ctx: click.Context, place: Path) -> int:
     from bftrainer.runs import load_inputs
     from bftrainer.runs.run import find_unfinished
 
-    refuse_unused(dict.fromkeys(set(ctx.params) - {"resume"}, "--resume goes on as the run was begun"))
+    usage.refuse_unused(dict.fromkeys(set(ctx.params) - {"resume"}, "--resume goes on as the run was begun"))
     with interruptible() as received, result_directory([place], resume=True) as directory:
         beginning = find_unfinished(directory)
         begun_in = Path(beginning.directory)
@@ -199,7 +195,7 @@ def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any]
         from bftrainer.runs.run_files import read_runs
 
         write_page(read_runs([place] if harvest is None else [harvest, place]), report, force=options["force"])
-        show_page(report, quiet=options["as_json"])
+        usage.show_page(report, quiet=options["as_json"])
     elif is_table and sys.stdout.isatty():
         click.echo(f"Page: bftrainer report {shlex.quote(str(place))} makes one.")
     if not result.is_partial:
@@ -237,8 +233,8 @@ def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) 
     out.write(f"Results: {target}\n")
 
 
-@click.command(epilog="Example: bftrainer solvers")
-@json_option
+@usage.command(epilog="Example: bftrainer solvers")
+@usage.json_option
 def solvers(as_json: bool) -> None:
     """List the solvers: installed, licensed, exact, version; and whether the compiled core is in use."""
     from bftrainer._core import core, why_not

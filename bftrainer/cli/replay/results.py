@@ -28,7 +28,7 @@ FEW = 4
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
+@usage.command(epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--metric",
@@ -136,13 +136,11 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.command(help=_PLOT, context_settings=usage.WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
+@usage.command(help=_PLOT, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
 @click.argument("kind", type=click.Choice([*KINDS]))
 @_RUNS
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
-@click.option(
-    "--against", metavar="SETTING", default="forward_time_s", show_default=True, help="Of kinds setting and paired."
-)
+@click.option("--against", metavar="SETTING", default="forward_time_s", help="Of kinds setting and paired.")
 @click.option(
     "--metric",
     "figure",
@@ -150,7 +148,7 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
 @click.option("--style", metavar="NAME", default="", help="A style of matplotlib, over ours.")
-@click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
+@click.option("--width", type=_WIDTH, default="page", help="90, 180 or so many millimetres.")
 @usage.force_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
@@ -218,11 +216,9 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
             return partial(figures.plot_setting, fill_settings(runs), against, metric or "efficiency")
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
+@usage.command(epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
 @_RUNS
-@click.option(
-    "-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="The page; NAME.pdf: an A4 a run."
-)
+@click.option("-o", "--output", type=FILE, default=Path("report.html"), help="The page; NAME.pdf: an A4 a run.")
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
 @click.option("--gpus-per-node", type=click.IntRange(1, 10**6), metavar="N", help="Also tell GPU-hours.")
 @click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
@@ -259,7 +255,7 @@ SHOWN = 20
 WRONG, UNUSABLE = 1, 2
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer audit a-itrOut")
+@usage.command(epilog="Example: bftrainer audit a-itrOut")
 @_RUNS
 @click.option("--objective", metavar="MODULE:CALLABLE", help="Check runs of this objective of yours: runs its code.")
 @usage.json_option

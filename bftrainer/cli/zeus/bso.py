@@ -15,7 +15,7 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import counted, note, print_json, print_table, write_rows
+from bftrainer.cli._shared.stdio import counted, note, print_json, print_records, print_table, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
@@ -85,7 +85,7 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
             raise SettingsError(error.reason) from None
 
 
-@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer bso jobs my-job")
+@usage.command(epilog="Example: bftrainer bso jobs my-job")
 @click.argument("job_id", metavar="[JOB]", required=False)
 @server_options
 @usage.json_option
@@ -214,9 +214,7 @@ def _import_jobs(source: str, database_url: str | None) -> None:
     click.echo(f"Moved {counted(len(published), 'job')}.")
 
 
-@click.command(
-    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db"
-)
+@usage.command(epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db")
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
 @_database_option
@@ -259,9 +257,7 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     run_server(host, port, ServerSettings(**chosen, hosts=hosts), **tls)
 
 
-@click.command(
-    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso token add alice --role trainer --days 90"
-)
+@usage.command(epilog="Example: bftrainer bso token add alice --role trainer --days 90")
 @click.argument("action", type=click.Choice(["list", "add", "revoke"]), default="list")
 @click.argument("user", metavar="[USER]", required=False)
 @click.option("--role", default="owner", help="reader: looks; trainer: runs trials; owner: has jobs; admin: all.")
@@ -303,14 +299,14 @@ def _add_token(file: Path, user: str, role: str, days: int | None) -> None:
 def _list_tokens(file: Path, *, as_json: bool) -> None:
     from bftrainer.zeus.server.access import read_users
 
-    users = read_users(file)
+    rows: list[dict[str, Any]] = []
+    for user in read_users(file):
+        row: dict[str, Any] = {"id": user.id, "user": user.name or "", "role": user.role.name.lower()}
+        rows.append(row | {"expires": user.expires, "valid": user.is_valid})
     if as_json:
-        names = ("id", "user", "role", "expires", "valid")
-        rows = [(user.id, user.name or "", user.role.name.lower(), user.expires, user.is_valid) for user in users]
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json(rows)
         return
-    cells = []
-    for user in users:
-        until = "-" if user.expires is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(user.expires))
-        cells.append((user.id, user.name or "", user.role.name.lower(), until + ("" if user.is_valid else " (over)")))
-    print_table(("id", "user", "role", "until"), cells, left=None)
+    for each in rows:
+        if each["expires"] is not None:
+            each["expires"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(each["expires"]))
+    print_records(rows)

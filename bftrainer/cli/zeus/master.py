@@ -30,7 +30,7 @@ def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
+@usage.command(epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=FILE, required=False)
 @click.option("--resume", type=FILE, metavar="LOGDIR", help="Go on with the job whose logs are there.")
 @click.option("--recurrences", type=usage.SIZE, help="Times that the job recurs.")
@@ -85,7 +85,7 @@ def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
     return zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
 
 
-@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master status logs/job+1")
+@usage.command(epilog="Example: bftrainer master status logs/job+1")
 @click.argument("logdir", type=FILE)
 @usage.json_option
 def status(logdir: Path, as_json: bool) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from bftrainer.cli._shared.stdio import counted, print_json, print_table
-from bftrainer.cli._shared.usage import SETTINGS, SIZE, json_option
+from bftrainer.cli._shared import usage
+from bftrainer.cli._shared.stdio import counted, print_json, print_records
 from bftrainer.cli.zeus.bso import open_client
 from bftrainer.extras import require_extra
 
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 
 
 MAX_POWER_W = 45.0
+_COLUMNS = ("batch_size", "results", "converged", "time", "energy", "cost")
 
 
-@click.command(context_settings=SETTINGS, epilog="Example: bftrainer bso quickstart")
-@click.option("--runs", type=SIZE, default=20, help="Times that the job recurs.")
+@usage.command(epilog="Example: bftrainer bso quickstart")
+@click.option("--runs", type=usage.SIZE, default=20, help="Times that the job recurs.")
 @click.option("--server", metavar="URL", help="Let the batch-size server there decide, not one of this command's own.")
 @click.option("--token-file", metavar="FILE", help="File whose first token is the one to give.")
-@json_option
+@usage.json_option
 def quickstart(runs: int, server: str | None, token_file: str | None, as_json: bool) -> None:
     """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
 
@@ -50,11 +51,7 @@ def quickstart(runs: int, server: str | None, token_file: str | None, as_json: b
         chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
         print_json(chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]})
         return
-    rows = []
-    for size in sizes.values():
-        means = (f"{size.means[name]:.2f}" if size.means else "-" for name in ("time", "energy", "cost"))
-        rows.append((f"{size.batch_size}", f"{size.results}", f"{size.converged}", *means))
-    print_table(("batch size", "runs", "reached", "time (s)", "energy (J)", "cost (J)"), rows, left=0)
+    print_records([asdict(size) | size.means for size in sizes.values()], _COLUMNS)
     word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
     click.echo(f"{word}: batch size {find_chosen(job)}; the default is {job.spec.default_batch_size}.")
     click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,16 +12,15 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import print_json, print_table, write_rows
+from bftrainer.cli._shared.stdio import cell, counting, heading, print_json, print_records, print_table, write_rows
 from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
 from bftrainer.errors import TuningError
 
 if TYPE_CHECKING:
-    from bftrainer.report.intervals import Estimate
     from bftrainer.zeus import Group, Job
     from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
     from bftrainer.zeus.simulation.inputs import JobChoice, ZeusInputs
-    from bftrainer.zeus.simulation.optimum import PolicyComparison, ZeusSummary
+    from bftrainer.zeus.simulation.optimum import ZeusSummary
 
 _COMMANDS = {
     "compare": ("zeus.zeus:compare", "Compare policies on jobs over seeds."),
@@ -40,16 +39,6 @@ def zeus() -> None:
 
 
 # --- Options
-
-_SECTIONS = {
-    "Common options": (
-        *("jobs_file", "job_names", "groups_file", "names", "recurrences", "policy", "policies", "power_policy"),
-        *("seeds", "eta", "output", "figures", "as_json"),
-    )
-}
-
-
-_COMMAND: dict[str, Any] = {"cls": usage.Sectioned, "sections": _SECTIONS, "context_settings": usage.SETTINGS}
 
 
 def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
@@ -130,24 +119,13 @@ def number(value: float | None) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 3) + 0.0:.4g}"
 
 
-def amount(found: Estimate | None) -> str:
-    """Format a mean of energies, costs, times or counts, with its interval."""
-    if found is None:
-        return "-"
-    return number(found.mean) + ("" if found.half_width is None else f" ± {number(found.half_width)}")
-
-
-def percent(value: float | None) -> str:
-    """Format a ratio's difference from 1 in percent, with its sign."""
-    return "-" if value is None else f"{100 * value:+.2f} %"
-
-
-def setting(batch_size: int, power_limit_w: float) -> str:
-    """Format a batch size and power limit."""
-    return f"{batch_size} at {power_limit_w:g} W"
-
-
 # --- Simulations
+
+_COMPARED = (
+    *("policies", "cost_j", "energy_j", "time_s", "regret_j", "cost_share", "energy_share", "time_share", "failed"),
+)
+_TOTALS = ("dataset", "groups", "jobs", "retries", "energy_j", "time_s", "cost_j", "failed")
+_FRONT = ("batch_size", "power_limit_w", "energy_j", "time_s", "cost_j", "success_share")
 
 
 def _load(options: dict[str, Any]) -> ZeusInputs:
@@ -166,7 +144,6 @@ def _simulate(
     simulations: Sequence[Simulation], inputs: ZeusInputs, options: dict[str, Any], *, fronts: bool = False, **more: Any
 ) -> list[SimulationResult]:
     """Simulate, showing how far it is, then write and draw what the options ask for."""
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.zeus.simulation.campaign import simulate_all
     from bftrainer.zeus.simulation.figures import draw_figures, plan_figures
     from bftrainer.zeus.simulation.files import write_results
@@ -203,7 +180,7 @@ def _finish(results: Sequence[SimulationResult]) -> None:
         raise TuningError(failures[0])
 
 
-@click.command(**_COMMAND, epilog="Example: bftrainer zeus simulate --recurrences 20 -o runs.json")
+@usage.command(epilog="Example: bftrainer zeus simulate --recurrences 20 -o runs.json")
 @trace_options
 @job_options
 @recurrences_option
@@ -245,12 +222,12 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
             each["summary"] = summary.to_dict()
         print_json(document)
     else:
-        rows = [_summary_row(result, summary) for result, summary in zip(results, summaries, strict=True)]
-        if len(rows) == 1:
+        records = [_summary_record(result, summary) for result, summary in zip(results, summaries, strict=True)]
+        if len(records) == 1:
             _print_runs(results[0])
-            write_rows(None, rows[0].items(), indent=20)
+            write_rows(None, [(heading(name), cell(value, name)) for name, value in records[0].items()])
         else:
-            print_table(list(rows[0]), [list(row.values()) for row in rows])
+            print_records(records)
     _finish(results)
 
 
@@ -262,8 +239,8 @@ def _print_runs(result: SimulationResult) -> None:
     for run in result.runs:
         limit = f"{run.power_limit_w}*" if run.profiled else f"{run.power_limit_w} "
         reached = ("yes" if run.reached else "no") if run.started else "never ran"
-        size = (f"{run.recurrence}", f"{run.attempt}", f"{run.batch_size}", limit, f"{run.epochs:g}")
-        rows.append((*size, number(run.energy_j), number(run.time_s), reached))
+        numbers = (run.recurrence, run.attempt, run.batch_size)
+        rows.append([*map(str, numbers), limit, *map(cell, (run.epochs, run.energy_j, run.time_s)), reached])
     headings = ("recurrence", "try", "batch size", "power limit (W)", "epochs", "energy (J)", "time (s)", "reached")
     print_table(headings, rows, left=0)
     if any(run.profiled for run in result.runs):
@@ -271,29 +248,23 @@ def _print_runs(result: SimulationResult) -> None:
     click.echo()
 
 
-def _summary_row(result: SimulationResult, summary: ZeusSummary) -> dict[str, str]:
+def _summary_record(result: SimulationResult, summary: ZeusSummary) -> dict[str, Any]:
     """Totals of a simulation, the setting converged to, and its distance from the optimum."""
-    used, best, chosen = summary.used, summary.optimum, summary.converged
-    optimum = "none: nothing in the traces reaches the target"
-    if best is not None:
-        optimum = f"{setting(best.batch_size, best.power_limit_w)}, {number(best.cost_j)} J"
+    best, chosen = summary.optimum, summary.converged
     return {
         "job": str(result.simulation.job),
         "seed": f"{result.simulation.seed}{' (failed)' if result.is_partial else ''}",
-        "runs": f"{used.runs:,}",
-        "reached": f"{used.recurrences:,}",
-        "energy (J)": number(used.energy_j),
-        "time (s)": number(used.time_s),
-        "cost (J)": number(used.cost_j),
-        "converged to": "-" if chosen is None else setting(chosen.batch_size, chosen.power_limit_w),
-        "optimum": optimum,
-        "cost over optimum": percent(summary.excess),
-        "regret (J)": number(summary.cumulative_regret_j),
-        "final regret (J)": number(summary.final_regret_j),
+        **asdict(summary.used),
+        "converged_to": None if chosen is None else f"{chosen.batch_size} at {chosen.power_limit_w:g} W",
+        "optimum": "none reaches it" if best is None else f"{best.batch_size} at {best.power_limit_w:g} W",
+        "optimum_j": None if best is None else best.cost_j,
+        "excess_share": summary.excess,
+        "cumulative_regret_j": summary.cumulative_regret_j,
+        "final_regret_j": summary.final_regret_j,
     }
 
 
-@click.command(**_COMMAND, epilog="Example: bftrainer zeus compare --policy zeus --recurrences 20 --seeds 2")
+@usage.command(epilog="Example: bftrainer zeus compare --policy zeus --recurrences 20 --seeds 2")
 @trace_options
 @job_options
 @click.option(
@@ -331,31 +302,17 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
         about = {"recurrences": recurrences, **_describe(options, inputs)}
         print_json(about | {"comparisons": [row.to_dict() for row in rows]})
     else:
-        _print_comparisons(rows, seeds)
+        for job in dict.fromkeys(row.job for row in rows):
+            click.echo(f"{job or 'all jobs'}, {seeds} seeds; shares are of what default+max-power takes")
+            own = [row.to_dict() for row in rows if row.job == job]
+            print_records(
+                [row | {f"{name}_share": each for name, each in row["relative"].items()} for row in own], _COMPARED
+            )
+            click.echo()
     _finish(results)
 
 
-def _print_comparisons(rows: Sequence[PolicyComparison], seeds: int) -> None:
-    absolute = ("cost (J)", "energy (J)", "time (s)", "cumulative regret (J)")
-    for job in dict.fromkeys(row.job for row in rows):
-        click.echo(f"{job or 'all jobs'}, {seeds} seeds; cost, energy and time relative to default+max-power")
-        lines = []
-        for row in (row for row in rows if row.job == job):
-            amounts = () if job is None else map(amount, (row.cost_j, row.energy_j, row.time_s, row.regret_j))
-            lines.append((str(row.policies), *amounts, *map(_format_change, row.relative.values()), f"{row.failed:,}"))
-        headings = ("policies", *(() if job is None else absolute), "cost", "energy", "time", "failed")
-        print_table(headings, lines)
-        click.echo()
-
-
-def _format_change(ratio: Estimate | None) -> str:
-    if ratio is None:
-        return "-"
-    spread = "" if ratio.half_width is None else f" ± {100 * ratio.half_width:.2f}"
-    return f"{100 * (ratio.mean - 1):+.2f}{spread} %"
-
-
-@click.command(**_COMMAND, epilog="Example: bftrainer zeus groups --group group-00")
+@usage.command(epilog="Example: bftrainer zeus groups --group group-00")
 @click.option(
     "--groups", "groups_file", type=FILE, help="Groups: CSV, also packed (xz, gzip, bzip2).  [default: embedded]"
 )
@@ -397,12 +354,7 @@ def groups(
     if as_json:
         print_json(_describe(options, inputs, groups=source) | {"totals": [asdict(row) for row in rows]})
     else:
-        headings = ("dataset", "groups", "jobs", "retries", "energy (J)", "time (s)", "cost (J)", "failed")
-        lines = []
-        for row in rows:
-            amounts = map(amount, (row.retries, row.energy_j, row.time_s, row.cost_j))
-            lines.append((row.dataset or "all", f"{row.groups:,}", f"{row.jobs:,}", *amounts, f"{row.failed:,}"))
-        print_table(headings, lines)
+        print_records([asdict(row) | {"dataset": row.dataset or "all"} for row in rows], _TOTALS)
     _finish(results)
 
 
@@ -428,7 +380,7 @@ def _group_simulations(chosen: Sequence[tuple[Group, Job]], options: dict[str, A
 # --- Traces
 
 
-@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer zeus traces")
+@usage.command(epilog="Example: bftrainer zeus traces")
 @trace_options
 @job_options
 @eta_option
@@ -450,46 +402,14 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
     if as_json:
         print_json({"jobs": jobs, "targets": targets} | inputs.about())
         return
-    _print_jobs(jobs)
+    print_records(jobs)
     click.echo()
-    _print_optima(chosen, targets)
+    optima = []
+    for job, target in zip(chosen, targets, strict=True):
+        best = target["optimum"] or dict.fromkeys(_FRONT)
+        optima.append({"job": str(job), "reaching": target["reaching"]} | {name: best[name] for name in _FRONT})
+    print_records(optima)
     if with_front:
         for job, target in zip(chosen, targets, strict=True):
-            click.echo()
-            _print_front(job, target)
-
-
-def _print_jobs(jobs: Sequence[Mapping[str, Any]]) -> None:
-    rows = []
-    for job in jobs:
-        lists = (job[name] for name in ("batch_sizes", "power_limits_w", "target_metrics"))
-        key = ",".join(job[name] for name in ("dataset", "network", "optimizer"))
-        rows.append((key, *(" ".join(f"{value:.10g}" for value in values) for values in lists)))
-    print_table(("job", "batch sizes", "power limits (W)", "target metrics"), rows, left=None)
-
-
-def _amounts(figures: Mapping[str, Any]) -> tuple[str, ...]:
-    return tuple(number(figures[name]) for name in ("energy_j", "time_s", "cost_j"))
-
-
-def _print_optima(jobs: Sequence[Job], targets: Sequence[Mapping[str, Any]]) -> None:
-    rows = []
-    for job, target in zip(jobs, targets, strict=True):
-        best = target["optimum"]
-        figures: tuple[str, ...] = ("none", "-", "-", "-")
-        if best is not None:
-            figures = (setting(best["batch_size"], best["power_limit_w"]), *_amounts(best))
-        rows.append((str(job), f"{len(target['reaching'])} batch sizes", *figures, str(len(target["front"]))))
-    headings = ("job", "reaching", "optimum", "energy (J)", "time (s)", "cost (J)", "settings on the front")
-    print_table(headings, rows)
-
-
-def _print_front(job: Job, target: Mapping[str, Any]) -> None:
-    click.echo(f"{job}, eta {target['eta_knob']:g}: energy-time Pareto front")
-    rows = []
-    for each in target["front"]:
-        mark = "optimum" if each == target["optimum"] else ""
-        values = (f"{each['batch_size']}", f"{each['power_limit_w']:g}", *_amounts(each))
-        rows.append((*values, f"{each['success_share']:.0%}", mark))
-    headings = ("batch size", "power limit (W)", "energy (J)", "time (s)", "cost (J)", "runs that reach the target", "")
-    print_table(headings, rows, left=0)
+            click.echo(f"\n{job}, eta {eta:g}: energy-time Pareto front")
+            print_records(target["front"], _FRONT)
