@@ -219,15 +219,12 @@ def test_completion_scripts(program, tmp_path):
     ("program", "line", "expected"),
     [
         ("bftrainer", "bftrainer re", {"replay", "report", "reproduce"}),
-        ("bftrainer", "bftrainer import --format s", {"slurm", "spot", "swf"}),
         ("bftrainer", "bftrainer trace ed", {"edit"}),
-        ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),
-        ("bftrainer-replay", "bftrainer-replay --objective th", {"throughput"}),
         ("bftrainer-replay", "bftrainer-replay --decide-on ", {"all", "nodes"}),
     ],
 )
 def test_completion_answers(program, line, expected, tmp_path):
-    """Commands, solvers, objectives and choices are completed."""
+    """Commands and choices are completed."""
     words = line.split(" ")
     variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
     env = {variable: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}

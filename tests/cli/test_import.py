@@ -187,14 +187,6 @@ def test_help_names_every_format(call):
     assert refused.status == 2
 
 
-@pytest.mark.usefixtures("files")
-def test_former_calls_name_the_new_one(call):
-    """A format in place of the first file is told what to write instead."""
-    refused = call("import", "slurm", "sacct.txt", "-o", "x.csv")
-    message = "Error: 'bftrainer import slurm' was removed: use `bftrainer import --format slurm FILES`.\n"
-    assert (refused.status, refused.err) == (2, message)
-
-
 def test_help_is_quick(files):
     """Help of `bftrainer` and of an import answers in a fraction of a second."""
     for words in (("--help",), ("import", "--help")):

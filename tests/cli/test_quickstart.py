@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.cli.zeus.quickstart import find_chosen
-from bftrainer.zeus.integrations.sample_digits import JOB_ID
-from bftrainer.zeus.server.app import create_app
+from bftrainer.cli.zeus.bso import find_chosen
 from bftrainer.zeus.server.messages import JobSummary
 from tests.cli.conftest import assert_matches
-from tests.zeus.server.support import in_folder, listening
 
 pytest.importorskip("sklearn")
 
@@ -29,16 +26,11 @@ def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
 
 
 @pytest.mark.long
-def test_another_server_may_decide(call, tmp_path):
-    """With --server the job is on that server then, and what its runs took is printed as a table."""
-    with listening(create_app(in_folder(tmp_path))) as url:
-        done = call("bso", "quickstart", "--runs", 1, "--server", url)
-        assert done.status == 0, done.err
-        assert_matches(
-            r"Cheapest so far: batch size 16; the default is 16\.\nTime is .* modelled",
-            done.out,
-        )
-        assert JOB_ID in call("bso", "jobs", "--server", url).out
+def test_what_runs_took_is_a_table(call):
+    """A line says which batch size was the cheapest so far, and what energy is."""
+    done = call("bso", "quickstart", "--runs", 1)
+    assert done.status == 0, done.err
+    assert_matches(r"Cheapest so far: batch size 16; the default is 16\.\nTime is .* modelled", done.out)
 
 
 SPEC = {

@@ -156,7 +156,6 @@ BAD = {
     "generate -o a.parquet --model minutes --nodes 4": "no effect: --nodes (of the model supercomputer alone)",
     "generate -o a.parquet --idle-share 1": "0 < idle share < 1",
     "generate -o a.parquet --nodes 0": "'--nodes': 0 is not in the range",
-    "generate -o a.parquet --drains 2": "--drains was removed: use a log with maintenance",
     "generate -o a.parquet --set fragment-mean=0.01 --set fragment-median=0.01": "fragments from 1 s",
     "generate -o a.parquet --set fragment-mean=10": "both fragment_mean_s and fragment_median_s",
     "generate -o a.parquet --set fragment-mean=10 --set fragment-median=20": "median <= mean",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -14,7 +15,7 @@ import click
 from bftrainer._version import __version__
 from bftrainer.cli._shared.removed import describe_unknown_option, refuse_removed_command
 from bftrainer.cli._shared.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
-from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
+from bftrainer.cli._shared.stdio import settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
 
@@ -78,10 +79,10 @@ _COMMANDS = {
     "plot": ("replay.results:plot", "Draw a figure of finished runs for print."),
     "replay": ("replay.replay:replay", "Replay a node log with a task set."),
     "report": ("replay.results:report", "Make one page of finished runs."),
-    "reproduce": ("sweeps:reproduce", "Make the evaluation of a paper again, as one page."),
+    "reproduce": ("campaigns:reproduce", "Make the evaluation of a paper again, as one page."),
     "solvers": ("replay.replay:solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("spot:spot", "Simulate checkpointed training on preemptible nodes."),
-    "sweep": ("sweeps:sweep", "Replay a grid or list of settings."),
+    "sweep": ("campaigns:sweep", "Replay a grid or list of settings."),
     "tasks": ("logs.tasks:tasks", "Make task sets and scalability curves."),
     "trace": ("logs.trace:trace", "Measure, generate, edit and share traces of nodes."),
     "watch": ("harvest.watch:watch", "Write down when nodes are idle, by asking a scheduler."),
@@ -182,7 +183,8 @@ def replay_main() -> None:
 
 
 def _run(command: click.Command, program: str) -> NoReturn:
-    ready_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr anyway; names of files may be any bytes
     status = guarded(command, program)
     if status > KILLED_BY:
         ignore_signals()  # a second one would only add a traceback

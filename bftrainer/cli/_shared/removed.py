@@ -20,20 +20,12 @@ COMMANDS: dict[str, str] = {
     "completion": 'use `eval "$(_BFTRAINER_COMPLETE=bash_source bftrainer)"`.',
     "harvest drain": "use `bftrainer harvest stop --drain DIR`.",
     "harvest remove": "stop the harvest (Ctrl-C), and run the other tasks in another directory (-o).",
-    "import batsim": "use `bftrainer import --format table` with the columns that docs/import.md names.",
-    "import cobalt": "use a plug-in (docs/extending.md, An importer).",
-    "import sge": "make a table of it with awk (docs/import.md), then `bftrainer import --format table`.",
     "master resume": "use `bftrainer master run --resume LOGDIR`.",
     "trace anonymise": "use `bftrainer trace edit LOG --anonymise KEY_FILE -o OUTPUT`.",
     "trace cut": "use `bftrainer trace edit LOG --start TIME --end TIME -o OUTPUT`.",
     "trace export": "use `bftrainer convert`, which writes the same forms.",
     "trace filter": "use `bftrainer trace edit` with the same options.",
     "trace merge": "use `bftrainer trace edit LOGS -o OUTPUT`.",
-    "import auto": "use `bftrainer import FILES`, which tells the format by itself.",
-    **{
-        f"import {name}": f"use `bftrainer import --format {name} FILES`."
-        for name in ("alcf", "counts", "flux", "lsf", "pbs", "slurm", "spot", "swf", "table", "watch")
-    },
 }
 """What replaces a command, by its words after `bftrainer`."""
 
@@ -52,10 +44,7 @@ _FIGURES = (
 _IMPORT_FIRST = "import the log with it first (bftrainer import), and assess the node log."
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, "--foresight"): _FORESIGHT for words in ("replay", "bound", "forecast", "advise")},
-    ("replay", "--bounds"): "use `bftrainer bound` with the same options.",
-    ("bound", "--horizons"): "use --notices: how long before nodes leave that is known.",
     ("compare", "--figure"): "use --metric.",
-    ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
     ("plot", "--figure"): "use --metric.",
     **{
         ("assess", f"--{name}"): _IMPORT_FIRST
@@ -63,23 +52,15 @@ OPTIONS: dict[tuple[str, str], str] = {
     },
     **{("assess", f"--{name}"): _IMPORT_FIRST for name in ("preset", "min-gap", "min-hole", "max-bad", "unseen")},
     ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",
-    ("harvest run", "--measured"): "copy scaling, grow_cost_s and shrink_cost_s of measured.toml to the task file.",
     ("master run", "--server"): "wrap the script's epochs in `server_run` (docs/integrations.md).",
     **{("master run", f"--{name}"): _JOB_FILE for name in ("observer", "set-power-limits", "measure", "timeout")},
     ("bso serve", "--background"): "use systemd (docs/server.md), or `nohup bftrainer bso serve &`.",
     ("bso serve", "--insecure"): "put nginx before the server, which adds a token (docs/server.md, Networks).",
     **{("bso serve", f"--max-{what}"): _IN_NGINX for what in ("body", "connections", "per-peer")},
-    ("bso serve", "--price-kwh"): "multiply the energy saved, on a job's page, by your price.",
-    ("bso serve", "--socket"): "use the port, which takes your own token; clients of yours find both.",
-    ("bso token", "--local"): "give the user the token that is printed.",
-    ("zeus groups", "--server-costs"): "use --correct server-costs.",
-    ("zeus groups", "--group-never-ran-cost"): "use --correct never-ran-cost.",
-    ("zeus groups", "--group-min-cost-accumulates"): "use --correct min-cost-accumulates.",
     **{(words, f"--{name}"): _SET for words in ("spot sweep", "trace generate") for name in _FIGURES},
     **{("trace generate", f"--{name}"): _SET for name in ("fragment-mean", "fragment-median", "daily-amplitude")},
     ("trace generate", "--spot"): "use `bftrainer convert LOG TRACE.csv --to spot`.",
     ("trace generate", "--counts"): "use `bftrainer trace stats LOG --additions FILE --terminations FILE`.",
-    ("trace generate", "--drains"): "use a log with maintenance, such as the embedded sample, or `--like` one.",
 }
 """What replaces an option, by the words of its command and its name."""
 

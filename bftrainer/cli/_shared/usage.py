@@ -95,17 +95,7 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
 # --- Types of values
 
 
-class _File(click.Path):
-    """A path; an empty text, as a variable of a shell that is not set gives, is none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
-        if value == "":
-            self.fail("Expected a path, got nothing.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = _File(path_type=Path)
+FILE = click.Path(path_type=Path)
 
 
 class Parsed(_ParamType):

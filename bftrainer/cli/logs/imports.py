@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.removed import refuse_removed_command
 from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import DURATION
@@ -140,19 +139,9 @@ def log_option(name: str) -> Callable[[Any], Any]:
 AUTO = "auto"
 
 
-class _Import(usage.Brief):
-    """The command; a format in place of the first file, unless there is such a file, is told the new call."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what follows the command's name."""
-        if args and not Path(args[0]).exists():
-            refuse_removed_command(ctx, args[0])
-        return super().parse_args(ctx, args)
-
-
 @usage.command(
     "import",
-    cls=_Import,
+    cls=usage.Brief,
     shown=("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
     help="Turn a scheduler's log into a node log, and report on its records.\n\nFILES may be packed, or directories of "
     "files; they are read in order.\n\nFormats:\n\n\b\n"
@@ -165,7 +154,6 @@ class _Import(usage.Brief):
     "format_name",
     metavar="FORMAT",
     default=AUTO,
-    shell_complete=lambda _, __, incomplete: [name for name in (AUTO, *LOG_FORMATS) if name.startswith(incomplete)],
     help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
 )
 @usage.with_options(*map(log_option, SETTINGS))

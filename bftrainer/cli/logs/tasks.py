@@ -50,7 +50,7 @@ def generate(
     """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
     import numpy as np
 
-    from bftrainer.cli.logs.trace_models import checked_instant
+    from bftrainer.cli.logs.trace import checked_instant
     from bftrainer.tasksets import write_task_set
     from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 

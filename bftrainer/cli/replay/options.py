@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus import policy_names
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
@@ -68,15 +67,6 @@ MOMENT = usage.Parsed(
 """An ISO time, or how long after another one that is: seconds, or with a unit."""
 
 
-def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Registered objectives or solvers with this beginning, for completion in a shell."""
-    from bftrainer.objectives import objective_names
-    from solvers.registry import names
-
-    known = objective_names() if param.name == "objective" else names()
-    return [name for name in known if name.startswith(incomplete)]
-
-
 _RANGES: dict[str, click.ParamType[Any]] = {
     "forward_time_s": usage.POSITIVE,
     "time_limit_s": usage.POSITIVE,
@@ -104,10 +94,7 @@ def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | Non
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
     default = (defaults or {}).get(name, option.default)
     metavar = option.metavar or ("NAME" if option.kind is str else None)
-    known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar, "show_default": default is not None}
-    if metavar == "NAME":
-        known["shell_complete"] = policy_names if name.endswith("policy") else _names
-    return click.option(*option.flags, name, type=_type_of(name, option), **known)
+    return click.option(*option.flags, name, type=_type_of(name, option), default=default, metavar=metavar, help=text)
 
 
 # What stands for others, after which of these it stands in help.

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +13,7 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import counted, note, print_json, print_records, print_table, write_rows
+from bftrainer.cli._shared.stdio import counted, print_json, print_records, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "jobs": ("zeus.bso:jobs", "List a server's jobs; show, export, delete or import one; void a trial."),
-    "quickstart": ("zeus.quickstart:quickstart", "Train a sample job, and see a batch size chosen."),
+    "quickstart": ("zeus.bso:quickstart", "Train a sample job, and see a batch size chosen."),
     "serve": ("zeus.bso:serve", "Serve batch sizes to recurring training jobs."),
     "token": ("zeus.bso:token", "Say who may do what on a server."),
 }
@@ -92,7 +90,7 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
 @click.option("-o", "--output", type=FILE, help="Write the trials of JOB: .json (with the job) or .csv.")
 @usage.force_option
 @click.option("--delete", "deletes", is_flag=True, help="Forget JOB with all its trials.")
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--yes", is_flag=True, help="Delete indeed, which --delete takes.")
 @click.option(
     "--void", "trial", type=click.IntRange(1, 2**31 - 1), metavar="TRIAL", help="Have a trial of JOB count for nothing."
 )
@@ -133,7 +131,8 @@ def jobs(
             return
         job, name = _find_job(client, job_id), one_line(job_id)
         if deletes:
-            _confirm_deletion(job, yes=yes)
+            if not yes:
+                raise click.UsageError(f"Expected --yes to delete {name} with its {counted(job.trials, 'trial')}.")
             client.delete_job(job_id)
             click.echo(f"Deleted {name}.")
         elif trial is not None:
@@ -160,18 +159,23 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
         raise SettingsError(f"Unknown job {job_id!r}.{close}") from None
 
 
+_ARMS = ("batch_size", "mean_j", "deviation_j", "observations")
+_LISTED = ("job", "stage", "trials", "results", "batch_sizes_left", "cheapest", "cost_j")
+
+
 def _list_jobs(found: list[JobSummary], *, as_json: bool) -> None:
     from bftrainer.zeus.server.messages import abbreviate
 
     if as_json:
         print_json([job.model_dump() for job in found])
         return
-    rows = []
+    records = []
     for job in found:
-        cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
-        counts = (f"{job.trials:,}", f"{job.observations:,}", abbreviate(job.remaining, " "))
-        rows.append((job.spec.job_id or "", job.stage, *counts, *cheapest))
-    print_table(("job", "stage", "trials", "results", "batch sizes left", "cheapest", "cost (J)"), rows, left=2)
+        cheapest = None if job.min_cost is None else job.min_cost_batch_size
+        counts = {"job": job.spec.job_id or "", "stage": job.stage, "trials": job.trials, "results": job.observations}
+        sizes = {"batch_sizes_left": abbreviate(job.remaining, " "), "cheapest": cheapest}
+        records.append(counts | sizes | {"cost_j": job.min_cost})
+    print_records(records, _LISTED)
 
 
 def _show_job(job: JobSummary, trials: list[TrialRow]) -> None:
@@ -181,26 +185,7 @@ def _show_job(job: JobSummary, trials: list[TrialRow]) -> None:
     write_rows(None, [(name.lower(), value) for name, value in facts.items()])
     if job.arms:
         click.echo()
-        rows = []
-        for arm in job.arms:
-            costs = (f"{job_figures.format_si(value)}J" for value in (arm.mean_j, arm.deviation_j))
-            rows.append((f"{arm.batch_size}", *costs, f"{arm.observations:,}"))
-        print_table(("batch size", "mean cost", "give or take", "results"), rows, left=0)
-
-
-def _confirm_deletion(job: JobSummary, *, yes: bool) -> None:
-    """Ask at a terminal, unless the answer is known."""
-    from bftrainer.files.opening import one_line
-
-    question = f"Delete {one_line(job.spec.job_id or '')} with its {counted(job.trials, 'trial')}?"
-    try:
-        if not yes:
-            click.confirm(question, abort=True, err=True)
-    except click.Abort:
-        if sys.stdin.isatty():
-            raise
-        click.echo(err=True)  # after the question
-        raise click.UsageError("Expected a yes at a terminal, or --yes.") from None
+        print_records([dict(arm) | {"mean_j": arm.mean_j, "deviation_j": arm.deviation_j} for arm in job.arms], _ARMS)
 
 
 def _import_jobs(source: str, database_url: str | None) -> None:
@@ -291,9 +276,6 @@ def _add_token(file: Path, user: str, role: str, days: int | None) -> None:
     created = add_user(file, user, find_role(role), days)
     click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days} days'}.", err=True)
     click.echo(created.token)
-    mode = os.fstat(1).st_mode
-    if stat.S_ISREG(mode) and mode & 0o077:
-        note(f"Others may read the file that has the token (mode {stat.S_IMODE(mode):04o}): chmod 600 it.")
 
 
 def _list_tokens(file: Path, *, as_json: bool) -> None:
@@ -310,3 +292,48 @@ def _list_tokens(file: Path, *, as_json: bool) -> None:
         if each["expires"] is not None:
             each["expires"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(each["expires"]))
     print_records(rows)
+
+
+MAX_POWER_W = 45.0
+_COLUMNS = ("batch_size", "results", "converged", "time", "energy", "cost")
+
+
+@usage.command(epilog="Example: bftrainer bso quickstart")
+@click.option("--runs", type=usage.SIZE, default=20, help="Times that the job recurs.")
+@usage.json_option
+def quickstart(runs: int, as_json: bool) -> None:
+    """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
+
+    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took: time
+    on the processor, and energy that is modelled from it. It takes less than a minute, and leaves nothing behind; see
+    `bftrainer.zeus.integrations.sample_digits`.
+    """
+    require_extra("The sample training needs", "sample")
+    require_extra("The server needs", "server")
+    from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
+    from bftrainer.zeus.server.job_figures import figures_by_size
+
+    with open_private_client() as client:
+        for number, run in enumerate(make_served_runs(client, runs, max_power_w=MAX_POWER_W, seed=1), start=1):
+            missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
+            epochs = counted(run.epochs_done, "epoch")
+            click.echo(
+                f"run {number:3}: batch size {run.batch_size:3}, {epochs:>9}, {run.time_s:6.2f} s, "
+                f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
+                err=True,
+            )
+        job, sizes = client.job(JOB_ID), figures_by_size(client.trials(JOB_ID))
+    if as_json:
+        chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
+        print_json(chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]})
+        return
+    print_records([asdict(size) | size.means for size in sizes.values()], _COLUMNS)
+    word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
+    click.echo(f"{word}: batch size {find_chosen(job)}; the default is {job.spec.default_batch_size}.")
+    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")
+
+
+def find_chosen(job: JobSummary) -> int:
+    """Find the batch size believed to be the cheapest; while batch sizes are pruned, that of the cheapest run."""
+    means = {arm.batch_size: arm.mean for arm in job.arms if arm.mean is not None}
+    return max(means, key=means.__getitem__) if means else job.min_cost_batch_size

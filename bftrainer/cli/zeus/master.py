@@ -11,9 +11,9 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import print_json, print_table
+from bftrainer.cli._shared.stdio import cell, print_json, print_records
 from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus import ETA, number
+from bftrainer.cli.zeus.zeus import ETA
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
@@ -117,7 +117,7 @@ def _display_runs(*, quiet: bool) -> MasterObserver:
 
         def booked(self, booked: Booked, progress: Recurrences) -> None:  # noqa: ARG002
             verdict = "reached the target" if booked.reached else booked.failure or "missed the target"
-            amounts = f"{number(booked.energy_j)} J in {number(booked.time_s)} s"
+            amounts = f"{cell(booked.energy_j)} J in {cell(booked.time_s)} s"
             self.print_line(f"{_describe_launch(booked.launch)} {verdict}, {amounts}")
 
         def print_line(self, line: str) -> None:
@@ -142,20 +142,19 @@ def _print_status(logdir: Path, progress: Recurrences, *, as_json: bool) -> None
         )
         return
     click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
-    rows = []
+    records = []
     for booked in progress.booked:
         launch = booked.launch
         verdict = "yes" if booked.reached else "no" if booked.failure is None else f"no: {booked.failure}"
-        amounts = map(number, (booked.energy_j, booked.time_s, booked.cost_j))
-        rows.append((str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict))
-    print_table(("recurrence", "try", "batch size", "energy (J)", "time (s)", "cost (J)", "reached"), rows, left=0)
+        record = {"recurrence": launch.recurrence, "try": launch.attempt, "batch_size": launch.batch_size}
+        amounts = {"energy_j": booked.energy_j, "time_s": booked.time_s, "cost_j": booked.cost_j}
+        records.append(record | amounts | {"reached": verdict})
+    print_records(records)
     reaching = [run for run in progress.booked if run.reached]
-    click.echo(
-        f"{len(reaching):,} of {plan.recurrences:,} recurrences reached the target, in {len(progress.booked):,} runs"
-    )
+    click.echo(f"{len(reaching):,} of {plan.recurrences:,} recurrences reached the target, in {len(records):,} runs")
     if reaching:
         cheapest = min(reaching, key=lambda run: run.cost_j)
-        click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {number(cheapest.cost_j)} J")
+        click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {cell(cheapest.cost_j)} J")
     if progress.failure is not None:
         click.echo(f"failed: {progress.failure}")
     elif progress.pending is not None:

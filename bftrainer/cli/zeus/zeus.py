@@ -41,14 +41,6 @@ def zeus() -> None:
 # --- Options
 
 
-def policy_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Complete names of registered policies of the option's kind, for a shell."""
-    from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
-
-    known = POWER_LIMITS if param.name == "power_policy" else BATCH_SIZES
-    return [name for name in known.names() if name.startswith(incomplete)]
-
-
 trace_options = with_options(
     click.option("--train", type=FILE, help="Epochs to target by batch size (CSV).  [default: embedded]"),
     click.option("--power", type=FILE, help="Time and power by batch size and power limit (CSV).  [default: embedded]"),
@@ -73,12 +65,9 @@ policy_options = with_options(
     click.option(
         "--policy",
         default="zeus",
-        shell_complete=policy_names,
         help="Chooses batch sizes: zeus, gts, default, grid, ucb, oracle or module:callable.",
     ),
-    click.option(
-        "--power-policy", default="jit", shell_complete=policy_names, help="Power limits: jit, max-power, oracle, ..."
-    ),
+    click.option("--power-policy", default="jit", help="Power limits: jit, max-power, oracle, ..."),
 )
 
 
@@ -109,14 +98,6 @@ def job_choice(options: dict[str, Any]) -> JobChoice:
     changes = {name: options.pop(option, None) for name, option in values.items()}
     chosen = {name: value for name, value in changes.items() if value is not None}
     return JobChoice(options.pop("jobs_file"), options.pop("job_names"), chosen)
-
-
-def number(value: float | None) -> str:
-    """Format joules or seconds, without decimals from 1,000 on; None is a dash."""
-    if value is None:
-        return "-"
-    # Rounding removes the noise that differences of large amounts leave.
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{round(value, 3) + 0.0:.4g}"
 
 
 # --- Simulations
@@ -273,7 +254,6 @@ def _summary_record(result: SimulationResult, summary: ZeusSummary) -> dict[str,
     metavar="NAME[+NAME]",
     multiple=True,
     default=("grid", "ucb", "zeus", "oracle"),
-    shell_complete=policy_names,
     help="Policy for batch sizes and, after a +, for power limits (jit unless said); repeatable.",
 )
 @recurrences_option

@@ -104,8 +104,6 @@ def test_a_server_from_start_to_end(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--price-kwh", "1"), "--price-kwh was removed: multiply the energy saved"),
-        (("--workers", "4"), "--workers was removed: one process answers all."),
         (("--insecure",), "--insecure was removed: put nginx before the server"),
         (("--background", "log"), "--background was removed: use systemd"),
         (
@@ -140,9 +138,7 @@ def test_a_server_from_start_to_end(tmp_path):
             "--tls-cert none, --tls-key none: Expected a certificate and its key (PEM): No such file or directory.",
         ),
         (("--tls-cert", "tokens", "--tls-key", "tokens"), "--tls-key tokens: Expected a certificate and its key (PEM)"),
-        (("--socket", "/tmp/x"), "--socket was removed: use the port"),
         (("--max-per-peer", "0"), "--max-per-peer was removed: set it in nginx"),
-        (("--no-migrate",), "--no-migrate was removed: there is one schema"),
     ],
 )
 def test_what_is_not_served(refusal, tmp_path, words, message):
