@@ -211,7 +211,6 @@ def test_results_are_replaced_on_demand(call, log, here):
         ("idle.parquet", "--worth-share", "much"),
         ("idle.parquet", "--worth-share", "0"),
         ("idle.parquet", "--pue", "0.1"),
-        ("idle.parquet", "--worth-value", "5"),
         ("idle.parquet", "--downtimes", "evt.pkl"),
         ("idle.parquet", "--scalability", "JNPs.pkl"),
         ("idle.parquet", "--tasks", "nothing.toml"),

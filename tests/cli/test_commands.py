@@ -33,7 +33,11 @@ def imported_by(code: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["replay", "--help"], ["tasks", "--help"], ["convert", "--help"], ["master", "run", "--help"], []],
+    [
+        *([], ["--help"], ["replay", "--help"], ["import", "--help"], ["convert", "--help"], ["tasks", "--help"]),
+        *(["trace", "generate", "--help"], ["spot", "sweep", "--help"], ["zeus", "compare", "-h"], ["zeus"]),
+        *(["master", "run", "--help"], ["bso", "jobs", "--help"], ["harvest", "run", "--help"]),
+    ],
 )
 def test_help_imports_nothing_heavy(words):
     """Help answers at once: neither data libraries nor solvers are loaded for it."""

@@ -31,8 +31,6 @@ UNUSED = {
     f"{REPLAY} --policy grid --power-policy oracle": "--policy (no task is tuned), --power-policy (no task is tuned)",
     f"{REPLAY} --profile-noise 0.1": "--profile-noise (no curve is learned)",
     f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
-    "assess evt.pkl --price-kwh 0.3 --node-power 9": "--price-kwh (of a net value, which takes --price-node-hour)",
-    "assess evt.pkl --carbon 350 --price-node-hour 1": "--carbon (of energy, which takes --node-power)",
 }
 
 

@@ -5,19 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import assert_matches
-from tests.cli.test_commands import imported_by
 from tests.recurring import cells
 from tests.tiny import contents
-
-
-@pytest.mark.no_cover
-@pytest.mark.parametrize("words", [[], ["--help"], ["simulate", "--help"], ["groups", "--help"], ["compare", "-h"]])
-def test_help_imports_nothing_heavy(words):
-    """Help answers at once: no numbers, no tables, no validation are loaded for it."""
-    code = f"import sys; sys.argv = ['bftrainer', 'zeus', *{words}]\n"
-    code += "from bftrainer.cli._shared.group import cli, guarded\n"
-    loaded = imported_by(code + "assert guarded(cli, 'bftrainer') == 0")
-    assert not loaded & {"numpy", "pandas", "pyarrow", "pydantic", "rich", "solvers", "multiprocessing"}
 
 
 def test_help_lists_the_commands(call):

@@ -138,11 +138,15 @@ def test_ranks_have_the_grace_time_of_nodes(call, here, tasks):
 
 @pytest.mark.long
 def test_nothing_is_started_or_written_in_a_dry_run(call, here, tasks):
-    """It says how long it goes on and what it would do; the same command without it then begins, or goes on."""
+    """It says how it ends and what it would do; the same command without it then begins, or goes on."""
     run = "harvest", "run", tasks(("a", 25)), "--max-nodes", 2, "-o", "h"
     done = call(*run, "--dry-run", "--for", "1s")
     assert done.status == 0, done.err
-    told = ["Dry run: It ends after 1.0 s or Ctrl-C.", "would take n1 n2", "would start a on n1, rank 0 of 2"]
+    told = [
+        "Dry run: It goes on until the node log ends, --for or Ctrl-C.",
+        "would take n1 n2",
+        "would start a on n1, rank 0 of 2",
+    ]
     assert done.err.splitlines()[:3] == told
     assert done.out == "Nothing was started or written.\n"
     assert not (here / "h").exists()
@@ -165,7 +169,7 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
         (("run", "live.toml", "--speed", "2"), "--speed"),
         (
             ("run", "live.toml", "--pool", "none.parquet", "--speed", "nan"),
-            "Expected less than 1e.09, got nan",
+            "Expected a number, got nan",
         ),
         (("run", "live.toml", "-o", "live.toml"), "live.toml: Expected a directory, found something else"),
         (("run", tasks(("a" * 300, 1), name="long.toml")), "Expected a name that a file may have, got 'aaa"),
@@ -251,7 +255,6 @@ def test_a_node_log_stands_still_while_nothing_runs(call, here, tasks, monkeypat
     assert call(*command, "--for", "1s").err == BEGUN
     first = call("harvest", "status", "h", "--json").json["tasks"][0]["work"]
     assert_matches(r"these differ: speed\.", call(*command, "--speed", 2).err)
-    assert_matches(r"It ends after [34]\.\d s", call(*command, "--dry-run").err)
     now_s = time.time
     monkeypatch.setattr(time, "time", lambda: now_s() + 1e6)
     over = "The node log is over. Tasks that are left go on with a longer one, or without --pool.\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,8 +16,11 @@ REFRESH_S = 0.1
 
 
 @contextmanager
-def show_replay(window_s: float, tasks: int) -> Iterator[list[Observer]]:
-    """Show on stderr how far a replay is: the larger of the window's share passed and the tasks' share done."""
+def show_replay(window_s: float, tasks: int, *, wanted: bool) -> Iterator[list[Observer]]:
+    """Show on a terminal how far a replay is: the larger of the window's share passed and the tasks' share done."""
+    if not (wanted and sys.stderr.isatty()):
+        yield []
+        return
     share = TextColumn("{task.percentage:3.0f} %  {task.fields[done]} tasks done")
     columns = (TextColumn("{task.description}"), BarColumn(), share, TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:

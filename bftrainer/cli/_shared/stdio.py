@@ -89,9 +89,11 @@ def cell(value: Any, name: str = "") -> str:
             return str(value)
 
 
-def print_figures(title: str, figures: Mapping[str, Any]) -> None:
-    """Print the numbers that are known under a title, by their names, with the units in which these end."""
-    rows = [(heading(name), cell(value, name)) for name, value in figures.items() if isinstance(value, int | float)]
+def print_figures(title: str | None, figures: Mapping[str, Any]) -> None:
+    """Print figures and texts that are known under a title, by their names, with the units in which these end."""
+    rows = [
+        (heading(name), cell(value, name)) for name, value in figures.items() if isinstance(value, int | float | str)
+    ]
     write_rows(title, rows, indent=2 + max(len(label) for label, _ in rows))
 
 

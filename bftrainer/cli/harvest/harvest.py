@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import socket
@@ -101,6 +102,8 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         raise click.UsageError("Expected either TASKS or --sample, also to go on: the same command does.")
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     usage.refuse_unused({"speed": no_log, "pool": sample and no_log})
+    if math.isnan(options["speed"]):
+        raise click.BadParameter("Expected a number, got nan.", param_hint="--speed")
     _check_engine(options)
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
@@ -227,7 +230,11 @@ def _run_session(
     if session.reason is None:
         engine = _make_engine(directory, inputs, session.played_s, options)
         received.patient = True  # tasks have their time to save
-        tell(_describe_start(directory, is_dry=is_dry))
+        place = shlex.quote(str(directory))
+        ends = "Dry run: It goes on until the node log ends, --for or Ctrl-C."
+        status_shown = f"{directory}: `bftrainer harvest status {place}` shows how it goes"
+        goes_on = f"{status_shown}; Ctrl-C ends it, and the same command goes on."
+        tell(ends if is_dry else goes_on)
         result = session.run(engine)
     else:
         again = "" if is_dry else "; its results are written again"
@@ -241,14 +248,6 @@ def _run_session(
     else:
         click.echo("Nothing was started or written." if is_dry else f"{directory}: {session.outcome}")
     return bool(parked)
-
-
-def _describe_start(directory: Path, *, is_dry: bool) -> str:
-    """What people are told at the start: where to look, and how it ends."""
-    if is_dry:
-        return "Dry run: It goes on until the node log ends, --for or Ctrl-C."
-    status = shlex.join(["bftrainer", "harvest", "status", str(directory)])
-    return f"{directory}: `{status}` shows how it goes; Ctrl-C ends it, and the same command goes on."
 
 
 def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict[str, Any]) -> CarrierEngine:

@@ -182,14 +182,6 @@ def convert(
     click.echo(f"{place}: {done.summary()}")
 
 
-_KINDS = {
-    "nodes": "Node log",
-    "spot": "Spot event trace",
-    "counts": "Count trace",
-    "terminations": "Termination trace",
-}
-
-
 @usage.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
 @click.argument("file", type=FILE)
 @click.option("--recorded-terminations", "recorded", type=FILE, help="Those of a count trace.  [default: its falls]")
@@ -220,9 +212,7 @@ def stats(
     if as_json:
         print_json(found.as_json())
     else:
-        figures = found.figures
-        start, end = (figures[which][:19] for which in ("start", "end"))
-        print_figures(f"{_KINDS[figures['kind']]}, {start} to {end} UTC", figures)
+        print_figures(None, found.figures)
 
 
 @usage.command(epilog="Example: bftrainer trace generate --nodes 200 --days 1 -o made.parquet")

@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, chdir, nullcontext
+from contextlib import chdir
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -23,7 +23,6 @@ from bftrainer.errors import RunFailedError, SolverError
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
-    from bftrainer.replay import Observer
     from bftrainer.runs import Inputs, RunResult
 
 
@@ -134,12 +133,13 @@ def _replay(
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
     from bftrainer.campaigns.bound import try_more_tasks
+    from bftrainer.cli._shared.progress import show_replay
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
     every_s = options["checkpoint_every"]
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
-    with _show_progress(inputs, options["print_"]) as observers:
+    with show_replay(inputs.log.window_s, len(inputs.tasks), wanted=options["print_"]) as observers:
         if journal is not None and journal.known:
             note(f"{directory.path}: Resumed after {len(journal.known):,} decisions.")
         try:
@@ -169,15 +169,6 @@ def _replay(
         with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
             _print_result(result, directory.path, options["as_json"], log)
     return result
-
-
-def _show_progress(inputs: Inputs, is_wanted: bool) -> AbstractContextManager[list[Observer]]:
-    """A bar on stderr, where that is a terminal, and the observers that move it."""
-    if not (is_wanted and sys.stderr.isatty()):
-        return nullcontext([])
-    from bftrainer.cli._shared.progress import show_replay
-
-    return show_replay(inputs.log.window_s, len(inputs.tasks))
 
 
 def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:

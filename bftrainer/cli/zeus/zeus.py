@@ -12,7 +12,7 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import cell, counting, heading, print_json, print_records, print_table, write_rows
+from bftrainer.cli._shared.stdio import cell, counting, print_figures, print_json, print_records
 from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
 from bftrainer.errors import TuningError
 
@@ -206,7 +206,7 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
         records = [_summary_record(result, summary) for result, summary in zip(results, summaries, strict=True)]
         if len(records) == 1:
             _print_runs(results[0])
-            write_rows(None, [(heading(name), cell(value, name)) for name, value in records[0].items()])
+            print_figures(None, {name: cell(value, name) for name, value in records[0].items()})
         else:
             print_records(records)
     _finish(results)
@@ -216,14 +216,19 @@ def _print_runs(result: SimulationResult) -> None:
     """Print for each run the chosen settings and the result."""
     simulation = result.simulation
     click.echo(f"{simulation}, eta {simulation.eta_knob:g}, beta {simulation.beta_knob:g}")
-    rows = []
+    records = []
     for run in result.runs:
         limit = f"{run.power_limit_w}*" if run.profiled else f"{run.power_limit_w} "
         reached = ("yes" if run.reached else "no") if run.started else "never ran"
-        numbers = (run.recurrence, run.attempt, run.batch_size)
-        rows.append([*map(str, numbers), limit, *map(cell, (run.epochs, run.energy_j, run.time_s)), reached])
-    headings = ("recurrence", "try", "batch size", "power limit (W)", "epochs", "energy (J)", "time (s)", "reached")
-    print_table(headings, rows, left=0)
+        choice = {
+            "recurrence": run.recurrence,
+            "try": run.attempt,
+            "batch_size": run.batch_size,
+            "power_limit_w": limit,
+        }
+        took = {"epochs": run.epochs, "energy_j": run.energy_j, "time_s": run.time_s, "reached": reached}
+        records.append(choice | took)
+    print_records(records)
     if any(run.profiled for run in result.runs):
         click.echo("* after profiling all power limits in its first epoch")
     click.echo()
