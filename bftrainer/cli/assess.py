@@ -108,27 +108,27 @@ def assess(
     ):
         steps = _Steps(directory, plan, count)
         try:
-            found = assessment_of(plan, quality, steps) | {"command": usage.command_line()}
+            answer = assessment_of(plan, quality, steps) | {"command": usage.command_line()}
         except KeyboardInterrupt:
             tell(f"Finished steps are kept; the same command with --resume continues in {output_dir}.")
             raise
         directory.is_finished = True
-        text = _write(directory.working, found, None if quality is None else log)
+        text = _write(directory.working, answer, None if quality is None else log)
     if as_json:
         click.echo(text, nl=False)
     else:
-        _print(found)
+        _print(answer)
         click.echo(f"Results: {output_dir}")
     usage.show_page(output_dir / "page.html", quiet=True)
 
 
-def _write(folder: Path, found: dict[str, Any], log: NodeLog | None) -> str:
+def _write(folder: Path, answer: dict[str, Any], log: NodeLog | None) -> str:
     """Write the answer, its page and its print, and the node log that was made for it; return the answer's JSON."""
     from bftrainer.nodelogs import write_node_log
     from bftrainer.report.assessment_page import assessment_page
     from bftrainer.report.page import page_bytes, print_pages
 
-    text = json.dumps(found, indent=1, allow_nan=False) + "\n"
+    text = json.dumps(answer, indent=1, allow_nan=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
     if log is not None:
         write_node_log(folder / "idle.parquet", log)
@@ -195,11 +195,11 @@ def _read(
     return done.log, done.quality.summary()
 
 
-def _print(found: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any]) -> None:
     """Print the verdict and the figures that it rests on."""
     from bftrainer.campaigns.verdict import called
 
-    idle, log, best = found["idle"], found["log"], found["recommended"]
+    idle, log, best = answer["idle"], answer["log"], answer["recommended"]
     share = f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes"
     rows = [
         ("idle", f"{share}, {idle['node_hours']:,.0f} node-hours"),
@@ -208,15 +208,15 @@ def _print(found: dict[str, Any]) -> None:
     if best:
         settings = f"-Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}"
         rows.append(("begin with", f"{called(best['kind'])}, {settings}"))
-    if found["mostly_empty"]:
-        rows.append(("and besides", found["mostly_empty"]))
-    if found["grants"]:
-        rows.append(("to grant", found["grants"]["sentence"]))
-    for label, texts in (("caveat", found["caveats"]), ("measure next", found["next"])):
+    if answer["mostly_empty"]:
+        rows.append(("and besides", answer["mostly_empty"]))
+    if answer["grants"]:
+        rows.append(("to grant", answer["grants"]["sentence"]))
+    for label, texts in (("caveat", answer["caveats"]), ("measure next", answer["next"])):
         rows += [("" if number else label, text) for number, text in enumerate(texts)]
-    write_rows(found["sentence"], rows)
+    write_rows(answer["sentence"], rows)
     records = []
-    for kind in found["kinds"]:
+    for kind in answer["kinds"]:
         chosen = {f"-{flag}": kind["settings"][name] for flag, name in _FLAGS.items()}
         records.append({"tasks": kind["name"], **{name: kind[name] for name in _OF_KINDS}, **chosen})
     print_records(records)

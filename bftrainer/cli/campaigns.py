@@ -30,7 +30,7 @@ _page_force = click.option("--force", is_flag=True, help="Replace an existing pa
 
 
 def _show(
-    found: Forecast | Advice,
+    answer: Forecast | Advice,
     options: Mapping[str, Any],
     make_page: Callable[[dict[str, Any], str], bytes],
     print_for_people: Callable[[Any], None],
@@ -41,11 +41,11 @@ def _show(
     report, as_json = options["report"], options["as_json"]
     if report is not None:
         with replacing(report) as stream:
-            stream.write(make_page(found.to_dict(), usage.command_line()))
+            stream.write(make_page(answer.to_dict(), usage.command_line()))
     if as_json:
-        print_json(found.to_dict())
+        print_json(answer.to_dict())
     else:
-        print_for_people(found)
+        print_for_people(answer)
     usage.show_page(report, quiet=as_json)
 
 
@@ -92,10 +92,10 @@ def forecast(
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
     plan = ForecastPlan(config, deadline_s, horizon_s, stretches, generated, start_ns, config.seed)
     with counting("Replaying", stretches) as count:
-        found = foretell(plan, LocalEngine(workers), count)
+        answer = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
         note(SAMPLE_TASKS_USED)
-    _show(found, options, forecast_page, _print_forecast)
+    _show(answer, options, forecast_page, _print_forecast)
 
 
 def _seconds(when: datetime | float, start_ns: int | None) -> float:
@@ -112,31 +112,31 @@ def _instant(when: datetime) -> int:
         raise SettingsError(str(error)) from None
 
 
-def _print_forecast(found: Forecast) -> None:
+def _print_forecast(answer: Forecast) -> None:
     from bftrainer.campaigns.forecast import quantile
     from bftrainer.report.campaign_pages import note_of_few, when_text
 
     def hours(time_s: float) -> str:
         """A completion time, or that it is beyond the horizon."""
-        beyond = f"more than {format_value(found.plan.horizon_s, 's')}"
+        beyond = f"more than {format_value(answer.plan.horizon_s, 's')}"
         return format_value(time_s, "s") if math.isfinite(time_s) else beyond
 
-    chance, (low, high), few = found.probability, found.interval(), note_of_few(len(found.completion_s))
+    chance, (low, high), few = answer.probability, answer.interval(), note_of_few(len(answer.completion_s))
     span = f"{hours(low)} to {hours(high)} ({'80 %' if few is None else 'earliest and latest'})"
     rows = [
-        ("deadline", when_text(found.to_dict()["start"], found.plan.deadline_s)),
+        ("deadline", when_text(answer.to_dict()["start"], answer.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
-        ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
-        ("all done after", f"{span}, median {hours(quantile(found.completion_s, 0.5))}"),
-        ("from", f"{len(found.completion_s)} {'generated logs' if found.plan.generated else 'stretches of the log'}"),
-        (ASSUMED, found.assumed_scaling),
+        ("tasks done by then", f"{100 * math.fsum(answer.done) / len(answer.done):.0f} % on average"),
+        ("all done after", f"{span}, median {hours(quantile(answer.completion_s, 0.5))}"),
+        ("from", f"{len(answer.completion_s)} {'generated logs' if answer.plan.generated else 'stretches of the log'}"),
+        (ASSUMED, answer.assumed_scaling),
     ]
     write_rows(None, rows, indent=20)
     if few is not None:
         note(few)
-    if found.overlap > 1.5:
+    if answer.overlap > 1.5:
         note(
-            f"stretches overlap, {found.overlap:.1f} cover each moment: they tell less than as many independent ones; "
+            f"stretches overlap, {answer.overlap:.1f} cover each moment: they tell less than as many independent ones; "
             "--generated draws those."
         )
 
@@ -171,29 +171,29 @@ def advise(
     choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
     plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
     with counting("Searching", trials) as count:
-        found = search(plan, count)
-    _show(found, options, advice_page, _print_advice)
+        answer = search(plan, count)
+    _show(answer, options, advice_page, _print_advice)
 
 
-def _print_advice(found: Advice) -> None:
-    term, mark = GLOSSARY[found.plan.metric], f"{MARK} " if found.assumed_scaling else ""
+def _print_advice(answer: Advice) -> None:
+    term, mark = GLOSSARY[answer.plan.metric], f"{MARK} " if answer.assumed_scaling else ""
     rows = []
-    for name, settings, place in (("given", found.plan.given, 0), ("best", found.best, 1)):
-        values = (mark + format_value(part[place], term.unit) for part in (found.trained, found.held_out))
+    for name, settings, place in (("given", answer.plan.given, 0), ("best", answer.best, 1)):
+        values = (mark + format_value(part[place], term.unit) for part in (answer.trained, answer.held_out))
         chosen = (f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"])
         rows.append([name, *chosen, *values])
     print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
-    click.echo(found.sentence())
-    if found.assumed_scaling:
-        click.echo(f"{MARK} {ASSUMED}: {found.assumed_scaling}")
+    click.echo(answer.sentence())
+    if answer.assumed_scaling:
+        click.echo(f"{MARK} {ASSUMED}: {answer.assumed_scaling}")
 
 
 def _notices(text: str) -> tuple[float, ...]:
     """Seconds above 0, with commas between them."""
-    found = tuple(map(float, text.split(",")))
-    if not all(0 < each < math.inf for each in found):
+    answer = tuple(map(float, text.split(",")))
+    if not all(0 < each < math.inf for each in answer):
         raise ValueError
-    return found
+    return answer
 
 
 @usage.command(epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000")
@@ -214,17 +214,17 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **
 
     inputs = load_inputs(replace(config_like(ctx, options), baseline=False))
     with counting("Replaying", len(notices_s) + 5) as count:
-        found = bound_work(inputs, notices_s, count)
+        answer = bound_work(inputs, notices_s, count)
     if as_json:
-        print_json(found.to_dict())
+        print_json(answer.to_dict())
     else:
         records = []
-        for each in found.bounds:
+        for each in answer.bounds:
             record = {"granted": each.name, "work_done": each.work, "gain_share": each.against_named}
             records.append(record | {"departure_share": each.departure_share, "rescale_share": each.rescale_share})
         print_records(records)
-        click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
-        for text in found.notes():
+        click.echo(f"Work done in {answer.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
+        for text in answer.notes():
             note(text)
 
 
@@ -335,8 +335,8 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
 
     if not results:
         return
-    known = {key for result in results for key, value in result.figures.items() if value is not None}
-    keys = [key for key in dict.fromkeys((*SHOWN, *metrics)) if key in known]
+    named = {key for result in results for key, value in result.figures.items() if value is not None}
+    keys = [key for key in dict.fromkeys((*SHOWN, *metrics)) if key in named]
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
@@ -367,7 +367,7 @@ def _differ_by_ties(results: Sequence[PointResult]) -> bool:
         if window_s is not None:
             windows.setdefault(others, set()).add(window_s)
     is_varied = any(name == "solver" for result in results for name, _ in result.point.varied)
-    return is_varied and any(len(found) > 1 for found in windows.values())
+    return is_varied and any(len(answer) > 1 for answer in windows.values())
 
 
 def _print_changes(changes: Sequence[PairedChange]) -> None:
@@ -420,14 +420,14 @@ def reproduce(
     place = Path(f"reproduce-{paper}") if directory is None else directory
     words = ["bftrainer", "reproduce", paper, *["--quick"] * quick, *(["--log", log.name] if log else [])]
     with counting("Simulating", steps(paper, quick=quick)) as count:
-        found = reproduced(
+        answer = reproduced(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
     if as_json:
-        print_json(found.to_dict())
+        print_json(answer.to_dict())
     else:
-        rows = [[claim.what, claim.paper, claim.here] for claim in found.reported]
+        rows = [[claim.what, claim.paper, claim.here] for claim in answer.reported]
         print_table(["figure", "the paper reports", "here"], rows)
-        click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in found.reported))
+        click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in answer.reported))
         click.echo(f"Results: {place}")
     usage.show_page(place / "page.html", quiet=True)

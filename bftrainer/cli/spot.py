@@ -185,8 +185,8 @@ def sweep(
     trace = None if like is None else read_availability(like, note)
     changes = {key: value for key, value in options.items() if value is not None} | dict(model_figures)
     model = fit_minutes(trace, like).changed(**changes)
-    made = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
-    result = sweep_spot(made, jobs)
+    plan = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
+    result = sweep_spot(plan, jobs)
 
     if as_json:
         print_json(result.summary())

@@ -182,13 +182,13 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     from bftrainer.runs.run_files import read_summary, recorded_options
     from bftrainer.runs.run_inputs import LEARNED
 
-    like, given = options["like"], _pick_given(ctx, options, LIKE)
+    like, typed = options["like"], _pick_given(ctx, options, LIKE)
     if like is None:
-        return ReplayConfig(**given)
+        return ReplayConfig(**typed)
     if like.is_dir():
         base = recorded_options(like, read_summary(like))
         for name in ("objective", "solver", "fallback", "policy", "power_policy"):
-            if name not in given and names_code(base.get(name)):  # a run may be somebody else's
+            if name not in typed and names_code(base.get(name)):  # a run may be somebody else's
                 raise click.UsageError(f"{like}: its {name} is code, {base[name]}, which is not run unasked.", ctx)
     else:
         spec = read_sweep(like)
@@ -197,6 +197,6 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
                 f"{like}: Expected settings of one run in [base], got a sweep over {spec.varied[0]}.", ctx
             )
         base = dict(spec.resolved()[0].options)
-    if "tasks" in given:  # which have curves of their own
+    if "tasks" in typed:  # which have curves of their own
         base |= {"scalability": None, "scaling": LEARNED if base.get("scaling") == LEARNED else None}
-    return ReplayConfig(**merged(base, given))
+    return ReplayConfig(**merged(base, typed))

@@ -203,9 +203,9 @@ def print_fidelity(harvest: Path, place: Path) -> None:
     """Set what was replayed beside what really happened."""
     from bftrainer.harvest.fidelity import fidelity, fidelity_rows
 
-    found = fidelity(harvest, place)
-    print_table(("of the harvest", "predicted", "measured", "apart"), fidelity_rows(found))
-    for reason in found["reasons"]:
+    fit = fidelity(harvest, place)
+    print_table(("of the harvest", "predicted", "measured", "apart"), fidelity_rows(fit))
+    for reason in fit["reasons"]:
         click.echo(f"Besides: {reason}.")
 
 

@@ -181,8 +181,8 @@ def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Runs whose summaries have the settings that they left out, as these are the defaults."""
     from bftrainer.runs.config import OPTIONS
 
-    known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
-    return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
+    defaults = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
+    return [replace(run, summary={**run.summary, "settings": {**defaults, **run.summary["settings"]}}) for run in runs]
 
 
 def tuning_groups(path: Path) -> dict[str, str]:
@@ -246,8 +246,8 @@ def report(
     if output.suffix != ".pdf":  # a brief for print
         usage.check_page_name("-o", output)
     named = order_by_settings(run_names(runs), summaries)
-    found = [read_run(runs[place], name) for place, name in named.items()]
-    write_page(found, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
+    shown = [read_run(runs[place], name) for place, name in named.items()]
+    write_page(shown, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
     usage.show_page(output)
 
 
