@@ -33,7 +33,11 @@ def imported_by(code: str) -> set[str]:
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["replay", "--help"], ["tasks", "--help"], ["convert", "--help"], ["master", "run", "--help"], []],
+    [
+        *([], ["--help"], ["replay", "--help"], ["import", "--help"], ["convert", "--help"], ["tasks", "--help"]),
+        *(["trace", "generate", "--help"], ["spot", "sweep", "--help"], ["zeus", "compare", "-h"], ["zeus"]),
+        *(["master", "run", "--help"], ["bso", "jobs", "--help"], ["harvest", "run", "--help"]),
+    ],
 )
 def test_help_imports_nothing_heavy(words):
     """Help answers at once: neither data libraries nor solvers are loaded for it."""
@@ -205,15 +209,12 @@ def test_completion_scripts(program, tmp_path):
     ("program", "line", "expected"),
     [
         ("bftrainer", "bftrainer re", {"replay", "report", "reproduce"}),
-        ("bftrainer", "bftrainer import --format s", {"slurm", "spot", "swf"}),
         ("bftrainer", "bftrainer trace ed", {"edit"}),
-        ("bftrainer-replay", "bftrainer-replay --solver equ", {"equal-share"}),
-        ("bftrainer-replay", "bftrainer-replay --objective th", {"throughput"}),
         ("bftrainer-replay", "bftrainer-replay --decide-on ", {"all", "nodes"}),
     ],
 )
 def test_completion_answers(program, line, expected, tmp_path):
-    """Commands, solvers, objectives and choices are completed."""
+    """Commands and choices are completed."""
     words = line.split(" ")
     variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
     env = {variable: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}

@@ -165,7 +165,6 @@ def test_width_of_figures(call, tmp_path, width, width_mm):
     [
         (("compare", "absent"), "absent: Expected a result directory with a summary.json, found nothing"),
         (("compare", "short", "--metric", "ocupancy"), "Did you mean 'occupancy'?"),
-        (("compare", "short", "--metric", "wait"), "Did you mean 'wait_mean_s'?"),
         (("compare", "short", "--json", "--csv"), "one of --json and --csv"),
         (("report", ".", "-o", "x.html"), "with a summary.json, found none"),
         (("report", "short", "-o", "absent/x.html"), "absent/x.html: No such directory: absent"),
@@ -173,7 +172,6 @@ def test_width_of_figures(call, tmp_path, width, width_mm):
         (("plot", "pool", "short", "-o", "x.gif"), "Expected a figure's name to end in"),
         (("plot", "energy", "short", "-o", "x.png"), "'energy' is not one of"),
         (("plot", "pool", "short", "-o", "x.pdf", "--width", "20"), "column, page, or 50 to 500 millimetres, got '20'"),
-        (("compare", "short", "--latex"), "--latex was removed: print a table by --csv"),
         (("plot", "setting", "short", "-o", "x.png"), "short: The run has no efficiency"),
         (("plot", "setting", "short", "--against", "forward_time", "-o", "x.png"), "Did you mean 'forward_time_s'?"),
         (("plot", "setting", "short", "--metric", "end_reason", "-o", "x.png"), "Expected a figure of the runs"),

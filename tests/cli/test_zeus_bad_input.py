@@ -92,9 +92,9 @@ POLICIES = {
     "nothing": (("compare", "--policy", ""), "Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT"),
     "no recurrence": (
         ("simulate", "--recurrences", 0),
-        "Invalid value for '--recurrences': 0 is not in the range x>=1.",
+        "Invalid value for '--recurrences': 0 is not in the range 1<=x<=1000000.",
     ),
-    "no worker": (("simulate", "--workers", 0), "Invalid value for '--workers': 0 is not in the range x>=1."),
+    "no worker": (("simulate", "--workers", 0), "Invalid value for '--workers': 0 is not in the range 1<=x<=1000."),
     "negative seed": (("simulate", "--seed", -1), "Invalid value for '--seed': -1 is not in the range x>=0."),
 }
 

@@ -135,7 +135,6 @@ tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 
 """,
     "servers": """
 bso serve --host 127.0.0.1 --port 0 --database sqlite:///absent/x.db
-bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso jobs job --server http://127.0.0.1:1
 bso jobs job -o out.csv --server http://127.0.0.1:1

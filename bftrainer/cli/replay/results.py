@@ -5,27 +5,30 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import Section, line_width, note, print_json, print_side_by_side, tell
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
+from bftrainer.errors import BftrainerError, SettingsError, escaped
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison
     from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
+    from bftrainer.runs.audit import Findings
 
 # Of more runs than this only the headline figures are shown.
 FEW = 4
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
+@usage.command(epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--metric",
@@ -39,23 +42,18 @@ _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, ty
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
-    from bftrainer.errors import SettingsError
     from bftrainer.report.comparison import compare_runs, run_names
     from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, name_near
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
-    has_all = as_json and "--json has all figures"
-    usage.refuse_unused(
-        {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
-    )
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
-            usual = [key for key in COMPARED if key in compared.figures and key.startswith(name)]
-            close = f" Did you mean {usual[0]!r}?" if usual else name_near(name, compared.figures)
-            raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
+            raise SettingsError(
+                f"--metric: Expected a figure of these runs, got {name!r}.{name_near(name, compared.figures)}"
+            )
     if as_json:
         print_json(compared.to_dict())
     elif as_csv:
@@ -83,23 +81,23 @@ def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
         f"{name} (partial)" if summary["partial"] else name
         for name, summary in zip(compared.names, compared.summaries, strict=True)
     ]
+    if compared.settings:
+        print_table(["setting", *names], compared.setting_rows())
+        click.echo()
     rows = [
-        [term_of(key).label, *(f"{cell.value}\n({cell.below})" if cell.below else cell.value for cell in cells)]
+        [term_of(key).label, *(f"{cell.value} ({cell.below})" if cell.below else cell.value for cell in cells)]
         for key, cells in ((key, compared.cells(key)) for key in keys)
     ]
-    sections, figures = [Section("setting", compared.setting_rows(), is_text=True)], Section("figure", rows)
-    print_side_by_side(names, [*sections, figures] if compared.settings else [figures])
-    sentences = [*compared.notes()]
+    print_table(["figure", *names], rows)
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(compared.names, compared.assumptions, strict=True):
         if assumed is not None:
             notes.setdefault(assumed.note, []).append(name)
+    for text in compared.notes():
+        click.echo(text)
     for text, assuming in notes.items():
         where = "" if len(assuming) == len(names) else f" ({', '.join(assuming)})"
-        sentences.append(f"{MARK} {ASSUMED}{where}: {text}")
-    for text in sentences:
-        width = line_width() or len(text)
-        click.echo("\n".join(wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)))
+        click.echo(f"{MARK} {ASSUMED}{where}: {text}")
 
 
 def _width_mm(text: str) -> float:
@@ -141,20 +139,18 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.command(help=_PLOT, context_settings=usage.WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
+@usage.command(help=_PLOT, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
 @click.argument("kind", type=click.Choice([*KINDS]))
 @_RUNS
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
-@click.option(
-    "--against", metavar="SETTING", default="forward_time_s", show_default=True, help="Of kinds setting and paired."
-)
+@click.option("--against", metavar="SETTING", default="forward_time_s", help="Of kinds setting and paired.")
 @click.option(
     "--metric",
     "figure",
     type=usage.FIGURE,
     help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
-@click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
+@click.option("--width", type=_WIDTH, default="page", help="90, 180 or so many millimetres.")
 @usage.force_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
@@ -167,8 +163,6 @@ def plot(
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
     from bftrainer.runs.run_files import read_summary
 
-    other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
-    usage.refuse_unused({"against": other, "figure": other})
     if kind in ("gantt", "paired") and len(runs) > 1:
         what = {"gantt": "run for a Gantt chart", "paired": "sweep for gains over pairs"}[kind]
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
@@ -186,39 +180,34 @@ def plot(
 
 def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Runs whose summaries have the settings that they left out, as these are the defaults."""
-    from dataclasses import replace
-
     from bftrainer.runs.config import OPTIONS
 
-    known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
-    return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
+    defaults = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
+    return [replace(run, summary={**run.summary, "settings": {**defaults, **run.summary["settings"]}}) for run in runs]
 
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
+    from bftrainer.campaigns.paired import plot_changes, read_points
     from bftrainer.report import run_figures as figures
     from bftrainer.runs.run_files import read_runs
 
     if kind == "paired":
-        from bftrainer.campaigns.paired import plot_changes, read_points
-
-        results = read_points(paths[0])
-        return lambda sheet: plot_changes(results, against, metric or "work_done", sheet)
+        return partial(plot_changes, read_points(paths[0]), against, metric or "work_done")
     runs = read_runs(paths)
-    full, figure = fill_settings(runs), metric or "efficiency"
-    kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
-        "pool": lambda sheet: figures.plot_pool(runs, sheet),
-        "losses": lambda sheet: figures.plot_losses(runs, sheet),
-        "gantt": lambda sheet: figures.plot_allocation(runs[0], sheet),
-        "setting": lambda sheet: figures.plot_setting(full, against, figure, sheet),
-    }
-    return kinds[kind]
+    match kind:
+        case "pool":
+            return partial(figures.plot_pool, runs)
+        case "losses":
+            return partial(figures.plot_losses, runs)
+        case "gantt":
+            return partial(figures.plot_allocation, runs[0])
+        case _:
+            return partial(figures.plot_setting, fill_settings(runs), against, metric or "efficiency")
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
+@usage.command(epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
 @_RUNS
-@click.option(
-    "-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="The page; NAME.pdf: an A4 a run."
-)
+@click.option("-o", "--output", type=FILE, default=Path("report.html"), help="The page; NAME.pdf: an A4 a run.")
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
 @usage.open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
@@ -248,7 +237,7 @@ SHOWN = 20
 WRONG, UNUSABLE = 1, 2
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer audit a-itrOut")
+@usage.command(epilog="Example: bftrainer audit a-itrOut")
 @_RUNS
 @click.option("--objective", metavar="MODULE:CALLABLE", help="Check runs of this objective of yours: runs its code.")
 @usage.json_option
@@ -260,7 +249,6 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
     the one that the run's directory stands in). What is wrong is told by file, row and column, and what could not be
     checked is named. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
     """
-    from bftrainer.errors import BftrainerError, escaped
     from bftrainer.objectives import get_objective
     from bftrainer.runs.audit import audit as check
 
@@ -283,12 +271,17 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})
         if not as_json:
-            lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
-            lines += [f"and {len(findings.wrong) - SHOWN:,} more"] * (len(findings.wrong) > SHOWN)
-            for what, times in findings.unchecked.items():
-                lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
-            lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
-            click.echo("\n".join(f"{run}: {line}" for line in lines))
+            _print_findings(run, findings)
     if as_json:
         print_json({"runs": results})
     ctx.exit(status)
+
+
+def _print_findings(run: Path, findings: Findings) -> None:
+    lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
+    if len(findings.wrong) > SHOWN:
+        lines.append(f"and {len(findings.wrong) - SHOWN:,} more")
+    for what, times in findings.unchecked.items():
+        lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
+    lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
+    click.echo("\n".join(f"{run}: {line}" for line in lines))
