@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_repeated
 from bftrainer.schedulers.reading import Reading
-from tests.logs import idle_spans
 
 NS = 10**9
 OPEN_START, OPEN_END = float("-inf"), float("inf")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.node_spans import NodeSpans, whole_idle_spans
 
 NS = 1_000_000_000
 
@@ -28,8 +27,3 @@ def random_log(seed: int, nodes: int = 6, flips: int = 40, window_s: int = 7_200
     order = np.lexsort((node, time))
     columns = np.array(time)[order], np.array(node, dtype=np.int32)[order], np.array(idle)[order]
     return NodeLog(tuple(f"n{number}" for number in range(nodes)), 0, window_s * NS, *columns)
-
-
-def idle_spans(log: NodeLog) -> NodeSpans:
-    """Idle spans of a log's nodes within its window, sorted by node and start."""
-    return whole_idle_spans(log).within(log.start_ns, log.end_ns)

@@ -172,15 +172,21 @@ class NodeLog:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was trimmed, assumed or not checked when the log was made."""
-        notes = self.provenance.get("notes")
-        return tuple(note for note in notes if isinstance(note, str)) if isinstance(notes, list) else ()
+        """What was trimmed, assumed or not checked when the log was made, or those that it was merged from."""
+        notes = [note for some in self._provenance_values("notes") if isinstance(some, list) for note in some]
+        return tuple(dict.fromkeys(note for note in notes if isinstance(note, str)))
 
     @property
     def zone(self) -> str | None:
-        """Time zone of the site's clocks, as told when the log was made."""
-        zone = self.provenance.get("zone")
-        return zone if isinstance(zone, str) else None
+        """Time zone of the site's clocks, as told when the log, or those that it was merged from, was made."""
+        zones = {zone for zone in self._provenance_values("zone") if isinstance(zone, str)}
+        return zones.pop() if len(zones) == 1 else None
+
+    def _provenance_values(self, key: str) -> list[Any]:
+        """Values of a key of the log's provenance, and of those of the logs that it was merged from."""
+        merged = self.provenance.get("merged")
+        stories = [self.provenance, *(merged if isinstance(merged, list) else [])]
+        return [story.get(key) for story in stories if isinstance(story, Mapping)]
 
     @property
     def window_s(self) -> float:

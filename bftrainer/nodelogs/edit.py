@@ -1,10 +1,10 @@
-"""Cut and filter node logs, say what of them is offered, and replace their names by pseudonyms to share them."""
+"""Cut, filter and merge node logs, say what of them is offered, and hide their names to share them."""
 
 from __future__ import annotations
 
 import hmac
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,27 @@ from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
-from bftrainer.nodelogs.node_spans import Window, last_changes, log_of_idle, whole_idle_spans
+from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle, whole_idle_spans
 
 _OF_WHOLE = " (Said of the log that this is a part of.)"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Merged:
+    """Result of a merge.
+
+    Parameters
+    ----------
+    log : NodeLog
+    disputed_node_s : float
+        Node-seconds that one log calls idle and another busy; they count as busy.
+    untold_node_s : float
+        Node-seconds that no log covers; they count as busy.
+    """
+
+    log: NodeLog
+    disputed_node_s: float
+    untold_node_s: float
 
 
 def record_command(log: NodeLog, command: str) -> NodeLog:
@@ -40,6 +58,9 @@ def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
 def _mark_notes(log: NodeLog) -> dict[str, Any]:
     """Provenance of a part of a log: its notes are told as those of the whole, whose figures they name."""
     story = {key: value for key, value in log.provenance.items() if key != "notes"}
+    stories = story.get("merged")
+    if isinstance(stories, list):
+        story["merged"] = [{key: value for key, value in one.items() if key != "notes"} for one in stories]
     notes = [note if note.endswith(_OF_WHOLE) else f"{note}{_OF_WHOLE}" for note in log.notes]
     return story | ({"notes": notes} if notes else {})
 
@@ -136,6 +157,32 @@ def _places(log: NodeLog, names: Sequence[str]) -> np.ndarray:
 def _fold_partitions(groups: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
     """Partitions as the provenance has them; no entry without any."""
     return {"partitions": {name: folded(nodes) for name, nodes in groups.items() if nodes}} if groups else {}
+
+
+def merged_logs(logs: Sequence[NodeLog]) -> Merged:
+    """Merge logs of several machines, or of several time spans, into one.
+
+    A node is idle when at least one log says so and none says it is busy; when no log covers it, it is busy.
+    """
+    names = tuple(dict.fromkeys(name for log in logs for name in log.nodes))
+    window = Window(min(log.start_ns for log in logs), max(log.end_ns for log in logs))
+    idle_parts, busy_parts = list[NodeSpans](), list[NodeSpans]()
+    groups: dict[str, list[str]] = {}
+    for log in logs:
+        place, spans = _places(log, names), idle_spans(log)
+        idle_parts.append(replace(spans, node=place[spans.node]))
+        spans = spans.gaps(len(log.nodes), window).within(log.start_ns, log.end_ns)
+        busy_parts.append(replace(spans, node=place[spans.node]))
+        for name, nodes in partitions_of(log).items():
+            groups.setdefault(name, []).extend(nodes)
+    idle, busy = (NodeSpans.joined(parts).merged() for parts in (idle_parts, busy_parts))
+    agreed = idle.subtract(busy, len(names), window)
+    untold = NodeSpans.joined([idle, busy]).merged().gaps(len(names), window)
+    stories = [dict(log.provenance) for log in logs]
+    forms = {story.get(FORM) for story in stories}
+    shared = {FORM: forms.pop()} if len(forms) == 1 and None not in forms else {}
+    story = {"merged": stories, **_fold_partitions(dict(sorted(groups.items()))), **shared}
+    return Merged(log_of_idle(names, window, agreed, story), idle.node_s - agreed.node_s, untold.node_s)
 
 
 KEY_BYTES = 32

@@ -276,6 +276,11 @@ def last_changes(log: NodeLog) -> dict[int, bool]:
     return dict(zip(log.node[last].tolist(), log.idle[last].tolist(), strict=True))
 
 
+def idle_spans(log: NodeLog) -> NodeSpans:
+    """Idle spans of a log's nodes within its window, sorted by node and start, none of changes at its end."""
+    return whole_idle_spans(log).within(log.start_ns, log.end_ns)
+
+
 def whole_idle_spans(log: NodeLog) -> NodeSpans:
     """Idle spans of a log's nodes, sorted by node and start, also before its window, as far as it tells."""
     order = np.lexsort((log.time_ns, log.node))

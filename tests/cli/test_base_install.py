@@ -76,6 +76,7 @@ CALLS = (
     ("trace stats idle.parquet --figure survival.svg", "report"),
     ("trace edit idle.parquet --start 2021-02-10T00:00:05 -o cut.parquet", None),
     ("trace edit idle.parquet --min-hole 5 -o filtered.parquet", None),
+    ("trace edit idle.parquet generated.parquet -o merged.parquet", None),
     ("convert idle.parquet -o exported.csv", None),
     ("trace edit idle.parquet -o anonymous.parquet --anonymise key", None),
     ("watch command --once -- echo n1 idle", None),

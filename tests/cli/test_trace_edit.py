@@ -1,4 +1,4 @@
-"""`bftrainer trace edit`: windows, nodes, pseudonyms."""
+"""`bftrainer trace edit`: windows, nodes, several logs, pseudonyms."""
 
 from __future__ import annotations
 
@@ -42,6 +42,17 @@ def test_filter(call, here):
     done = call("trace", "edit", "evt.pkl", *words, "-o", "f.csv")
     assert done.status == 0
     assert idle(here / "f.csv") == {"a": [], "c": []}
+
+
+def test_merge(call, here):
+    """Parts are put together, and what is missing is said."""
+    call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "one.csv")
+    call("trace", "edit", "evt.pkl", "--start", START + 20, "-o", "two.csv")
+    done = call("trace", "edit", "two.csv", "one.csv", "-o", "whole.parquet")
+    assert done.status == 0
+    assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
+    assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
+    assert idle(here / "whole.parquet")["c"] == [(20, 40)]
 
 
 def test_round_trip_of_an_import(call, here):
@@ -94,7 +105,7 @@ def test_anonymise_a_part(call, here):
         ),
         (("edit", "evt.pkl", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("edit", "evt.pkl", "-o", "tasks.toml"), "tasks.toml: Expected a name ending in .parquet"),
-        (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOG evt.pkl"),
+        (("edit", "evt.pkl", "--end", "2021-02-11", "-o", "evt.pkl"), "evt.pkl: Would overwrite NODE_LOGS evt.pkl"),
         (("edit", "evt.pkl", "--anonymise", "evt.pkl", "-o", "x.csv"), "evt.pkl: Expected a key"),
         (("edit", "evt.pkl", "--anonymise", "key", "-o", "x.txt"), "x.txt: Expected a name ending in .parquet"),
         (("edit", "absent.csv", "--anonymise", "key", "-o", "x.csv"), "absent.csv: No such file."),

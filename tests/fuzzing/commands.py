@@ -25,6 +25,7 @@ convert {log} out.pkl
 trace edit {world} --start 2021-02-10T00:00:05 --end 2021-02-10T00:00:35 -o out.parquet
 trace edit {world} --nodes a,b --min-hole 5 -o out.csv
 trace edit {world} --nodes nodes.csv -o out.parquet
+trace edit {world} evt2.csv -o out.csv
 convert {log} -o out.csv
 trace edit {log} --anonymise key -o out.csv
 trace generate --like busy.csv --days 0.05 --seed 1 -o out.csv

@@ -27,11 +27,12 @@ def test_selected_nodes_keep_the_rows():
 
 
 def test_the_zone_is_the_one_that_was_given():
-    """What is no text is unknown."""
+    """Of merged logs, if it is one; what is no text, or differs, is unknown."""
 
     def zone(**provenance):
         none = np.array([], dtype=np.int64)
         return NodeLog(("a",), 0, 9, none, none.astype(np.int32), none.astype(np.bool_), provenance).zone
 
     assert zone(zone="Europe/Oslo") == "Europe/Oslo"
-    assert [zone(), zone(zone=[1])] == [None, None]
+    assert zone(merged=[{"zone": "Europe/Oslo"}, {"zone": None}]) == "Europe/Oslo"
+    assert [zone(), zone(zone=[1]), zone(merged=[{"zone": "Europe/Oslo"}, {"zone": "UTC"}])] == [None, None, None]

@@ -1,14 +1,15 @@
-"""Cutting and filtering node logs."""
+"""Cutting, filtering and merging node logs."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.edit import cut_log, filter_log, partitions_of, record_command
+from bftrainer.nodelogs.edit import cut_log, filter_log, merged_logs, partitions_of, record_command
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
 from tests.importing import idle_of
 from tests.strategies import node_logs
@@ -47,6 +48,7 @@ def test_notes_of_a_part():
     assert cut_log(log, None, 50 * NS).notes == said
     assert cut_log(cut_log(log, None, 50 * NS), 10 * NS, None).notes == said
     assert filter_log(log, ["a"]).notes == said
+    assert cut_log(merged_logs([log, log]).log, None, 50 * NS).notes == said
     assert cut_log(log, None, None).notes == filter_log(log, min_hole_ns=1).notes == log.notes
 
 
@@ -83,6 +85,54 @@ def test_partitions_that_are_none():
     with pytest.raises(LogError, match="Expected the provenance's partitions to be hostlists"):
         partitions_of(log_of(0, 9, {}, partitions=["a"]))
     assert partitions_of(log_of(0, 9, {})) == {}
+
+
+def test_merging_in_time():
+    """Two months are one log; between them no node is idle."""
+    early = log_of(0, 50, {"a": [(0, 50)], "b": [(20, 30)]}, "ab")
+    late = log_of(60, 100, {"a": [(60, 70)], "c": [(60, 100)]}, "ac")
+    done = merged_logs([late, early])
+    assert (done.log.start_ns, done.log.end_ns) == (0, 100 * NS)
+    assert idle_of(done.log) == {"a": [(0, 50), (60, 70)], "c": [(60, 100)], "b": [(20, 30)]}
+    assert (done.disputed_node_s, done.untold_node_s) == (0, 10 + 50 + 60)
+    adjacent = merged_logs([early, log_of(50, 60, {"a": [(50, 55)]}, "a")])
+    assert idle_of(adjacent.log)["a"] == [(0, 55)]
+
+
+def test_merging_machines():
+    """Two machines are one log of both."""
+    one = log_of(0, 50, {"a": [(0, 9)]}, "a", partitions={"p": "a"})
+    done = merged_logs([one, log_of(0, 50, {"b": [(5, 50)]}, "b", partitions={"p": "b"})])
+    assert idle_of(done.log) == {"a": [(0, 9)], "b": [(5, 50)]}
+    assert done.log.provenance["partitions"] == {"p": "a,b"}
+    assert len(done.log.provenance["merged"]) == 2
+    assert (done.disputed_node_s, done.untold_node_s) == (0, 0)
+
+
+def test_merging_logs_that_disagree():
+    """Where logs overlap a node is idle if all of them say so; the rest is counted."""
+    done = merged_logs([log_of(0, 50, {"a": [(10, 40)]}, "a"), log_of(20, 100, {"a": [(30, 60)]}, "a")])
+    assert idle_of(done.log) == {"a": [(10, 20), (30, 40), (50, 60)]}
+    assert done.disputed_node_s == 10 + 10
+
+
+@given(node_logs())
+def test_merging_a_log_with_itself(log):
+    """Nothing new is learnt from a log that is read twice."""
+    assume(log.start_ns < log.end_ns)
+    done = merged_logs([log, log])
+    assert idle_of(done.log) == idle_of(log)
+    assert (done.disputed_node_s, done.untold_node_s) == (0, 0)
+
+
+@given(node_logs(), st.floats(0.1, 0.9))
+def test_cut_and_merged_again(log, share):
+    """The two parts of a log make the whole one."""
+    assume(log.end_ns - log.start_ns > 10)
+    middle = log.start_ns + int((log.end_ns - log.start_ns) * share)
+    done = merged_logs([cut_log(log, None, middle), cut_log(log, middle, None)])
+    assert idle_of(done.log) == idle_of(log)
+    assert (done.log.nodes, done.log.start_ns, done.log.end_ns) == (log.nodes, log.start_ns, log.end_ns)
 
 
 @given(node_logs())

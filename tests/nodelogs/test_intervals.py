@@ -15,11 +15,11 @@ from bftrainer.nodelogs.node_spans import (
     OPEN_START_NS,
     NodeSpans,
     Window,
+    idle_spans,
     last_changes,
     log_of_idle,
     nanoseconds,
 )
-from tests.logs import idle_spans
 from tests.strategies import node_logs
 
 NODES = 3

@@ -14,9 +14,9 @@ from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec, iso
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.edit import filter_log, idle_node_s, note_unknown_ages, read_departures
+from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.runs import ReplayConfig, load_inputs, write_run
 from bftrainer.runs.audit import audit
-from tests.logs import idle_spans
 from tests.report.test_ledger import log_of
 
 S = 1_000_000_000

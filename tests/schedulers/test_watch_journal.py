@@ -8,11 +8,11 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.files.line_journal import sealed
+from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from tests.logs import idle_spans
 
 DAY = 1788220800
 JOB, DOWN = BusyKind.JOB, BusyKind.DOWN

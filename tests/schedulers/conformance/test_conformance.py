@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, assume, given, settings
 
 from bftrainer.errors import InputError
 from bftrainer.files.log_files import head
+from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import importer_names, recognise
 from tests.examples import examples
-from tests.logs import idle_spans
 from tests.schedulers.conformance.histories import (
     COUNTED,
     DAY,
