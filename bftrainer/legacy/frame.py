@@ -72,7 +72,7 @@ def read_pickled_frame(
         raise UnsafePickleError(f"{name}: {why}.") from None
     except EOFError:
         raise error(f"{expected}, got a file that ends early.") from None
-    except (OSError, InputError):
+    except (OSError, ImportError, InputError):
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
         raise error(f"{expected}, got something else ({one_line(cause)}).") from None

@@ -12,8 +12,8 @@ import numpy as np
 
 from bftrainer.errors import SettingsError, at_place, unused_options
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.availability import CHANGE_COLUMNS, read_availability, write_changes
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace
+from bftrainer.nodelogs.availability import read_availability
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.spot.minute_model import MinuteModel
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
@@ -133,17 +133,3 @@ def fit_minutes(trace: AvailabilityTrace | None, path: Path | None) -> MinuteMod
     """The minute model, fitted to a trace if there is one; messages name its path."""
     with at_place(path, SettingsError):
         return MinuteModel() if trace is None else MinuteModel.fit(trace)
-
-
-def sibling(path: Path, what: str) -> Path:
-    """Path of a file beside the log at `path`: `synth.parquet` gives `synth-spot.csv` for `what` = "spot"."""
-    stem = path.name.removesuffix(".gz")
-    return path.with_name(f"{Path(stem).stem}-{what}.csv")
-
-
-def write_pair(path: Path, log: NodeLog) -> list[Path]:
-    """Write files `dt,preemptions` and `dt,additions` beside the log at `path`; returns their paths."""
-    places = [sibling(path, "preemptions"), sibling(path, "additions")]
-    write_changes(places[0], ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][1])
-    write_changes(places[1], ChangeTrace.of(log, joins=True), CHANGE_COLUMNS["additions"][1])
-    return places
