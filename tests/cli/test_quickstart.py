@@ -7,6 +7,7 @@ import pytest
 from bftrainer.cli.zeus.bso import find_chosen
 from bftrainer.zeus.server.messages import JobSummary
 from tests.cli.conftest import assert_matches
+from tests.tiny import spawn
 
 pytest.importorskip("sklearn")
 
@@ -26,9 +27,9 @@ def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
 
 
 @pytest.mark.long
-def test_what_runs_took_is_a_table(call):
+def test_what_runs_took_is_a_table(here):
     """A line says which batch size was the cheapest so far, and what energy is."""
-    done = call("bso", "quickstart", "--runs", 1)
+    done = spawn("bftrainer", "bso", "quickstart", "--runs", 1, cwd=here)
     assert done.status == 0, done.err
     assert_matches(r"Cheapest so far: batch size 16; the default is 16\.\nTime is .* modelled", done.out)
 

@@ -326,7 +326,7 @@ def quickstart(runs: int, as_json: bool) -> None:
         chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
         print_json(chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]})
         return
-    print_records([asdict(size) | size.means for size in sizes.values()], _COLUMNS)
+    print_records([dict.fromkeys(_COLUMNS) | asdict(size) | size.means for size in sizes.values()], _COLUMNS)
     word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
     click.echo(f"{word}: batch size {find_chosen(job)}; the default is {job.spec.default_batch_size}.")
     click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")
