@@ -21,6 +21,7 @@ from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
+    from bftrainer.campaigns.bound import WorkBounds
     from bftrainer.campaigns.engines import Engine
     from bftrainer.campaigns.forecast import Forecast
     from bftrainer.campaigns.paired import PairedChange
@@ -30,7 +31,7 @@ _page_force = click.option("--force", is_flag=True, help="Replace an existing pa
 
 
 def _show(
-    answer: Forecast | Advice,
+    answer: Forecast | Advice | WorkBounds,
     options: Mapping[str, Any],
     make_page: Callable[[dict[str, Any], str], bytes],
     print_for_people: Callable[[Any], None],
@@ -204,28 +205,34 @@ def _notices(text: str) -> tuple[float, ...]:
     default="30,120,300",
     help="How long before nodes leave decisions know it.",
 )
+@usage.report_option
+@_page_force
 @usage.json_option
 @like_options
 @click.pass_context
-def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
+def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -> None:
     """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
     from bftrainer.campaigns.bound import bound_work
+    from bftrainer.report.campaign_pages import bounds_page
     from bftrainer.runs import load_inputs
 
-    inputs = load_inputs(replace(config_like(ctx, options), baseline=False))
+    config = config_like(ctx, options)
+    usage.check_report(options["report"], force=options["force"])
+    inputs = load_inputs(replace(config, baseline=False))
     with counting("Replaying", len(notices_s) + 5) as count:
         answer = bound_work(inputs, notices_s, count)
-    if as_json:
-        print_json(answer.to_dict())
-    else:
-        records = []
-        for each in answer.bounds:
-            record = {"granted": each.name, "work_done": each.work, "gain_share": each.against_named}
-            records.append(record | {"departure_share": each.departure_share, "rescale_share": each.rescale_share})
-        print_records(records)
-        click.echo(f"Work done in {answer.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
-        for text in answer.notes():
-            note(text)
+    _show(answer, options, bounds_page, _print_bounds)
+
+
+def _print_bounds(answer: WorkBounds) -> None:
+    records = []
+    for each in answer.bounds:
+        record = {"granted": each.name, "work_done": each.work, "gain_share": each.against_named}
+        records.append(record | {"departure_share": each.departure_share, "rescale_share": each.rescale_share})
+    print_records(records)
+    click.echo(f"Work done in {answer.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
+    for text in answer.notes():
+        note(text)
 
 
 SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")

@@ -140,6 +140,24 @@ def _pictures(result: Assessment, kind: Kind, name: str) -> Iterator[Picture]:
         reading = f"Useful node-hours as a share of the machine's, in {number} equal stretches of about a {unit}. "
         reading += f"Dashed gray: {bar}. Band: the mean's 95 % interval, of {name}."
         yield Picture("weeks", f"From {unit} to {unit}", reading, partial(_draw_blocks, result), 1.9)
+    if result["grants"]:
+        reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: the change's 95 % range."
+        draw = partial(_draw_grants, result["grants"], kind)
+        yield Picture("grants", "What each grant would bring", reading, draw, 1.9)
+
+
+def _draw_grants(grants: Mapping[str, Any], kind: Kind, ax: Axes) -> None:
+    """Useful node-hours with each grant, side by side, with the interval of its change."""
+    ink, now = palette(), kind["useful_node_hours"]
+    for place, name in enumerate(_GRANTS):
+        grant = grants[name]
+        hours = now * grant["useful_node_s"] / kind["useful_node_s"]
+        ax.bar(place, hours, 0.6, color=ink["blue" if place else "gray"])
+        low, high = (None if end is None else end - grant["gain"] for end in grant["gain_ci95"])
+        if place and low is not None and high is not None:
+            ax.errorbar(place, hours, [[-low * now], [high * now]], color=ink["ink"], capsize=4, linewidth=1.0)
+    ax.set_xticks(range(len(_GRANTS)), list(_GRANTS.values()))
+    ax.set(ylabel="useful node-hours", xlim=(-0.6, len(_GRANTS) - 0.4))
 
 
 def _useful_node_s(kind: Kind) -> Any:

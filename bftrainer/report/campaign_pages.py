@@ -168,6 +168,45 @@ def advice_page(advice: Mapping[str, Any], command: str) -> bytes:
     return page_bytes(page)
 
 
+def bounds_page(bounds: Mapping[str, Any], command: str) -> bytes:
+    """Make the page of bounds, from the JSON of `bftrainer.campaigns.bound.WorkBounds.to_dict`."""
+    rows = bounds["bounds"]
+    names = {row["name"]: None if row["against_named"] is None else 100 * row["against_named"] for row in rows}
+    gains = {name: "-" if gain is None else f"{gain:+.1f} %" for name, gain in names.items()}
+    after = format_value(bounds["time_s"], "s")
+    headings = ("granted", "work done", "against named", "lost to departures", "lost to changes")
+    lines = [
+        [
+            row["name"],
+            f"{row['work']:,.4g}",
+            gains[row["name"]],
+            format_value(row["departure_share"], "share"),
+            format_value(row["rescale_share"], "share"),
+        ]
+        for row in rows
+    ]
+
+    def draw(ax: Axes) -> None:
+        """Bars of the change against named nodes."""
+        known = [(name, gain) for name, gain in names.items() if gain is not None]
+        ax.barh([name for name, _ in known], [gain for _, gain in known], color=palette()["blue"])
+        ax.invert_yaxis()
+        ax.set(xlabel="change of work (%)")
+
+    reading = "Work done against that with nodes that the log names, without notice."
+    page = Page(
+        title="What would a grant bring?",
+        subtitle=f"Work done after {after}, when the first of them is done or the log ends",
+        verdict=f"Chosen nodes: {gains['chosen']}. Only changes free is a bound: {gains['changes free']}.",
+        cards=tuple(Card(name, gains[name], "Work against named nodes.") for name in list(gains)[1:]),
+        figures=(Picture("gains", "Change by grant", reading, draw, 2.2),),
+        tables=(PageTable("By grant", headings, lines),),
+        notes=tuple(bounds["notes"]),
+        command=command,
+    )
+    return page_bytes(page)
+
+
 def _trial_rows(advice: Mapping[str, Any]) -> Iterator[list[str]]:
     """A row for each setting, the best first, those without a value last."""
     term = GLOSSARY[advice["metric"]]
