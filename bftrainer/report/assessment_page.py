@@ -140,10 +140,6 @@ def _pictures(result: Assessment, kind: Kind, name: str) -> Iterator[Picture]:
         reading = f"Useful node-hours as a share of the machine's, in {number} equal stretches of about a {unit}. "
         reading += f"Dashed gray: {bar}. Band: the mean's 95 % interval, of {name}."
         yield Picture("weeks", f"From {unit} to {unit}", reading, partial(_draw_blocks, result), 1.9)
-    if result["grants"]:
-        reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: the change's 95 % range."
-        draw = partial(_draw_grants, result["grants"], kind)
-        yield Picture("grants", "What each grant would bring", reading, draw, 1.9)
 
 
 def _draw_grants(grants: Mapping[str, Any], kind: Kind, ax: Axes) -> None:
@@ -223,8 +219,12 @@ def _grants(result: Assessment, kind: Kind) -> PageTable:
         hours = f"{now * grants[name]['useful_node_s'] / kind['useful_node_s']:,.0f}"
         interval = "-" if low is None or name == "named" else f"{100 * low:+.1f} to {100 * high:+.1f} %"
         rows.append((label, hours, f"{100 * grants[name]['gain']:+.1f} %", interval))
-    texts = [grants["sentence"]] if grants else []
-    return PageTable("What you could grant", ("grant", "useful node-hours", "gain", "95 %"), rows, texts=texts)
+    if not grants:
+        return PageTable("What you could grant")
+    reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
+    picture = Picture("grants", "Useful node-hours by grant", reading, partial(_draw_grants, grants, kind), 1.9)
+    headings = "grant", "useful node-hours", "gain", "95 %"
+    return PageTable("What you could grant", headings, rows, texts=[grants["sentence"]], figure=picture)
 
 
 def _kind_table(result: Assessment) -> PageTable:

@@ -27,7 +27,6 @@ MOST_CARDS = 6
 MOST_ROWS = 500
 """Rows of a table of a campaign's page."""
 _A4_IN = (8.27, 11.69)
-_MOST_PICTURES = 3
 _MOST_NOTE_LINES = 8
 _NO_NOTE = "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
 
@@ -63,13 +62,14 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTable:
-    """A section of a page: sentences, a table and a note below it, each where there is one."""
+    """A section of a page: sentences, a picture, a table and a note below it, each where there is one."""
 
     title: str
     headings: tuple[str, ...] = ()
     rows: Sequence[Sequence[str | Cell]] = ()
     note: str = ""
     texts: Sequence[str] = ()
+    figure: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -189,10 +189,9 @@ def _draw_side(page: Page) -> Figure:
         write(y, card.label, 8.5, x, weight="bold")
         write(y - 0.014, f"{card.value}{card.mark}", 14, x)
         write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, **soft)
-    pictures = page.figures[:_MOST_PICTURES]
-    height, top = 0.42 / len(pictures) - 0.05, 0.635
-    for place, picture in enumerate(pictures):
-        y = top - place * (0.42 - height) / max(1, len(pictures) - 1)
+    height, top = 0.42 / len(page.figures) - 0.05, 0.635
+    for place, picture in enumerate(page.figures):
+        y = top - place * (0.42 - height) / (len(page.figures) - 1)
         write(y + 0.025, picture.title, 10, weight="bold")
         picture.draw(figure.add_axes((0.2, y - height, 0.72, height)))
     write(0.16, "What these figures rest on", 10, weight="bold")

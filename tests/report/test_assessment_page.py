@@ -120,7 +120,7 @@ def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
     assert "<script" not in text
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 3
+    assert len(pictures) == 4
     assert found["grants"]["sentence"].replace("'", "&#39;") in text
     for picture in pictures:
         ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
