@@ -147,7 +147,7 @@ def test_simulations_are_never_repeated(tmp_path):
 
 def test_the_documentation_has_the_history():
     """Its table is what `python -m benchmarks.history show` prints, and all that is kept can be measured."""
-    page = (ROOT / "docs" / "performance.md").read_text()
+    page = (ROOT / "docs" / "dev" / "performance.md").read_text()
     assert as_markdown(json.loads(HISTORY.read_text())) in page
     assert {workload for workload, _, _ in KEPT} <= set(WORKLOADS)
 
