@@ -26,7 +26,7 @@ def test_every_format_has_a_section(name):
     shared, sections = page("import"), page("import-formats")
     assert f"](import-formats.md#{name})" in shared
     (section,) = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", sections, re.MULTILINE | re.DOTALL | re.IGNORECASE)
-    assert re.search(rf"\$ bftrainer import (--format {name} )?", section)
+    assert re.search(rf"bftrainer import (--format {name} )?", section)
     flags = [f"--{option.replace('_', '-')}" for option in settings_of(name)]
     assert [flag for flag in flags if flag not in section and flag not in shared] == []
 
