@@ -39,13 +39,7 @@ class CbcSolver(MilpSolver):
 
 
 def solve_by_cbc(model: CountModel, name: str, limits: Limits, *, off: tuple[bytes, ...] = ()) -> ModelOutcome:
-    """Have CBC solve a model within `limits`, without the features `off`.
-
-    Raises
-    ------
-    SolverError
-        If it fails.
-    """
+    """Have CBC solve a model within `limits`, without the features `off`; a `SolverError` if it fails."""
     from mip.cbc import cbclib, ffi
 
     target = cbclib.Cbc_newModel()
@@ -103,13 +97,7 @@ def _set_limits(target: Any, limits: Limits) -> None:
 
 
 def _reason(target: Any, name: str) -> StopReason:
-    """Why CBC stopped.
-
-    Raises
-    ------
-    SolverError
-        If it gave up, or calls the model unbounded, which none is.
-    """
+    """Why CBC stopped; a `SolverError` if it gave up, or calls the model unbounded, which none is."""
     from mip.cbc import cbclib
 
     if cbclib.Cbc_isAbandoned(target):

@@ -84,36 +84,12 @@ class _Class:
 
 @dataclass(slots=True, eq=False)
 class CountModel:
-    """Maximise ``objective @ x`` over bounded x whose rows are within their bounds.
+    """Maximise ``objective @ x`` over bounded x whose rows, coefficients by column, are within their bounds.
 
-    Parameters
-    ----------
-    kinds : int
-        Number of a column's gains: value, less each use, credit, and last its nodes.
-    deadline : float
-        A time of `time.perf_counter` by which it must be written.
-    totals : bool
-        Whether some columns are sums of others, for backends to branch on.
-
-    Attributes
-    ----------
-    classes : list of _Class
-        How solutions are read.
-    gains : list of ndarray of float64, length n
-        What a unit of each column brings.
-    owners : list of int, length n
-        A task that its nodes go to: one of those treated alike.
-    lower, upper : list of float, length n
-    continuous : int or None
-        The one column that is not integer.
-    rows : list of dict, length m
-        Coefficients by column.
-    row_lower, row_upper : list of float, length m
-        Either may be infinite.
-    exponent : int
-        An allocation is worth ``(objective @ x) * 2**-exponent`` more than `base`.
-    base : float
-        Value of the tasks' first options, if no column stands for it.
+    A unit of a column brings `kinds` gains: value, less each use, credit, and last its nodes, which go to its owner,
+    one of the tasks treated alike. One column may be continuous. With `totals` some columns are sums of others, for
+    backends to branch on. An allocation is worth ``(objective @ x) * 2**-exponent`` more than `base`, the value of the
+    tasks' first options, if no column stands for it. Solutions are read by the classes.
     """
 
     kinds: int
@@ -173,13 +149,8 @@ class CountModel:
     def decode(self, x: NDArray[np.float64]) -> tuple[int, ...]:
         """Choices of a solution, whose entries are integer up to the backend's tolerance.
 
-        Of alike tasks the first gets the most nodes. Entries beyond the model's columns (of a model that extends it)
-        are ignored.
-
-        Raises
-        ------
-        ValueError
-            If its entries lead to no allocation.
+        Of alike tasks the first gets the most nodes. Entries of columns that extend the model are ignored. A
+        `ValueError` if the entries lead to no allocation.
         """
         entries = np.rint(x).astype(np.int64).tolist()
         choices = [0] * sum([len(one.members) for one in self.classes])
@@ -218,12 +189,7 @@ def formulate(
     The value of tasks that have their first option enters as a column fixed at 1: backends then measure relative gaps
     against the whole value, and CBC takes no constant. With `relative`, that value is left out, gaps are those of what
     is gained over it, and tasks are alike that gain the same; only for problems without capacities. Without `alike`,
-    each task is a class of its own and shares no slope.
-
-    Raises
-    ------
-    OutOfTime
-        If the model is not written by the `deadline`, a time of `time.perf_counter`.
+    each task is a class of its own and shares no slope. `OutOfTime` if the `deadline` passes meanwhile.
     """
     floor = problem.floor
     model = CountModel(2 + len(problem.capacities) + (floor is not None), deadline, totals)

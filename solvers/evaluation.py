@@ -24,13 +24,7 @@ ROUNDING = 2.0**-44
 
 
 def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, ...]:
-    """Find the options, one per task, that have these node counts.
-
-    Raises
-    ------
-    ValueError
-        If no option has a count, or several options have it.
-    """
+    """Find the options, one per task, with these node counts; a `ValueError` if none or several have one."""
     if len(counts) != len(problem.tasks):
         raise ValueError(f"Expected {len(problem.tasks)} counts, got {len(counts)}.")
     choices = []
@@ -46,13 +40,7 @@ def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, 
 
 
 def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, ...]:
-    """Node counts of these options, one a task.
-
-    Raises
-    ------
-    ValueError
-        If a choice is not on offer.
-    """
+    """Node counts of these options, one a task; a `ValueError` if a choice is not on offer."""
     if len(choices) != len(problem.tasks):
         raise ValueError(f"Expected {len(problem.tasks)} choices, got {len(choices)}.")
     for number, (task, choice) in enumerate(zip(problem.tasks, choices, strict=True)):
@@ -66,18 +54,8 @@ def objective(
 ) -> float:
     """Value of an allocation: the sum of the chosen options' values and the floor's value, correctly rounded.
 
-    Parameters
-    ----------
-    problem : AllocationProblem
-    counts : sequence of int, length J
-        Nodes per task; sufficient where no task has two options of one count.
-    choices : sequence of int, length J
-        Option per task, instead of `counts`.
-
-    Raises
-    ------
-    ValueError
-        If an option does not exist, or its count does not identify it.
+    Nodes per task suffice where no task has two options of one count; `choices` are options per task instead. A
+    `ValueError` if an option does not exist, or its count does not identify it.
     """
     choices = choices_of(problem, counts or ()) if choices is None else choices
     counts_of(problem, choices)
@@ -99,11 +77,8 @@ def check(
 ) -> float:
     """Value of an allocation, given by counts, by choices, or by both if they agree, if it is feasible.
 
-    Raises
-    ------
-    ValueError
-        If an option does not exist, the pool or a capacity is too small, a row is violated, or the choices have other
-        counts.
+    A `ValueError` if an option does not exist, the pool or a capacity is too small, a row is violated, or the choices
+    have other counts.
     """
     choices = choices_of(problem, counts or ()) if choices is None else choices
     own = counts_of(problem, choices)
@@ -152,15 +127,11 @@ def verify_result(
     solve_s: float,
     upper_bound: Callable[[AllocationProblem], float] | None = None,
 ) -> SolveResult:
-    """`result` of the solver `name`, with its objective recomputed; optimal only if its bound says so.
+    """Recompute the objective of a solver's `result`, which is optimal only if its bound says so.
 
-    The `upper_bound` is given for a solver of others: a bound below it is replaced by it, an allocation that does not
-    reach it is only claimed to be optimal, and the solver itself is what decided.
-
-    Raises
-    ------
-    SolverError
-        If it is no `SolveResult`, its allocation is missing or not feasible, or its bound is below the value.
+    For a solver of another package pass `upper_bound`: a bound below it is replaced by it, and an allocation that does
+    not reach it is only claimed to be optimal. A `SolverError` if this is no `SolveResult`, its allocation is missing
+    or not feasible, or its bound is below the value.
     """
     if not isinstance(result, SolveResult):
         raise SolverError(f"{name}: Expected a SolveResult, got {type(result).__name__}.")
@@ -170,13 +141,13 @@ def verify_result(
         bound, by = float(result.bound), _member(DecidedBy, result.decided_by)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
-    given = result.counts if result.choices is None else result.choices
-    if (given is None) != (held is Held.NOTHING):
-        raise SolverError(f"{name}: Expected counts exactly if something is held, got {given} and {held}.")
-    if given is None and reason is StopReason.OPTIMAL and not problem.rows:  # which no allocation may satisfy
+    answer = result.counts if result.choices is None else result.choices
+    if (answer is None) != (held is Held.NOTHING):
+        raise SolverError(f"{name}: Expected counts exactly if something is held, got {answer} and {held}.")
+    if answer is None and reason is StopReason.OPTIMAL and not problem.rows:  # no allocation may satisfy rows
         raise SolverError(f"{name}: Expected an allocation with the stop reason optimal, got none.")
     bound = math.inf if math.isnan(bound) else bound
-    if given is None:
+    if answer is None:
         by = DecidedBy.KEPT
     else:
         try:

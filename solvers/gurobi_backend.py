@@ -110,13 +110,7 @@ def _write(target: gurobipy.Model, model: CountModel, deadline: float) -> None:
 
 
 def environment(name: str) -> gurobipy.Env:
-    """The started environment of this thread, silent from the first line on.
-
-    Raises
-    ------
-    SolverUnavailableError
-        If no licence lets it start.
-    """
+    """The started, silent environment of this thread; a `SolverUnavailableError` if no licence lets it start."""
     import gurobipy
 
     environments: dict[str, gurobipy.Env] = _started.__dict__

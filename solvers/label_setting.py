@@ -46,16 +46,7 @@ class _LimitReached(Exception):  # noqa: N818 - a signal inside this module, not
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Found:
-    """Allocation that a search ends with.
-
-    Parameters
-    ----------
-    choices : ndarray of int64, shape (J,)
-    shortfall : float
-        By how much it falls short of the Lagrangian bound.
-    least : float
-        Least shortfall that any allocation can have, up to rounding.
-    """
+    """Allocation that a search ends with: choices, shortfall from the bound, and the least shortfall of any."""
 
     choices: NDArray[np.int64]
     shortfall: float
@@ -68,21 +59,9 @@ class Found:
 
 
 def search(table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: float = math.inf) -> Found:
-    """Best allocation, proven unless that takes too long.
+    """Search from the allocation of the relaxed `table` for the best one, looking at `effort` candidates at most.
 
-    Parameters
-    ----------
-    table : OptionTable
-    relaxed : Relaxation
-        Of that table; its allocation is where the search starts.
-    deadline : float
-        As `time.perf_counter` tells time; may be infinite.
-    effort : float
-        Maximum number of candidates that are looked at.
-
-    Returns
-    -------
-    Found
+    It is proven unless that or the `deadline`, a time of `time.perf_counter`, ends the search.
     """
     exists = np.isfinite(relaxed.losses)
     size = float(np.abs(np.where(exists, table.values, 0.0)).max(axis=1).sum())

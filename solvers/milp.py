@@ -34,16 +34,7 @@ MOST_ANSWERS = 10_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ModelOutcome:
-    """Result of a backend.
-
-    Parameters
-    ----------
-    stop_reason : StopReason
-    x : ndarray of float64 or None
-        Best solution, one entry a column; None if there is none.
-    bound : float
-        No solution's scaled objective is larger; infinity if unknown.
-    """
+    """Result of a backend: its best solution, if any, and a bound on the scaled objective, infinite if unknown."""
 
     stop_reason: StopReason
     x: NDArray[np.float64] | None
@@ -115,12 +106,8 @@ class MilpSolver:
 
         Where pruning leaves a choice, the backend runs, at first with a small tree only. If that proves nothing, or the
         model would be large, this package's own search follows, and the backend runs again if that proves nothing
-        either. What is left of a plain problem is looked up in the memory, and kept there once it is proven.
-
-        Raises
-        ------
-        SolverError
-            If there is no allocation, or the backend fails or returns none.
+        either. Proven answers to plain problems are remembered. A `SolverError` if there is no allocation, or the
+        backend fails.
         """
         return self.solve_pruned(problem, limits, perf_counter() + limits.time_s)
 

@@ -34,20 +34,11 @@ MOST_COMPARED = 2_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pruned:
-    """Options of a problem that are left, per task (0 nodes need not be among them), and a start for the search.
+    """Options of a problem that remain: their indices, increasing, per task (0 nodes need not be among them).
 
-    Parameters
-    ----------
-    choices : tuple of ndarray of int64, length J
-        Indices of the options that are left, increasing.
-    incumbent : tuple of int, length J, or None
-        Choices of a feasible allocation; None if nothing was pruned.
-    bound : float
-        No allocation of the whole problem is worth more; infinity if nothing was pruned.
-    decided_by : DecidedBy
-        The step that left one option per task, if one did.
-    searchable : bool
-        Whether `search_options` may leave fewer.
+    The `incumbent` is a feasible allocation, None if nothing was pruned; no allocation is worth more than the `bound`.
+    `decided_by` is the step that left one option per task, if one did; if `searchable`, `search_options` may leave
+    fewer.
     """
 
     choices: tuple[NDArray[np.int64], ...]
@@ -209,17 +200,7 @@ def _drop_dominated(problem: AllocationProblem, options: Pruned) -> Pruned:
 
 
 def find_dominated(good: NDArray[np.float64], bad: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mark options with no more good and no less bad than another one; of equal options, the later.
-
-    Parameters
-    ----------
-    good, bad : ndarray of float64, shapes (P, K) and (Q, K)
-        What each of K options brings and takes.
-
-    Returns
-    -------
-    ndarray of bool, shape (K,)
-    """
+    """Mark options (columns) with no more of `good` and no less of `bad` than another one; of equals, the later."""
     # Entry (i, k) of these: is i no worse than k, and is it better somewhere, or equal and earlier?
     no_worse = (good[:, :, None] >= good[:, None, :]).all(axis=0) & (bad[:, :, None] <= bad[:, None, :]).all(axis=0)
     earlier = np.tri(good.shape[1], k=-1, dtype=np.bool_).T

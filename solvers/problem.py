@@ -87,21 +87,17 @@ class TaskOptions:
     labels : ndarray of int64, shape (K,), or None
         What each option stands for, which only the caller knows.
 
-    Raises
-    ------
-    ValueError
-        If shapes differ, counts do not increase from 0, a value is not finite, or a use is not as above.
-
     Attributes
     ----------
     is_range : bool
         Whether counts above 0 have no gaps, and there are no `uses`.
     row : bytes or None
-        The result of `dense_row`, once asked for.
+        The result of `dense_row`, once it is computed.
 
-    Notes
-    -----
-    Arrays of another type or layout are converted, as the compiled core takes these alone.
+    Raises
+    ------
+    ValueError
+        If shapes differ, counts do not increase from 0, a value is not finite, or a use is not as above.
     """
 
     counts: NDArray[np.int64]

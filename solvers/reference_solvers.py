@@ -43,13 +43,7 @@ class NodeLevelSolver(MilpSolver):
     alike = False
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem` within `limits`.
-
-        Raises
-        ------
-        SolverUnavailableError
-            If the tasks hold more nodes than the pool has.
-        """
+        """Answer `problem` within `limits`; tasks may hold no more nodes than the pool has."""
         held = sum([task.current for task in problem.tasks])
         if held > problem.nodes:
             raise SolverUnavailableError(
@@ -68,16 +62,9 @@ class NodeLevelSolver(MilpSolver):
 
 
 def add_nodes(model: CountModel, held: Sequence[int], nodes: int) -> None:
-    """Extend the count-level `model` by variables for which task gets which node.
+    """Extend the count-level `model` by variables for which of the `nodes` each task gets.
 
-    Parameters
-    ----------
-    model : CountModel
-        Gives the value of a count; its columns come first.
-    held : sequence of int, length J
-        Nodes each task holds now: the first `held[0]` nodes are task 0's, and so on; those left over are free.
-    nodes : int
-        Idle nodes N.
+    The first ``held[0]`` nodes are task 0's now, and so on; the remaining ones are free.
     """
     weights = [
         (owner, column, gains.item(-1))
@@ -100,16 +87,9 @@ def add_nodes(model: CountModel, held: Sequence[int], nodes: int) -> None:
 
 
 class EqualShare:
-    """Equal shares of the nodes, whatever their value.
+    """Equal shares of the nodes, whatever their value (arXiv:2106.12091, section 5).
 
-    Parameters
-    ----------
-    strict_published : bool
-        Whether a share must exceed a task's minimum, as published, instead of reaching it.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 5 (the heuristic that the optimisation is compared with).
+    With `strict_published` a share must exceed a task's minimum, as published, instead of reaching it.
     """
 
     name = "equal-share"
@@ -161,15 +141,7 @@ class Exhaustive:
     requires: tuple[str, ...] = ()
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - bounded by size
-        """Answer `problem`.
-
-        Raises
-        ------
-        SolverUnavailableError
-            If there are more than two million allocations.
-        SolverError
-            If no allocation satisfies the extra rows.
-        """
+        """Answer `problem`; a `SolverError` if no allocation satisfies the rows, or there are more than two million."""
         remaining = fitting_options(problem).choices
         sizes = tuple([choices.size for choices in remaining])
         combinations = math.prod(sizes)

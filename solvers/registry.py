@@ -2,10 +2,8 @@
 
 A solver registers by an entry point of the group ``bftrainer.solvers`` whose object is a class that fits
 `solvers.problem.Solver`; one that is not registered is called ``module:Class``. Its module must import its solver
-library inside `solve`, not at its top, so that listing solvers imports none of them. A static method ``licence() ->
-str`` is optional.
-
-Solvers of other packages may hang, crash, exit or use up memory, so they are asked in a process of their own.
+library inside `solve`, so that listing solvers imports none of them. Solvers of other packages may hang, crash, exit or
+use up memory, so they are asked in a process of their own.
 """
 
 from __future__ import annotations
@@ -20,12 +18,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bftrainer.errors import (
-    BftrainerError,
-    SettingsError,
-    SolverError,
-    SolverUnavailableError,
-)
+from bftrainer.errors import BftrainerError, SettingsError, SolverError, SolverUnavailableError
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
 from bftrainer.plugins import Plugins, answering, blame, entries_of
 from solvers import supervised
@@ -37,24 +30,23 @@ GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", SettingsError)
 PROGRAMME = "solvers.dynamic_programme"
 MEMORY_BYTES = 4 * 2**30
-"""Most memory of a process that runs solvers of other packages."""
 Isolate = Literal["auto", "always", "never"]
+# Parts of a problem that not all solvers take: the capability, and the message about a solver that lacks it.
 _PARTS = (
     ("rows", "extra_rows", "extra rows, which the objective adds; try --solver cbc"),
     ("capacities", "capacities", "capacities besides nodes; try --solver dp or cbc"),
     ("floor", "floor", "floor for the worst-off; try --solver cbc or highs"),
 )
-"""Parts of a problem that not all solvers take: the capability, and what is said of one that lacks it."""
 _TWO_NODES = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
 _TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """Attributes of a solver, as `solvers.problem.Solver` has them; it lacks capabilities that it does not mention.
+    """Attributes of a solver, as `solvers.problem.Solver` has them.
 
     A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it. `licensed` is what its
-    licence covers, or why there is none; empty if it was not asked, or needs none.
+    licence covers, or why there is none; empty if it needs none, or was not asked.
     """
 
     name: str
@@ -68,18 +60,18 @@ class Declaration:
     fault: str = ""
     licensed: str = ""
 
-    @classmethod
-    def of(cls, solver: Solver | type[Solver]) -> Declaration:
-        """What a solver at hand says of itself."""
-        return cls(
-            str(solver.name),
-            bool(solver.exact),
-            bool(solver.extra_rows),
-            capacities=bool(getattr(solver, "capacities", False)),
-            floor=bool(getattr(solver, "floor", False)),
-            requires=tuple(map(str, solver.requires)),
-            needs_licence=hasattr(solver, "licence"),
-        )
+
+def _describe(solver: Solver | type[Solver]) -> Declaration:
+    """Read the attributes of a solver; it lacks capabilities that it does not mention."""
+    return Declaration(
+        str(solver.name),
+        bool(solver.exact),
+        bool(solver.extra_rows),
+        capacities=bool(getattr(solver, "capacities", False)),
+        floor=bool(getattr(solver, "floor", False)),
+        requires=tuple(map(str, solver.requires)),
+        needs_licence=hasattr(solver, "licence"),
+    )
 
 
 def names() -> tuple[str, ...]:
@@ -88,7 +80,7 @@ def names() -> tuple[str, ...]:
 
 
 def _is_ours(solver: str | Solver) -> bool:
-    """Whether a solver is this package's own; others may do anything already while they are loaded."""
+    """Whether a solver is this package's own; others may do anything as soon as they are loaded."""
     if isinstance(solver, Isolated):
         return solver.is_ours
     module = _SOLVERS.entry(solver).value if isinstance(solver, str) else type(solver).__module__
@@ -97,7 +89,7 @@ def _is_ours(solver: str | Solver) -> bool:
 
 @cache
 def solver_class(name: str) -> type[Solver]:
-    """The class registered as `name`, whether or not what it requires is installed.
+    """The class registered as `name`, whether or not its library is installed.
 
     Raises
     ------
@@ -107,10 +99,10 @@ def solver_class(name: str) -> type[Solver]:
         If its module cannot be imported.
     """
     entry = _SOLVERS.entry(name)
-    named = name == entry.value  # as module:Class
-    with answering(f"{name if named else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
-        registered: type[Solver] = _SOLVERS.imported(name, names()) if named else entry.load()
-        Declaration.of(registered)  # so that an attribute that is missing or fails is found here
+    is_path = name == entry.value  # module:Class
+    with answering(f"{name if is_path else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
+        registered: type[Solver] = _SOLVERS.imported(name, names()) if is_path else entry.load()
+        _describe(registered)  # raises here if an attribute is missing
     return registered
 
 
@@ -122,23 +114,21 @@ def get_solver(name: str) -> Solver:
     SettingsError
         If no solver of this name is registered.
     SolverUnavailableError
-        If something it requires is not installed, or it cannot be made.
+        If its library is not installed, or it cannot be made.
     """
     registered = solver_class(name)
     missing = absent(*registered.requires)
     if missing:
-        brings = f"try: {pip_install(missing[0])}"
-        for extra, modules in EXTRAS.items():
-            if missing[0] in modules:
-                brings = f"the extra {extra} brings it, {installing(extra)}"
-        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {brings}")
+        extra = next((extra for extra, modules in EXTRAS.items() if missing[0] in modules), "")
+        remedy = f"the extra {extra} brings it, {installing(extra)}" if extra else f"try: {pip_install(missing[0])}"
+        raise SolverUnavailableError(f"{name}: {missing[0]} is not installed; {remedy}")
     with answering(name, SolverUnavailableError):
         return registered()
 
 
 @cache
 def declaration(name: str, with_licence: bool = False) -> Declaration:
-    """What a solver says of itself; one of another package is asked in a process of its own.
+    """Describe a registered solver; one of another package is asked in a process of its own.
 
     Raises
     ------
@@ -147,42 +137,45 @@ def declaration(name: str, with_licence: bool = False) -> Declaration:
     """
     try:
         if _is_ours(name):
-            return _describe(name, with_licence)
+            return _load_description(name, with_licence)
         late = f"no answer within {supervised.START_S:g} s"
-        says: Declaration = _ask(name, _describe, name, with_licence, late=late)
-        return says
+        description: Declaration = _ask(name, _load_description, name, with_licence, late=late)
+        return description
     except SettingsError:
         raise
-    except BftrainerError as error:  # whoever asks it for an answer hears why there is none
-        is_lost = isinstance(error, SolverError) and not isinstance(error, SolverUnavailableError)
-        fault = f"{str(error).rstrip('.')}, while it was loaded." if is_lost else str(error)
+    except BftrainerError as error:  # `Isolated.solve` raises it for a decision
+        has_died = isinstance(error, SolverError) and not isinstance(error, SolverUnavailableError)
+        fault = f"{str(error).rstrip('.')}, while it was loaded." if has_died else str(error)
         return Declaration(name, is_loaded=False, fault=fault)
 
 
-def _describe(name: str, with_licence: bool) -> Declaration:
-    says = Declaration.of(solver_class(name))
+def _load_description(name: str, with_licence: bool) -> Declaration:
+    description = _describe(solver_class(name))
     try:
         solver = get_solver(name)
-        if with_licence:
-            with answering(name, SolverUnavailableError):
-                says = replace(says, licensed=str(getattr(solver, "licence", str)()))
+        with answering(name, SolverUnavailableError):
+            licensed = str(getattr(solver, "licence", str)()) if with_licence else ""
+        return replace(description, licensed=licensed)
     except BftrainerError as error:
-        return replace(says, fault=str(error))
-    return says
+        return replace(description, fault=str(error))
 
 
 def catalogue() -> Iterator[dict[str, Any]]:
     """Describe every registered solver; starts a licensed one's environment, solves nothing."""
     for name in names():
         try:
-            says = declaration(name, with_licence=True)
+            solver = declaration(name, with_licence=True)
         except SettingsError as error:  # two packages of one name must not hide the others
-            says = Declaration(name, is_loaded=False, fault=str(error))
-        installed = says.is_loaded and not absent(*says.requires)
-        licensed = says.licensed or (says.fault if installed or not says.is_loaded else "")
-        can = {key: says.is_loaded and getattr(says, key) for key in ("exact", "extra_rows", "capacities", "floor")}
-        brings = ", ".join(map(_version, says.requires)) if installed else ""
-        yield {"name": name, "installed": installed, "licensed": licensed, **can, "version": brings}
+            solver = Declaration(name, is_loaded=False, fault=str(error))
+        is_installed = solver.is_loaded and not absent(*solver.requires)
+        capabilities = ("exact", "extra_rows", "capacities", "floor")
+        yield {
+            "name": name,
+            "installed": is_installed,
+            "licensed": solver.licensed or (solver.fault if is_installed or not solver.is_loaded else ""),
+            **{capability: solver.is_loaded and getattr(solver, capability) for capability in capabilities},
+            "version": ", ".join(map(_version, solver.requires)) if is_installed else "",
+        }
 
 
 @cache
@@ -191,12 +184,12 @@ def _version(module: str) -> str:
     try:
         return f"{module} {version(module)}"
     except PackageNotFoundError:  # a distribution of another name provides it, or none
-        found = packages_distributions().get(module, [module])[0]
-        return module if found == module else f"{found} {version(found)}"
+        distribution = packages_distributions().get(module, [""])[0]
+        return f"{distribution} {version(distribution)}" if distribution else module
 
 
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
-    """Solve `problem` by `solver`, timed, and verify its answer; refuse what the solver cannot take.
+    """Solve `problem` by `solver`, timed, and verify its answer; refuse parts that the solver does not take.
 
     Raises
     ------
@@ -208,9 +201,9 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     name = type(solver).__name__
     try:
         name = solver.name
-        for part, capability, what in _PARTS:
+        for part, capability, message in _PARTS:
             if getattr(problem, part) and not getattr(solver, capability, False):
-                raise SolverUnavailableError(f"{name}: takes no {what}.")
+                raise SolverUnavailableError(f"{name}: takes no {message}.")
         began = perf_counter()
         result = solver.solve(problem, limits)
         solve_s = perf_counter() - began
@@ -219,42 +212,31 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         return verify_result(name, problem, result, solve_s, None if _is_ours(solver) else upper_bound)
     except (BftrainerError, MemoryError):
         raise
-    except Exception as error:  # what others have written may raise anything
+    except Exception as error:  # plug-ins may raise anything
         raise blame(name, SolverError, error) from error
 
 
 class Isolated:
-    """A solver that answers in another process; one that cannot be made refuses every problem, for a fallback.
+    """A solver, by its registered name or as a picklable object, that answers in another process.
 
-    Parameters
-    ----------
-    solver : str or Solver
-        Registered name, which the other process looks up itself; or an object that can be pickled.
-    memory_bytes : int
-        Most memory of that process.
-
-    Raises
-    ------
-    SettingsError
-        If no solver of this name is registered.
+    One that cannot be made refuses every problem, so that a fallback can answer.
     """
 
     def __init__(self, solver: str | Solver, memory_bytes: int = MEMORY_BYTES) -> None:
         self._solver, self._memory_bytes, self.is_ours = solver, memory_bytes, _is_ours(solver)
-        says = declaration(solver) if isinstance(solver, str) else Declaration.of(solver)
-        self.name, self.exact, self.requires, self.fault = says.name, says.exact, says.requires, says.fault
-        self.extra_rows, self.capacities, self.floor = says.extra_rows, says.capacities, says.floor
-        if says.needs_licence or says.fault:
+        described = declaration(solver) if isinstance(solver, str) else _describe(solver)
+        self.name, self.exact, self.requires, self.fault = (
+            described.name,
+            described.exact,
+            described.requires,
+            described.fault,
+        )
+        self.extra_rows, self.capacities, self.floor = described.extra_rows, described.capacities, described.floor
+        if described.needs_licence or described.fault:
             self.licence = lambda: ""  # so that it is tried before the run
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem` within `limits`.
-
-        Raises
-        ------
-        SolverError
-            If the solver fails in any way.
-        """
+        """Answer `problem` within `limits`; a `SolverError` if the solver fails in any way."""
         if self.fault:
             raise SolverUnavailableError(self.fault)
         late = f"no answer within its time limit of {limits.time_s:g} s"
@@ -266,22 +248,18 @@ class Isolated:
 
 
 def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_BYTES) -> str | Solver:
-    """The solver, in a process of its own where that is wanted.
+    """The solver, in a process of its own where `isolate` says so.
 
-    Parameters
-    ----------
-    solver : str or Solver
-    isolate : {"auto", "always", "never"}
-        Which leave this process: those that other packages have registered; all but those that are this package's own
-        from end to end; none. CBC and HiGHS, wherever they may not keep their limits, always do.
-    memory_bytes : int
-        As of `Isolated`.
+    ``auto`` isolates solvers that other packages register; ``always`` also objects of the caller and our own solvers
+    that call a library. CBC and HiGHS, where they may not keep their limits, always run in a process of their own.
     """
-    # Objects of the caller's are trusted as the caller is, and may be of a class that no other process has.
-    leaves = isolate == "always" or (isolate == "auto" and isinstance(solver, str) and not _is_ours(solver))
-    if isolate == "always" and _is_ours(solver):
-        leaves = bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
-    return Isolated(solver, memory_bytes) if leaves else solver
+    if _is_ours(solver):
+        calls_library = bool((solver_class(solver) if isinstance(solver, str) else solver).requires)
+        is_isolated = isolate == "always" and calls_library
+    else:
+        # Objects of the caller are trusted as the caller is, and other processes may lack their class.
+        is_isolated = isolate == "always" or (isolate == "auto" and isinstance(solver, str))
+    return Isolated(solver, memory_bytes) if is_isolated else solver
 
 
 def check_licence(solver: Solver) -> None:
@@ -292,23 +270,23 @@ def check_licence(solver: Solver) -> None:
 
 def _ask(
     name: str,
-    ask: Callable[..., Any],
+    function: Callable[..., Any],
     *args: object,
     late: str,
     within_s: float | None = None,
     memory_bytes: int = MEMORY_BYTES,
 ) -> Any:
-    """Call a function in another process; whatever is raised there, or sent from there, is a `SolverError`."""
+    """Call a function in another process; every failure there is a `SolverError`."""
     deadline = perf_counter() + (supervised.START_S if within_s is None else within_s)
     try:
-        return supervised.run_in_subprocess(name, ask, *args, deadline=deadline, memory_bytes=memory_bytes)
+        return supervised.run_in_subprocess(name, function, *args, deadline=deadline, memory_bytes=memory_bytes)
     except OutOfTime:
         raise SolverError(f"{name}: {late}; its process was ended.") from None
     except MemoryError:
         raise SolverError(f"{name}: needs more than {memory_bytes / 2**30:g} GiB of memory.") from None
     except BftrainerError:
         raise
-    except Exception as error:  # what cannot be sent either way
+    except Exception as error:  # arguments or answers that cannot be pickled
         raise blame(name, SolverError, error) from error
 
 
@@ -316,11 +294,11 @@ _make_once = cache(get_solver)
 
 
 def _load(solver: str | Solver) -> None:
-    """Import all that a solver calls, before time counts."""
+    """Import the libraries of a solver, before time counts."""
     for name in (_make_once(solver) if isinstance(solver, str) else solver).requires:
         import_module(name)
 
 
 def _answer(solver: str | Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
-    """What a solver answers, in the process that may die of it."""
+    """Solve in the isolated process."""
     return solve(_make_once(solver) if isinstance(solver, str) else solver, problem, limits)

@@ -37,20 +37,10 @@ Mix = list[tuple[float, NDArray[np.int64]]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relaxation:
-    """Result of relaxing limits at the best prices found.
+    """Result of relaxing limits at the best prices of a node and of a unit of each further resource.
 
-    Parameters
-    ----------
-    multipliers : tuple of float
-        Price of a node, then of a unit of each further resource; >= 0.
-    bound : float
-        No allocation is worth more.
-    losses : ndarray of float64, shape (J, W)
-        Shortfall of each option from its task's best at these prices; infinite where there is no option.
-    choices : ndarray of int64, shape (J,)
-        An allocation found on the way that keeps all limits.
-    value : float
-        Its value: at most `bound`, up to rounding.
+    No allocation is worth more than the `bound`. The losses of options, shape (J, W), are infinite where there is none.
+    The choices keep all limits, and have this value.
     """
 
     multipliers: tuple[float, ...]
@@ -62,16 +52,10 @@ class Relaxation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OptionTable:
-    """All options of a problem that fit on their own, and their use of each limit.
+    """Options of a problem: values, shape (J, W), and amounts of nodes and each further resource of finite capacity.
 
-    Parameters
-    ----------
-    values : ndarray of float64, shape (J, W)
-        One row per task, in the order of its options; -inf where there is none, or it exceeds a limit on its own.
-    amounts : tuple of ndarray of float64, shape (J, W)
-        Nodes, then each further resource of finite capacity.
-    limits : tuple of float
-        Limits of these, plus half of what rounding may add, so that keeping them is feasible in any summation order.
+    A value is -inf where there is no option, or it exceeds a limit on its own. Limits include half of what rounding may
+    add, so that keeping them is feasible in any summation order.
     """
 
     values: NDArray[np.float64]

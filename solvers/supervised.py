@@ -1,9 +1,8 @@
 """Call functions in processes that can be killed at any time: C code that blocks cannot be stopped in this process.
 
 A process is started for the first call and then kept: a call costs one message each way. It is a new interpreter
-without this process's threads, locks and main module, so it does not matter whether this one has threads, is a daemon,
-or is some cluster's worker. It runs under `bftrainer.supervisor`, which ends it, and all that it has started, as soon
-as this process asks for that or is gone. Each thread that has a call at the same time gets its own.
+without this process's threads, locks and main module. It runs under `bftrainer.supervisor`, which ends it, and all that
+it started, as soon as this process asks for that or is gone. Threads that call at the same time get one each.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ class ProcessDiedError(SolverError):
     """A process ended before it answered."""
 
 
+# A process may take this long to start and load, which does not count as time of its first call.
 START_S = 60.0
-"""Seconds that a process may take to start and to get ready, which do not count as those of its first call."""
+# Most seconds beyond its limit before a process is ended.
 OVERRUN_S = 0.4
-"""Most seconds beyond its limit before a process is ended."""
+# Most bytes of each file that a process with bounded memory may write, its output among them.
 FILE_BYTES = 64 * 2**20
-"""Size of each file that a process with bounded memory may write, its output among them."""
 _BOOT = (
     "import json, sys; sys.path[:], most = json.loads(sys.argv[1]); from solvers.supervised import serve; serve(most)"
 )
@@ -55,31 +54,20 @@ def overrun_s(limit_s: float) -> float:
 
 
 def run_in_subprocess(
-    name: str, run: Callable[..., Any], *args: Any, deadline: float, memory_bytes: int | None = None
+    name: str, function: Callable[..., Any], *args: Any, deadline: float, memory_bytes: int | None = None
 ) -> Any:
-    """``run(*args)`` in another process, which is ended if there is no answer at the `deadline`.
-
-    Parameters
-    ----------
-    name : str
-        Name of the solver, for messages.
-    run : callable
-        A module's function or a method; it, its arguments, its result and its exceptions must be picklable.
-    deadline : float
-        A time of `time.perf_counter`, which on Linux is the same in all processes.
-    memory_bytes : int, optional
-        Most address space of the process; it may then write files of `FILE_BYTES` at most.
+    """``function(*args)`` in another process with this address space, ended at the `deadline` of `perf_counter`.
 
     Raises
     ------
     OutOfTime
         If the deadline passes.
-    SolverError
-        If the process dies. Whatever `run` raises is raised too.
+    ProcessDiedError
+        If the process dies; it names the solver. Whatever the function raises is raised too.
     """
     child = _take_idle(memory_bytes)
     try:
-        has_returned, answer = child.ask(run, args, deadline)
+        has_returned, answer = child.ask(function, args, deadline)
     except TimeoutError:
         if child.is_started:
             threading.Thread(target=child.end).start()
@@ -103,7 +91,7 @@ class _Child(SupervisedProcess):
     def __init__(self, memory_bytes: int | None) -> None:
         self.memory_bytes, self.is_started = memory_bytes, False
         boot = [sys.executable, "-P", "-c", _BOOT, json.dumps([[str(place) for place in sys.path], memory_bytes])]
-        # What it writes matters only if it dies; a pipe that nobody reads would fill.
+        # Its output matters only if it dies; a pipe that nobody reads would fill.
         self._output = os.fdopen(os.memfd_create("output"), "w+b", buffering=0)
         ours, theirs = socket.socketpair()
         self._connection = Connection(ours.detach())
@@ -115,12 +103,12 @@ class _Child(SupervisedProcess):
         finally:
             theirs.close()
 
-    def ask(self, run: Callable[..., Any], args: tuple[Any, ...], deadline: float) -> Any:
-        """Have ``run(*args)`` called; return whether it returned, and what it returned or raised."""
+    def ask(self, function: Callable[..., Any], args: tuple[Any, ...], deadline: float) -> Any:
+        """Have ``function(*args)`` called; whether it returned, and its result or exception."""
         self.is_started = self.is_started or self._receive(deadline)
-        self._connection.send((run, args))
+        self._connection.send((function, args))
         answer = self._receive(deadline)
-        # What it said on the way is of no use, and counts as a file of its own. Both processes share the position.
+        # Its output counts as a file of its own. Both processes share the position.
         self._output.seek(0)
         self._output.truncate()
         return answer
@@ -132,7 +120,7 @@ class _Child(SupervisedProcess):
         return self._connection.recv()
 
     def end(self) -> str:
-        """End the process, and those that it has started; say how it ended, with the last line of its output."""
+        """End the process and those that it started; say how it ended, with the last line of its output."""
         self.stop()
         try:
             self.supervisor.wait(_TO_END_S)
@@ -172,6 +160,7 @@ def _take_idle(memory_bytes: int | None) -> _Child:
     return _Child(memory_bytes)
 
 
+@atexit.register
 def end_idle() -> None:
     """End all processes that wait; those at work end with this process."""
     while _idle:
@@ -188,14 +177,13 @@ def _drop_idle() -> None:
         child.close()
 
 
-atexit.register(end_idle)
 os.register_at_fork(after_in_child=_drop_idle)
 
 
 def serve(memory_bytes: int | None) -> None:
     """Handle the requests that come through standard input until its other end is closed."""
     peer = Connection(os.dup(0))
-    with open(os.devnull, "r+b", buffering=0) as nowhere:  # what is printed is of no use
+    with open(os.devnull, "r+b", buffering=0) as nowhere:
         os.dup2(nowhere.fileno(), 0)
         os.dup2(nowhere.fileno(), 1)
     if memory_bytes is not None:
@@ -206,8 +194,8 @@ def serve(memory_bytes: int | None) -> None:
         while True:
             request = peer.recv_bytes()
             try:
-                run, args = pickle.loads(request)
-                answer = True, run(*args)
+                function, args = pickle.loads(request)
+                answer = True, function(*args)
             except Exception as error:  # whatever it is, it is raised in the process that sent the request
                 answer = False, error
             peer.send(answer)

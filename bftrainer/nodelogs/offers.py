@@ -1,8 +1,7 @@
-"""What of the idle time is offered: not a node's first seconds, nor its last before a departure that is known."""
+"""When idle nodes are offered, and when they are known to leave."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -10,60 +9,36 @@ import numpy as np
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.documents import table_rows
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns
-from bftrainer.nodelogs.node_spans import NodeSpans, Window, last_changes, log_of_idle, whole_idle_spans
-
-Departures = Mapping[str, Sequence[int]]
+from bftrainer.nodelogs.node_spans import Window, last_changes, log_of_idle, whole_idle_spans
 
 
-def read_departures(path: Path) -> dict[str, list[int]]:
-    """Read when nodes are known to leave: CSV with columns node and time (ISO, naive: UTC).
+def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Read when some of the `nodes` are known to leave, in nanoseconds: CSV with columns node and time (naive: UTC).
 
     Raises
     ------
     SettingsError
-        If the file cannot be read, or a cell is no time; names file and line.
+        If the file cannot be read, or a cell is no time or no node of the log; names file and line.
     """
-    found: dict[str, list[int]] = {}
+    names, departures = set(nodes), []
     for where, row in table_rows(path, ("node", "time"), SettingsError):
+        name, time = row["node"].strip(), row["time"].strip()
+        if name not in names:
+            closest = suggestion(name, names)
+            raise SettingsError(f"{where}, column node: Expected a node of the log, got {name!r}.{closest}")
         try:
-            at_ns = instant_ns(row["time"].strip())
+            departures.append((instant_ns(time), name))
         except (ValueError, OverflowError):
-            raise SettingsError(f"{where}, column time: Expected an ISO time, got {row['time']!r}.") from None
-        found.setdefault(row["node"].strip(), []).append(at_ns)
-    return found
+            raise SettingsError(f"{where}, column time: Expected an ISO time, got {time!r}.") from None
+    return departures
 
 
-def offered_log(log: NodeLog, after_ns: int = 0, departures: Departures | None = None, lead_ns: int = 0) -> NodeLog:
-    """The log of what is offered of its idle time; what a scheduler knows by then decides, nothing that comes later.
-
-    Parameters
-    ----------
-    log : NodeLog
-    after_ns : int
-        A node is offered once it has been idle so long, also before the window, as far as the log goes back.
-    departures : mapping of str to sequence of int, optional
-        Known times at which nodes leave; whether they then do is the log's to say.
-    lead_ns : int
-        So long before such a time a node is not offered.
-
-    Raises
-    ------
-    SettingsError
-        If a departure is of a node that the log does not have.
-    """
-    if not after_ns and not departures:
+def offered_log(log: NodeLog, after_ns: int) -> NodeLog:
+    """The log of idle time in which each node has been idle so long, also before the window, as far as it goes back."""
+    if not after_ns:
         return log
     window = Window(log.start_ns, log.end_ns)
     idle = whole_idle_spans(log).delayed(after_ns).within(log.start_ns, log.end_ns)
-    if departures:
-        place = {name: number for number, name in enumerate(log.nodes)}
-        for name in departures:
-            if name not in place:
-                raise SettingsError(f"Expected departures of the log's nodes, got {name!r}.{suggestion(name, place)}")
-        pairs = [(place[name], at_ns) for name, times in departures.items() for at_ns in times]
-        node, end_ns = (np.array(column) for column in zip(*pairs, strict=True))
-        held_back = NodeSpans(node.astype(np.int32), end_ns - lead_ns, end_ns).within(log.start_ns, log.end_ns)
-        idle = idle.subtract(held_back, len(log.nodes), window)
     last = {node: state for node, state in last_changes(log).items() if not state}
     return log_of_idle(log.nodes, window, idle, log.provenance, log.unchanged_ns, last)
 

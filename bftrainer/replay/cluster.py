@@ -58,7 +58,6 @@ class ClusterTask:
     give_back_cost: float = 0.0
     earlier_work: float = 0.0  # of runs that ended short of their target
     is_stopped: bool = False  # given up when such a run had just ended
-    notice_s: float = 0.0  # since when it knows that nodes leave, before they do
     is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
     offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
     offered: Any = None  # those at its present count, if they are known
@@ -98,9 +97,9 @@ class ClusterTask:
         self.is_steady, self.pending = True, 0.0
         self.settle()
 
-    def lose_nodes(self, gone: Collection[int], now_s: float) -> None:
-        """Lose nodes to the scheduler, which costs once, whatever their number."""
-        cost = self.preemption(now_s)
+    def lose_nodes(self, gone: Collection[int], now_s: float, notice_s: float = 0.0) -> None:
+        """Lose nodes to the scheduler, known so long before, which costs once, whatever their number."""
+        cost = self.preemption(now_s, notice_s)
         self.nodes = [node for node in self.nodes if node not in gone]
         self.is_steady, self.offered = False, None
         self.preemptions += 1
@@ -110,7 +109,7 @@ class ClusterTask:
         self.settle()
         self.rate = self.rate_on(len(self.nodes))
 
-    def preemption(self, now_s: float) -> float:  # noqa: ARG002
+    def preemption(self, now_s: float, notice_s: float) -> float:  # noqa: ARG002
         """Work that losing nodes costs: that of `shrink_cost_s` at its rate."""
         return self.spec.shrink_cost_s * self.rate
 
@@ -131,8 +130,8 @@ class ClusterTask:
         """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
         return now_s + max(self.remaining_s(), 0.0) if self.rate > 0 else math.inf
 
-    def hit_loss_s(self, count: int) -> float:  # noqa: ARG002
-        """Seconds of progress that losing nodes is expected to cost on so many nodes."""
+    def hit_loss_s(self, count: int, notice_s: float) -> float:  # noqa: ARG002
+        """Seconds of progress that losing nodes is expected to cost on so many nodes, if it is known so long before."""
         return self.spec.shrink_cost_s
 
 
@@ -194,6 +193,10 @@ class NodeOrder:
     def note_arrival(self, nodes: Sequence[int]) -> None:
         """Nodes enter the pool."""
 
+    def known_before_s(self, nodes: Iterable[int], time_s: float) -> float:  # noqa: ARG002
+        """For how long it has been known that these nodes leave at that time."""
+        return 0.0
+
     def count_declined(self, cluster: Cluster) -> int:  # noqa: ARG002
         """Number of free nodes that are not offered, as they are known to leave too soon."""
         return 0
@@ -244,6 +247,7 @@ class Cluster:
         self.active = list[ClusterTask]()  # in order of admission
         self.kinds: Mapping[int, object] = {}  # what tells nodes apart that cannot stand in for each other
         self.owed = dict[int, int]()  # nodes that leave once it is decided who gives way, and the tasks that hold them
+        self._owed_notice_s = 0.0  # for how long that has been known
         self.is_ending = False  # whether the replay ends at the next instant, where nothing is decided
         self._coming, self._queue = list[tuple[float, int]](), list[int]()  # by time, and due ones by number
         self.change = ClusterChange(0.0, 0.0, ())
@@ -258,7 +262,6 @@ class Cluster:
         for spec in specs:
             kind = ClusterTask if spec.saves is None else SavingTask
             task = kind(len(self.tasks), spec, spec.submitted_after_s(self.start_ns))
-            task.notice_s = self.settings.notice_s
             self.tasks.append(task)
             insort(self._coming, (task.submitted_s, task.number))
 
@@ -389,7 +392,8 @@ class Cluster:
             owner[node] = BUSY
         for number, gone in lost.items():
             task = self.tasks[number]
-            task.lose_nodes(gone if len(gone) < 4 else set(gone), self.time_s)
+            notice_s = self.order.known_before_s(gone, self.time_s)
+            task.lose_nodes(gone if len(gone) < 4 else set(gone), self.time_s, notice_s)
             if task.rate > task.span_rate:  # else it completes later than it would have
                 self._no_completion_before_s = -math.inf
         self.pool -= len(nodes)
@@ -408,6 +412,7 @@ class Cluster:
             else:
                 self.owed[node] = holder
             self.owner[node] = BUSY
+        self._owed_notice_s = self.order.known_before_s(nodes, self.time_s)
         self.pool -= len(nodes)
         self.change.left = len(nodes)
 
@@ -509,7 +514,7 @@ class Cluster:
         """Let a task pay for nodes that it gives back to the scheduler, as for losing them."""
         task.is_giving_back, task.give_backs = True, task.give_backs + 1
         task.rescaling_s = float(task.spec.start_s(task.span_nodes)) if task.spec.saves else task.spec.shrink_cost_s
-        task.pending = task.preemption(self.time_s)
+        task.pending = task.preemption(self.time_s, self._owed_notice_s)
 
     def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:
         """Give a task nodes that were free."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, deque
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import nsmallest
+from heapq import heapify, heappop, heappush, nsmallest
 from itertools import islice
 
 from bftrainer.model import Instant
@@ -16,19 +17,30 @@ from solvers import AllocationProblem, TaskOptions
 class DepartureOrder(NodeOrder):
     """By known departures: tasks give up nodes that leave soon, and those that lose most take those that stay longest.
 
-    Departures are read from the rows of the log that is replayed; each is known for so long before it.
+    Departures of the rows that are replayed are known `notice_s` before, those that are `planned`, by time and node,
+    from the start on; whether a planned one happens is the log's to say.
     """
 
-    def __init__(self, rows: Iterable[Instant], notice_s: float) -> None:
-        self._notice_s = notice_s
-        self._departures = [(time_s, node) for time_s, _, left in rows for node in left]
-        self._announced = self._passed = 0  # departures, in the order of time
-        self._leave_s: dict[int, deque[float]] = {}  # of nodes whose departure is announced, and not over
+    def __init__(self, rows: Iterable[Instant], notice_s: float, planned: Sequence[tuple[float, int]] = ()) -> None:
+        self._notice_s, self._planned = notice_s, set(planned)
+        self._departures = [(time_s, node) for time_s, _, left in rows for node in left] if notice_s else []
+        self._announced = 0  # departures of the rows
+        self._ahead = [(time_s, node) for time_s, node in planned if time_s > 0.0]  # a heap: announced, and not over
+        heapify(self._ahead)
+        self._leave_s: dict[int, list[float]] = {}  # the same by node, ascending
+        for time_s, node in sorted(self._ahead):
+            self._leave_s.setdefault(node, []).append(time_s)
+        # What tasks expect of departures that are known.
+        self._expected_s = math.inf if planned else notice_s
         self._look_ahead(0.0)
 
     def remaining_s(self, node: int) -> float:
         """Seconds until an idle node leaves; infinity if that is not known."""
         return self._leave_s[node][0] - self._now_s if node in self._leave_s else math.inf
+
+    def known_before_s(self, nodes: Iterable[int], time_s: float) -> float:
+        """For how long it has been known that these nodes leave at that time."""
+        return math.inf if self._planned.issuperset((time_s, node) for node in nodes) else self._notice_s
 
     def _look_ahead(self, now_s: float) -> None:
         """Take notice of departures that are announced by an instant, which is none before the last one."""
@@ -36,14 +48,14 @@ class DepartureOrder(NodeOrder):
         departures = self._departures
         while self._announced < len(departures) and departures[self._announced][0] - now_s <= self._notice_s:
             time_s, node = departures[self._announced]
-            self._leave_s.setdefault(node, deque()).append(time_s)
+            heappush(self._ahead, (time_s, node))
+            insort(self._leave_s.setdefault(node, []), time_s)
             self._announced += 1
-        while self._passed < self._announced and departures[self._passed][0] <= now_s:
-            node = departures[self._passed][1]
-            self._leave_s[node].popleft()
+        while self._ahead and self._ahead[0][0] <= now_s:
+            _, node = heappop(self._ahead)
+            del self._leave_s[node][0]
             if not self._leave_s[node]:
                 del self._leave_s[node]
-            self._passed += 1
 
     def count_declined(self, cluster: Cluster) -> int:
         """Number of free nodes that leave so soon that no task gains by growing onto them.
@@ -56,7 +68,7 @@ class DepartureOrder(NodeOrder):
         for offered in range(len(stays_s), 0, -1):
             is_last = offered == len(stays_s) or stays_s[offered - 1] > stays_s[offered]  # of those that leave together
             if is_last and any(
-                _gains(task, lasting, lasting + offered, stays_s[offered - 1]) for task in cluster.active
+                self._gains(task, lasting, lasting + offered, stays_s[offered - 1]) for task in cluster.active
             ):
                 return len(stays_s) - offered
         return len(stays_s)
@@ -84,7 +96,7 @@ class DepartureOrder(NodeOrder):
         def negative_stake(change: tuple[ClusterTask, int]) -> float:
             task, more = change
             count = len(task.nodes) + more
-            return -task.rate_on(count) * task.hit_loss_s(count)
+            return -task.rate_on(count) * task.hit_loss_s(count, self._expected_s)
 
         return sorted(changes, key=negative_stake)
 
@@ -112,20 +124,19 @@ class DepartureOrder(NodeOrder):
         """Nodes of which a departure is known, the first one first."""
         return sorted((node for node in nodes if node in self._leave_s), key=self.remaining_s)
 
+    def _gains(self, task: ClusterTask, lasting: int, offered: int, stay_s: float) -> bool:
+        """Whether a task gains by growing onto all offered nodes, of which the lasting ones stay, and others not.
 
-def _gains(task: ClusterTask, lasting: int, offered: int, stay_s: float) -> bool:
-    """Whether a task gains by growing onto all nodes that are offered, of which the lasting ones stay, and others not.
-
-    What they do while they stay is weighed against growing, if it would not grow anyway, and losing them again.
-    """
-    spec, count = task.decision_spec, len(task.nodes)
-    credit, low, high = task.offers.tables[0], *(min(count + more, spec.max_nodes) for more in (lasting, offered))
-    if high == low or high < spec.min_nodes:
-        return False
-    gain = stay_s * (credit.item(high) - (credit.item(low) if low >= spec.min_nodes else 0.0))
-    if low == count and count >= spec.min_nodes:
-        gain -= credit.item(count) * spec.change_s(count)[0]
-    return bool(gain > credit.item(high) * task.hit_loss_s(high))
+        What they do while they stay is weighed against growing, if it would not grow anyway, and losing them again.
+        """
+        spec, count = task.decision_spec, len(task.nodes)
+        credit, low, high = task.offers.tables[0], *(min(count + more, spec.max_nodes) for more in (lasting, offered))
+        if high == low or high < spec.min_nodes:
+            return False
+        gain = stay_s * (credit.item(high) - (credit.item(low) if low >= spec.min_nodes else 0.0))
+        if low == count and count >= spec.min_nodes:
+            gain -= credit.item(count) * spec.change_s(count)[0]
+        return bool(gain > credit.item(high) * task.hit_loss_s(high, self._expected_s))
 
 
 def shrink_greedily(problem: AllocationProblem, counts: Sequence[int]) -> list[int]:

@@ -133,7 +133,7 @@ class SavingTask(ClusterTask):
         self.settle()
         self.is_steady = False
 
-    def preemption(self, now_s: float) -> float:
+    def preemption(self, now_s: float, notice_s: float) -> float:
         """What is unsaved, or a save if it knows in time, and a restart: of what it has not done yet."""
         rate, clock = self.rate, self.clock
         if not rate > 0:
@@ -142,23 +142,23 @@ class SavingTask(ClusterTask):
         # What was done is not lost, whether or not an event has noticed that.
         if self.progress >= self.spec.work - rounding_s(now_s) * rate:
             return 0.0
-        unsaved = min(clock.unsaved, self._save_before_s(self.span_nodes) * rate)
+        unsaved = min(clock.unsaved, self._save_before_s(self.span_nodes, notice_s) * rate)
         return float(unsaved + self.spec.start_s(self.span_nodes) * rate)
 
-    def _save_before_s(self, count: int) -> float:
+    def _save_before_s(self, count: int, notice_s: float) -> float:
         """Seconds for a save before nodes leave; infinity if it is not known so long before."""
         assert self.spec.saves is not None
         save_s: float = self.spec.saves.checkpoint_s.item(count)
-        return save_s if 0.0 < self.notice_s >= save_s else math.inf
+        return save_s if 0.0 < notice_s >= save_s else math.inf
 
     def resume(self) -> None:
         """Set the clock anew: nothing is unsaved."""
         assert self.spec.saves is not None
         self.clock = self.clock.restart(self.spec.saves, len(self.nodes))
 
-    def hit_loss_s(self, count: int) -> float:
-        """Seconds of progress that a hit is expected to cost on so many nodes."""
+    def hit_loss_s(self, count: int, notice_s: float) -> float:
+        """Seconds of progress that a hit is expected to cost on so many nodes, if it is known so long before."""
         saves, hazard_per_s = self.spec.saves, self.clock.hazard_per_s
         assert saves is not None
         loss_s = mean_loss_s(_interval_s(saves, hazard_per_s, count), saves.checkpoint_s.item(count), hazard_per_s)
-        return min(loss_s, self._save_before_s(count)) + float(saves.restart_s.item(count))
+        return min(loss_s, self._save_before_s(count, notice_s)) + float(saves.restart_s.item(count))

@@ -150,8 +150,8 @@ class ReplayConfig:
     )
     planned_departures: Path | None = option(
         None,
-        "inputs: --planned-departures",
-        "CSV of node,time: when nodes leave for maintenance or reservations, known the forward time before.",
+        "departures: --planned-departures",
+        "CSV of node,time: when nodes leave for maintenance or reservations, known from the start on.",
     )
     give_way: GiveWay = option(
         "named",
@@ -253,8 +253,9 @@ class ReplayConfig:
             object.__setattr__(self, name, check_value(name, option, getattr(self, name)))
         if self.compat == "published" and self.decide_on != "nodes":
             raise SettingsError(f"Expected decide_on nodes with compat published, got {self.decide_on}.")
-        if self.compat == "published" and (self.give_way != "named" or self.notice_s):
+        if self.compat == "published" and (self.give_way != "named" or self.notice_s or self.planned_departures):
             ways = f"{self.give_way} and {self.notice_s:g} s"
+            ways += " and planned departures" if self.planned_departures else ""
             raise SettingsError(f"Expected give_way named and no notice with compat published, got {ways}.")
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")

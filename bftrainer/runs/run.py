@@ -348,7 +348,7 @@ def _replay_and_record(
     tuner = inputs.make_tuner() if inputs.make_tuner else None
     learning = LearnedCurves(config.profile_noise, config.seed, inputs.learned) if inputs.learned else None
     notice_s = inputs.settings.notice_s
-    departures = DepartureOrder(log.rows(), notice_s) if notice_s else None
+    departures = DepartureOrder(log.rows(), notice_s, inputs.planned) if notice_s or inputs.planned else None
     allocator = Allocator(inputs.tasks, inputs.settings, log.nodes, log.start_ns, tuner, departures, learning)
     allocator.journal = journal
     recorder = Recorder(scratch, details=details)

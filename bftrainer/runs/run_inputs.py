@@ -63,6 +63,8 @@ class Inputs:
         Makes a new tuner; None if no task is tuned.
     idle_log : NodeLog, optional
         The log before some of its idle time was withheld; None if all of it is offered.
+    planned : tuple of (float, int)
+        Departures that are known in advance: seconds after the log's start, and the node's number.
     """
 
     config: ReplayConfig
@@ -78,6 +80,7 @@ class Inputs:
     make_tuner: Callable[[], GroupTuner] | None = None
     load_s: float = 0.0
     idle_log: NodeLog | None = None
+    planned: tuple[tuple[float, int], ...] = ()
 
     @property
     def power_caps_w(self) -> Steps:
@@ -127,7 +130,18 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         make_tuner=make_tuner,
         load_s=time.perf_counter() - began,
         idle_log=idle_log,
+        planned=_plan_departures(config, node_log, log),
     )
+
+
+def _plan_departures(config: ReplayConfig, node_log: Path | NodeLog, log: NodeLog) -> tuple[tuple[float, int], ...]:
+    """Departures that are known in advance; those of nodes of the log that are not replayed do not count."""
+    if config.planned_departures is None:
+        return ()
+    whole = read_log(node_log)[0] if isinstance(node_log, Path) else node_log
+    number = {name: place for place, name in enumerate(log.nodes)}
+    departures = read_departures(config.planned_departures, whole.nodes)
+    return tuple([((at_ns - log.start_ns) / NS_PER_S, number[name]) for at_ns, name in departures if name in number])
 
 
 def read_log(path: Path) -> tuple[NodeLog, list[str]]:
@@ -191,14 +205,11 @@ def _offer_log(node_log: Path | NodeLog, config: ReplayConfig, notes: list[str])
     with at_place(node_log if isinstance(node_log, Path) else None, SettingsError):
         idle = log.skipped(config.skip_events)
     start_ns = config.start_ns(idle)
-    departures = None if config.planned_departures is None else read_departures(config.planned_departures)
-    after_ns, lead_ns = (
-        nanoseconds(min(time_s, _LONGEST_S)) for time_s in (config.offer_after_s, config.forward_time_s)
-    )
+    after_ns = nanoseconds(min(config.offer_after_s, _LONGEST_S))
     whole = log if after_ns else idle  # rows before the window tell since when nodes are idle
     if after_ns:
         notes += note_unknown_ages(whole.selected(config.first_node, config.node_count), start_ns, after_ns)
-    offered = offered_log(whole, after_ns, departures, lead_ns)
+    offered = offered_log(whole, after_ns)
     parts = [part.since(start_ns).selected(config.first_node, config.node_count) for part in (offered, idle)]
     return parts[0], None if offered is whole else parts[1]
 

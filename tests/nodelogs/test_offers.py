@@ -1,7 +1,8 @@
-"""What of the idle time is offered: causal, told apart from what was never idle, and audited by other code."""
+"""Offers of idle nodes and planned departures: causal, told apart from what was never idle, and audited."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from bftrainer import run_replay
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.model import iso
+from bftrainer.model import ScalingCurve, TaskSpec, iso
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.edit import filtered_log
 from bftrainer.nodelogs.node_spans import idle_spans
@@ -78,11 +79,20 @@ def test_an_unknown_age_is_told():
     ]
 
 
-def test_a_known_departure_ends_the_offer_before_it():
-    """Not offered in the lead before; offered again afterwards if the node did not leave; a departure at the end."""
-    log = log_of([(0, 0, 100), (1, 0, 200)], 200)
-    departures = {"n0": [100 * S], "n1": [60 * S, 200 * S]}
-    assert spans(offered_log(log, 0, departures, 30 * S)) == [(0, 0, 70), (1, 0, 30), (1, 60, 170)]
+def test_a_planned_departure_is_known_from_the_start_on(tmp_path):
+    """A node that leaves sooner than a start pays for is declined; a plan that does not come true is forgotten.
+
+    30 s on a second node are worth 30; losing it again costs 20 or 40.
+    """
+    log = log_of([(0, 0, 200), (1, 0, 200)], 200)
+    plan = tmp_path / "plan.csv"
+    plan.write_text("node,time\nn1,1970-01-01T00:00:30\n")
+    curve = ScalingCurve.linear(1.0, 2)
+    for shrink_s, counts in ((10.0, [2, 2]), (20.0, [1, 2])):
+        task = TaskSpec("J", min_nodes=1, max_nodes=2, work=1e6, scaling=curve, shrink_cost_s=shrink_s)
+        later = TaskSpec("K", min_nodes=3, max_nodes=3, work=1.0, scaling=ScalingCurve.linear(1.0, 3), submit_s=60.0)
+        result = run_replay(log, [task, later], solver="dp", baseline=False, planned_departures=plan)
+        assert [decision.after[0] for decision in result.recording.decisions] == counts
 
 
 def test_nothing_is_foreseen():
@@ -98,14 +108,14 @@ def test_nothing_is_foreseen():
     [
         ("node,when\nn0,1\n", "plan.csv:1: Expected columns node, time, each once, got node, when."),
         ("node,time\nn0,soon\n", "plan.csv:2, column time: Expected an ISO time, got 'soon'."),
-        ("node,time\nn9,2021-02-10T00:00:00\n", "Expected departures of the log's nodes, got 'n9'."),
+        ("node,time\nn9,2021-02-10T00:00:00\n", "plan.csv:2, column node: Expected a node of the log, got 'n9'."),
     ],
 )
 def test_bad_departures_are_refused(tmp_path, text, said):
     """The message names file and line, or the node."""
     path = tmp_path / "plan.csv"
     path.write_text(text)
-    with pytest.raises(SettingsError, match=said.replace(".", r"\.").replace("'n9'", "'n9'")):
+    with pytest.raises(SettingsError, match=re.escape(said)):
         run_replay(log_of([(0, 0, 100)], 100), [], solver="dp", planned_departures=path)
 
 
@@ -117,7 +127,7 @@ def test_offers_are_audited(tmp_path):
     rows = [f"{log.nodes[found.node[place]]},{iso(int(found.end_ns[place]))}" for place in picked]
     plan = tmp_path / "plan.csv"
     plan.write_text("\n".join(["node,time", *rows]) + "\n")
-    assert sum(map(len, read_departures(plan).values())) == 300
+    assert len(read_departures(plan, log.nodes)) == 300
     result = run_replay(
         sample_path(SAMPLE_NODE_LOG),
         sample_path(SAMPLE_NODE_LOG).with_name("sample-tasks.toml"),

@@ -10,7 +10,8 @@ from typing import Any
 from bftrainer.model import NodeLog
 from bftrainer.runs import RunResult, run_replay
 from tests.reference.random_worlds import World
-from tests.reference.replayer import Account, Replay, offer_rows
+from tests.reference.replayer import Account, Replay
+from tests.reference.rules import offer_rows
 
 ROUNDING = 1e-9  # relative
 SMALLEST = 1e-3  # what is smaller is compared as if it were this large

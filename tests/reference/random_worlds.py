@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from bftrainer.model import NodeLog, NodePoints, ScalingCurve, TaskSpec, TuningSpec
-from tests.reference.replayer import NS, Measured, Rules
+from tests.reference.replayer import Measured
+from tests.reference.rules import NS, Rules, offer_rows
 from tests.reference.tuning import MeasuredJob, Point, Size
 
 SIZES, LIMITS = (16, 32, 64, 128), (100, 150, 200, 250)
 # By the number of a case: what its tasks are.
 KINDS = ("plain", "saving", "tuned", "capped", "tuned saving", "capped saving")
-OF_TUNED = ("power_options", "pue", "power_cap")
+OF_FILES = ("power_options", "pue", "power_cap", "planned")
 TRAIN, POWER = "train.csv", "power.csv"
 
 
@@ -44,6 +45,7 @@ class World:
             "startup cost": rules.startup_cost == "full",
             f"initially {rules.initial}": rules.initial != "solve",
             "notice": rules.notice_s > 0.0,
+            "planned": bool(rules.planned),
             "chosen": rules.give_way == "chosen",
             "partitions": "partitions" in self.log.provenance,
         }
@@ -57,7 +59,7 @@ class World:
     def options(self, folder: Path) -> dict[str, Any]:
         """Options of the product's `run_replay`; files that they name are written to the folder."""
         rules, options = self.rules, {"solver": "dp", "baseline": False, "tasks": self.place_tasks(folder)}
-        for name in (field.name for field in fields(rules) if field.name not in OF_TUNED):
+        for name in (field.name for field in fields(rules) if field.name not in OF_FILES):
             options[name] = getattr(rules, name)
         if self.measured:
             options |= {name: getattr(rules, name) for name in ("power_options", "pue")}
@@ -65,6 +67,11 @@ class World:
         if rules.power_cap:
             write_rows(folder / "cap.csv", [("time", "power_w"), *rules.power_cap])
             options["power_cap"] = folder / "cap.csv"
+        if rules.planned:
+            times = [np.datetime64(self.log.start_ns + round(time_s * NS), "ns") for time_s, _ in rules.planned]
+            nodes = [self.log.nodes[node] for _, node in rules.planned]
+            write_rows(folder / "planned.csv", [("node", "time"), *zip(nodes, times, strict=True)])
+            options["planned_departures"] = folder / "planned.csv"
         return options
 
     def place_tasks(self, folder: Path) -> list[TaskSpec]:
@@ -129,6 +136,7 @@ def draw_world(seed: int, case: int) -> World:
     # Some windows open later, and what was before tells since when nodes are idle.
     log = replace(log, start_ns=int(rng.choice([0, 0, 45])) * NS)
     log, rules = draw_giving(np.random.default_rng([seed, case, 1]), log, rules)
+    rules = replace(rules, planned=draw_planned(np.random.default_rng([seed, case, 2]), log, rules))
     return World(log, tuple(tasks), rules, measured if is_tuned else {})
 
 
@@ -144,6 +152,15 @@ def draw_giving(rng: np.random.Generator, log: NodeLog, rules: Rules) -> tuple[N
         lists = {name: ",".join(node for node in log.nodes if rng.random() < 2 / 3) for name in ("batch", "debug")}
         log = replace(log, provenance={"partitions": {name: nodes for name, nodes in lists.items() if nodes}})
     return log, replace(rules, give_way="chosen")
+
+
+def draw_planned(rng: np.random.Generator, log: NodeLog, rules: Rules) -> tuple[tuple[float, int], ...]:
+    """In a quarter of the worlds some departures are planned, and some that never come."""
+    if rng.random() < 3 / 4:
+        return ()
+    rows = offer_rows(log, rules.offer_after_s).items()
+    planned = {(time_s, node) for time_s, row in rows for node in sorted(row.left) if rng.random() < 1 / 2}
+    return tuple(sorted(planned | {(float(rng.integers(1, 600)), int(rng.integers(len(log.nodes))))}))
 
 
 def tune_tasks(rng: np.random.Generator, tasks: list[TaskSpec], measured: Measured, manner: Manner) -> list[TaskSpec]:

@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bftrainer.model import NodeLog, NodePoints, TaskSpec
+from tests.reference.rules import NS, Row, Rules, offer_rows
 from tests.reference.tuning import Group, MeasuredJob, Run, StuckError
 
-NS = 1_000_000_000
 INSTANT_S = 1e-9  # computed times that differ by less are one instant
 SAVED_S = 1e-6  # a save that lacks less than this is whole
 TIE = 2.0**-36  # values that differ by less, relative to the largest, are equal
@@ -34,48 +34,6 @@ BOOKED = ("gross", "rescale_booked", "give_back_booked", "preemption_cost", "sav
 
 Measured = Mapping[tuple[str, str, str], MeasuredJob]  # by dataset, network and optimizer
 Advice = tuple[tuple[int, ...], tuple[int | None, ...]]  # counts and power limits of a decision
-
-
-@dataclass(frozen=True)
-class Rules:
-    """Settings of a replay, named like the product's options; a cap as times, the first 0, and watts at the meter."""
-
-    decide_on: str = "all"
-    forward_time_s: float = 60.0
-    max_tasks: int = 10
-    startup_cost: str = "none"
-    offer_after_s: float = 0.0
-    power_cap: tuple[tuple[float, float], ...] = ()
-    power_options: str = "chosen"
-    idle_power_w: float = 0.0
-    pue: float = 1.0
-    seed: int = 0
-    initial: str = "solve"
-    give_way: str = "named"
-    notice_s: float = 0.0
-
-
-class Row(NamedTuple):
-    """A row of the node log: nodes that join and leave the pool, by number."""
-
-    joined: set[int] = set()  # noqa: RUF012 - never changed
-    left: set[int] = set()  # noqa: RUF012
-
-
-def offer_rows(log: NodeLog, after_s: float) -> dict[float, Row]:
-    """R1.1: rows, by time, of what is offered of a log: each node once the log tells that it has been idle so long."""
-    changes: dict[int, Row] = defaultdict(lambda: Row(set(), set()))
-    delay_ns = round(after_s * NS)
-    for node in range(len(log.nodes)):
-        steps = [(int(t), bool(idle)) for t, n, idle in zip(log.time_ns, log.node, log.idle, strict=True) if n == node]
-        for (begin, is_idle), (end, _) in pairwise([*steps, (log.end_ns + 1, False)]):
-            offered = max(begin + delay_ns, log.start_ns)
-            # With a delay, what would be offered at the window's very end is not.
-            if is_idle and offered < (min(end, log.end_ns) if delay_ns else end):
-                changes[offered].joined.add(node)
-                if end <= log.end_ns:
-                    changes[end].left.add(node)
-    return {(time - log.start_ns) / NS: row for time, row in changes.items()}
 
 
 def interpolate(points: Sequence[float], values: Sequence[float], most: int) -> list[float]:
@@ -229,7 +187,7 @@ class Account:
         seconds = max(0.0, work / self.rate)
         return seconds if self.clock is None else self.clock.wait_for(seconds)
 
-    def book(self, elapsed_s: float, lost: int, is_reported: bool) -> dict[str, float]:
+    def book(self, elapsed_s: float, lost: int, is_reported: bool, notice_s: float) -> dict[str, float]:
         """R3.1 to R3.3, P1: book the time since the last instant and a loss of nodes; progress never exceeds work.
 
         Returns what was booked: gross work, costs of rescaling, preemption and saving, and whether it lost nodes.
@@ -239,7 +197,7 @@ class Account:
         left_s = (self.left + self.pending) / rate if rate > 0.0 else 0.0
         saving = 0.0 if self.clock is None else self.clock.advance(elapsed_s, left_s, rate) * rate
         self.progress = before + elapsed_s * rate - self.pending - saving
-        hit, hit_s = self.lose(count) if lost else (0.0, 0.0)
+        hit, hit_s = self.lose(count, notice_s) if lost else (0.0, 0.0)
         self.progress -= hit
         near = INSTANT_S * rate if self.rules.decide_on == "nodes" else 0.0
         if is_reported or self.progress >= self.mode.work - near:
@@ -257,7 +215,7 @@ class Account:
         self.pending, self.gives_back, self.rescaling_s = 0.0, False, hit_s if hit else 0.0
         return booked
 
-    def lose(self, count: int) -> tuple[float, float]:
+    def lose(self, count: int, notice_s: float) -> tuple[float, float]:
         """R3.2, P1: work that losing nodes costs, once whatever their number, and the seconds of restarting in it."""
         if self.clock is None:
             return self.task.shrink_cost_s * self.rate, self.task.shrink_cost_s
@@ -266,7 +224,7 @@ class Account:
         self.clock.hits, self.clock.stale = self.clock.hits + 1, True
         restart_s, save_s = self.clock.restarts_s[count], self.clock.checkpoints_s[count]
         # G2: if it knows in time, it saves before that, should a save take less.
-        unsaved = min(self.clock.unsaved, save_s * self.rate if 0 < self.rules.notice_s >= save_s else math.inf)
+        unsaved = min(self.clock.unsaved, save_s * self.rate if 0 < notice_s >= save_s else math.inf)
         # What was done is not lost, whether or not an event has noticed that.
         is_done = self.progress >= self.mode.work - INSTANT_S * self.rate
         return (0.0, 0.0) if is_done else (unsaved + restart_s * self.rate, restart_s)
@@ -280,7 +238,8 @@ class Account:
         train_s = best_s if self.task.checkpoint_interval_s is None else self.clock.intervals_s[count]
         cycle = math.exp(-hazard * (train_s + save_s))
         unsaved_s = ((1.0 - math.exp(-hazard * train_s)) / hazard - train_s * cycle) / (1.0 - cycle)
-        return min(unsaved_s, save_s if 0 < self.rules.notice_s >= save_s else math.inf) + self.clock.restarts_s[count]
+        save_s = save_s if 0 < self.rules.expected_s >= save_s else math.inf
+        return min(unsaved_s, save_s) + self.clock.restarts_s[count]
 
     def gains(self, lasting: int, leaving: int, stay_s: float) -> bool:
         """G2: whether it gains by growing onto so many nodes that stay, and others that leave."""
@@ -333,11 +292,11 @@ class Account:
         if self.rate > 0.0 and self.started_s is None:
             self.started_s = now_s
 
-    def give_back(self, option: Option, now_s: float, shrinks: bool) -> None:
+    def give_back(self, option: Option, now_s: float, shrinks: bool, notice_s: float) -> None:
         """G1: pay for what a decision takes as for losing nodes; who shrinks so has not been rescaled."""
         old = len(self.nodes)
         self.rate = self.rate_at(old)
-        cost, seconds = self.lose(old)
+        cost, seconds = self.lose(old, notice_s)
         self.pay(option, 0.0, now_s)
         self.totals["rescales"] -= shrinks and old >= self.task.min_nodes
         self.totals["give_backs"] += 1
@@ -494,9 +453,11 @@ class Replay:
         has_choice = self.rules.give_way == "chosen" and time_s < self.end_s
         has_choice = has_choice and len(self.pool) + len(row.joined) > len(row.left)
         taken, self.owed = (set[int](), row.left) if has_choice else (row.left, set[int]())
+        self.owed_notice_s = self.rules.known_before_s(row.left, time_s)
         for account in self.active:
-            lost = 0 if account in reported else len(taken & set(account.nodes))
-            for name, value in account.book(elapsed_s, lost, account in reported).items():
+            gone = set[int]() if account in reported else taken & set(account.nodes)
+            notice_s = self.rules.known_before_s(gone, time_s)
+            for name, value in account.book(elapsed_s, len(gone), account in reported, notice_s).items():
                 sums[name] += value
         noticed = [a for a in self.active if self.rules.decide_on == "nodes" and a.progress == a.mode.work]
         ended = reported + noticed
@@ -570,13 +531,13 @@ class Replay:
             return
         plan, before = self.choose_plan(), [len(account.nodes) for account in self.active]
         pairs, is_short = list(zip(self.active, plan.options, strict=True)), sum(before) > len(self.pool)
-        known = self.rules.notice_s > 0  # G2: then tasks that lose most get the nodes that stay longest
+        known = self.rules.expected_s > 0  # G2: then tasks that lose most get the nodes that stay longest
         stakes = {a: known * a.rate_at(o.nodes) and a.rate_at(o.nodes) * a.expect_loss_s(o.nodes) for a, o in pairs}
         kept, losers = self.choose_nodes({account: option.nodes for account, option in pairs})
         for account, option in pairs:
             shrinks = is_short and option.nodes < len(account.nodes)
             if shrinks or account in losers:
-                account.give_back(option, self.now_s, shrinks)
+                account.give_back(option, self.now_s, shrinks, self.owed_notice_s)
             else:
                 account.pay(option, account.charge(option.nodes, option.mode, "rates"), self.now_s)
             self.release(account, sorted({*account.nodes} - {*kept[account]}))
@@ -625,7 +586,9 @@ class Replay:
     def stay_s(self, node: int) -> float:
         """G2: seconds until a node leaves, if that is known."""
         stays_s = [at_s - self.now_s for at_s, each in self.leaves if each == node and at_s > self.now_s]
-        return min([stay_s for stay_s in stays_s if stay_s <= self.rules.notice_s], default=math.inf)
+        planned_s = [at_s - self.now_s for at_s, each in self.rules.planned if each == node and at_s > self.now_s]
+        noticed_s = [stay_s for stay_s in stays_s if stay_s <= self.rules.notice_s > 0]
+        return min([*noticed_s, *planned_s], default=math.inf)
 
     def count_declined(self) -> int:
         """G2: free nodes that leave so soon that no task gains by them; chosen ones leave in place of those held."""
