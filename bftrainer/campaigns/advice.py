@@ -189,12 +189,7 @@ def _amount(gain: float, values: tuple[float, float]) -> str:
 def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None) -> Advice:
     """Search on the training part, then replay the given and the best settings on the rest.
 
-    Raises
-    ------
-    InputError
-        If an input cannot be used.
-    SettingsError
-        If the metric has no value with the given settings: nothing can be compared with it.
+    An `InputError` if an input cannot be used, or the metric has no value with the given settings.
     """
     require_extra("Advice needs", "advise")
     inputs, metric, given = load_inputs(plan.config), plan.metric, plan.given

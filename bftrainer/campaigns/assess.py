@@ -48,8 +48,6 @@ _MOST_SEARCHED = 256
 _COLLECTED_AFTER = 50_000
 """New objects after which Python looks for garbage."""
 LEAST_BLOCKS = 4
-GRANTED_S = 8 * WEEK_S
-"""How much of a log, at its end, grants are measured on."""
 _MOST_GPUS = 10**6
 _USEFUL = "ledger.useful"
 Steps = Callable[[Mapping[str, ReplayConfig], Work], Sequence[dict[str, Any]]]
@@ -102,9 +100,14 @@ class AssessPlan:
         return digest.hexdigest()
 
     @property
+    def granted_s(self) -> float:
+        """How much of the log, at its end, grants are measured on: a third, but a week or more, and 8 weeks at most."""
+        return min(self.log.window_s, 8 * WEEK_S, max(WEEK_S, self.log.window_s / 3))
+
+    @property
     def steps(self) -> int:
         """Number of steps that an assessment takes at most."""
-        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > GRANTED_S)
+        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > self.granted_s)
 
 
 def assessment_of(
@@ -114,18 +117,8 @@ def assessment_of(
 ) -> dict[str, Any]:
     """Assess a machine; the answer is ready for JSON.
 
-    Parameters
-    ----------
-    plan : AssessPlan
-    quality : mapping, optional
-        Account of the import, as `DataQuality.summary` gives it; None for a log that was a node log.
-    steps : callable
-        Computes steps that do not depend on each other, and keeps them.
-
-    Raises
-    ------
-    SettingsError
-        If a setting contradicts the log, or the tasks cannot be repeated.
+    `quality` is the account of the import, None for a node log; `steps` computes, and keeps, steps that do not depend
+    on each other. A `SettingsError` if a setting contradicts the log, or the tasks cannot be repeated.
     """
     log, idle = plan.log, measure_idle_time(plan.log)
     kinds = [
@@ -184,8 +177,8 @@ def _measure_grants(plan: AssessPlan, idle: Mapping[str, Any], best: Mapping[str
     settings = {name: best["settings"][name] for name in ("forward_time_s", "max_tasks")}
     config = replace(_configure(plan, tasks[best["name"]], idle), **settings)
     ways, figures = dict(GRANTS), {"named": dict(best)}
-    if plan.log.window_s > GRANTED_S:
-        end = plan.log.since(plan.log.end_ns - round(GRANTED_S * NS_PER_S))
+    if plan.log.window_s > plan.granted_s:
+        end = plan.log.since(plan.log.end_ns - round(plan.granted_s * NS_PER_S))
         config, ways, figures = replace(config, node_log=end), {"named": {}, **GRANTS}, {}
     configs = {f"grant {name}": replace(config, **options) for name, options in ways.items()}
     replayed = steps(configs, partial(_collect_rarely, _replay))

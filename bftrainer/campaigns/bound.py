@@ -100,14 +100,7 @@ def bound_work(
 
     *Named* is the replay as given; *notice* tells it some time before which nodes leave; *chosen* lets decisions say
     which; *all departures known* tells it from the start on. *Changes free* has no rescale costs, knows curves and
-    maximises throughput.
-
-    Raises
-    ------
-    SettingsError
-        If there is no notice, tasks count work in different units, or rules are those of the published replayer.
-    SolverError, RunFailedError
-        If the solver fails, at a first decision or later.
+    maximises throughput. A `SettingsError` if there is no notice, or tasks count work in different units.
     """
     if not notices_s:
         raise SettingsError("Expected at least one notice, got none.")
@@ -146,19 +139,10 @@ def _drop_costs(inputs: Inputs) -> Inputs:
 
 
 def try_more_tasks(result: RunResult, interrupted: Callable[[], bool] = lambda: False) -> RunResult:
-    """Add what more tasks at once would have done, where that limited the run; else the result as it is.
+    """Add the work that each of `LEVELS` tasks at once would have done, where their number limited the run.
 
-    Parameters
-    ----------
-    result : RunResult
-    interrupted : callable
-        As of `run_replay`: once it returns True, nothing is added.
-
-    Returns
-    -------
-    RunResult
-        Its `more_tasks` has `work_done` and `window_s` of a replay with each of `LEVELS`; no levels where the run is
-        too large to try them, or cannot be decided by `dp`.
+    There are no levels where the run is too large to try them, or cannot be decided by `dp`; nothing is added once
+    `interrupted` returns True.
     """
     summary, config = result.summary(), result.config
     levels = [level for level in LEVELS if config.max_tasks < level]

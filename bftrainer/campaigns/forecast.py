@@ -157,15 +157,7 @@ def quantile(sample: Sequence[float], level: float) -> float:
 def forecast(
     plan: ForecastPlan, engine: LocalEngine, on_outcome: Callable[[object], None] = lambda _: None
 ) -> Forecast:
-    """Replay the tasks on all stretches.
-
-    Raises
-    ------
-    InputError
-        If an input cannot be used, or the log is too short for stretches of that length.
-    BftrainerError
-        If a replay fails.
-    """
+    """Replay the tasks on all stretches; an `InputError` if the log is too short for stretches of that length."""
     inputs = load_inputs(replace(plan.config, baseline=False))
     until_s = min(inputs.config.until_s(inputs.log.start_ns), inputs.log.window_s)
     stretches = _choose_stretches(plan, inputs, until_s)

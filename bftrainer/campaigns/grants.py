@@ -19,20 +19,10 @@ WHY_LESS = "tasks keep other nodes, which leave at other times, and all later de
 
 
 def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Compare replays with grants with the one without, stretch by stretch of their window.
+    """Compare replays with grants with *named*, the one without, stretch by stretch of their window.
 
-    Parameters
-    ----------
-    kind : mapping
-        The kind of tasks, with its useful node-seconds in the whole window.
-    replays : mapping of str to mapping
-        Figures of *named*, the replay without a grant, and of those with each of `GRANTS`, of the same window.
-
-    Returns
-    -------
-    dict
-        `kind`, `sentence`, and for *named* and each grant `useful_node_s`, `gain`, its change as a share of the
-        useful node-seconds without, and `gain_ci95`; None where there are too few stretches to compare.
+    For each there are `useful_node_s`, `gain`, its change as a share of the useful node-seconds without, and
+    `gain_ci95`, None where there are too few stretches to compare.
     """
     base, blocks = replays["named"]["useful_node_s"], replays["named"]["blocks"]
     number, grants = len(blocks["node_s"]), {}

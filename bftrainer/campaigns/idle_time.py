@@ -50,14 +50,9 @@ class MostlyEmpty:
         return cls(np.append(edges_s[:-1][is_kept], edges_s[-1]), is_empty[is_kept])
 
     def spread(self, end_s: Floats, amount: Floats, cuts_s: Floats) -> tuple[Floats, float]:
-        """Part amounts that end at these times: by stretches between cuts where it is not empty, and all of the rest.
+        """Part amounts of consecutive intervals, by their ends, into stretches where it is not empty, and the rest.
 
-        Parameters
-        ----------
-        end_s, amount : ndarray of float64, shape (E,)
-            Ends of consecutive intervals from 0 on, and what each holds, evenly.
-        cuts_s : ndarray of float64, shape (B + 1,)
-            From 0 to the window's end.
+        Amounts are even within an interval; the cuts go from 0 to the window's end.
         """
         edges_s = np.union1d(self.edges_s, cuts_s)
         parts = _integrals(edges_s, np.append(0.0, end_s), amount)

@@ -63,13 +63,9 @@ class ModelKind:
         return self.parameters * _CHECKPOINT_BYTES / _STORE_BYTES_PER_S / self.min_nodes
 
     def interval_s(self, losses_per_node_s: float, losses_per_s: float) -> float:
-        """Seconds between checkpoints: sqrt(2 save / hazard), 4 h at most.
+        """Seconds between checkpoints, sqrt(2 save / hazard) (Young, CACM 17, 1974), 4 h at most.
 
         The hazard is that of a task on half its most nodes: at most each time that any node leaves the pool.
-
-        References
-        ----------
-        Young, "A first order approximation to the optimum checkpoint interval", CACM 17 (1974).
         """
         hazard = min(losses_per_node_s * max(self.min_nodes, self.max_nodes / 2), losses_per_s)
         return min(_LONGEST_INTERVAL_S, math.sqrt(2 * self.save_s / hazard)) if hazard else _LONGEST_INTERVAL_S
@@ -103,21 +99,10 @@ KINDS = (
 
 
 def saturate_pool(tasks: Sequence[TaskSpec], pool: float, idle_node_s: float) -> tuple[tuple[TaskSpec, ...], int]:
-    """Repeat tasks, all submitted at the start, until they saturate a pool; and the number to admit at once.
+    """Repeat tasks in turn, all submitted at the start, until they saturate a pool; and the number to admit at once.
 
-    Parameters
-    ----------
-    tasks : sequence of TaskSpec
-        Repeated in turn.
-    pool : float
-        Nodes that the active ones should be able to use.
-    idle_node_s : float
-        What all of them can use; if that took more than 20,000 tasks, each has more work instead.
-
-    Raises
-    ------
-    SettingsError
-        If there is no task, or one is tuned: its work is in epochs.
+    The active ones can use the pool, all of them the idle node-time; if that took more than 20,000 tasks, each has more
+    work instead. A `SettingsError` if there is no task, or one is tuned: its work is in epochs.
     """
     if not tasks or any(task.tuning is not None for task in tasks):
         raise SettingsError(f"Expected tasks with work and scaling to repeat, got {'tuned ones' if tasks else 'none'}.")

@@ -136,13 +136,7 @@ def ratio_less_one(one: PointResult, two: PointResult, metric: str) -> float | N
 
 
 def read_points(directory: Path) -> list[PointResult]:
-    """The points of a sweep, from its table: what varies, and figures.
-
-    Raises
-    ------
-    SettingsError
-        If there is no such table.
-    """
+    """The points of a sweep, from its table; a `SettingsError` if there is none."""
     path = directory / TABLE
     with translated(path, SettingsError):
         if not path.is_file():
@@ -170,13 +164,7 @@ def _as_text(value: Any) -> str | None:
 
 
 def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet: Sheet) -> PrintFigure:
-    """Draw how each value of an option changes a figure against its first one, with whiskers for 95 % intervals.
-
-    Raises
-    ------
-    SettingsError
-        As `check_pairing`, or if nothing can be paired.
-    """
+    """Draw how each value of an option changes a figure against its first one, with whiskers for 95 % intervals."""
     drawn = [
         (change, change.change) for change in paired_changes(results, option, [metric]) if change.change is not None
     ]

@@ -48,13 +48,7 @@ _TUNED, _OTHERS = PolicyPair("zeus", "jit"), (PolicyPair("grid", "jit"), PolicyP
 
 
 def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
-    """Refuse a whole evaluation without its log, and a log whose path a sweep's file cannot hold.
-
-    Raises
-    ------
-    SettingsError
-        Saying where the log is published.
-    """
+    """Refuse a whole evaluation without its log, and a log whose path a sweep's file cannot hold."""
     if paper == "bftrainer" and log is not None and any("\ud800" <= sign <= "\udfff" for sign in str(log.absolute())):
         raise SettingsError(f"{log}: Expected a path in Unicode, as sweep.toml holds it.")
     if log is None and not quick:
@@ -81,26 +75,8 @@ def reproduced(
 ) -> Reproduction:
     """Make an evaluation again, and write it to a directory: page.html, data.csv, summary.json.
 
-    Parameters
-    ----------
-    paper : {"bftrainer", "zeus", "bamboo"}
-        The directory of the first is that of a sweep, with these files besides; the others' hold nothing else.
-    log : Path, optional
-        The published log, folder of traces or spot trace; by default data that ship with bftrainer.
-    directory : Path
-    made : str
-        The command, for the page.
-    on_done : callable
-        Called `steps` times.
-    workers : int, optional
-        Processes; by default one per processor.
-    quick, resume, force : bool
-        Whether few settings are enough; whether to continue in the directory, or to replace what is there.
-
-    Raises
-    ------
-    BftrainerError
-        If the log or the directory cannot be used, or a simulation fails.
+    The directory of BFTrainer's is that of a sweep, with these files besides. By default the data are those that ship
+    with bftrainer. `made` is the command, for the page; `on_done` is called `steps` times.
     """
     check_log(paper, log, quick=quick)
     engine = LocalEngine(workers)
@@ -242,21 +218,7 @@ def _evaluate_bftrainer(
 
 
 def evaluate_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
-    """Simulate recurring jobs over eta and policies against not tuning at all.
-
-    Parameters
-    ----------
-    log : Path, optional
-        A folder with the published traces; by default the embedded synthetic ones.
-    workers : int
-    quick : bool
-        Whether 5 seeds are enough, instead of 20.
-
-    Raises
-    ------
-    InputError
-        If the traces cannot be used.
-    """
+    """Simulate recurring jobs of the published, or the embedded, traces over eta and policies against not tuning."""
     about = read_papers()["zeus"]
     trace = load_traces(*(log and log / f"summary_{name}.csv" for name in ("train", "power_v100"))).trace
     jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
@@ -293,21 +255,7 @@ def _rescale(value: Estimate | None, factor: float = 1.0, shift: float = 0.0) ->
 
 
 def evaluate_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
-    """Simulate checkpointed training over levels of preemption.
-
-    Parameters
-    ----------
-    log : Path, optional
-        A trace of spot instances that the model of preemptions is fitted to; by default figures of one of 64.
-    workers : int
-    quick : bool
-        Whether 10 traces a level are enough, instead of 100.
-
-    Raises
-    ------
-    InputError
-        If the trace cannot be used.
-    """
+    """Simulate checkpointed training over levels of preemption, as a trace of spot instances has them."""
     notes: list[str] = []
     model = fit_minutes(None if log is None else read_availability(log, notes.append), log)
     settings, repeats = CheckpointedTraining(load_profile(None)[0]), 10 if quick else 100

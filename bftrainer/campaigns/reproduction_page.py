@@ -136,18 +136,7 @@ class Reported:
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """An evaluation made again.
-
-    Parameters
-    ----------
-    paper, source : str
-        Its short name, and where it was published.
-    settings : str
-        What was simulated.
-    reported : tuple of Reported
-    comparisons : tuple of Comparison
-    caveats : tuple of str
-    """
+    """An evaluation made again: where it was published, what was simulated, claims beside figures, and caveats."""
 
     paper: str
     source: str

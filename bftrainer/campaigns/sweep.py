@@ -279,13 +279,7 @@ def _write_table(result: SweepResult, path: Path) -> None:
 
 
 def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
-    """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them.
-
-    Raises
-    ------
-    OutputError
-        If it cannot be written.
-    """
+    """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them."""
     description = spec.text.decode(errors="backslashreplace")
     text = sweep_page(spec.path.name, result.table().to_pylist(), spec.varied, description, metrics)
     with replacing(path) as stream:

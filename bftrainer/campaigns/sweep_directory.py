@@ -35,19 +35,8 @@ _KEY = re.compile("[0-9a-f]{16}")
 def sweep_directory(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> Iterator[None]:
     """Make the directory of a sweep, as its only writer; undo that if there is no result.
 
-    Parameters
-    ----------
-    path : Path
-    spec : SweepSpec
-        Its file is saved beside the table, and its task sets under their names.
-    resume, force : bool
-        Whether to continue in an existing directory, or to compute it anew.
-
-    Raises
-    ------
-    OutputError
-        If a sweep exists and neither is given, the directory is not a sweep's or cannot be made, or another process is
-        writing to it.
+    The sweep's file is saved beside the table, and its task sets under their names. An `OutputError` if a sweep exists
+    that is neither to be continued nor replaced, or the directory has other files.
     """
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")

@@ -135,13 +135,7 @@ class SweepSpec:
         return {self.path.parent / value: f"{name} {value}" for name, value in files if isinstance(value, str)}
 
     def resolved(self) -> list[SweepPoint]:
-        """The points, with resolved paths and keys.
-
-        Raises
-        ------
-        SettingsError
-            If a named file is missing.
-        """
+        """The points, with resolved paths and keys; a `SettingsError` if a named file is missing."""
         return [self._resolve(number, point) for number, point in enumerate(self.points)]
 
     def _resolve(self, number: int, point: Mapping[str, Any]) -> SweepPoint:

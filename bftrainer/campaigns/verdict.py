@@ -103,14 +103,6 @@ def evaluate_kind(
 
     All but `mostly_empty_node_hours` is of the time when at least half of the machine is busy; shares are of the whole
     machine in the whole window.
-
-    Parameters
-    ----------
-    entry : mapping
-    prices : MachinePrices
-    gpus : int or None
-    machine_node_s : float
-        Node-seconds of the machine in the window.
     """
     assumed, ledger, machine_h = entry["assumed"], dict(entry["ledger"]), machine_node_s / HOUR_S
     saving = assumed["save_s"] / (assumed["save_s"] + assumed["checkpoint_interval_s"]) if "save_s" in assumed else 0.0

@@ -6,7 +6,7 @@ import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import nsmallest
 from itertools import islice
 
 from bftrainer.model import Instant
@@ -24,11 +24,10 @@ class DepartureOrder(NodeOrder):
     def __init__(self, rows: Iterable[Instant], notice_s: float, planned: Sequence[tuple[float, int]] = ()) -> None:
         self._notice_s, self._planned = notice_s, set(planned)
         self._departures = [(time_s, node) for time_s, _, left in rows for node in left] if notice_s else []
-        self._announced = 0  # departures of the rows
-        self._ahead = [(time_s, node) for time_s, node in planned if time_s > 0.0]  # a heap: announced, and not over
-        heapify(self._ahead)
-        self._leave_s: dict[int, list[float]] = {}  # the same by node, ascending
-        for time_s, node in sorted(self._ahead):
+        self._announced = self._passed = 0  # departures of the rows, in the order of time
+        self._plan = sorted(((time_s, node) for time_s, node in planned if time_s > 0.0), reverse=True)
+        self._leave_s: dict[int, list[float]] = {}  # of nodes whose departures are announced, and not over; ascending
+        for time_s, node in reversed(self._plan):
             self._leave_s.setdefault(node, []).append(time_s)
         # What tasks expect of departures that are known.
         self._expected_s = math.inf if planned else notice_s
@@ -48,14 +47,23 @@ class DepartureOrder(NodeOrder):
         departures = self._departures
         while self._announced < len(departures) and departures[self._announced][0] - now_s <= self._notice_s:
             time_s, node = departures[self._announced]
-            heappush(self._ahead, (time_s, node))
-            insort(self._leave_s.setdefault(node, []), time_s)
+            if node in self._leave_s:
+                insort(self._leave_s[node], time_s)
+            else:
+                self._leave_s[node] = [time_s]
             self._announced += 1
-        while self._ahead and self._ahead[0][0] <= now_s:
-            _, node = heappop(self._ahead)
+        while self._passed < self._announced and departures[self._passed][0] <= now_s:
+            self._forget_first(departures[self._passed][1])
+            self._passed += 1
+        while self._plan and self._plan[-1][0] <= now_s:
+            self._forget_first(self._plan.pop()[1])
+
+    def _forget_first(self, node: int) -> None:
+        """Forget the first of a node's departures, which is over."""
+        if len(self._leave_s[node]) > 1:
             del self._leave_s[node][0]
-            if not self._leave_s[node]:
-                del self._leave_s[node]
+        else:
+            del self._leave_s[node]
 
     def count_declined(self, cluster: Cluster) -> int:
         """Number of free nodes that leave so soon that no task gains by growing onto them.
@@ -76,8 +84,8 @@ class DepartureOrder(NodeOrder):
     def _list_stays_s(self, cluster: Cluster) -> list[float]:
         """How long free nodes stay of which it is known that they leave, the longest first."""
         if cluster.settings.give_way == "named":
-            stays_s = [self.remaining_s(node) for node in cluster.free]
-            return sorted([stay_s for stay_s in stays_s if stay_s < math.inf], reverse=True)
+            leaving = self._leave_s.keys() & cluster.free
+            return sorted([self._leave_s[node][0] - self._now_s for node in leaving], reverse=True)
         # Whichever nodes the log names, free ones of their kind leave first, as some do now for nodes that are owed.
         free = Counter(map(cluster.kinds.get, cluster.free))
         free.subtract(map(cluster.kinds.get, cluster.owed))
@@ -108,6 +116,8 @@ class DepartureOrder(NodeOrder):
 
     def take(self, free: list[int], count: int) -> list[int]:
         """Take those that stay longest."""
+        if self._leave_s.keys().isdisjoint(free[:count]):
+            return super().take(free, count)
         chosen = list(islice(self._lasting(free), count))
         if len(chosen) < count:
             leaving = (node for node in free if node in self._leave_s)
