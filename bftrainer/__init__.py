@@ -8,23 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from bftrainer._version import __version__
+from bftrainer._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from bftrainer.campaigns.paired import paired_changes
-    from bftrainer.replay import Allocator, Settings
-    from bftrainer.runs import ReplayConfig, RunResult, read_results, run_replay
-
-__all__ = [
-    "Allocator",
-    "ReplayConfig",
-    "RunResult",
-    "Settings",
-    "__version__",
-    "paired_changes",
-    "read_results",
-    "run_replay",
-]
+    from bftrainer.campaigns.paired import paired_changes as paired_changes
+    from bftrainer.replay import Allocator as Allocator
+    from bftrainer.replay import Settings as Settings
+    from bftrainer.runs import ReplayConfig as ReplayConfig
+    from bftrainer.runs import RunResult as RunResult
+    from bftrainer.runs import read_results as read_results
+    from bftrainer.runs import run_replay as run_replay
 
 _HOMES = {
     "Allocator": "bftrainer.replay",
@@ -35,6 +28,7 @@ _HOMES = {
     "read_results": "bftrainer.runs",
     "run_replay": "bftrainer.runs",
 }
+__all__ = sorted(["__version__", *_HOMES])
 
 
 def __getattr__(name: str) -> Any:

@@ -27,8 +27,8 @@ from typing import Any
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a process to end."""
 
-# The most characters of a message, and those of them that tell where.
-_MOST, _MOST_OF_PLACE = 500, 200
+_MOST, _HEAD = 500, 200
+"""The most characters of a message, and those of its beginning, which tells where, if it is cut."""
 
 
 class BftrainerError(Exception):
@@ -184,15 +184,13 @@ def unused_options(reasons: Mapping[str, str]) -> SettingsError:
 def legible(message: str) -> str:
     r"""Make a message one line of at most 500 characters that does nothing to a terminal.
 
-    What cannot be printed is escaped: control characters, and bytes of file names that are no text. Of a long message
-    the middle of the place goes, which leaves the file's name, and the middle of the rest, which leaves the reason.
-
     Examples
     --------
     >>> print(legible("evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'."))
     evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'.
     """
-    return _cut(escaped(_cut(message)))  # escapes take more room than what they stand for
+    text = escaped(message)
+    return text if len(text) <= _MOST else f"{text[:_HEAD]}...{text[len(text) - _MOST + _HEAD + 3 :]}"
 
 
 def escaped(text: str) -> str:
@@ -200,22 +198,6 @@ def escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
-
-
-def _cut(message: str) -> str:
-    if len(message) <= _MOST:
-        return message
-    place, colon, rest = message.partition(": ")
-    if not colon:
-        return _without_middle(message, _MOST, _MOST * 2 // 3)
-    place = _without_middle(place, _MOST_OF_PLACE, _MOST_OF_PLACE // 3)
-    room = _MOST - len(place) - len(colon)
-    return place + colon + _without_middle(rest, room, room * 2 // 3)
-
-
-def _without_middle(text: str, most: int, head: int) -> str:
-    """At most so many characters of a text: its first `head` ones, and its last."""
-    return text if len(text) <= most else f"{text[:head]}...{text[len(text) - most + head + 3 :]}"
 
 
 def nearest(number: float, known: Iterable[float]) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -37,16 +38,9 @@ def usable_processors() -> int:
 def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[int, Any], None, None]:
     """Yield the index of each item and its result as they are ready; a process that ends abruptly is replaced.
 
-    The result is a `Lost` for an item whose process ended abruptly each time.
-
-    Parameters
-    ----------
-    work : callable
-        A picklable callable; its exceptions end the iteration. Processes share the memory of its large arrays, which
-        they cannot write.
-    items : sequence
-    workers : int
-        Number of processes. With one worker, or one item, this process computes.
+    The result is a `Lost` for an item whose process ended abruptly each time. `work` is picklable, and its exceptions
+    end the iteration; processes share its large arrays, which they cannot write. With one worker, or one item, this
+    process computes.
     """
     if workers == 1 or len(items) == 1:
         yield from ((index, work(item)) for index, item in enumerate(items))
@@ -68,13 +62,13 @@ def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> 
     """Yield results in the order of the items, whatever the number of processes, until the first one that fails.
 
     Each process gets `chunk` items at once, as sending takes time. Raises whatever `work` does, and a `BftrainerError`
-    if a process ends abruptly on the same items each time. For the other parameters see `as_ready`.
+    if a process ends abruptly on the same items each time.
     """
     chunk = 1 if workers == 1 else chunk
     pieces = [items[at : at + chunk] for at in range(0, len(items), chunk)]
     ready: dict[int, Any] = {}
     due = 0
-    with closing(as_ready(_Piece(work), pieces, workers)) as outcomes:
+    with closing(as_ready(partial(_compute_until_error, work), pieces, workers)) as outcomes:
         for index, outcome in outcomes:
             ready[index] = outcome
             while due in ready:
@@ -88,20 +82,14 @@ def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> 
                 due += 1
 
 
-@dataclass(frozen=True, slots=True)
-class _Piece:
-    """Work of a process: compute several items, until one fails."""
-
-    work: Work
-
-    def __call__(self, items: Sequence[Any]) -> tuple[list[Any], Exception | None]:
-        """Return the results until the first error, and the error."""
-        results: list[Any] = []
-        try:
-            results.extend(map(self.work, items))
-        except Exception as error:  # whatever it is, it is raised in the order of the items
-            return results, error
-        return results, None
+def _compute_until_error(work: Work, items: Sequence[Any]) -> tuple[list[Any], Exception | None]:
+    """Return the results until the first error, and the error, which is raised in the order of the items."""
+    results: list[Any] = []
+    try:
+        results.extend(map(work, items))
+    except Exception as error:
+        return results, error
+    return results, None
 
 
 def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[tuple[int, Any], None, None]:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache, partial
 from importlib.metadata import EntryPoint, entry_points
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +68,14 @@ class Plugins:
     def entry(self, name: str, others: Iterable[str] = ()) -> EntryPoint:
         """Find the entry point `name` of the group, or make one of ``module:callable``; nothing is imported.
 
-        `others` are further names for suggestions. An `error` if there is none of that name, or packages register
-        different ones under it.
+        An `error` if there is none of that name or the `others`, or different ones are registered under it.
         """
         entries = entries_of(self.group)
-        points = entries.get(name, ())
-        if len({point.value for point in points}) > 1:
-            places = " and ".join(f"{point.value} of {_distribution(point)}" for point in points)
-            raise self.error(
-                f"{self.noun} {name}: Registered by several packages: {places}; name one as module:callable, or "
-                "uninstall the other."
-            )
-        if points:
-            return points[0]
+        values = sorted({point.value for point in entries.get(name, ())})
+        if len(values) > 1:
+            raise self.error(f"{self.noun} {name}: Registered as {' and '.join(values)}; name one as module:callable.")
+        if values:
+            return entries[name][0]
         if ":" not in name:
             raise self.unknown(name, name, {*entries, *others})
         return EntryPoint(name, name, self.group)
@@ -109,15 +105,12 @@ class Plugins:
         if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
             raise self.unknown(name, module_name, known)
         here = os.getcwd()
-        added = here not in sys.path
-        if added:
-            sys.path.insert(0, here)  # as `python -m` does; an installed command has no script directory
+        sys.path.insert(0, here)  # as `python -m` does; an installed command has no script directory
         try:
             with self._importing(name):
                 module = importlib.import_module(module_name)
         finally:
-            if added:
-                sys.path.remove(here)
+            sys.path.remove(here)
         if not hasattr(module, attribute):
             there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
             raise self.error(
@@ -176,18 +169,7 @@ def _value_text(value: object) -> str:
 
 
 @cache
-def entries_of(group: str) -> dict[str, tuple[EntryPoint, ...]]:
-    """Entry points of a group by name, sorted; those of one name by the packages that register them.
-
-    Reading them takes milliseconds, so it is done once a process.
-    """
-    found: dict[str, list[EntryPoint]] = {}
-    for point in sorted(entry_points(group=group), key=lambda point: point.name):
-        found.setdefault(point.name, []).append(point)
-    # To name a package, its metadata are parsed, which takes milliseconds.
-    return {name: tuple(same if len(same) == 1 else sorted(same, key=_distribution)) for name, same in found.items()}
-
-
-def _distribution(point: EntryPoint) -> str:
-    """Name and version of the package that registers it."""
-    return "an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+def entries_of(group: str) -> dict[str, list[EntryPoint]]:
+    """Entry points of a group by name, sorted; reading them takes milliseconds, so it is done once a process."""
+    points = sorted(entry_points(group=group), key=lambda point: (point.name, point.value))
+    return {name: list(alike) for name, alike in groupby(points, lambda point: point.name)}

@@ -20,7 +20,6 @@ import select
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
@@ -34,104 +33,13 @@ PR_SET_CHILD_SUBREAPER = 36
 POLL_S = 0.02
 
 
-class Supervisor:
-    """Runs a command, and ends all processes that it started; an `OSError` if it cannot be run.
-
-    The command inherits directory, environment and standard streams. Descendants get SIGTERM, and SIGKILL `grace_s`
-    later.
-    """
-
-    def __init__(self, command: Sequence[str], grace_s: float) -> None:
-        self.grace_s = grace_s
-        self.returncode: int | None = None
-        adopt_orphans()
-        follow = partial(die_with_parent, os.getpid())
-        self._child = subprocess.Popen(command, process_group=0, close_fds=True, preexec_fn=follow)
-
-    @property
-    def pid(self) -> int:
-        """Process and process group of the command."""
-        return self._child.pid
-
-    def wait(self, *until: int) -> bool:
-        """Wait until the command has ended, or a file descriptor can be read or was closed; whether it has ended."""
-        ended, until_ended = os.pipe()
-
-        def follow() -> None:
-            """Close the pipe when the command has ended, which is reaped elsewhere."""
-            with contextlib.suppress(ChildProcessError):
-                os.waitid(os.P_PID, self._child.pid, os.WEXITED | os.WNOWAIT)
-            os.close(until_ended)
-
-        # Before Linux 5.3, which clusters still run, no file descriptor says so.
-        threading.Thread(target=follow, daemon=True).start()
-        poll = select.poll()
-        for each in (ended, *until):
-            poll.register(each, select.POLLIN | select.POLLHUP)
-        ready = [descriptor for descriptor, _ in poll.poll()]
-        return ended in ready
-
-    def end(self) -> None:
-        """End all remaining descendants, and collect the command's exit status."""
-        asked: set[int] = set()
-        deadline = time.monotonic() + self.grace_s
-        while (left := self._reap()) is not None:
-            overdue = time.monotonic() >= deadline
-            for process in descendants(os.getpid(), () if overdue else asked):
-                if overdue or process not in asked:
-                    asked.add(process)
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(process, signal.SIGKILL if overdue else signal.SIGTERM)
-                        os.kill(process, signal.SIGCONT)  # a stopped process does not handle SIGTERM
-            if left == 0:
-                time.sleep(POLL_S)
-
-    def _reap(self) -> int | None:
-        """Reap descendants that have ended; return how many, None if there are no children left."""
-        count = 0
-        while True:
-            try:
-                process, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return None
-            if process == 0:
-                return count
-            count += 1
-            if process == self._child.pid:
-                self.returncode = self._child.returncode = os.waitstatus_to_exitcode(status)
-
-
 class SupervisedProcess:
     """A command under a supervisor of its own, as the process that launches it sees it.
 
-    Parameters
-    ----------
-    command : sequence of str
-        Program and arguments; standard error goes to standard output.
-    workdir : path or None
-        None is the current directory.
-    environ : mapping of str to str
-        The command's whole environment.
-    output : file or int
-        Takes standard output, as for `subprocess.Popen`.
-    grace_s : float
-        Time between SIGTERM and SIGKILL when it is to end.
-    held : sequence of int
-        File descriptors, such as locks, that stay open until all its processes are gone, even if this one is killed.
-    stdin : int, optional
-        File descriptor of its standard input, which is empty otherwise.
-
-    Attributes
-    ----------
-    supervisor : Popen
-        The supervisor's process.
-    status_pipe : int
-        File descriptor that can be read when the supervisor says something, or is gone.
-
-    Raises
-    ------
-    OSError, ValueError
-        If the supervisor cannot be started.
+    It runs in `workdir`, the current directory by default, with `environ` as its whole environment; `output` takes what
+    it prints. It has `grace_s` between SIGTERM and SIGKILL. File descriptors `held`, such as locks, stay open until all
+    its processes are gone, even if this one is killed. Its `status_pipe` can be read when its `supervisor` says
+    something, or is gone. An `OSError` or `ValueError` if that cannot be started.
     """
 
     def __init__(
@@ -229,17 +137,51 @@ def _prctl(option: int, value: int) -> None:
         raise OSError(ctypes.get_errno(), "prctl failed")
 
 
-def signal_pipe() -> int:
-    """Return a file descriptor that can be read once a signal asks the supervisor, and so its command, to end."""
+def signal_pipe(*more: signal.Signals) -> int:
+    """Return a file descriptor that gives the number of each signal that asks this process to end, and of `more`."""
     read_end, write_end = os.pipe()
 
     def record(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
         """Record the signal."""
-        os.write(write_end, b".")
+        os.write(write_end, bytes([signum]))
 
-    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+    for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *more):
         signal.signal(signum, record)
     return read_end
+
+
+def _wait(command: int, lifeline: int, signals: int) -> bool:
+    """Wait until a command has ended, which is reaped elsewhere, or is to end; whether it has ended."""
+    poll = select.poll()
+    for each in (lifeline, signals):
+        poll.register(each, select.POLLIN | select.POLLHUP)
+    while True:
+        ready = [descriptor for descriptor, _ in poll.poll()]
+        if os.waitid(os.P_PID, command, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
+            return True
+        if lifeline in ready or {*os.read(signals, 4096)} - {signal.SIGCHLD}:
+            return False
+
+
+def _end(command: int, grace_s: float) -> int | None:
+    """End all remaining descendants: SIGTERM, and SIGKILL `grace_s` later; the exit status of the command."""
+    asked: set[int] = set()
+    deadline, status = time.monotonic() + grace_s, None
+    while True:
+        try:
+            while (reaped := os.waitpid(-1, os.WNOHANG))[0]:
+                if reaped[0] == command:
+                    status = os.waitstatus_to_exitcode(reaped[1])
+        except ChildProcessError:
+            return status
+        overdue = time.monotonic() >= deadline
+        for process in descendants(os.getpid(), () if overdue else asked):
+            if overdue or process not in asked:
+                asked.add(process)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL if overdue else signal.SIGTERM)
+                    os.kill(process, signal.SIGCONT)  # a stopped process does not handle SIGTERM
+        time.sleep(POLL_S)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -247,18 +189,20 @@ def main(arguments: Sequence[str]) -> None:
     lifeline, status, grace_s, command = int(arguments[0]), int(arguments[1]), float(arguments[2]), arguments[3:]
     for each in (lifeline, status):
         os.set_inheritable(each, False)
-    asked = signal_pipe()
+    signals = signal_pipe(signal.SIGCHLD)
+    follow = partial(die_with_parent, os.getpid())
     try:
-        supervisor = Supervisor(command, grace_s)
+        adopt_orphans()
+        child = subprocess.Popen(command, process_group=0, close_fds=True, preexec_fn=follow)
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         os.write(status, f"refused {error}\n".encode())
         return
     with contextlib.suppress(BrokenPipeError):
-        os.write(status, f"started {supervisor.pid}\n".encode())
-    alone = supervisor.wait(lifeline, asked)
-    supervisor.end()
+        os.write(status, f"started {child.pid}\n".encode())
+    alone = _wait(child.pid, lifeline, signals)
+    child.returncode = _end(child.pid, grace_s)
     with contextlib.suppress(BrokenPipeError):
-        os.write(status, b"alone \n" * alone + f"exited {supervisor.returncode}\n".encode())
+        os.write(status, b"alone \n" * alone + f"exited {child.returncode}\n".encode())
 
 
 if __name__ == "__main__":

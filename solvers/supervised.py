@@ -160,7 +160,6 @@ def _take_idle(memory_bytes: int | None) -> _Child:
     return _Child(memory_bytes)
 
 
-@atexit.register
 def end_idle() -> None:
     """End all processes that wait; those at work end with this process."""
     while _idle:
@@ -177,6 +176,7 @@ def _drop_idle() -> None:
         child.close()
 
 
+atexit.register(end_idle)
 os.register_at_fork(after_in_child=_drop_idle)
 
 

@@ -46,9 +46,8 @@ def test_two_of_one_name(install, name):
         OBJECTIVES.get(name)
     said = str(caught.value)
     assert said.startswith(f"objective {name}: ")
-    assert "bft_acme:f of bft_acme 1.0 and " in said
-    assert "bft_zebra:f of bft_zebra 2.1" in said
-    assert ("bftrainer.objectives.credits:energy of bftrainer " in said) == (name == "energy")
+    assert "bft_acme:f and bft_zebra:f" in said
+    assert ("bftrainer.objectives.credits:energy" in said) == (name == "energy")
     assert "\n" not in said
     assert OBJECTIVES.get("bft_zebra:f")(None, None, 0.0) == "bft_zebra"
 

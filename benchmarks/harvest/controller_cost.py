@@ -17,8 +17,18 @@ import numpy as np
 
 from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import EventJournal
-from bftrainer.harvest.harvest_events import HarvestEvent, PoolChanged, Progressed, Submitted
-from bftrainer.harvest.local_engine import LogPool, ShadowCarriers
+from bftrainer.harvest.harvest_events import (
+    CarrierLeaving,
+    CarrierLost,
+    CarrierUp,
+    HarvestEvent,
+    PoolChanged,
+    Progressed,
+    RankExited,
+    StartRank,
+    StopRank,
+    Submitted,
+)
 from bftrainer.harvest.session import HarvestSession
 from bftrainer.objectives import scaling_efficiency
 from bftrainer.replay import Settings
@@ -34,12 +44,53 @@ def table(number: int) -> dict[str, object]:
     return {"name": f"t{number}", "min_nodes": 1, "max_nodes": most, "work": 1e9, "command": ["true"]}
 
 
-class Cluster(ShadowCarriers):
-    """Carriers that are none, with tasks that report their work."""
+class Cluster:
+    """Carriers that are none, and come at once, with tasks that report their work."""
+
+    is_over = False
 
     def __init__(self) -> None:
-        super().__init__(LogPool(None, nodes=0), lambda _: None)
         self.works: dict[str, float] = {}
+        self.carriers: dict[str, str] = {}
+        self.ranks: dict[tuple[str, int, str], StartRank] = {}
+        self.events: list[HarvestEvent] = []
+
+    def poll(self, timeout_s: float) -> list[HarvestEvent]:
+        """What has happened."""
+        del timeout_s
+        events, self.events = self.events, []
+        return events
+
+    def change_pool(self, idle: Sequence[str], busy: Sequence[str]) -> list[HarvestEvent]:
+        """Take nodes back, and leave others idle; what has happened."""
+        self.events.append(PoolChanged(tuple(idle), tuple(busy)))
+        for node in sorted(self.carriers.keys() & set(busy)):
+            self.release(node, self.carriers[node])
+        return self.poll(0.0)
+
+    def request(self, nodes: tuple[str, ...]) -> None:
+        """Have carriers come."""
+        for node in nodes:
+            self.carriers[node] = f"{node}.{len(self.events)}"
+            self.events.append(CarrierUp(node, self.carriers[node]))
+
+    def release(self, node: str, carrier: str) -> None:
+        """Have a carrier go, with its rank."""
+        del self.carriers[node]
+        self.events += [CarrierLeaving(node, carrier), CarrierLost(node, carrier)]
+        self.ranks = {key: rank for key, rank in self.ranks.items() if rank.node != node}
+
+    def start(self, rank: StartRank) -> None:
+        """Have a rank be there."""
+        self.ranks[rank.task.name, rank.generation, rank.node] = rank
+
+    def stop(self, rank: StopRank) -> None:
+        """Have a rank end."""
+        if self.ranks.pop((rank.task, rank.generation, rank.node), None) is not None:
+            self.events.append(RankExited(rank.task, rank.generation, rank.node, 0))
+
+    def close(self) -> None:
+        """Do nothing: nothing is there."""
 
     def reports(self, time_s: float) -> list[HarvestEvent]:
         """What first ranks say."""
@@ -79,9 +130,9 @@ def measured(minutes: int, directory: Path) -> dict[str, float]:
             gone = rng.choice(sorted(idle), 5, replace=False).tolist()
             come = rng.choice(sorted(set(names) - idle), 5, replace=False).tolist()
             idle = (idle - set(gone)) | set(come)
-            events = cluster.apply_changes([PoolChanged(tuple(come), tuple(gone))])
+            events = cluster.change_pool(come, gone)
         else:
-            events = cluster.apply_changes([])
+            events = cluster.poll(0.0)
         if second % REPORT_S == 0:
             events += cluster.reports(float(second))
         for part in (0.0, 0.5):  # a session ticks twice a second

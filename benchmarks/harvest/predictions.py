@@ -12,10 +12,11 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bftrainer.files.directories import claimed
+from bftrainer.files.directories import LOCK
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+from bftrainer.files.writing import lock_file
 from bftrainer.harvest.controller import HarvestLimits
-from bftrainer.harvest.fidelity import distance, fidelity, harvest_inputs
+from bftrainer.harvest.fidelity import fidelity, harvest_inputs
 from bftrainer.harvest.harvest_directory import EventJournal
 from bftrainer.harvest.live_tasks import LiveTask, live_task, read_live_tasks
 from bftrainer.harvest.local_engine import LocalCarriers, LogPool
@@ -59,7 +60,7 @@ def harvested(place: Path, file: Path, log: NodeLog, measured: Path | None) -> P
         specs = {spec.name: spec for spec in read_task_set(measured).tasks}
         tasks = tuple(with_measured(task, specs[task.name]) if task.name in specs else task for task in tasks)
     config = ReplayConfig(**CONFIG, baseline=False)
-    with claimed(place):
+    with lock_file(place / LOCK, place):
         journal = EventJournal(place)
         session = open_session(place, journal, tasks, file, config, HarvestLimits(), say=print)
         session.run(LocalCarriers(place, LogPool(log, SPEED), grace_s=5.0))
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str]) -> None:
     place = Path(tempfile.mkdtemp())
     file, whole = written_tasks(place), read_node_log(sample_path(SAMPLE_NODE_LOG), 0, print)
     measured: Path | None = None
-    print(f"{'run':>4} {'figure':22} {'predicted':>12} {'measured':>12} {'apart':>8}")
+    print(f"{'run':>4}", *(f"{cell:>22}" for cell in ("figure", "predicted", "measured", "apart")))
     for number, (first, hour) in enumerate(PLACES, start=1):
         begin_ns = whole.start_ns + hour * 3_600_000_000_000
         log = whole.selected(first, NODES).since(begin_ns).ending(begin_ns + int(seconds * SPEED * 1e9))
@@ -84,13 +85,9 @@ def main(arguments: Sequence[str]) -> None:
         replayed = place / f"{number}-replayed"
         replayed.mkdir()
         write_run(run_replay(**harvest_inputs(run) | {"tasks": measured, "baseline": False}), replayed)
-        found = fidelity(run, replayed)
-        rows = {name: found["figures"][name] for name in ("work_done", "used_node_s", "rescales", "decisions")}
-        rows |= {
-            f"{task} {name}": pair[name] for task, pair in found["tasks"].items() for name in ("work_done", "node_s")
-        }
-        for name, pair in rows.items():
-            print(f"{number:4} {name:22} {pair[0]:12,.0f} {pair[1]:12,.0f} {100 * (distance(pair) or 0.0):+7.1f} %")
+        for pair in fidelity(run, replayed):
+            if pair.figure in ("work_done", "node_s", "used_node_s", "decisions") or not pair.task:
+                print(f"{number:4}", *(f"{cell:>22}" for cell in pair.row()))
 
 
 if __name__ == "__main__":

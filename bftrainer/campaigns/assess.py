@@ -32,7 +32,7 @@ from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.ledger import PARTS, best_rate
@@ -349,10 +349,9 @@ def _useful_time(result: RunResult, useful_s: float, log: NodeLog, trained_share
 def is_node_log(path: Path) -> bool:
     """Whether a file is a node log rather than a scheduler's: by its form, or the columns of its CSV."""
     try:
-        form = form_of(path)
+        if (form := form_of(path)) is not Form.CSV:
+            return form is not Form.TOML
+        header = first_row(path, InputError)
     except InputError:
         return False
-    if form is not Form.CSV:
-        return form is not Form.TOML
-    header = first_row(path, InputError)
     return {"time", "node", "idle"} <= {name.strip() for name in header}

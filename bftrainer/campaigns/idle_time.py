@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.edit import partitions_of
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s, partitions_of
 
 HOUR_S, DAY_S, WEEK_S = 3600.0, 86_400.0, 604_800.0
 _POOL_PERCENT = (5, 50, 95, 100)

@@ -16,7 +16,7 @@ from bftrainer.files.arrow import parquet_file
 from bftrainer.files.opening import translated
 from bftrainer.report.comparison import setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
-from bftrainer.report.glossary import ASSUMED, ON_SCALING, OVER_TASKS, Assumption, term_of
+from bftrainer.report.glossary import ASSUMED, ON_SCALING, Assumption, term_of
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.sweep_page import check_metrics
 
@@ -67,7 +67,7 @@ class PairedChange:
         """Why the figures are not comparable, if they are not."""
         if not self.unequal:
             return ""
-        label, counted = term_of(self.metric).label, term_of(OVER_TASKS[self.metric]).label
+        label, counted = term_of(self.metric).label, term_of(term_of(self.metric).over).label
         pairs = self.points - self.unpaired
         return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {counted}"
 
@@ -121,7 +121,7 @@ def paired_changes(
             ratios = {
                 at: ratio for at, pair in enumerate(pairs) if (ratio := ratio_less_one(*pair, metric)) is not None
             }
-            counted = OVER_TASKS.get(metric, "")
+            counted = term_of(metric).over
             unequal = sum(len({result.figures.get(counted) for result in pairs[at]}) > 1 for at in ratios)
             change = estimate(list(ratios.values())) if ratios else None
             changes.append(PairedChange(value, against, metric, change, len(side), unequal))

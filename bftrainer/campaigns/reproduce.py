@@ -19,13 +19,13 @@ from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported,
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
-from bftrainer.files.directories import claimed, list_written, result_directory, written_files
+from bftrainer.files.directories import LOCK, list_written, result_directory, written_files
 from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import lock_file, replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
 from bftrainer.report.intervals import Estimate, ratio
 from bftrainer.runs.run_inputs import read_log
@@ -44,7 +44,7 @@ _TASK_SETS = ("hpo", "nas")
 _OF_TASKS = ("max_nodes", "cost_scale")
 _IMAGES_PER_NODE_S = 2500.0  # of the published models, about
 _ETAS, _USUAL_ETA = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
-_TUNED, _OTHERS = PolicyPair("zeus", "jit"), (PolicyPair("grid", "jit"), PolicyPair("ucb", "jit"))
+_TUNED, _GRID = PolicyPair("zeus", "jit"), PolicyPair("grid", "jit")
 
 
 def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
@@ -88,7 +88,7 @@ def reproduced(
             if point.error is not None:
                 raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
         result = _evaluate_bftrainer(points, log, notes, quick=quick)
-        with claimed(directory):
+        with lock_file(directory / LOCK, directory):
             list_written(directory, {*_FILES, *written_files(directory)})
             _write(result, directory, made)
             list_written(directory, written_files(directory), final=True)
@@ -224,7 +224,7 @@ def evaluate_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproductio
     jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
     rows = {}
     for eta in _ETAS:
-        pairs = (_TUNED, *(_OTHERS if eta == _USUAL_ETA else ()))
+        pairs = (_TUNED, *((_GRID,) if eta == _USUAL_ETA else ()))
         results = simulate_all(trace, simulations_of(jobs, pairs, seeds, eta_knob=eta), workers)
         rows[eta] = {(row.policies, row.job): row for row in compare_policies(trace, results)}
     comparisons = []
@@ -234,7 +234,7 @@ def evaluate_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproductio
             for job in jobs
         }
         comparisons.append(Comparison(f"eta-{what}", lines, label=f"change in {what}", **about["figure"]["eta"]))
-    regrets: dict[str, dict[Any, Estimate]] = {str(pair): {} for pair in (_TUNED, *_OTHERS)}
+    regrets: dict[str, dict[Any, Estimate]] = {str(pair): {} for pair in (_TUNED, _GRID)}
     for (pair, job), row in rows[_USUAL_ETA].items():
         base = rows[_USUAL_ETA][BASELINE, job].regret_j
         if job is not None and pair != BASELINE and base is not None and base.mean:

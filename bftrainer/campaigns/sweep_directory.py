@@ -13,14 +13,13 @@ from bftrainer.files.directories import (
     LOCK,
     MANIFEST,
     SUMMARY,
-    claimed,
     clear_leftovers,
     list_written,
     remove_if_empty,
     remove_written,
     written_files,
 )
-from bftrainer.files.writing import leftovers, replacing
+from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.parallel import interrupts_held
 from bftrainer.tasksets import write_task_set
 
@@ -40,7 +39,7 @@ def sweep_directory(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -
     """
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if path.is_dir() and {*path.iterdir()} - {*leftovers(path, MANIFEST), path / LOCK}:
+    if path.is_dir() and {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK}:
         if _FILE not in written_files(path):
             raise OutputError(
                 f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
@@ -53,7 +52,7 @@ def sweep_directory(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -
                 undo.callback(remove_if_empty, place)
         try:
             path.mkdir(parents=True, exist_ok=True)
-            undo.enter_context(claimed(path))
+            undo.enter_context(lock_file(path / LOCK, path))
             # The manifest comes first, so that a killed sweep can be resumed.
             list_written(path, {_FILE, TABLE, *spec.task_sets, *written_files(path)})
             if not (path / TABLE).exists():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_table, tell, write_rows
+from bftrainer.cli._shared.stdio import counting, note, print_records, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
-from bftrainer.errors import LogError, SettingsError
-from bftrainer.report.glossary import GLOSSARY, format_value
+from bftrainer.errors import RunDirectoryError
+from bftrainer.report.glossary import format_value
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.import_settings import LOG_FORMATS, SETTINGS, ImportSettings
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -34,19 +33,15 @@ _READING = (
     *("cluster", "offer_after_s"),
 )
 """Options of imports that logs are read with; where others are needed, the log is imported first."""
-_IMPORT_FIRST = "For {}, import the log by `bftrainer import`, then assess the node log."
 
 
-@click.command(
-    cls=usage.Sectioned,
-    context_settings=usage.WIDE,
+@usage.command(
+    cls=usage.Brief,
+    shown=(
+        *("format_name", "nodes", "downtimes", "start", "end", "tasks", "price_node_hour", "gpus_per_node"),
+        *("output_dir", "resume", "as_json", "open"),
+    ),
     epilog="Example: bftrainer assess idle.parquet --price-node-hour 1.5 --open",
-    sections={
-        "Common options": (
-            *("format_name", "nodes", "downtimes", "start", "end", "tasks", "price_node_hour", "gpus_per_node"),
-            *("output_dir", "resume", "as_json", "open"),
-        ),
-    },
 )
 @click.argument("files", nargs=-1, required=True, type=FILE, metavar="LOG...")
 @click.option(
@@ -54,25 +49,22 @@ _IMPORT_FIRST = "For {}, import the log by `bftrainer import`, then assess the n
     "format_name",
     type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
     default=AUTO,
-    show_default=True,
     help="What LOG is: a node log, or a scheduler's log.",
 )
 @click.option("-bdfn", "--tasks", type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]")
 @click.option("-scfn", "--scalability", type=FILE, help="Their legacy scalability.")
 @click.option("--planned-departures", type=FILE, help="CSV of node,time: departures known in advance.")
-@click.option("--worth-share", type=SHARE, default="1%", show_default=True, help="Least useful share of the machine.")
-@click.option("--worth-value", default=0.0, show_default=True, help="Net value to exceed, if there is a price.")
-@click.option(
-    "--least-window", "least_window_s", type=DURATION, default="7d", show_default=True, help="Less gets no verdict."
-)
+@click.option("--worth-share", type=SHARE, default="1%", help="Least useful share of the machine.")
+@click.option("--worth-value", default=0.0, help="Net value to exceed, if there is a price.")
+@click.option("--least-window", "least_window_s", type=DURATION, default="7d", help="Less gets no verdict.")
 @click.option("--price-node-hour", type=float, help="Worth of a useful node-hour.")
 @click.option("--price-kwh", type=float, help="Price of a kWh, in the same currency.")
 @click.option("--node-power", "node_w", type=float, metavar="WATTS", help="What a node draws that trains.")
 @click.option("--idle-power", "idle_w", type=float, metavar="WATTS", help="What an idle node draws.")
-@click.option("--pue", default=1.0, show_default=True, help="Watts at the meter for each watt of the nodes.")
+@click.option("--pue", default=1.0, help="Watts at the meter for each watt of the nodes.")
 @click.option("--carbon", "carbon_gco2_per_kwh", type=float, help="Grams of CO2 for a kWh.")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
-@click.option("-o", "--output-dir", type=FILE, default=Path("assessment"), show_default=True, help="Results' place.")
+@click.option("-o", "--output-dir", type=FILE, default=Path("assessment"), help="Results' place.")
 @click.option("--force", is_flag=True, help="Replace an assessment that is there.")
 @click.option("--resume", is_flag=True, help="Go on with an unfinished assessment there.")
 @usage.json_option
@@ -91,20 +83,11 @@ def assess(
     """
     from bftrainer.campaigns.assess import AssessPlan, assessment_of
     from bftrainer.campaigns.verdict import MachinePrices, Thresholds
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.extras import require_extra
     from bftrainer.files.directories import check_free, result_directory
     from bftrainer.tasksets import read_task_set
 
-    of_value = options["price_node_hour"] is None and "of a net value, which takes --price-node-hour"
-    of_energy = options["node_w"] is None and "of energy, which takes --node-power"
-    usage.refuse_unused(
-        {
-            "scalability": tasks is None and "of --tasks alone",
-            **dict.fromkeys(("worth_value", "price_kwh"), of_value),
-            **dict.fromkeys(("idle_w", "pue", "carbon_gco2_per_kwh"), of_energy),
-        }
-    )
+    usage.refuse_unused({"scalability": tasks is None and "of --tasks alone"})
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
     usage.refuse_inputs(output_dir)
     if output_dir.suffix in (".html", ".json", ".pdf"):
@@ -125,27 +108,27 @@ def assess(
     ):
         steps = _Steps(directory, plan, count)
         try:
-            found = assessment_of(plan, quality, steps) | {"command": usage.command_line()}
+            answer = assessment_of(plan, quality, steps) | {"command": usage.command_line()}
         except KeyboardInterrupt:
             tell(f"Finished steps are kept; the same command with --resume continues in {output_dir}.")
             raise
         directory.is_finished = True
-        text = _write(directory.working, found, None if quality is None else log)
+        text = _write(directory.working, answer, None if quality is None else log)
     if as_json:
         click.echo(text, nl=False)
     else:
-        _print(found)
+        _print(answer)
         click.echo(f"Results: {output_dir}")
     usage.show_page(output_dir / "page.html", quiet=True)
 
 
-def _write(folder: Path, found: dict[str, Any], log: NodeLog | None) -> str:
+def _write(folder: Path, answer: dict[str, Any], log: NodeLog | None) -> str:
     """Write the answer, its page and its print, and the node log that was made for it; return the answer's JSON."""
     from bftrainer.nodelogs import write_node_log
     from bftrainer.report.assessment_page import assessment_page
     from bftrainer.report.page import page_bytes, print_pages
 
-    text = json.dumps(found, indent=1, allow_nan=False) + "\n"
+    text = json.dumps(answer, indent=1, allow_nan=False) + "\n"
     (folder / "summary.json").write_text(text, encoding="utf-8")
     if log is not None:
         write_node_log(folder / "idle.parquet", log)
@@ -159,7 +142,6 @@ class _Steps:
     """Keeps steps in a result directory, so that an assessment can be resumed."""
 
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
-        from bftrainer.errors import RunDirectoryError
         from bftrainer.files.directories import JOURNAL
         from bftrainer.files.line_journal import LineJournal
 
@@ -170,13 +152,9 @@ class _Steps:
             identity, *steps = lines or [plan.identity]
             self._known: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
-            raise RunDirectoryError(
-                f"{self._journal.path}: Expected an assessment's journal, got something else."
-            ) from None
+            raise RunDirectoryError(f"{self._journal.path}: Expected an assessment's journal.") from None
         if identity != plan.identity:
-            raise RunDirectoryError(
-                f"{directory.path}: Cannot be resumed: the log, the tasks or an option changed meanwhile."
-            )
+            raise RunDirectoryError(f"{directory.path}: Cannot be resumed: log, tasks or an option changed meanwhile.")
         if not lines:
             self._journal.append([json.dumps(plan.identity)])
 
@@ -187,9 +165,8 @@ class _Steps:
         from bftrainer.parallel import in_order, usable_processors
 
         unknown = [name for name in configs if name not in self._known]
-        for name in configs:
-            if name in self._known:
-                self._count(name)
+        for name in configs.keys() - set(unknown):
+            self._count(name)
         with closing(in_order(work, [configs[name] for name in unknown], usable_processors())) as results:
             for name, result in zip(unknown, results, strict=True):
                 line = json.dumps([name, result])
@@ -208,40 +185,21 @@ def _read(
     if name == NODE_LOG or (name == AUTO and len(files) == 1 and is_node_log(files[0])):
         from bftrainer.nodelogs import read_node_log
 
-        usage.refuse_unused(
-            dict.fromkeys(options, "of a scheduler's log; bftrainer trace edit cuts and filters this node log")
-        )
+        usage.refuse_unused(dict.fromkeys(options, "of a scheduler's log; trace edit cuts and filters node logs"))
         if len(files) > 1:
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, note), None
     from bftrainer.schedulers.import_log import import_log
 
-    if name == "table":
-        raise click.UsageError(f"A table takes --map or --preset. {_IMPORT_FIRST.format('these')}")
-    with _advising():
-        done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
+    done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
     return done.log, done.quality.summary()
 
 
-@contextmanager
-def _advising() -> Iterator[None]:
-    """Say how to give an option that an error names and that imports alone take."""
-    try:
-        yield
-    except (LogError, SettingsError) as fault:
-        taken = {param.opts[0] for param in click.get_current_context().command.params}
-        flags = {setting.metadata["flag"] for setting in SETTINGS.values()} - taken
-        named = [flag for flag in re.findall(r"--[a-z-]+", str(fault)) if flag in flags]
-        if not named:
-            raise
-        raise type(fault)(f"{fault} {_IMPORT_FIRST.format(named[0])}") from None
-
-
-def _print(found: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any]) -> None:
     """Print the verdict and the figures that it rests on."""
     from bftrainer.campaigns.verdict import called
 
-    idle, log, best = found["idle"], found["log"], found["recommended"]
+    idle, log, best = answer["idle"], answer["log"], answer["recommended"]
     share = f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes"
     rows = [
         ("idle", f"{share}, {idle['node_hours']:,.0f} node-hours"),
@@ -250,29 +208,19 @@ def _print(found: dict[str, Any]) -> None:
     if best:
         settings = f"-Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}"
         rows.append(("begin with", f"{called(best['kind'])}, {settings}"))
-    if found["mostly_empty"]:
-        rows.append(("and besides", found["mostly_empty"]))
-    if found["grants"]:
-        rows.append(("to grant", found["grants"]["sentence"]))
-    for label, texts in (("caveat", found["caveats"]), ("measure next", found["next"])):
+    if answer["mostly_empty"]:
+        rows.append(("and besides", answer["mostly_empty"]))
+    if answer["grants"]:
+        rows.append(("to grant", answer["grants"]["sentence"]))
+    for label, texts in (("caveat", answer["caveats"]), ("measure next", answer["next"])):
         rows += [("" if number else label, text) for number, text in enumerate(texts)]
-    write_rows(found["sentence"], rows)
-    headings = ["tasks", "useful node-hours", "95 %", "of the machine", "-Tfwd", "-maxJ", "node starts/d", "losses"]
-    print_table(headings, map(_kind_row, found["kinds"]))
+    write_rows(answer["sentence"], rows)
+    records = []
+    for kind in answer["kinds"]:
+        chosen = {f"-{flag}": kind["settings"][name] for flag, name in _FLAGS.items()}
+        records.append({"tasks": kind["name"], **{name: kind[name] for name in _OF_KINDS}, **chosen})
+    print_records(records)
 
 
-def _kind_row(kind: Mapping[str, Any]) -> list[str]:
-    """What tasks of a kind would get, and the three largest losses."""
-    low, high = kind["useful_node_hours_ci95"]
-    lost = {part: share for part, share in kind["ledger"].items() if share and part not in ("idle_node_s", "useful")}
-    most = sorted(lost, key=lambda part: -lost[part])[:3]
-    return [
-        kind["name"],
-        f"{kind['useful_node_hours']:,.0f}",
-        "-" if low is None else f"{low:,.0f} to {high:,.0f}",
-        format_value(kind["useful_share"], "share"),
-        f"{kind['settings']['forward_time_s']:g}",
-        str(kind["settings"]["max_tasks"]),
-        f"{kind['node_starts_per_day']:,.0f}",
-        ", ".join(f"{GLOSSARY[f'ledger.{part}'].label} {format_value(lost[part], 'share')}" for part in most),
-    ]
+_OF_KINDS = ("useful_node_hours", "useful_node_hours_ci95", "useful_share", "node_starts_per_day")
+_FLAGS = {"Tfwd": "forward_time_s", "maxJ": "max_tasks"}

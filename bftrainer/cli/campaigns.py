@@ -1,105 +1,76 @@
-"""Commands that replay a log many times: `bftrainer forecast`, `advise` and `bound`."""
+"""Commands that replay many times: `bftrainer forecast`, `advise`, `bound`, `sweep` and `reproduce`."""
 
 from __future__ import annotations
 
-import contextlib
 import math
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import datetime, time
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli.replay.options import DATE, LIKE, MOMENT, config_like, like_options
+from bftrainer.cli._shared.stdio import counting, note, print_json, print_records, print_table, tell, write_rows
+from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli.replay.options import DATE, MOMENT, config_like, like_options
+from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
-    from bftrainer.campaigns.bound import WorkBounds
+    from bftrainer.campaigns.engines import Engine
     from bftrainer.campaigns.forecast import Forecast
-    from bftrainer.runs import ReplayConfig
+    from bftrainer.campaigns.paired import PairedChange
+    from bftrainer.campaigns.sweep import PointResult
 
 _page_force = click.option("--force", is_flag=True, help="Replace an existing page.")
 
 
-def _settings(*own: str) -> dict[str, Any]:
-    """Settings of a command that has options of its own and those of replays."""
-    sections = {"Common options": (*own, "like", "node_log", "tasks", "solver"), "What it replays": LIKE}
-    return {"cls": usage.Sectioned, "context_settings": usage.WIDE, "sections": sections}
-
-
-def _prepare(ctx: click.Context, options: dict[str, Any], report: Path | None, *, force: bool) -> ReplayConfig:
-    """The configuration to replay, after checks of the page."""
-    config = config_like(ctx, options)
-    usage.refuse_unused({"force": report is None and "there is no page to replace"})
-    usage.check_report(report, force=force)
-    return config
-
-
 def _show(
-    found: Forecast | Advice,
-    report: Path | None,
+    answer: Forecast | Advice,
+    options: Mapping[str, Any],
     make_page: Callable[[dict[str, Any], str], bytes],
-    printing: Callable[[Any], None] | None,
+    print_for_people: Callable[[Any], None],
 ) -> None:
-    """Write the page, if one is asked for, and print JSON, or what `printing` prints."""
+    """Write the page, if one is asked for, and print what was found."""
     from bftrainer.files.writing import replacing
 
+    report, as_json = options["report"], options["as_json"]
     if report is not None:
         with replacing(report) as stream:
-            stream.write(make_page(found.to_dict(), usage.command_line()))
-    if printing is None:
-        print_json(found.to_dict())
+            stream.write(make_page(answer.to_dict(), usage.command_line()))
+    if as_json:
+        print_json(answer.to_dict())
     else:
-        printing(found)
-    usage.show_page(report, quiet=printing is None)
+        print_for_people(answer)
+    usage.show_page(report, quiet=as_json)
 
 
-_Moment = datetime | float | tuple[int, float]
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-
-
-def _deadline(text: str) -> _Moment:
-    """A weekday's number and seconds into that day, if the text names one, else what it says of a moment."""
-    name, _, clock = text.strip().lower().partition(" ")
-    if name not in _WEEKDAYS:
-        with contextlib.suppress(click.BadParameter):
-            return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
-        raise ValueError(text)
-    at = time.fromisoformat(clock.strip().rjust(5, "0") if clock.strip() else "18:00")
-    if at.tzinfo is not None:
-        raise ValueError(text)  # which day would it be?
-    return _WEEKDAYS.index(name), 3600.0 * at.hour + 60.0 * at.minute + at.second
-
-
-@click.command(
-    **_settings("deadline", "start", "horizon", "report", "open", "force", "stretches", "as_json"),
+@usage.command(
     epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
 )
 @click.option(
     "--deadline",
-    type=usage.Parsed("TIME", _deadline, "an ISO time, seconds, a length such as 36h or 5d, or a weekday"),
+    type=MOMENT,
     required=True,
-    help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
+    help="ISO time (UTC; 2026-12-01: its 0:00), or seconds, 36h or 5d after the start.",
 )
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
 @usage.report_option
 @_page_force
-@click.option("--stretches", type=int, default=100, show_default=True, help="Replays, 100,000 at most.")
+@click.option("--stretches", type=int, default=100, help="Replays, 100,000 at most.")
 @click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
 @usage.workers_option
 @usage.json_option
 @like_options
 @click.pass_context
 def forecast(
-    ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
-    report: Path | None, force: bool, stretches: int, generated: bool, workers: int | None, as_json: bool,
-    **options: Any,
+    ctx: click.Context, /, deadline: datetime | float, start: datetime | None, horizon: datetime | float | None,
+    stretches: int, generated: bool, workers: int | None, **options: Any,
 ) -> None:  # fmt: skip
     """How probable is it that all tasks are done by a deadline?
 
@@ -109,41 +80,30 @@ def forecast(
     from bftrainer.campaigns.engines import LocalEngine
     from bftrainer.campaigns.forecast import ForecastPlan
     from bftrainer.campaigns.forecast import forecast as foretell
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import forecast_page
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED, load_inputs
 
-    config = _prepare(ctx, options, report, force=force)
+    config = config_like(ctx, options)
+    usage.check_report(options["report"], force=options["force"])
     start_ns = _instant(start) if start is not None else None
-    is_dated = not isinstance(deadline, float) or isinstance(horizon, datetime)
-    if not (generated or is_dated or start is None):
-        dated = any(task.submit_ns is not None for task in load_inputs(config).tasks)
-        usage.refuse_unused({"start": not dated and "no task has a date, and --deadline counts from it anyway"})
-    if start_ns is None and is_dated:
+    if start_ns is None and (isinstance(deadline, datetime) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
     plan = ForecastPlan(config, deadline_s, horizon_s, stretches, generated, start_ns, config.seed)
     with counting("Replaying", stretches) as count:
-        found = foretell(plan, LocalEngine(workers), count)
+        answer = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
         note(SAMPLE_TASKS_USED)
-    _show(found, report, forecast_page, None if as_json else _print_forecast)
+    _show(answer, options, forecast_page, _print_forecast)
 
 
-def _seconds(when: _Moment, start_ns: int | None) -> float:
-    from bftrainer.campaigns.forecast import next_weekday
-    from bftrainer.model import NS_PER_S
-
-    if isinstance(when, tuple):
-        return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / NS_PER_S
-    if isinstance(when, datetime):
-        return (_instant(when) - (start_ns or 0)) / NS_PER_S
-    return float(when)
+def _seconds(when: datetime | float, start_ns: int | None) -> float:
+    """How long after the start a moment is."""
+    return (_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
 
 
 def _instant(when: datetime) -> int:
-    from bftrainer.errors import SettingsError
     from bftrainer.model import instant_ns
 
     try:
@@ -152,50 +112,46 @@ def _instant(when: datetime) -> int:
         raise SettingsError(str(error)) from None
 
 
-def _print_forecast(found: Forecast) -> None:
+def _print_forecast(answer: Forecast) -> None:
     from bftrainer.campaigns.forecast import quantile
     from bftrainer.report.campaign_pages import note_of_few, when_text
 
     def hours(time_s: float) -> str:
         """A completion time, or that it is beyond the horizon."""
-        beyond = f"more than {format_value(found.plan.horizon_s, 's')}"
+        beyond = f"more than {format_value(answer.plan.horizon_s, 's')}"
         return format_value(time_s, "s") if math.isfinite(time_s) else beyond
 
-    chance, (low, high), few = found.probability, found.interval(), note_of_few(len(found.completion_s))
+    chance, (low, high), few = answer.probability, answer.interval(), note_of_few(len(answer.completion_s))
     span = f"{hours(low)} to {hours(high)} ({'80 %' if few is None else 'earliest and latest'})"
     rows = [
-        ("deadline", when_text(found.to_dict()["start"], found.plan.deadline_s)),
+        ("deadline", when_text(answer.to_dict()["start"], answer.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
-        ("tasks done by then", f"{100 * math.fsum(found.done) / len(found.done):.0f} % on average"),
-        ("all done after", f"{span}, median {hours(quantile(found.completion_s, 0.5))}"),
-        ("from", f"{len(found.completion_s)} {'generated logs' if found.plan.generated else 'stretches of the log'}"),
-        (ASSUMED, found.assumed_scaling),
+        ("tasks done by then", f"{100 * math.fsum(answer.done) / len(answer.done):.0f} % on average"),
+        ("all done after", f"{span}, median {hours(quantile(answer.completion_s, 0.5))}"),
+        ("from", f"{len(answer.completion_s)} {'generated logs' if answer.plan.generated else 'stretches of the log'}"),
+        (ASSUMED, answer.assumed_scaling),
     ]
     write_rows(None, rows, indent=20)
     if few is not None:
         note(few)
-    if found.overlap > 1.5:
+    if answer.overlap > 1.5:
         note(
-            f"stretches overlap, {found.overlap:.1f} cover each moment: they tell less than as many independent ones; "
+            f"stretches overlap, {answer.overlap:.1f} cover each moment: they tell less than as many independent ones; "
             "--generated draws those."
         )
 
 
-@click.command(
-    **_settings("metric", "train_share", "trials", "objectives", "report", "open", "force", "as_json"),
+@usage.command(
     epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
 )
-@click.option(
-    "--metric", type=usage.FIGURE, default="efficiency", show_default=True, help="Figure to improve: see `plot --list`."
-)
+@click.option("--metric", type=usage.FIGURE, default="efficiency", help="Figure to improve: see `plot --list`.")
 @click.option(
     "--train-share",
     type=click.FloatRange(0.1, 0.9),
     default=0.6,
-    show_default=True,
     help="Share of the log to search on.",
 )
-@usage.size_option("--trials", default=40, show_default=True, help="Number of settings to try.")
+@click.option("--trials", type=usage.SIZE, default=40, help="Number of settings to try.")
 @usage.report_option
 @_page_force
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
@@ -203,54 +159,49 @@ def _print_forecast(found: Forecast) -> None:
 @like_options
 @click.pass_context
 def advise(
-    ctx: click.Context, /, metric: str, train_share: float, trials: int, report: Path | None, force: bool,
-    objectives: str | None, as_json: bool, **options: Any,
-) -> None:  # fmt: skip
+    ctx: click.Context, /, metric: str, train_share: float, trials: int, objectives: str | None, **options: Any
+) -> None:
     """Search -Tfwd, -maxJ and, if you like, objectives on the log's first part; prove the best ones on the rest."""
     from bftrainer.campaigns.advice import AdvicePlan
     from bftrainer.campaigns.advice import advise as search
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.report.campaign_pages import advice_page
 
-    config = _prepare(ctx, options, report, force=force)
+    config = config_like(ctx, options)
+    usage.check_report(options["report"], force=options["force"])
     choices = tuple(name.strip() for name in objectives.split(",") if name.strip()) if objectives else ()
     plan = AdvicePlan(config, metric, train_share, trials, choices, config.seed)
     with counting("Searching", trials) as count:
-        found = search(plan, count)
-    _show(found, report, advice_page, None if as_json else _print_advice)
+        answer = search(plan, count)
+    _show(answer, options, advice_page, _print_advice)
 
 
-def _print_advice(found: Advice) -> None:
-    term, mark = GLOSSARY[found.plan.metric], f"{MARK} " if found.assumed_scaling else ""
+def _print_advice(answer: Advice) -> None:
+    term, mark = GLOSSARY[answer.plan.metric], f"{MARK} " if answer.assumed_scaling else ""
     rows = []
-    for name, settings, place in (("given", found.plan.given, 0), ("best", found.best, 1)):
-        values = (mark + format_value(part[place], term.unit) for part in (found.trained, found.held_out))
-        rows.append(
-            [name, f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"], *values]
-        )
+    for name, settings, place in (("given", answer.plan.given, 0), ("best", answer.best, 1)):
+        values = (mark + format_value(part[place], term.unit) for part in (answer.trained, answer.held_out))
+        chosen = (f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"])
+        rows.append([name, *chosen, *values])
     print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
-    click.echo(found.sentence())
-    if found.assumed_scaling:
-        click.echo(f"{MARK} {ASSUMED}: {found.assumed_scaling}")
+    click.echo(answer.sentence())
+    if answer.assumed_scaling:
+        click.echo(f"{MARK} {ASSUMED}: {answer.assumed_scaling}")
 
 
 def _notices(text: str) -> tuple[float, ...]:
     """Seconds above 0, with commas between them."""
-    found = tuple(map(float, text.split(",")))
-    if not all(0 < each < math.inf for each in found):
+    answer = tuple(map(float, text.split(",")))
+    if not all(0 < each < math.inf for each in answer):
         raise ValueError
-    return found
+    return answer
 
 
-@click.command(
-    **_settings("notices_s", "as_json"), epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000"
-)
+@usage.command(epilog="Example: bftrainer bound -Tfwd 120 --solver dp --until 20000")
 @click.option(
     "--notices",
     "notices_s",
     type=usage.Parsed("S,S,...", _notices, "seconds above 0 such as 60,120"),
     default="30,120,300",
-    show_default=True,
     help="How long before nodes leave decisions know it.",
 )
 @usage.json_option
@@ -259,31 +210,224 @@ def _notices(text: str) -> tuple[float, ...]:
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], as_json: bool, **options: Any) -> None:
     """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
     from bftrainer.campaigns.bound import bound_work
-    from bftrainer.cli._shared.progress import counting
     from bftrainer.runs import load_inputs
 
     inputs = load_inputs(replace(config_like(ctx, options), baseline=False))
     with counting("Replaying", len(notices_s) + 5) as count:
-        found = bound_work(inputs, notices_s, count)
+        answer = bound_work(inputs, notices_s, count)
     if as_json:
-        print_json(found.to_dict())
+        print_json(answer.to_dict())
     else:
-        _print_bounds(found)
+        records = []
+        for each in answer.bounds:
+            record = {"granted": each.name, "work_done": each.work, "gain_share": each.against_named}
+            records.append(record | {"departure_share": each.departure_share, "rescale_share": each.rescale_share})
+        print_records(records)
+        click.echo(f"Work done in {answer.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
+        for text in answer.notes():
+            note(text)
 
 
-def _print_bounds(found: WorkBounds) -> None:
-    from bftrainer.campaigns.bound import NAMED
+SHOWN = ("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s")
+MOST_ROWS = 50
 
+
+@usage.command(epilog="Example: bftrainer sweep sweep.toml -o sweep")
+@click.argument("file", metavar="SWEEP.toml", type=FILE)
+@click.option("-o", "--output-dir", "directory", type=FILE, help="Place of runs and table.  [default: <file>-sweep]")
+@click.option("--engine", type=click.Choice(["local", "dask"]), help="Where to compute.  [default: local]")
+@usage.workers_option
+@click.option("--scheduler", metavar="ADDRESS", help="Dask cluster that sees the same files, as tcp://host:8786.")
+@click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
+@click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
+@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
+@usage.report_option
+@click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    type=usage.FIGURE,
+    help="Figure by which page and --paired judge settings (see `plot --list`); a second one is weighed against it.",
+)
+@click.option("--paired", metavar="OPTION", help="Compare this option's values with its first one, pair by pair.")
+@usage.json_option
+@click.pass_context
+def sweep(
+    ctx: click.Context, /, file: Path, directory: Path | None, resume: bool, force: bool, report: Path | None,
+    metrics: tuple[str, ...], paired: str | None, as_json: bool, **options: Any,
+) -> None:  # fmt: skip
+    """Replay a grid or list of settings, and put the figures of all into one table.
+
+    Each run is kept under runs/, and the table is sweep.parquet: a row a point. A point that fails is reported and does
+    not end the others; the exit status is 1 then. Of a finished sweep, --resume makes the page of --report without
+    running anything again.
+    """
+    from bftrainer.campaigns.paired import check_pairing, paired_changes
+    from bftrainer.campaigns.sweep import run_sweep, write_sweep_page
+    from bftrainer.campaigns.sweep_file import read_sweep
+    from bftrainer.files.writing import refuse_clash
+    from bftrainer.report.sweep_page import check_metrics
+    from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
+
+    usage.refuse_unused({"force": resume and "--resume keeps finished points"})
+    spec = read_sweep(file)
+    judged = metrics or ("work_done",)
+    if paired is not None:
+        check_pairing(spec.varied, paired, judged)
+    place = Path(f"{file.stem}-sweep") if directory is None else directory
+    chosen = _engine(place=place, **options)
+    usage.check_report(report, force=resume or force)
+    check_metrics(metrics)
+    if report is not None:
+        results = {path: f"the sweep in {place}" for path in place.glob("*") if path.is_file()}
+        refuse_clash([report], spec.inputs | results)
+    try:
+        with counting("Replaying", len(spec.points)) as count:
+            result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
+    except KeyboardInterrupt:
+        if place.is_dir():
+            tell(f"Finished points are kept; --resume continues in {place}.")
+        raise
+    given = [{*spec.base, *point} for point in spec.points]
+    if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
+        note(SAMPLE_TASKS_USED)
+    if report is not None:
+        write_sweep_page(result, spec, report, metrics)
+    changes = None if paired is None else paired_changes(result.points, paired, judged)
+    if as_json:
+        points = [_describe(point) for point in result.points]
+        print_json(points if changes is None else {"points": points, "paired": [each.to_dict() for each in changes]})
+    else:
+        _print_points(result.points, metrics)
+        if changes:
+            _print_changes(changes)
+        click.echo(f"Table: {place / 'sweep.parquet'}")
+    usage.show_page(report, quiet=as_json)
+    for point in result.failed:
+        tell(f"Point {point.point.number} failed: {point.error}")
+    ctx.exit(1 if result.failed else 0)
+
+
+def _engine(
+    engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path
+) -> Engine:
+    from bftrainer.campaigns.engines import DaskEngine, LocalEngine
+    from bftrainer.campaigns.sweep_directory import JOB_LOGS
+
+    if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
+        return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
+    usage.refuse_unused(dict.fromkeys(("scheduler", "jobqueue"), "of the engine dask alone"))
+    return LocalEngine(workers)
+
+
+def _describe(result: PointResult) -> dict[str, object]:
+    """A point for JSON."""
+    from bftrainer.campaigns.sweep_file import plain_value
+
+    varied = {name: plain_value(value) for name, value in result.point.varied}
+    entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
+    return entry if result.assumed is None else entry | {"assumed_scaling": result.assumed.note}
+
+
+def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> None:
+    from bftrainer.campaigns.sweep_file import plain_value
+    from bftrainer.report.comparison import TIES
+
+    if not results:
+        return
+    named = {key for result in results for key, value in result.figures.items() if value is not None}
+    keys = [key for key in dict.fromkeys((*SHOWN, *metrics)) if key in named]
     rows = []
-    for each in found.bounds:
-        gain = (
-            ""
-            if each.name == NAMED or each.against_named is None
-            else f"{round(100 * each.against_named, 1) + 0.0:+.1f} %"
+    for result in results[:MOST_ROWS]:
+        cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
+        figures = [_format_figure(result, key) if result.error is None else "failed" for key in keys]
+        rows.append([str(result.point.number), *cells, *figures])
+    varied = (name for name, _ in results[0].point.varied)
+    print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
+    if len(results) > MOST_ROWS:
+        click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
+    if _differ_by_ties(results):
+        click.echo(TIES)
+    for text in dict.fromkeys(result.assumed.note for result in results if result.assumed):
+        click.echo(f"{MARK} {ASSUMED}: {text}")
+
+
+def _format_figure(result: PointResult, key: str) -> str:
+    value = result.figures.get(key)
+    mark = f"{MARK} " if result.assumed and value is not None and result.assumed.bears(key) else ""
+    return mark + format_value(value, GLOSSARY[key].unit)
+
+
+def _differ_by_ties(results: Sequence[PointResult]) -> bool:
+    """Whether points that differ in their solver alone end at different times."""
+    windows: dict[str, set[float]] = {}
+    for result in results:
+        others = str([option for option in result.point.varied if option[0] != "solver"])
+        window_s = result.figures.get("window_s")
+        if window_s is not None:
+            windows.setdefault(others, set()).add(window_s)
+    is_varied = any(name == "solver" for result in results for name, _ in result.point.varied)
+    return is_varied and any(len(answer) > 1 for answer in windows.values())
+
+
+def _print_changes(changes: Sequence[PairedChange]) -> None:
+    records = []
+    for each in changes:
+        record: dict[str, Any] = {
+            "value": str(each.value),
+            "against": str(each.against),
+            "figure": GLOSSARY[each.metric].label,
+        }
+        change = None if each.change is None else asdict(each.change)
+        record |= {"change_share": change, "verdict": each.verdict}
+        records.append(record | {"pairs": each.points - each.unpaired, "unpaired": each.unpaired})
+    print_records(records)
+    for each in changes:
+        if each.note:
+            click.echo(f"{each.value}: {each.note}.")
+
+
+@usage.command(epilog="Example: bftrainer reproduce bamboo --quick")
+@click.argument("paper", type=click.Choice(["bftrainer", "zeus", "bamboo"]))
+@click.option("--quick", is_flag=True, help="Few settings and windows, minutes on two processors.")
+@click.option("--log", type=FILE, help="The published node log, folder of traces, or spot trace.")
+@click.option("-o", "--output-dir", "directory", type=FILE, help="Where results go.  [default: reproduce-<paper>]")
+@click.option("--resume", is_flag=True, help="bftrainer: finished replays are not computed again.")
+@click.option("--force", is_flag=True, help="Replace the results that are there.")
+@usage.workers_option
+@usage.json_option
+@usage.open_option
+def reproduce(
+    paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Make the evaluation of PAPER again: one page, with what the paper reports beside it, and its data.
+
+    bftrainer: efficiency against Tfwd, maxJ, Jmax and rescaling cost, objectives, task sets, solvers, event modes.
+    zeus: energy and time over eta, regret of policies. bamboo: throughput and value over preemption.
+
+    Without --quick the published log is needed; --quick takes data that ship with bftrainer unless --log names others.
+    Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
+    """
+    from bftrainer.campaigns.reproduce import check_log, reproduced, steps
+    from bftrainer.extras import require_extra
+
+    alone = paper != "bftrainer" and "of bftrainer alone"
+    usage.refuse_unused({"resume": alone or (force and "--force computes all anew")})
+    check_log(paper, log, quick=quick)
+    require_extra("Its page needs", "report", "jinja2", "matplotlib")
+    usage.refuse_inputs(directory)
+    place = Path(f"reproduce-{paper}") if directory is None else directory
+    words = ["bftrainer", "reproduce", paper, *["--quick"] * quick, *(["--log", log.name] if log else [])]
+    with counting("Simulating", steps(paper, quick=quick)) as count:
+        answer = reproduced(
+            paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
-        losses = (f"{round(100 * share, 1) + 0.0:.1f} %" for share in (each.departure_share, each.rescale_share))
-        rows.append([each.name, f"{each.work:.4g}", gain, *losses])
-    print_table(["granted", "work done", "against named", "lost to departures", "to own changes"], rows)
-    click.echo(f"Work done in {found.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
-    for text in found.notes():
-        note(text)
+    if as_json:
+        print_json(answer.to_dict())
+    else:
+        rows = [[claim.what, claim.paper, claim.here] for claim in answer.reported]
+        print_table(["figure", "the paper reports", "here"], rows)
+        click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in answer.reported))
+        click.echo(f"Results: {place}")
+    usage.show_page(place / "page.html", quiet=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,10 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note, print_json, print_table, tell, write_rows
+from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_records, tell
 from bftrainer.cli._shared.usage import FILE
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
     from bftrainer.spot.checkpointing import CheckpointedTraining
     from bftrainer.spot.run import Prices
 
@@ -33,7 +30,7 @@ def spot() -> None:
 
 
 _spot_options = usage.with_options(
-    click.option("--profile", type=FILE, help="Measured times: TOML, or a directory of raw CSVs.  [default: a sample]"),
+    click.option("--profile", type=FILE, help="Measured times (TOML).  [default: a sample]"),
     click.option("--depth", type=int, default=16, help="Nodes per pipeline."),
     click.option("--max-world-size", type=int, default=64, help="Maximum number of active nodes."),
     click.option("--preparation", "preparation_s", default=180.0, help="Seconds from a node's arrival to standby."),
@@ -49,20 +46,9 @@ _spot_options = usage.with_options(
     click.option("--price", type=float, help="Price of a node-hour, in any currency."),
     click.option("--on-demand-price", type=float, help="Price of an on-demand node-hour, to compare with."),
     click.option("-o", "--output-dir", type=FILE, help="Write the results to this directory."),
-    click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf."),
     usage.json_option,
     usage.force_option,
 )
-_SPOT_COMMAND: dict[str, Any] = {
-    "cls": usage.Sectioned,
-    "sections": {
-        "Common options": (
-            *("trace", "like", "preemption_scale", "addition_scale", "days", "repeats", "profile", "depth"),
-            *("max_world_size", "price", "output_dir", "figure", "as_json"),
-        )
-    },
-    "context_settings": {"show_default": True},
-}
 
 
 @dataclass(frozen=True)
@@ -73,160 +59,115 @@ class _Request:
     prices: Prices | None
     profile: dict[str, str]
     output_dir: Path | None
-    figure: Path | None
     force: bool
 
     @classmethod
-    def of(cls, options: dict[str, Any]) -> _Request:
+    def read(cls, options: dict[str, Any], figure: Path | None = None) -> _Request:
         """Take what both commands have out of their options; refuse places of results that cannot be used."""
         from bftrainer.files.directories import check_free
         from bftrainer.spot.checkpointing import CheckpointedTraining
         from bftrainer.spot.run import Prices, load_profile
 
-        directory, figure, force = (options.pop(name) for name in ("output_dir", "figure", "force"))
-        usage.refuse_unused({"force": directory is figure is None and "nothing is written"})
+        directory, force = options.pop("output_dir"), options.pop("force")
         if directory is not None:
             check_free(directory, force=force)
-        usage.refuse_figure(figure)
-        usage.refuse_files(figure, force=force)
+        usage.refuse_figure(figure, force=force)
         profile, source = load_profile(options.pop("profile"))
         usage.refuse_unused(
-            {"load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint"}
+            {
+                "load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint",
+                "on_demand_price": options["price"] is None and "without --price nothing is compared",
+            }
         )
         names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
         settings = CheckpointedTraining(profile, **{name: options.pop(name) for name in names})
         price, on_demand = options.pop("price"), options.pop("on_demand_price")
-        usage.refuse_unused({"on_demand_price": price is None and "without --price nothing is compared"})
         prices = None if price is None else Prices(price, on_demand)
-        return cls(settings, prices, source, directory, figure, force)
+        return cls(settings, prices, source, directory, force)
 
-    def write(self, write: Callable[[Path], None], draw: Callable[[], Axes | Figure]) -> None:
-        """Have the files written and the figure drawn where that was asked for, and say where they are."""
+    def write(self, write: Callable[[Path], None]) -> None:
+        """Have the files written where that was asked for, and say where they are."""
         from bftrainer.files.directories import result_directory
 
         if self.output_dir is not None:
             with result_directory([self.output_dir], force=self.force) as place:
                 write(place.working)
             tell(f"Results: {self.output_dir}")
-        if self.figure is not None:
-            usage.write_figure(self.figure, draw())
-            tell(f"Figure: {self.figure}")
 
 
-MINUTES = {
-    "preemption-chance": 0.16338,
-    "preemption-mean": 2.4138,
-    "preemption-std": 2.0862,
-    "addition-chance": 0.14366,
-    "addition-mean": 2.5417,
-    "addition-std": 1.9456,
-    "big-addition-share": 0.0588,
-}
-"""Figures of the model of minutes, with its defaults."""
+def _parse_figure(text: str) -> tuple[str, float]:
+    """Parameter of a model of nodes, and its value."""
+    from bftrainer.spot.generation import MINUTE_OPTIONS
+    from bftrainer.spot.supercomputer import HOLE_OPTIONS
+
+    name, _, value = text.partition("=")
+    names = {each.removesuffix("_s").replace("_", "-"): each for each in (*MINUTE_OPTIONS, *HOLE_OPTIONS)}
+    return names[name], float(value)
 
 
-def model_options(figures: Mapping[str, float | None], before: str = "") -> Callable[[Any], Any]:
-    """Options of a model of nodes: figures that `--set` takes, and bounds of the minutes, `before` their help."""
-
-    def parse_figure(text: str) -> tuple[str, float]:
-        """The parameter's name and the value."""
-        name, _, value = text.partition("=")
-        if name not in figures:
-            raise ValueError(name)
-        return name.replace("-", "_") + ("_s" if name.startswith("fragment") else ""), float(value)
-
-    known = ", ".join(name if value is None else f"{name}={value}" for name, value in figures.items())
-    kind = usage.Parsed("NAME=VALUE", parse_figure, f"NAME=VALUE, with a name of {', '.join(figures)}")
-    text = f"Set a figure of the model; repeatable.  [default: {known}, or as the trace it is like]"
+def model_options(figures: str, before: str = "") -> Callable[[Any], Any]:
+    """Options of a model of nodes, whose `figures` its help names, and bounds of the minutes, `before` their help."""
+    kind = usage.Parsed("NAME=VALUE", _parse_figure, f"NAME=VALUE, with a name of {figures}")
     return usage.with_options(
-        click.option("--set", "model_figures", type=kind, multiple=True, help=text),
-        usage.size_option("--initial-nodes", help=f"{before}Nodes at the start.  [default: 32, or the trace's mean]"),
-        usage.size_option("--max-nodes", help=f"{before}Nodes at most.  [default: 64, or the trace's largest number]"),
+        click.option("--set", "model_figures", type=kind, multiple=True, help=f"Figure of the model: {figures}."),
+        click.option(
+            "--initial-nodes", type=usage.SIZE, help=f"{before}Nodes at first.  [default: 32, or the trace's mean]"
+        ),
+        click.option("--max-nodes", type=usage.SIZE, help=f"{before}Most nodes.  [default: 64, or the trace's most]"),
     )
 
 
-@click.command(**_SPOT_COMMAND, epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
+MINUTES = "preemption-chance, -mean, -std, addition-chance, -mean, -std, big-addition-share"
+"""Names of the figures of the model of minutes."""
+
+
+@usage.command(epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
-@usage.size_option("--initial-nodes", help="With --additions: nodes at the start.  [default: 32]")
+@click.option("--initial-nodes", type=usage.SIZE, help="With --additions: nodes at the start.  [default: 32]")
+@click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf.")
 @_spot_options
-def simulate(trace: Path, additions: Path | None, initial_nodes: int | None, as_json: bool, **options: Any) -> None:
+def simulate(
+    trace: Path, additions: Path | None, initial_nodes: int | None, figure: Path | None, as_json: bool, **options: Any
+) -> None:
     """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
     from bftrainer.spot.checkpointing import simulate as simulate_training
-    from bftrainer.spot.run import load_log, summarise_run, write_spot
+    from bftrainer.spot.run import load_log, run_figures, summarise_run, write_spot
 
-    request = _Request.of(options)
+    request = _Request.read(options, figure)
     log, sources = load_log(trace, additions, initial_nodes, note)
     run = simulate_training(log, request.settings)
     summary = summarise_run(run, request.prices, sources | {"profile": request.profile})
 
-    def draw() -> Figure:
-        from bftrainer.spot.run_plots import run_figure
-
-        return run_figure(run, summary)
-
     if as_json:
         print_json(summary)
     else:
-        _print_summary(summary)
-    request.write(lambda directory: write_spot(run, summary, directory), draw)
+        title = f"Checkpointed training on {summary['nodes']:,} nodes over {summary['span_s'] / 3600:,.2f} h"
+        print_figures(title, run_figures(run, request.prices))
+    request.write(lambda directory: write_spot(run, summary, directory))
+    if figure is not None:
+        from bftrainer.spot.run_plots import run_figure
+
+        usage.write_figure(figure, run_figure(run, summary))
+        tell(f"Figure: {figure}")
 
 
-# Label, what it tells, and the figure without which the row, or the rest of it, is left out.
-_ROWS = (
-    ("iterations", "{iterations_done:,} done, {iterations_executed:,} executed, {iterations_lost:,} lost", "nodes"),
-    ("throughput", "{iterations_per_hour:,.1f} iterations/h", "iterations_per_hour"),
-    ("", "{samples_per_s:,.2f} samples/s", "samples_per_s"),
-    ("training", "", "training_s"),
-    ("redoing", "", "redoing_s"),
-    ("reconfiguring", "", "reconfiguring_s"),
-    ("stalled", "", "stalled_s"),
-    ("reconfigurations", "{reconfigurations:,}, {reconfiguration_restarts:,} drawn out", "nodes"),
-    ("checkpoints", "{checkpoints:,}, {checkpoints_lost:,} lost on the way", "nodes"),
-    ("preemptions", "{preemptions:,} nodes, {active_preemptions:,} of them active", "nodes"),
-    ("node-hours", "{node_hours_held:,.1f} held, {node_hours_used:,.1f} used", "nodes"),
-    ("world size", "{mean_world_size:.1f} mean, {largest_world_size} largest", "mean_world_size"),
-    ("cost", "{cost:,.2f}", "cost"),
-    ("", "{iterations_per_currency:,.2f} iterations per unit", "iterations_per_currency"),
-    (
-        "on demand",
-        "{on_demand_cost:,.2f}, {on_demand_iterations_per_currency:,.2f} iterations per unit on {on_demand_nodes} "
-        "nodes",
-        "on_demand_cost",
-    ),
-    ("", "spot is worth {value_against_on_demand:.2f} times that", "value_against_on_demand"),
+_COLUMNS = (
+    *("preemption_scale", "addition_scale", "iterations_per_hour", "iterations_per_hour_ci95", "iterations_lost"),
+    *("training_s", "redoing_s", "reconfiguring_s", "stalled_s", "iterations_per_currency"),
 )
-
-
-def _print_summary(summary: Mapping[str, Any]) -> None:
-    """Print headline figures, one a line."""
-    rows = []
-    for label, text, needed in _ROWS:
-        value = summary[needed]
-        if not text:
-            share = value / summary["span_s"] if summary["span_s"] else 0.0
-            text = f"{value / 3600.0:,.2f} h, {100 * share:.1f} %"
-        if value is not None and label:
-            rows.append((label, text.format(**summary)))
-        elif value is not None:
-            rows[-1] = (rows[-1][0], f"{rows[-1][1]}, {text.format(**summary)}")
-    write_rows(f"Checkpointed training on {summary['nodes']:,} nodes over {summary['span_s'] / 3600:,.2f} h", rows)
-
-
 _LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
-@click.command(
-    **_SPOT_COMMAND, epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2"
-)
+@usage.command(epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2")
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
 @click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
-@usage.size_option("--days", usual=usage.LARGE_DAYS, kind=click.FLOAT, default=1.0, help="Length of each trace.")
-@usage.size_option("--repeats", default=10, help="Traces of each pair of levels.")
+@click.option("--days", type=usage.POSITIVE, default=1.0, help="Length of each trace.")
+@click.option("--repeats", type=usage.SIZE, default=10, help="Traces of each pair of levels.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same results.")
 @model_options(MINUTES)
-@usage.size_option("--jobs", usual=usage.LARGE_PROCESSES, help="Processes.  [default: one per processor]")
+@click.option("--jobs", type=usage.PROCESSES, help="Processes.  [default: one per processor]")
 @_spot_options
 def sweep(
     like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
@@ -238,48 +179,15 @@ def sweep(
     from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
 
-    request = _Request.of(options)
+    request = _Request.read(options)
     trace = None if like is None else read_availability(like, note)
     changes = {key: value for key, value in options.items() if value is not None} | dict(model_figures)
-    model = fit_minutes(trace, like).changed(**changes)
-    made = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
-    usage.check_size("traces", len(made.levels) * repeats)
-    result = sweep_spot(made, jobs)
-
-    def draw() -> Axes:
-        from bftrainer.spot.run_plots import plot_sweep
-
-        return plot_sweep(result.rows)
+    model = fit_minutes(trace, like).adjust(**changes)
+    plan = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
+    result = sweep_spot(plan, jobs)
 
     if as_json:
         print_json(result.summary())
     else:
-        _print_levels(result.rows)
-    request.write(lambda directory: write_sweep(result, directory), draw)
-
-
-_COLUMNS = {
-    "preempt.": "preemption_scale",
-    "add.": "addition_scale",
-    "iter./hour": "iterations_per_hour",
-    "iter. lost": "iterations_lost",
-    "training h": "training_s",
-    "redoing h": "redoing_s",
-    "reconfiguring h": "reconfiguring_s",
-    "stalled h": "stalled_s",
-    "iter./currency": "iterations_per_currency",
-}
-
-
-def _print_levels(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print a line per pair of levels: means, with half the width of their 95 % confidence intervals."""
-    columns = {title: name for title, name in _COLUMNS.items() if rows[0][name] is not None}
-    print_table(list(columns), [[_cell(row, name) for name in columns.values()] for row in rows], left=0)
-
-
-def _cell(row: Mapping[str, Any], name: str) -> str:
-    mean, width = row[name], row.get(f"{name}_ci95")
-    unit = 3600.0 if name.endswith("_s") else 1.0
-    if mean is None or name.endswith("_scale"):
-        return "-" if mean is None else f"{mean:g}"
-    return f"{mean / unit:,.2f}" + ("" if width is None else f" +- {width / unit:,.2f}")
+        print_records(result.rows, [name for name in _COLUMNS if result.rows[0][name] is not None])
+    request.write(lambda directory: write_sweep(result, directory))

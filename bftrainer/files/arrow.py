@@ -27,37 +27,25 @@ TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
 
 
-def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_] | None = None) -> pa.Array:
+def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_]) -> pa.Array:
     """Values of a fixed width; null where `missing`."""
     import pyarrow as pa
 
-    known = None if missing is None else pa.py_buffer(np.packbits(~missing, bitorder="little"))
-    return pa.Array.from_buffers(kind, values.size, [known, pa.py_buffer(np.ascontiguousarray(values))])
+    bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
+    return pa.Array.from_buffers(kind, values.size, [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
-def integers(values: Sequence[int | None] | NDArray[np.integer]) -> pa.Array:
-    """Column of int64; None becomes null, and in an array each number below 0."""
+def make_column(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any]) -> pa.Array:
+    """Column of float64, int64 or booleans; null for None, what is not finite, and in arrays integers below 0."""
     import pyarrow as pa
 
+    if pa.types.is_floating(kind):
+        array = np.asarray(values, dtype=np.float64)
+        return _column(kind, array, ~np.isfinite(array))
     if isinstance(values, np.ndarray):
         return _column(pa.int64(), values.astype(np.int64, copy=False), values < 0)
     missing = np.array([value is None for value in values], dtype=np.bool_)
-    return _column(pa.int64(), np.array([value or 0 for value in values], dtype=np.int64), missing)
-
-
-def booleans(values: Sequence[bool | None]) -> pa.Array:
-    """Column of booleans; None becomes null."""
-    import pyarrow as pa
-
-    return integers(values).cast(pa.bool_())
-
-
-def reals(values: Sequence[float | None] | NDArray[np.float64]) -> pa.Array:
-    """Column of float64; None and non-finite numbers become null."""
-    import pyarrow as pa
-
-    array = np.asarray(values, dtype=np.float64)
-    return _column(pa.float64(), array, ~np.isfinite(array))
+    return _column(pa.int64(), np.array([value or 0 for value in values], dtype=np.int64), missing).cast(kind)
 
 
 def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64]) -> pa.Array:
@@ -66,8 +54,7 @@ def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64
 
     values = np.asarray(seconds, dtype=np.float64)
     missing = np.isnan(values)
-    stamps = instants_ns(start_ns, np.where(missing, 0.0, values))
-    return _column(pa.timestamp("ns", tz="UTC"), stamps, missing)
+    return _column(pa.timestamp("ns", tz="UTC"), instants_ns(start_ns, np.where(missing, 0.0, values)), missing)
 
 
 def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None) -> pa.Array:
@@ -77,14 +64,14 @@ def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None
     builder = pa.lib.StringBuilder()
     builder.append_values(values)
     column = builder.finish()
-    return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32, copy=False), which < 0))
+    return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32), which < 0))
 
 
 def lists(offsets: NDArray[np.int64], flat: pa.Array) -> pa.Array:
     """Column of lists: list i is ``flat[offsets[i]:offsets[i + 1]]``."""
     import pyarrow as pa
 
-    return pa.ListArray.from_arrays(_column(pa.int32(), offsets.astype(np.int32)), flat)
+    return pa.ListArray.from_arrays(make_column(pa.int64(), offsets).cast(pa.int32()), flat)
 
 
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
@@ -129,8 +116,8 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
             file = pq.ParquetFile(stream)
             _check_size(path, file.metadata)
             texts = {field.name for field in file.schema_arrow if str(field.type) in TEXT}
-            known = [name for name in categories if name in texts]  # pyarrow does not find other names
-            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=known) if known else file
+            categorical = [name for name in categories if name in texts]  # pyarrow does not find other names
+            yield pq.ParquetFile(stream, metadata=file.metadata, read_dictionary=categorical) if categorical else file
         except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:  # column names need not be valid text
             if isinstance(fault, OSError) and fault.errno is not None:
                 raise

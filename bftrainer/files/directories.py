@@ -7,25 +7,19 @@ leaves that is killed in between goes, or comes back, when the place is used nex
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import filecmp
-import grp
 import itertools
 import os
-import pwd
 import re
 import shutil
-import socket
-import stat
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from bftrainer.errors import BftrainerError, InputError, OutputError
-from bftrainer.files.opening import open_file, whole_bytes
-from bftrainer.files.writing import file_source, flush, replacing
+from bftrainer.errors import InputError, OutputError
+from bftrainer.files.opening import whole_bytes
+from bftrainer.files.writing import file_source, flush, lock_file, replacing
 
 LOCK = ".writing"
 """File that the process that is writing to a directory has locked."""
@@ -35,120 +29,21 @@ JOURNAL = "unfinished.journal"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 SUMMARY = "summary.json"
 """File that all results have, by which readers know them."""
-# A process that was killed may hold its lock for an instant, as may workers that end with their parent.
-PATIENCE_S = 2.0
 _NEW, _OLD = ".new", ".old"
 _HEADER = "# Files that bftrainer has written here"
 _LINE = re.compile(r"(?:(?P<digest>[0-9a-f]{64})  )?(?P<name>.+)", re.DOTALL)
 
 
-@contextmanager
-def claimed(directory: Path, *, name: str = LOCK, called: Path | None = None) -> Iterator[None]:
-    """Be the only process that writes to an existing directory, after waiting a while for one that may be ending.
-
-    Parameters
-    ----------
-    directory : Path
-    name : str
-        Of the lock's file, `LOCK` unless several writers have one each.
-    called : Path, optional
-        What is locked, in messages; by default the directory.
-
-    Raises
-    ------
-    OutputError
-        If another process is, which is named, or nothing can be written there.
-    """
-    from filelock import FileLock, Timeout
-
-    path = directory / name
-    lock = FileLock(path, timeout=PATIENCE_S, thread_local=False)
-    try:
-        lock.acquire()
-        path.write_text(f"Process {os.getpid()} on {socket.gethostname()}")
-    except Timeout:
-        raise OutputError(f"{called or directory}: {_read_holder(path)} is writing there.") from None
-    except OSError as error:
-        lock.release()
-        raise OutputError(f"{called or directory}: Cannot write results: {error.strerror}.") from error
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        lock.release()
-
-
-def _read_holder(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")[:200] or "Another process"
-    except OSError:
-        return "Another process"
-
-
-def writer_of(directory: Path) -> str:
-    """Who is writing to a directory, which need not be this user's; empty if nobody is."""
-    try:
-        with open_file(directory / LOCK) as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return ""
-    except BlockingIOError:
-        return _read_holder(directory / LOCK)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # that of a pipe or a device, which nobody locks
-            raise
-    return ""
-
-
-def login_name(uid: int) -> str:
-    """Name of a user of this machine; of one without a name, the number."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
-
-
-def refuse_foreign(path: Path, error: type[BftrainerError], *, sticky: bool = False) -> None:
-    """Refuse, by `error`, a directory that another user has made, or may have changed.
-
-    A group that has this user alone is no other. With `sticky` one will do in which nobody can remove what is others',
-    such as ``/tmp``.
-    """
-    about, name = path.stat(), login_name(os.geteuid())
-    mode = stat.S_IMODE(about.st_mode)
-    if sticky and mode & stat.S_ISVTX:
-        return
-    if about.st_uid != os.geteuid():
-        raise error(f"{path}: Expected a directory of this user's, {name}, got one of {login_name(about.st_uid)}'s.")
-    try:
-        group = grp.getgrgid(about.st_gid)
-        is_own_group = group.gr_name == name and not {*group.gr_mem} - {name}
-    except KeyError:
-        is_own_group = False
-    if mode & stat.S_IWOTH or (mode & stat.S_IWGRP and not is_own_group):
-        raise error(
-            f"{path}: Expected a directory that no other user may write to, got mode {mode:04o}; if you trust what is "
-            "in it, run chmod go-w on it."
-        )
-
-
 def written_files(directory: Path) -> dict[str, str | None]:
-    """Files that a directory lists as results, with the SHA-256 of those that are final."""
+    """Files that a directory lists as results, with the SHA-256 of those that are final; none beyond the directory."""
     try:
         header, *lines = whole_bytes(directory / MANIFEST).decode().splitlines()
     except (OSError, ValueError, InputError):
         return {}
-    if not header.startswith(_HEADER):
-        return {}
-    matches = filter(None, map(_LINE.fullmatch, lines))
-    return {match["name"]: match["digest"] for match in matches if _is_below(match["name"])}
-
-
-def _is_below(name: str) -> bool:
-    """Whether a name is inside the directory: a list may come from an untrusted source."""
-    path = PurePosixPath(name)
-    is_inside = bool(path.parts) and not path.is_absolute() and ".." not in path.parts
-    return is_inside and name != MANIFEST and "\0" not in name
+    matches = filter(None, map(_LINE.fullmatch, lines)) if header.startswith(_HEADER) else ()
+    listed = {match["name"]: match["digest"] for match in matches}
+    inside = {name for name in listed if not name.startswith("/") and ".." not in PurePosixPath(name).parts}
+    return {name: listed[name] for name in inside - {MANIFEST}}
 
 
 def list_written(directory: Path, names: Iterable[str], *, final: bool = False) -> None:
@@ -190,7 +85,7 @@ def check_free(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
     if place.is_mount() or Path.cwd().is_relative_to(place):
         raise OutputError(f"{path}: Expected a directory that can be replaced, got the current one or a mount point.")
-    names = {each.name for each in place.iterdir()}
+    names = {child.name for child in place.iterdir()}
     if not names:
         return
     if not force:
@@ -207,7 +102,7 @@ def check_free(path: Path, *, force: bool) -> None:
         raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
 
 
-def numbered(name: str) -> Iterator[Path]:
+def number_paths(name: str) -> Iterator[Path]:
     """``name-1-itrOut``, ``name-2-itrOut``, ... in the current directory."""
     return (Path(f"{name}-{number}-itrOut") for number in itertools.count(1))
 
@@ -216,11 +111,7 @@ def numbered(name: str) -> Iterator[Path]:
 class ResultDirectory:
     """Final path of results, as it was named, and the path where they are written until they are whole.
 
-    Parameters
-    ----------
-    path, working : Path
-    is_finished : bool
-        Whether the journal goes when the results are in place, and not before.
+    Once `is_finished`, the journal goes when the results are in place, and not before.
     """
 
     path: Path
@@ -235,23 +126,11 @@ def result_directory(
     """Claim the first free one of `candidates`, and yield a working directory that takes its place at the end.
 
     On any error the earlier state is restored; unfinished results stay if they can be resumed, and whole ones that
-    cannot be put in place do too.
-
-    Parameters
-    ----------
-    candidates : iterable of Path
-    force : bool
-        Whether to replace results, and to drop unfinished ones.
-    resume : bool
-        Whether to continue with unfinished results, if there are any: they are in the working directory then.
-
-    Raises
-    ------
-    OutputError
-        If no candidate is free or it cannot be written to, before or after the body has run.
+    cannot be put in place do too. `force` replaces results, and drops unfinished ones; `resume` finds unfinished ones
+    in the working directory. An `OutputError` if no candidate is free, or it cannot be written to.
     """
-    refused = OutputError("No place to write results to.")
-    for number, path in enumerate(candidates):
+    refusals: list[OutputError] = []
+    for path in candidates:
         try:
             with ExitStack() as stack:
                 try:
@@ -259,13 +138,13 @@ def result_directory(
                 except OutputError as error:
                     if isinstance(error.__cause__, OSError):  # other names would not do either
                         raise
-                    refused = refused if number else error
+                    refusals.append(error)
                     continue
                 yield directory
                 return
         except OSError as error:
             raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from error
-    raise refused
+    raise refusals[0]
 
 
 @contextmanager
@@ -311,8 +190,8 @@ def _claim_place(path: Path) -> Iterator[Path]:
     missing = [parent for parent in working.parents if not parent.exists()]
     working.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with claimed(working.parent, name=f"{working.name}{LOCK}", called=path):
-            names = sorted(each.name for each in working.iterdir()) if working.exists() else []
+        with lock_file(working.with_name(f"{working.name}{LOCK}"), path):
+            names = sorted(child.name for child in working.iterdir()) if working.exists() else []
             if names and not {MANIFEST, JOURNAL} & {*names}:
                 raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {names[0]}.")
             _recover(target)
@@ -334,11 +213,11 @@ def _recover(target: Path) -> None:
         old.rename(target)
 
 
-def _empty(working: Path, kept: set[str]) -> None:
+def _empty(working: Path, without: set[str]) -> None:
     """Delete unfinished results but those of these names."""
-    for left in working.iterdir() if working.exists() else ():
-        if left.name not in kept:
-            shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
+    for path in working.iterdir() if working.exists() else ():
+        if path.name not in without:
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _discard(working: Path) -> None:
@@ -353,7 +232,7 @@ def _seal(directory: ResultDirectory) -> None:
     """List whole results, and have the disk hold them."""
     working = directory.working
     unlisted = {MANIFEST, JOURNAL} if directory.is_finished else {MANIFEST}
-    names = {each.name for each in working.iterdir()} - unlisted
+    names = {child.name for child in working.iterdir()} - unlisted
     for name in names:
         flush(working / name)
     list_written(working, names, final=True)

@@ -5,18 +5,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import lzma
 import math
 import re
 import tomllib
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, suggestion
-from bftrainer.files.opening import DOCUMENT_BYTES, LOG_BYTES, form_of, one_line, open_plain, translated, whole
+from bftrainer.files.opening import DOCUMENT_BYTES, form_of, one_line, open_plain, read_head, translated, whole_bytes
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -29,8 +27,8 @@ MOST_NESTED = 100
 
 def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]:
     """Content of a TOML file, and its text; `error` if it cannot be read, is no TOML, or holds the character NUL."""
-    with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
-        data = whole(path, stream)
+    with translated(path, error):
+        data = whole_bytes(path)
     table: dict[str, Any] = _parse(path, lambda: tomllib.loads(data.decode()), "TOML", error)
     text = data.decode()
     if nul := _NUL.search(text):
@@ -41,12 +39,12 @@ def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]
 
 def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
     """Content of a JSON file, which messages call `what`; `error` if it cannot be read, or is none."""
-    with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
-        text = whole(path, stream)
-    return parsed_json(path, text, error, what)
+    with translated(path, error):
+        text = whole_bytes(path)
+    return parse_json(path, text, error, what)
 
 
-def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
+def parse_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
     """Parse a JSON text, which messages call `what`; `error`, naming `where`, if it is none or nested too deeply."""
     return _parse(where, lambda: json.loads(text), what, error)
 
@@ -54,28 +52,24 @@ def parsed_json(where: object, text: str | bytes, error: type[BftrainerError], w
 def _parse(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
     try:
         value = parse()
+        if _count_levels(value) <= MOST_NESTED:
+            return value
     except ValueError as fault:  # not JSON, not UTF-8, or a number of too many digits
         raise error(f"{where}: Expected {what}, got something else ({str(fault).partition(';')[0]}).") from None
     except RecursionError:
         pass
-    else:
-        if not _is_deeper(value, MOST_NESTED):
-            return value
     raise error(f"{where}: Expected {what} of at most {MOST_NESTED} levels, got more.")
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether lists and tables are nested deeper than this; computed without recursion, as that could fail."""
-    inner = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
-        parts = (part for each in inner for part in (each.values() if isinstance(each, dict) else each))
-        inner = [part for part in parts if isinstance(part, dict | list)]
-        if not inner:
-            return False
-    return True
+def _count_levels(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_count_levels, value.values() if isinstance(value, dict) else value), default=0)
 
 
 SCHEMA = 1
+_HEAD = 1 << 16
+"""Bytes that a header is searched in."""
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models and of dataclasses
 _EXPECTED = {
@@ -143,33 +137,26 @@ Row = tuple[str, list[str]]
 
 def first_row(path: Path, error: type[InputError]) -> tuple[str, ...]:
     """Cells of a CSV file's first row, however large the file is; one empty cell if there is none."""
-    _, cells = next(csv_rows(path, error, LOG_BYTES, ahead=False), ("", [""]))
+    with translated(path, error):
+        lines = read_head(path, _HEAD).decode("utf-8-sig", errors="replace").splitlines()
+    cells = next(filter(None, csv.reader(lines)), [""])
     return tuple(cell.strip() for cell in cells)
 
 
-def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES, *, ahead: bool = True) -> Iterator[Row]:
-    """Rows of a CSV file, compressed or not, without blank lines; `error` if it cannot be read, or is no CSV.
-
-    For `usual` and `ahead` see `open_plain`.
-    """
+def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[Row]:
+    """Rows of a CSV file, compressed or not, without blank lines; `error` if it cannot be read, or is no CSV."""
     form_of(path, error)
-    line = 1
-    with translated(path, error), open_plain(path, usual, ahead=ahead) as stream:
-        text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-        rows = csv.reader(text, strict=True)
+    with translated(path, error), open_plain(path, usual) as stream:
+        rows = csv.reader((line.decode("utf-8-sig") for line in stream), strict=True)
         try:
             for row in rows:
-                line = rows.line_num
                 if row:
-                    "".join(row).encode()
-                    yield f"{path}:{line}", row
-        except UnicodeEncodeError:
-            got = ",".join(row).encode(errors="surrogateescape").decode(errors="backslashreplace")
-            raise error(f"{path}:{line}: Expected text in UTF-8, got '{one_line(got)}'.") from None
+                    yield f"{path}:{rows.line_num}", row
+        except UnicodeDecodeError as fault:
+            got = one_line(fault.object.rstrip().decode(errors="backslashreplace"))
+            raise error(f"{path}:{rows.line_num + 1}: Expected text in UTF-8, got '{got}'.") from None
         except csv.Error as fault:
             raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
-        except (OSError, EOFError, lzma.LZMAError, zlib.error) as fault:
-            raise error(f"{path}:{line}: Expected a whole file, got a damaged one ({fault}).") from None
 
 
 def table_rows(
@@ -227,18 +214,6 @@ def number_cell(where: str, name: str, text: str, error: type[InputError]) -> fl
     if not math.isfinite(value):
         raise error(f"{where}: Expected {name} to be finite, got {one_line(text)}.")
     return value
-
-
-def disarmed(cell: object) -> object:
-    """Put an apostrophe before text that a spreadsheet would compute as a formula.
-
-    Tables of numbers and of names that others chose need it; what is read back as it was must not have it.
-
-    References
-    ----------
-    OWASP, "CSV Injection".
-    """
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(("=", "+", "-", "@", "\t", "\r")) else cell
 
 
 def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -27,12 +27,10 @@ class LineJournal:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
                     raise RunDirectoryError(f"{path}: Expected a journal of your own, found one of another user.")
                 content = file.read()
-        self._size = content.rfind(b"\n") + 1
-        while self._size:
-            begin = content.rfind(b"\n", 0, self._size - 1) + 1
-            if is_whole(content[begin : self._size - 1]):
-                break
-            self._size = begin
+        lines = content.split(b"\n")[:-1]
+        while lines and not is_whole(lines[-1]):
+            lines.pop()
+        self._size = sum(map(len, lines)) + len(lines)
 
     def read(self) -> list[bytes]:
         """Read the whole lines, without their ends."""
@@ -46,10 +44,10 @@ class LineJournal:
         data = b"".join(b"%s\n" % (line.encode() if isinstance(line, str) else line) for line in lines)
         with self._translate_errors("write"), self.path.open("ab", buffering=0) as file:
             file.truncate(self._size)
-            rest = memoryview(data)
+            unwritten = memoryview(data)
             try:
-                while rest:
-                    rest = rest[file.write(rest) :]
+                while unwritten:
+                    unwritten = unwritten[file.write(unwritten) :]
                 os.fsync(file.fileno())
             except BaseException:  # a signal too may come in between
                 file.truncate(self._size)

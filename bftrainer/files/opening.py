@@ -21,6 +21,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -61,25 +62,19 @@ _SUFFIXES = {
     ".tgz": Form.TAR,
 }
 _PARQUET = b"PAR1"
-_OLD_PICKLE = re.compile(rb"c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n|\(?[dl]p0\n")
-_ENCRYPTED = 0x1  # in the flags of an archive's member
 
 
 def _unzip(raw: BinaryIO) -> IO[bytes]:
-    """The one file of a zip archive."""
+    """The one file of a zip archive; an `OSError` if it has several, needs a password, or is packed in another way."""
     try:
         archive = zipfile.ZipFile(raw)
-        members = [member for member in archive.infolist() if not member.is_dir()]
-        if len(members) != 1:
-            raise OSError(errno.EINVAL, f"Expected one file in the archive, got {len(members)}")
-        if members[0].flag_bits & _ENCRYPTED:
-            raise OSError(errno.EINVAL, "Expected an archive without a password, got an encrypted one")
-        return archive.open(members[0])
-    except NotImplementedError as cause:
-        raise OSError(errno.EINVAL, f"Expected an archive that zipfile reads, got another ({cause})") from None
+        (member,) = (entry for entry in archive.infolist() if not entry.is_dir())
+        return archive.open(member)
+    except (ValueError, RuntimeError, NotImplementedError) as cause:
+        raise OSError(errno.EINVAL, f"Expected an archive of one file without a password ({cause})") from None
 
 
-_UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
+_UNPACKED: dict[bytes, Callable[[BinaryIO], Any]] = {
     rb"\x1f\x8b": gzip.open,
     rb"\xfd7zXZ\x00": lzma.open,
     rb"BZh[1-9](1AY&SY|\x17rE8P\x90)": bz2.open,
@@ -90,10 +85,8 @@ _UNPACKED: dict[bytes, Callable[[BinaryIO], object]] = {
 def most_bytes(usual: int = LOG_BYTES) -> int:
     """The bound in force: a `SettingsError` if the environment has one that is no positive number."""
     text = os.environ.get(SETTING)
-    if not text:
-        return usual
     try:
-        gib = float(text)
+        gib = float(text) if text else usual / GIB
     except ValueError:
         gib = math.nan
     if not 0 < gib < math.inf:
@@ -109,55 +102,23 @@ def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") ->
         )
 
 
-def whole(path: Path, stream: IO[bytes]) -> bytes:
-    """All bytes of a document; a `InputError` if there are too many."""
-    most = most_bytes(DOCUMENT_BYTES)
-    check_bytes(path, path.stat().st_size, most)
-    text = bytearray()
-    while piece := stream.read(min(MIB, most + 1 - len(text))):  # a stream makes room for all that it is asked for
-        text += piece
-    check_bytes(path, len(text), most)
-    return bytes(text)
-
-
 def whole_bytes(path: Path) -> bytes:
-    """All bytes of a small file; an `OSError` or a `InputError` if it cannot be read."""
-    with open_file(path) as stream:
-        return whole(path, stream)
+    """All bytes of a document; an `OSError` or a `InputError` if it cannot be read, or there are too many."""
+    with open_plain(path, DOCUMENT_BYTES) as stream:
+        return stream.read()
 
 
 def form_of(path: Path, error: type[InputError] = InputError) -> Form:
-    """Form of a file, by its first bytes or else its suffix (the one before `.gz`, `.xz`, `.bz2` or `.zip`).
-
-    Raises
-    ------
-    InputError
-        As `error`: if there is no such file, it is empty, or its form is not recognised.
-    """
-    with translated(path, error), open_plain(path) as stream:
-        head = stream.read(1024)
+    """Form of a file, by its first bytes or else its suffix, a table's if neither says; `error` if it is empty."""
+    with translated(path, error):
+        head = read_head(path, 1024)
     if not head:
         raise error(f"{path}: Expected data, got an empty file.")
     if head[257:262] == b"ustar":
         return Form.TAR
     if head[:4] == _PARQUET:
         return Form.PARQUET
-    if head[0] == 0x80:
-        return Form.PICKLE
-    form = suffix_form(path)
-    if form is not None:
-        return form
-    if _OLD_PICKLE.match(head):
-        return Form.PICKLE
-    if re.match(rb"[\w]+(,[\w]+)+\r?\n", head):
-        return Form.CSV
-    raise error(f"{path}: Expected {', '.join(f.value for f in Form)}, got something else.")
-
-
-def is_parquet(path: Path) -> bool:
-    """Whether a file begins as Parquet does."""
-    with translated(path, InputError), open_file(path) as stream:
-        return stream.read(4) == _PARQUET
+    return Form.PICKLE if head[0] == 0x80 else suffix_form(path) or Form.CSV
 
 
 def suffix_form(path: Path) -> Form | None:
@@ -194,49 +155,42 @@ def open_file(path: Path) -> io.BufferedReader:
     raise OSError(errno.EINVAL, f"Expected a file, got {kind}", str(path))
 
 
+def read_head(path: Path, size: int) -> bytes:
+    """The first bytes of a file, as `open_plain` reads them, however many there are."""
+    with open_file(path) as raw:
+        unpack = _find_unpacker(raw)
+        return raw.read(size) if unpack is None else unpack(raw).read(size)
+
+
+def _find_unpacker(raw: BinaryIO) -> Callable[[BinaryIO], BinaryIO] | None:
+    head = raw.read(10)
+    raw.seek(0)
+    return next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
+
+
 @contextmanager
-def open_plain(path: Path, usual: int = LOG_BYTES, *, ahead: bool = False) -> Iterator[BinaryIO]:
+def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
     """Open the file's bytes, decompressed if compressed by gzip, xz, bzip2 or, alone in an archive, zip.
 
-    Parameters
-    ----------
-    path : Path
-    usual : int
-        How many bytes there may be, unless the environment says otherwise.
-    ahead : bool
-        Whether to count those of a compressed file before the first is handed out, so that nothing is made of any.
-
-    Raises
-    ------
-    InputError
-        If there are more, perhaps while the stream is read.
+    An `InputError` if there are more than `usual`, or than the environment says: before anything is made of them.
     """
-    most = most_bytes(usual)
+    most, count = most_bytes(usual), 0
     with open_file(path) as raw:
-        head = raw.read(10)
-        raw.seek(0)
-        unpack = next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
+        unpack = _find_unpacker(raw)
         if unpack is None:
             check_bytes(path, os.fstat(raw.fileno()).st_size, most)
             yield raw
             return
-        if ahead:
-            counted = _count_bytes(path, unpack(raw), most)
-            while counted.read(_CHUNK):
-                pass
-            raw.seek(0)
-        yield _count_bytes(path, unpack(raw), most)
+        for piece in iter(partial(unpack(raw).read, _CHUNK), b""):
+            count += len(piece)
+            check_bytes(path, count, most)
+        raw.seek(0)
+        yield unpack(raw)
 
 
 @contextmanager
 def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
-    """Open the pickle in a file: the file itself, gzipped or not, or the one `.pkl` of a tar, streamed.
-
-    Raises
-    ------
-    InputError
-        As `error`: if the file cannot be read, or a tar does not hold one pickle.
-    """
+    """Open the pickle in a file: the file itself, packed or not, or the one `.pkl` of a tar; `error` if it has none."""
     tarred = form_of(path, error) is Form.TAR
     with translated(path, error), open_plain(path, usual) as stream:
         if not tarred:
@@ -246,9 +200,9 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
             members = filter(_is_pickle, iter(archive.next, None))
             member = next(members, None)
             content = None if member is None else archive.extractfile(member)
-            if member is None or content is None:
+            if content is None:
                 raise error(f"{path}: Expected a .pkl in the archive, got none.")
-            yield _count_bytes(path, content, member.size)
+            yield cast(BinaryIO, content)
             if next(members, None) is not None:
                 raise error(f"{path}: Expected one .pkl in the archive, got several.")
 
@@ -256,31 +210,6 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
 def _is_pickle(member: tarfile.TarInfo) -> bool:
     name = Path(member.name).name.lower()
     return member.isfile() and name.endswith((".pkl", ".pickle")) and not name.startswith("._")  # macOS adds these
-
-
-def _count_bytes(path: Path, stream: Any, most: int) -> BinaryIO:
-    """What a stream gives, which fails once that is more than `most` bytes."""
-    return cast(BinaryIO, io.BufferedReader(_Counted(path, stream, most), _CHUNK))
-
-
-class _Counted(io.RawIOBase):
-    """Read a stream in chunks: decompressors and tarfile would hold a large read twice; and count what it unpacks."""
-
-    def __init__(self, path: Path, stream: BinaryIO, most: int) -> None:
-        self._path, self._stream, self._most, self._unpacked = path, stream, most, 0
-
-    def readable(self) -> bool:
-        """Always true."""
-        return True
-
-    def readinto(self, buffer: object) -> int:
-        """Fill the buffer, up to a chunk of it; 0 at the end."""
-        view = memoryview(cast(bytearray, buffer))
-        data = self._stream.read(min(len(view), _CHUNK))
-        view[: len(data)] = data
-        self._unpacked += len(data)
-        check_bytes(self._path, self._unpacked, self._most)
-        return len(data)
 
 
 @contextmanager
@@ -292,26 +221,14 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
         raise error(f"{path}: No such file.") from None
     except IsADirectoryError:
         raise error(f"{path}: Expected a file, got a directory.") from None
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as cause:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, lzma.LZMAError, zlib.error) as cause:
+        if isinstance(cause, OSError) and cause.errno is not None:
+            raise error(f"{path}: {cause.strerror}.") from None
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
-    except OSError as cause:
-        if str(cause) == "Invalid data stream":  # bzip2 has no error of its own
-            raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
-        raise error(f"{path}: {cause.strerror or cause}.") from None
-    except ValueError:
-        if "\0" not in str(path):
-            raise
-        raise error(f"{path}: Expected a name without the character NUL.") from None
 
 
 def sample_path(name: str) -> Path:
-    """Path of the embedded data file `name`; an `InputError` if the installation lacks it.
-
-    A wheel carries `datasets/` as `bftrainer/data/`; an editable install leaves it in the checkout.
-    """
+    """Path of a data file of ours: a wheel has them in `bftrainer/data/`, an editable install in the checkout."""
     package = Path(__file__).parents[1]
     installed = package / "data"
-    path = (installed if installed.is_dir() else package.parent / "datasets") / name
-    if not path.is_file():
-        raise InputError(f"Embedded data file {name} not found at {path}; is bftrainer fully installed?")
-    return path
+    return (installed if installed.is_dir() else package.parent / "datasets") / name

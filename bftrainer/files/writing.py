@@ -1,14 +1,15 @@
-"""Write files whole or not at all; record input checksums and versions."""
+"""Lock files, write files whole or not at all, record input checksums and versions."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
-import glob
 import gzip
 import hashlib
 import os
 import platform
-import tempfile
+import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -17,6 +18,83 @@ from typing import BinaryIO, cast
 
 from bftrainer.errors import OutputError
 from bftrainer.files.opening import open_file
+
+# A process that was killed may hold its lock for an instant, as may workers that end with their parent.
+PATIENCE_S = 2.0
+_POLL_S = 0.02
+_HOLDER = b"Process "
+_NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
+"""Errors of file systems that have no locks, where nobody is kept out."""
+
+
+@contextmanager
+def lock_file(path: Path, called: object, patience_s: float | None = None, *, stays: bool = False) -> Iterator[int]:
+    """Be the only one who works on what is `called` so, by locking a file that is made for it; yield its descriptor.
+
+    Processes that inherit the descriptor hold the lock too, also when this one is killed (filelock keeps it to itself):
+    the file `stays` for them, and is deleted otherwise. An `OutputError` says who holds the lock after `patience_s`.
+    """
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+    try:
+        while (file := _try_to_lock(path)) is None:
+            if time.monotonic() >= deadline:
+                raise OutputError(f"{called}: {_read_holder(path)} is writing there.")
+            time.sleep(_POLL_S)
+    except OSError as error:
+        raise OutputError(f"{called}: cannot be written ({error.strerror}).") from error
+    try:
+        yield file
+    finally:
+        if not stays and _has_name(file, path):  # else it was renamed, and the name is another's by now
+            path.unlink()
+        os.close(file)
+
+
+def _try_to_lock(path: Path) -> int | None:
+    """Lock a file, and write into it who did: its descriptor, None if another process has locked it, or deleted it."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with ExitStack() as unlocked:
+        unlocked.callback(os.close, file)
+        if _flock(file, fcntl.LOCK_EX) and _has_name(file, path):
+            os.ftruncate(file, 0)
+            os.pwrite(file, b"%s%d on %s" % (_HOLDER, os.getpid(), socket.gethostname().encode()), 0)
+            unlocked.pop_all()
+            return file
+    return None
+
+
+def _has_name(file: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _flock(file: int, kind: int) -> bool:
+    try:
+        fcntl.flock(file, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    return True
+
+
+def lock_holder(path: Path) -> str:
+    """Who holds the lock of a file, which need not be this user's; empty if nobody does."""
+    with suppress(OSError), open_file(path) as file:
+        if not _flock(file.fileno(), fcntl.LOCK_SH):
+            return _read_holder(path)
+    return ""
+
+
+def _read_holder(path: Path) -> str:
+    with suppress(OSError), open_file(path) as file:
+        text = file.read(200)
+        if text.startswith(_HOLDER):
+            return text.decode(errors="replace")
+    return "Another process"
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -30,14 +108,9 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
-    """Refuse an output that is an input, also through links, and two outputs that are one file, even with `--force`.
+    """Refuse an output that is an input, whose name in messages is given, and two outputs that are one file.
 
-    Parameters
-    ----------
-    outputs : sequence of Path
-        Files to write.
-    inputs : mapping of Path to str
-        Files that are read, and their names in messages.
+    Also through links, and with `--force`.
     """
     for number, output in enumerate(outputs):
         for path, called in inputs.items():
@@ -49,11 +122,9 @@ def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
 
 
 def _is_same(one: Path, other: Path) -> bool:
-    if "\0" in f"{one}{other}":  # names in files may hold it, those of files not
-        return False
     try:
         return os.path.samefile(one, other)
-    except OSError:  # one does not exist yet, or is no valid name
+    except OSError:  # one does not exist yet
         return os.path.realpath(one) == os.path.realpath(other)
 
 
@@ -61,16 +132,7 @@ def _is_same(one: Path, other: Path) -> bool:
 def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a stream whose content replaces `path` if the block succeeds; gzipped if the name says so.
 
-    Parameters
-    ----------
-    path : Path
-    private : bool
-        Whether the file's owner alone may read it; root leaves a file to the owner that it has.
-
-    Raises
-    ------
-    OutputError
-        If the file cannot be written; an earlier one stays as it was.
+    A `private` file its owner alone may read. An `OutputError` if it cannot be written; an earlier one stays as it was.
     """
     with replacing_together(path, private=private) as (stream,):
         yield stream
@@ -85,55 +147,44 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
     """
     path = paths[-1]
     try:
-        with ExitStack() as temporary:
-            raws = [temporary.enter_context(_temporary(each)) for each in paths]
+        with ExitStack() as locks:
+            files = [locks.enter_context(lock_file(temporary_path(target), target)) for target in paths]
+            for file, target in zip(files, paths, strict=True):
+                os.ftruncate(file, 0)
+                if private:
+                    os.fchmod(file, 0o600)
+                if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
+                    os.fchown(file, target.stat().st_uid, target.stat().st_gid)
             with ExitStack() as opened:
-                yield [
-                    opened.enter_context(_open_to_fill(raw, packed=each.suffix == ".gz"))
-                    for each, raw in zip(paths, raws, strict=True)
-                ]
+                yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
-            for each, raw in zip(paths, raws, strict=True):
-                os.fchmod(raw.fileno(), 0o600 if private else 0o666 & ~_umask())
-                if private and not os.geteuid() and each.exists():
-                    os.fchown(raw.fileno(), each.stat().st_uid, each.stat().st_gid)
-                Path(raw.name).replace(each)
-        for directory in {each.parent for each in paths}:
+            for target in paths:
+                temporary_path(target).replace(target)
+        for directory in {target.parent for target in paths}:
             with suppress(PermissionError):  # one that one may write to, and not read
                 flush(directory)
     except OSError as cause:
         raise OutputError(f"{path}: cannot be written ({cause.strerror or cause}).") from None
 
 
-@contextmanager
-def _temporary(path: Path) -> Iterator[BinaryIO]:
-    """A locked file beside `path`, deleted unless it gets another name; those that killed processes left are, too."""
-    remove_leftovers(path.parent, glob.escape(path.name))
-    while True:
-        with tempfile.NamedTemporaryFile("wb", prefix=f".{path.name}.", dir=path.parent, delete=False) as file:
-            with suppress(OSError):  # on file systems without locks nothing is taken for left over
-                fcntl.flock(file, fcntl.LOCK_EX)
-            if not os.fstat(file.fileno()).st_nlink:
-                continue  # it was taken for left over, just before it was locked
-            try:
-                yield cast(BinaryIO, file)
-            finally:
-                Path(file.name).unlink(missing_ok=True)
-            return
+def temporary_path(path: Path) -> Path:
+    """Where the content of a file is written before it replaces the file; what a killed process leaves there goes."""
+    return path.with_name(f".{path.name}.part")
 
 
 @contextmanager
-def _open_to_fill(raw: BinaryIO, *, packed: bool) -> Iterator[BinaryIO]:
-    """A stream into a file, which is on the disk afterwards."""
-    if packed:
-        # No name and no time in the header: equal content gives equal bytes.
-        with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
-            yield cast(BinaryIO, stream)
-    else:
-        yield raw
-    raw.flush()
-    os.fsync(raw.fileno())
+def _open_to_fill(file: int, path: Path) -> Iterator[BinaryIO]:
+    """A stream into a file that gets the name `path`; its content is on the disk afterwards."""
+    with open(file, "wb", closefd=False) as raw:
+        if path.suffix == ".gz":
+            # No name and no time in the header: equal content gives equal bytes.
+            with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
+                yield cast(BinaryIO, stream)
+        else:
+            yield raw
+        raw.flush()
+        os.fsync(file)
 
 
 def flush(path: Path) -> None:
@@ -143,29 +194,6 @@ def flush(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-
-
-def leftovers(directory: Path, name: str) -> list[Path]:
-    """Temporary files of `replacing` that killed processes have left; `name` is that of their targets, or a pattern.
-
-    Only names of this module's form: other programs, such as editors, may have hidden files there too.
-    """
-    return sorted(path for path in directory.glob(f".{name}.{8 * '[a-z0-9_]'}") if path.is_file())
-
-
-def remove_leftovers(directory: Path, name: str) -> None:
-    """Delete the `leftovers` that no process is writing, as far as that can be told and done."""
-    for left in leftovers(directory, name):
-        with suppress(OSError), left.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
-
-
-def _umask() -> int:
-    """Permissions that new files don't have; temporary ones are readable by their owner only."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def file_source(path: Path) -> dict[str, str]:

@@ -4,9 +4,8 @@
 variable `KEY`. Told to leave, by SIGTERM, by its controller or because it has held the node for HOLD_S, it says so at
 once, asks its ranks to save and end, and ends when they have. It does the same when its controller is gone. Each rank
 is under a `bftrainer.supervisor`, which ends all that the rank has started, also when the agent itself is killed.
-The file descriptors FD stay open until all are gone.
-
-Messages are lines of JSON. Linux only, and nothing of the package but the supervisor: an agent is small.
+The file descriptors FD stay open until all are gone. Messages are lines of JSON. An agent is small: it imports nothing
+of the package but the supervisor.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPC
 class _Rank:
     """A rank under its supervisor, and what it reports."""
 
-    def __init__(self, order: dict[str, Any], held: Sequence[int]) -> None:
+    def __init__(self, order: dict[str, Any], descriptors: Sequence[int]) -> None:
         self.order, self.status, self.ended = order, -signal.SIGKILL, False
         self.log, self._began = Path(order["log"]), -1.0
         # Where work is reported, the pattern to find it by, and what of it is from before.
@@ -56,11 +55,11 @@ class _Rank:
             with suppress(OSError, ValueError, IndexError):
                 self._seen_ns = self._place.stat().st_mtime_ns
                 self._began = float(self._place.read_text().split()[0])
-        self.told: list[float] = []
+        self.last: list[float] = []
         with self.log.open("ab", buffering=0) as log:
             self._offset = log.tell() if self._place == self.log else 0
             self.process = SupervisedProcess(
-                order["command"], Path(order["workdir"]), order["env"], log, order["grace_s"], held
+                order["command"], Path(order["workdir"]), order["env"], log, order["grace_s"], descriptors
             )
 
     @property
@@ -72,7 +71,7 @@ class _Rank:
         """Work done, work saved, the time of it, and the work it began with, as `Progressed`; None: nothing is new."""
         if self._place is None:
             return None
-        found: list[float] = []
+        numbers: list[float] = []
         with suppress(OSError, ValueError):
             if self._pattern is not None:
                 with self._place.open("rb") as stream:
@@ -82,14 +81,14 @@ class _Rank:
                 end = text.rfind(b"\n") + 1
                 self._offset += end
                 matches = self._pattern.findall(text[:end].decode(errors="replace").replace("\r\n", "\n"))
-                found = [float(matches[-1])] if matches else []
+                numbers = [float(matches[-1])] if matches else []
             elif (changed_ns := self._place.stat().st_mtime_ns) != self._seen_ns:
-                found, self._seen_ns = [float(word) for word in self._place.read_text().split()], changed_ns
-        if not found or found == self.told or not all(0 <= each < math.inf for each in found):
+                numbers, self._seen_ns = [float(word) for word in self._place.read_text().split()], changed_ns
+        if not numbers or numbers == self.last or not all(0 <= number < math.inf for number in numbers):
             return None
-        self.told = found
-        is_ours = self.order["progress"] == "reported" and len(found) == 4
-        return found if is_ours else [found[0], -1.0, time.time(), self._began]
+        self.last = numbers
+        is_ours = self.order["progress"] == "reported" and len(numbers) == 4
+        return numbers if is_ours else [numbers[0], -1.0, time.time(), self._began]
 
     def tail(self) -> str:
         """The last lines of its log, if it failed."""
@@ -117,23 +116,13 @@ class _Rank:
 
 
 class Agent:
-    """Holds a node, and talks to its controller.
+    """Holds a node for `hold_s` at most, and talks to its controller; its ranks keep some descriptors open, too."""
 
-    Parameters
-    ----------
-    link : socket
-        To the controller, which knows it already.
-    hold_s : float
-        For how long it holds the node at most.
-    held : sequence of int
-        File descriptors that its ranks keep open, too.
-    """
-
-    def __init__(self, link: socket.socket, hold_s: float, held: Sequence[int] = ()) -> None:
-        self._link, self._held = link, held
+    def __init__(self, link: socket.socket, hold_s: float, descriptors: Sequence[int] = ()) -> None:
+        self._link, self._descriptors = link, descriptors
         self._until_s = time.monotonic() + hold_s
         self._ranks: list[_Rank] = []
-        self._left, self._input, self._sweep = False, b"", 0
+        self._is_leaving, self._input, self._sweep = False, b"", 0
         self._selector = selectors.DefaultSelector()
         self._signals = supervisor.signal_pipe()
         supervisor.adopt_orphans()
@@ -145,7 +134,7 @@ class Agent:
 
     def run(self) -> None:
         """Work until the node is to be given back, and all ranks have ended."""
-        while self._ranks or not self._left:
+        while self._ranks or not self._is_leaving:
             for key, _ in self._selector.select(_TICK_S):
                 key.data()
             self._tick()
@@ -159,9 +148,9 @@ class Agent:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
         if self._sweep:  # what a killed supervisor has left is the agent's now
-            known = {rank.process.supervisor.pid for rank in self._ranks}
-            for process in supervisor.descendants(os.getpid(), known):
-                if process not in known:
+            supervisors = {rank.process.supervisor.pid for rank in self._ranks}
+            for process in supervisor.descendants(os.getpid(), supervisors):
+                if process not in supervisors:
                     with suppress(ProcessLookupError, PermissionError):
                         os.kill(process, signal.SIGKILL)
                         self._sweep = 2
@@ -179,7 +168,7 @@ class Agent:
             self.leave()
         *lines, self._input = (self._input + piece).split(b"\n")
         for order in map(json.loads, lines):
-            if order["do"] == "start" and not self._left:
+            if order["do"] == "start" and not self._is_leaving:
                 self._start(order)
             elif order["do"] == "stop":
                 for rank in self._ranks:
@@ -194,9 +183,9 @@ class Agent:
         try:
             Path(order["log"]).parent.mkdir(parents=True, exist_ok=True)
             Path(order["env"]["BFTRAINER_CHECKPOINT_DIR"]).mkdir(parents=True, exist_ok=True)
-            rank = _Rank(order, self._held)
+            rank = _Rank(order, self._descriptors)
         except OSError as fault:
-            self._tell_exit(order, 127, f"{fault.filename}: {fault.strerror}")
+            self._say("exited", order["task"], order["generation"], 127, f"{fault.filename}: {fault.strerror}")
             return
         self._ranks.append(rank)
         self._hear(rank.process.status_pipe, lambda: self._on_status(rank))
@@ -205,25 +194,21 @@ class Agent:
         pipe = rank.process.status_pipe
         if rank.read_status():
             self._selector.unregister(pipe)
-            if not self._left and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
+            if not self._is_leaving and any(key.fileobj == self._signals for key, _ in self._selector.select(0)):
                 self.leave()  # Slurm asks ranks to end, too: one that did so is not done
             self._report(rank)
             self._ranks.remove(rank)
             self._sweep = self._sweep if rank.ended else 2
-            self._tell_exit(rank.order, rank.status, rank.tail())
+            self._say("exited", *rank.key, rank.status, rank.tail())
 
     def _report(self, rank: _Rank) -> None:
-        found = rank.report()
-        if found is not None:
-            self._say("progress", *rank.key, *found)
-
-    def _tell_exit(self, order: dict[str, Any], status: int, tail: str) -> None:
-        self._say("exited", order["task"], order["generation"], status, tail)
+        if (numbers := rank.report()) is not None:
+            self._say("progress", *rank.key, *numbers)
 
     def leave(self, *, is_over: bool = False) -> None:
         """Say that the node is given back, perhaps as its time is over, and ask all ranks to end."""
-        if not self._left:
-            self._left = True
+        if not self._is_leaving:
+            self._is_leaving = True
             self._selector.unregister(self._signals)
             self._say("leaving", is_over)
             for rank in self._ranks:
@@ -255,7 +240,7 @@ def _line(link: socket.socket) -> str:
 
 def main(arguments: Sequence[str]) -> None:
     """Connect to the controller, and hold the node."""
-    host, port, node, carrier, hold_s, *held = arguments
+    host, port, node, carrier, hold_s, *descriptors = arguments
     try:
         link = socket.create_connection((host, int(port)), timeout=_CONNECT_S)
     except OSError as fault:  # such as a controller that is gone again
@@ -269,7 +254,7 @@ def main(arguments: Sequence[str]) -> None:
     if not hmac.compare_digest(_line(link).encode(), proof(key, "hub", challenge, carrier).encode()):
         sys.exit(f"{host}:{port} is not the controller.")  # its orders would be run
     link.settimeout(_CONNECT_S)
-    Agent(link, float(hold_s), [int(each) for each in held]).run()
+    Agent(link, float(hold_s), list(map(int, descriptors))).run()
 
 
 if __name__ == "__main__":

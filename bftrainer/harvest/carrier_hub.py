@@ -9,28 +9,17 @@ import math
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.agent import proof
-from bftrainer.harvest.harvest_events import (
-    CarrierLeaving,
-    CarrierLost,
-    CarrierUp,
-    HarvestEvent,
-    Progressed,
-    RankExited,
-    StartRank,
-    StopRank,
-)
 
-_LONGEST_LINE = 1 << 16
-_PATIENCE_S, _MOST_STRANGERS = 10.0, 256
+_LONGEST_LINE, _PATIENCE_S = 1 << 16, 10.0
 _NO_CARRIER = (ValueError, TypeError, RecursionError, OSError, EOFError)
-"""What comes of a connection that is broken, or says what no carrier of ours does."""
+"""What comes of a connection that is broken, is silent for too long, or says what no carrier of ours does."""
 
 
 class CarrierEngine(Protocol):
@@ -39,7 +28,7 @@ class CarrierEngine(Protocol):
     After a carrier is lost, `poll` tells by `PoolChanged` if its node is idle, or idle again.
     """
 
-    def poll(self, timeout_s: float) -> list[HarvestEvent]:
+    def poll(self, timeout_s: float) -> list[ev.HarvestEvent]:
         """Wait for something to happen, at most so long; what did."""
 
     def request(self, nodes: tuple[str, ...]) -> None:
@@ -48,10 +37,10 @@ class CarrierEngine(Protocol):
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
 
-    def start(self, rank: StartRank) -> None:
+    def start(self, rank: ev.StartRank) -> None:
         """Start a rank."""
 
-    def stop(self, rank: StopRank) -> None:
+    def stop(self, rank: ev.StopRank) -> None:
         """Ask a rank to save and end."""
 
     @property
@@ -65,28 +54,14 @@ class CarrierEngine(Protocol):
 class CarrierHub:
     """Listens for carriers, sends them orders, and makes events of what they say, while `poll` waits.
 
-    Parameters
-    ----------
-    directory : Path
-        Of the harvest: logs of ranks, and checkpoints of tasks that say no other place.
-    grace_s : float
-        The most time that ranks have to end, whatever their task says.
-    host : str
-        Address to listen at; on this machine only by default.
-
-    Attributes
-    ----------
-    key : str
-        What carriers have to know; handed to them in their environment.
-    port : int
-        At which it listens.
+    Carriers have to know the `key`, which is in their environment. Ranks have `grace_s` to end, whatever their task
+    says; their logs, and checkpoints of tasks that say no other place, are in the harvest's directory.
     """
 
     def __init__(self, directory: Path, grace_s: float = math.inf, host: str = "127.0.0.1") -> None:
         self.directory, self.key, self._grace_s = directory.resolve(), secrets.token_hex(32), grace_s
-        self._loop, self._events, self._happened = asyncio.new_event_loop(), list[HarvestEvent](), asyncio.Event()
+        self._loop, self._events, self._happened = asyncio.new_event_loop(), list[ev.HarvestEvent](), asyncio.Event()
         self._carriers: dict[str, asyncio.StreamWriter] = {}
-        self._strangers: dict[asyncio.StreamWriter, float] = {}
         listener = socket.create_server((host, 0), backlog=1024)  # one port: asyncio takes one for each kind of address
         self.port: int = listener.getsockname()[1]
         self._server = self._loop.run_until_complete(
@@ -106,13 +81,10 @@ class CarrierHub:
         """Watch it no more."""
         self._loop.remove_reader(source)
 
-    def poll(self, timeout_s: float) -> list[HarvestEvent]:
+    def poll(self, timeout_s: float) -> list[ev.HarvestEvent]:
         """Wait for carriers to say something, at most so long; what happened."""
         self._loop.run_until_complete(self._wait(timeout_s))
         self._happened.clear()
-        for writer, since_s in self._strangers.items():
-            if time.monotonic() - since_s > _PATIENCE_S:
-                writer.close()
         events, self._events = self._events, []
         return events
 
@@ -121,7 +93,7 @@ class CarrierHub:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._happened.wait(), max(0.0, timeout_s))
 
-    def _tell(self, event: HarvestEvent) -> None:
+    def _tell(self, event: ev.HarvestEvent) -> None:
         self._events.append(event)
         self._happened.set()
 
@@ -129,32 +101,26 @@ class CarrierHub:
         """Hear a connection: a stranger, until it has shown that it knows the key."""
         node = carrier = ""
         try:
-            if len(self._strangers) >= _MOST_STRANGERS:  # else they could take all file descriptors
-                oldest = next(iter(self._strangers))
-                del self._strangers[oldest]  # it ends later: else all that come until then would close the same one
-                oldest.close()
-            self._strangers[writer] = time.monotonic()
-            node, carrier = await self._welcome(reader, writer)
-            self._strangers.pop(writer, None)
+            async with asyncio.timeout(_PATIENCE_S):
+                node, carrier = await self._welcome(reader, writer)
             self._carriers[carrier] = writer
-            self._tell(CarrierUp(node, carrier, writer.get_extra_info("peername")[0]))
+            self._tell(ev.CarrierUp(node, carrier, writer.get_extra_info("peername")[0]))
             while line := await reader.readline():
                 self._on_message(node, carrier, json.loads(line))
         except (*_NO_CARRIER, asyncio.CancelledError):  # asyncio logs a connection that is cancelled, with a traceback
             pass
         finally:
-            self._strangers.pop(writer, None)
             writer.close()
             if self._carriers.get(carrier) is writer:
                 del self._carriers[carrier]
-                self._tell(CarrierLost(node, carrier))
+                self._tell(ev.CarrierLost(node, carrier))
 
     async def _welcome(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[str, str]:
         """Node and name of a stranger that is a carrier of ours; a `ValueError` or the like if it is none."""
-        asked = secrets.token_hex(16)
-        writer.write(asked.encode() + b"\n")
+        nonce = secrets.token_hex(16)
+        writer.write(nonce.encode() + b"\n")
         _, node, carrier, shown, challenge = map(str, json.loads(await reader.readline()))
-        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", asked, carrier).encode()):
+        if not hmac.compare_digest(shown.encode(), proof(self.key, "carrier", nonce, carrier).encode()):
             raise ValueError("It does not know the key.")
         writer.write(proof(self.key, "hub", challenge, carrier).encode() + b"\n")
         return node, carrier
@@ -162,23 +128,23 @@ class CarrierHub:
     def _on_message(self, node: str, carrier: str, message: list[Any]) -> None:
         word, *rest = message
         if word == "leaving":
-            self._tell(CarrierLeaving(node, carrier, *rest))
+            self._tell(ev.CarrierLeaving(node, carrier, *rest))
         elif word == "progress":
-            self._tell(Progressed(*rest))
+            self._tell(ev.Progressed(*rest))
         elif word == "exited":
             task, generation, status, tail = rest
-            self._tell(RankExited(task, generation, node, status, tail))
+            self._tell(ev.RankExited(task, generation, node, status, tail))
 
     def release(self, node: str, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
         del node
         self._order(carrier, do="leave")
 
-    def stop(self, rank: StopRank) -> None:
+    def stop(self, rank: ev.StopRank) -> None:
         """Ask a rank to save and end."""
         self._order(rank.carrier, do="stop", task=rank.task, generation=rank.generation)
 
-    def start(self, rank: StartRank) -> None:
+    def start(self, rank: ev.StartRank) -> None:
         """Start a rank, with the variables that torch.distributed expects, and ours."""
         task, spec = rank.task, rank.task.spec
         place = str(task.place(self.directory))

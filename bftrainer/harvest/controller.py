@@ -12,25 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.harvest.harvest_events import (
-    Asked,
-    CarrierLeaving,
-    CarrierLost,
-    CarrierUp,
-    Effect,
-    HarvestEnded,
-    HarvestEvent,
-    Note,
-    PoolChanged,
-    Progressed,
-    RankExited,
-    Release,
-    Request,
-    Restarted,
-    StartRank,
-    StopRank,
-    Submitted,
-)
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.live_allocator import LiveAllocator
 from bftrainer.harvest.live_tasks import live_task
 from bftrainer.harvest.task_life import Generation, TaskLife, TaskStatus
@@ -42,55 +24,42 @@ _STEP_S = 1e-6
 _LONGEST_RETRY_S = 60.0
 _PATIENCE_S = 180.0
 """A carrier that did not come for so long is asked for again."""
-PORTS = 4_000
-"""Number of ports that generations take in turn: as many may still be in use by those that ended."""
+FIRST_PORT, PORTS = 20_000, 4_000
+"""Ports at which ranks meet; generations take them in turn, as some may still be in use by those that ended."""
 _REASONS = {"time": "its time is up", "log": "its node log is over"}
 
 
 @dataclass(frozen=True, slots=True)
 class HarvestLimits:
-    """How much a harvest takes.
+    """How much a harvest takes: at most so many nodes at once, each once it has been idle for `offer_after_s`.
 
-    Parameters
-    ----------
-    max_nodes : int
-        At once.
-    offer_after_s : float
-        A node is taken once it has been idle for so long.
-    settle_s : float
-        For how long a carrier that came waits at most for others that were asked for, as each change of a task's nodes
-        costs it time.
-    first_port : int
-        Ranks of a task meet at one of the `PORTS` from this on.
-    stays : bool
-        Whether it goes on when no task is left, waiting for more.
+    A carrier that came waits up to `settle_s` for others, as each change of a task's nodes costs it time. One that
+    `stays` waits for more tasks when none is left.
     """
 
     max_nodes: int = 1_000_000
     offer_after_s: float = 0.0
     settle_s: float = 1.0
-    first_port: int = 20_000
     stays: bool = False
 
 
 @dataclass(slots=True)
 class Carrier:
-    """A carrier that holds a node; the allocator has the node from when it is `told` until it is `leaving`."""
+    """A carrier that holds a node; the allocator has the node from when it is `offered` until it is `leaving`."""
 
     name: str
     address: str
     since_s: float
-    told: bool = False
+    offered: bool = False
     leaving: bool = False
 
 
 @dataclass(slots=True)
 class CarrierPool:
-    """What is known of the nodes.
+    """Nodes: those that are `idle` and those for which a carrier was `requested`, since when.
 
-    Nodes are `idle`, held or not, and `requested`, if a carrier was asked for, since when. The allocator is to be told
-    which ones have `left` at the present instant; carriers that come `later` wait for the next one, as a node cannot
-    leave and join at one. Once it is `closed` no more nodes are taken.
+    The allocator does not know yet which have `left` at the present instant; carriers that come `later` wait for the
+    next one, as a node cannot leave and join at one. Once it is `closed` no more nodes are taken.
     """
 
     limits: HarvestLimits
@@ -98,39 +67,33 @@ class CarrierPool:
     idle: dict[str, float] = field(default_factory=dict)
     requested: dict[str, float] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
-    later: list[CarrierUp] = field(default_factory=list)
+    later: list[ev.CarrierUp] = field(default_factory=list)
     closed: bool = False
     _situation: tuple[Any, ...] | None = None
 
-    def change(self, event: PoolChanged, time_s: float) -> None:
-        """Take in which nodes the scheduler leaves idle."""
-        for node in event.busy:
-            self.idle.pop(node, None)
-        self.idle |= {node: time_s for node in event.idle if node not in self.idle}
-
-    def add_carrier(self, event: CarrierUp, time_s: float) -> Release | None:
+    def add_carrier(self, event: ev.CarrierUp, time_s: float) -> list[ev.Effect]:
         """Take in a carrier; a second one on a node, or one that comes when nothing is taken any more, is sent away."""
         if event.node in self.left:
             self.later.append(event)
         elif event.node in self.carriers or self.closed:
-            return Release(event.node, event.carrier)
+            return [ev.Release(event.node, event.carrier)]
         else:
             self.requested.pop(event.node, None)
             self.carriers[event.node] = Carrier(event.carrier, event.address, time_s)
-        return None
+        return []
 
     def join_nodes(self, time_s: float) -> list[str]:
         """Nodes that the allocator is to have from now on: those of new carriers, when no other is to be waited for."""
         self.requested = {node: since for node, since in self.requested.items() if time_s - since < _PATIENCE_S}
-        new = [node for node, carrier in self.carriers.items() if not (carrier.told or carrier.leaving)]
+        new = [node for node, carrier in self.carriers.items() if not (carrier.offered or carrier.leaving)]
         oldest_s = min((self.carriers[node].since_s for node in new), default=time_s)
         if self.requested and time_s - oldest_s < self.limits.settle_s:
             return []
         for node in new:
-            self.carriers[node].told = True
+            self.carriers[node].offered = True
         return new
 
-    def remove_carrier(self, event: CarrierLeaving | CarrierLost) -> bool:
+    def remove_carrier(self, event: ev.CarrierLeaving | ev.CarrierLost) -> bool:
         """Take in that a carrier leaves, or is gone; whether the allocator had its node until now."""
         carrier = self.carriers.get(event.node)
         self.idle.pop(event.node, None)
@@ -138,39 +101,38 @@ class CarrierPool:
             self.requested.pop(event.node, None)
             self.forget_demand()  # all may look as it did when it was asked for
             return False
-        had, carrier.leaving = carrier.told and not carrier.leaving, True
-        if isinstance(event, CarrierLost):
+        had, carrier.leaving = carrier.offered and not carrier.leaving, True
+        if isinstance(event, ev.CarrierLost):
             del self.carriers[event.node]
         self.left += [event.node] if had else []
         return had
 
     def free_nodes(self, time_s: float) -> list[str]:
         """Nodes that could be asked for: idle for long enough, and not held yet."""
-        due_s, taken = time_s - self.limits.offer_after_s, self.carriers.keys() | self.requested.keys()
-        return [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in taken]
+        due_s, busy = time_s - self.limits.offer_after_s, self.carriers.keys() | self.requested.keys()
+        return [] if self.closed else [n for n, since in self.idle.items() if since <= due_s and n not in busy]
 
-    def balance(self, time_s: float, used: Collection[str], wanted: Callable[[int], int]) -> list[Effect]:
+    def balance(self, time_s: float, used: Collection[str], count_wanted: Callable[[int], int]) -> list[ev.Effect]:
         """Ask for carriers where more nodes are wanted, and give back those that nobody wants.
 
-        Nodes are `used` if tasks have them; `wanted` takes by how many the pool is to grow, and says how many nodes
-        tasks would have then.
+        Tasks have `used` nodes; `count_wanted` says how many they would have if the pool grew by a number of nodes.
         """
-        held = [node for node, carrier in self.carriers.items() if not carrier.leaving]
+        active = [node for node, carrier in self.carriers.items() if not carrier.leaving]
         more = self.free_nodes(time_s)
-        leaving = len(self.carriers) - len(held)
-        situation = (leaving, *held, "", *more, "", *self.requested, "", *sorted(used))
+        leaving = len(self.carriers) - len(active)
+        situation = (leaving, *active, "", *more, "", *self.requested, "", *sorted(used))
         if situation == self._situation:
             return []
         self._situation = situation
-        coming = len(held) + len(self.requested)
-        new = sum(not self.carriers[node].told for node in held)
-        count = min(wanted(len(more) + len(self.requested) + new), self.limits.max_nodes - leaving)
+        coming = len(active) + len(self.requested)
+        new = sum(not self.carriers[node].offered for node in active)
+        count = min(count_wanted(len(more) + len(self.requested) + new), self.limits.max_nodes - leaving)
         if count > coming:
-            asked = tuple(more[: count - coming])
-            self.expect(asked, time_s)
-            return [Request(asked)] if asked else []
-        free = [node for node in held if node not in used]
-        return [Release(node, self.carriers[node].name) for node in free[: max(0, len(held) - count)]]
+            nodes = tuple(more[: count - coming])
+            self.expect(nodes, time_s)
+            return [ev.Request(nodes)] if nodes else []
+        free = [node for node in active if node not in used]
+        return [ev.Release(node, self.carriers[node].name) for node in free[: max(0, len(active) - count)]]
 
     def expect(self, nodes: Iterable[str], time_s: float) -> None:
         """Note that carriers were asked for."""
@@ -184,144 +146,116 @@ class CarrierPool:
 class Controller:
     """Decides which task runs on which node, and has ranks and carriers started and ended accordingly.
 
-    Parameters
-    ----------
-    settings : Settings
-        Of the allocator.
-    start_ns : int
-        The instant that times count from, nanoseconds since the Unix epoch.
-    limits : HarvestLimits
-    noise : float
-        Relative standard deviation of throughput measured in a minute.
-
-    Attributes
-    ----------
-    tasks : dict of str to TaskLife
-    pool : CarrierPool
-    time_s : float
-        Of the last step.
-    down_s : float
-        For how much of it no node log was played on, as far as the journal tells: no controller ran, or none with one.
-    plays, speed : bool, float or None
-        Whether a node log is played, and how many times as fast as its time, once one was.
-    changed : bool
-        Whether the last step changed anything but what is known of progress.
-    replaying : bool
-        Whether steps are those of an earlier process: no carriers are asked for.
+    Times count from `start_ns` after the Unix epoch; for `down_s` of them no controller ran. A step has `changed`
+    nothing if it only took in reports. While it is `replaying` the steps of an earlier process, no carriers are asked
+    for.
     """
 
     def __init__(self, settings: Settings, start_ns: int, limits: HarvestLimits, noise: float = 0.02) -> None:
         self.allocator = LiveAllocator(settings, start_ns, noise)
-        self.start_ns, self.stays, self._first_port = start_ns, limits.stays, limits.first_port
+        self.start_ns, self.epoch_s, self.stays = start_ns, start_ns / NS_PER_S, limits.stays
         self._noise = noise
         self.tasks: dict[str, TaskLife] = {}
         self.pool = CarrierPool(limits)
         self.time_s = self.down_s = 0.0
         self.ending: str | None = None
-        self.changed = self.replaying = self._was_down = self.plays = False
-        self.speed: float | None = None
+        self.changed = self.replaying = self._was_down = False
         self._busy: dict[str, tuple[str, int]] = {}
         self._completed: list[str] = []
         self._submitted: list[TaskLife] = []
-        self._effects: list[Effect] = []
+        self._effects: list[ev.Effect] = []
         self._serial = start_ns // NS_PER_S  # apart from other harvests on the same nodes
 
-    @property
-    def epoch_s(self) -> float:
-        """The instant that times count from, in seconds since the Unix epoch."""
-        return self.start_ns / NS_PER_S
-
-    def step(self, time_s: float, events: Sequence[HarvestEvent] = ()) -> list[Effect]:
+    def step(self, time_s: float, events: Sequence[ev.HarvestEvent] = ()) -> list[ev.Effect]:
         """Take in what happened until a time, and say what is to be done; reports alone change nothing.
 
         A `SolverError` if the solver fails, and its fallback too.
         """
         self._effects = []
-        if events and all(isinstance(event, Progressed) for event in events):
+        if events and all(isinstance(event, ev.Progressed) for event in events):
             self.changed = False
             for event in events:
                 self._apply_event(event)
             return self._effects
         was_down, before_s, self.time_s = self._was_down, self.time_s, max(time_s, self.time_s + _STEP_S)
-        self.down_s += (was_down or not self.plays) * (self.time_s - before_s)
+        self.down_s += was_down * (self.time_s - before_s)
         self._was_down = False
         pool, self._completed, self._submitted = self.pool, [], []
         events, pool.later, pool.left = [*pool.later, *events], [], []
         for event in events:
             self._apply_event(event)
         self._admit_due()
-        lives, is_begun = self.tasks.values(), not any(isinstance(event, Restarted) for event in events)
+        lives, is_begun = self.tasks.values(), not any(isinstance(event, ev.Restarted) for event in events)
         if is_begun and self.ending is None and lives and not self.stays and all(life.is_over for life in lives):
             self._stop("finished")
-        told = self._decide()
+        news = self._decide()
         for life in self.tasks.values():
             self._reconcile(life)
         self._balance()
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
-            self._effects.append(HarvestEnded(self.ending or "drained"))
-        self.changed = bool(self._effects or events or told or was_down)
+            self._effects.append(ev.HarvestEnded(self.ending or "drained"))
+        self.changed = bool(self._effects or events or news or was_down)
         return self._effects
 
     def finish(self, reason: str) -> None:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        found = self.measured_specs()
-        learned = [life.name for life in self.tasks.values() if life.task.learned and (life.done or life.is_measured)]
-        self.allocator.respecify({name: found[name].scaling for name in learned})
+        specs = self.measured_specs()
+        learned = [life.name for life in self.tasks.values() if life.task.learned and life.is_measured]
+        self.allocator.respecify({name: specs[name].scaling for name in learned})
         self.allocator.end(self.time_s, reason)
 
     def measured_specs(self) -> dict[str, TaskSpec]:
-        """Tasks of the allocator with curves and costs that were measured; where too little was, with average rates."""
-        specs = [(life.is_measured, life.measured_spec(self._noise)) for life in self.tasks.values()]
-        return {spec.name: spec if is_measured else self.allocator.average_spec(spec) for is_measured, spec in specs}
+        """Tasks of the allocator with curves and costs that were measured, as far as they were."""
+        return {life.name: life.measured_spec(self._noise) for life in self.tasks.values()}
 
     # --- what happens ------------------------------------------------------------------------------------------------
 
-    def _apply_event(self, event: HarvestEvent) -> None:
+    def _apply_event(self, event: ev.HarvestEvent) -> None:
         match event:
-            case PoolChanged():
-                self.pool.change(event, self.time_s)
-            case CarrierUp():
-                sent_away = self.pool.add_carrier(event, self.time_s)
-                self._effects += [] if sent_away is None else [sent_away]
-            case CarrierLeaving() | CarrierLost():
+            case ev.PoolChanged():
+                for node in event.busy:
+                    self.pool.idle.pop(node, None)
+                self.pool.idle |= {node: self.time_s for node in event.idle if node not in self.pool.idle}
+            case ev.CarrierUp():
+                self._effects += self.pool.add_carrier(event, self.time_s)
+            case ev.CarrierLeaving() | ev.CarrierLost():
                 self._carrier_went(event)
-            case RankExited():
+            case ev.RankExited():
                 self._rank_exited(event)
-            case Progressed():
+            case ev.Progressed():
                 for note in self.tasks[event.task].report(event, self.epoch_s):
                     self._say(note)
-            case Submitted():
+            case ev.Submitted():
                 self._submit(event)
-            case Asked():
+            case ev.Asked():
                 if event.what == "drain" and not self.pool.closed:
                     self._say("Draining: no more nodes are taken.")
                 self.pool.closed = True
                 if event.what != "drain":
                     self._stop(_REASONS.get(event.what, "interrupted"))
-            case Restarted():
+            case ev.Restarted():
                 self.stays, self._was_down = event.stays, True
-                self.speed, self.plays = event.speed or self.speed, event.speed is not None
                 for node, carrier in [*self.pool.carriers.items()]:
-                    self._carrier_went(CarrierLost(node, carrier.name))
+                    self._carrier_went(ev.CarrierLost(node, carrier.name))
                 for life in self.tasks.values():
-                    life.forget_change()
+                    life.open_change = None
                 self.pool.idle, self.pool.requested = {}, {}
                 self.pool.closed, self.ending = False, None
 
-    def _carrier_went(self, event: CarrierLeaving | CarrierLost) -> None:
+    def _carrier_went(self, event: ev.CarrierLeaving | ev.CarrierLost) -> None:
         """A task that had the node loses it; with the carrier gone, its rank is gone too."""
         if self.pool.remove_carrier(event):
             for life in self.tasks.values():
                 life.nodes.discard(event.node)
                 if life.current is not None and event.node in life.current.live:
                     life.current.lost = True
-        if isinstance(event, CarrierLost) and event.node in self._busy and event.node not in self.pool.carriers:
+        if isinstance(event, ev.CarrierLost) and event.node in self._busy and event.node not in self.pool.carriers:
             self._rank_gone(*self._busy[event.node], event.node)
 
-    def _rank_exited(self, event: RankExited) -> None:
+    def _rank_exited(self, event: ev.RankExited) -> None:
         generation = self.tasks[event.task].current
         if generation is None or generation.number != event.generation or event.node not in generation.live:
             return
@@ -349,12 +283,12 @@ class Controller:
             total = life.task.spec.work
             life.work = total if life.work > total * (1.0 - 1e-9) else life.work
             self._end_task(life, TaskStatus.DONE)
-            said = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
-            self._say(f"{life.name} is done{said}.")
+            ending = "" if life.work == total else f", and has reported {life.work:,.6g} of its work of {total:,.6g}"
+            self._say(f"{life.name} is done{ending}.")
 
     def _retry_or_park(self, life: TaskLife, why: str) -> None:
         """Let a task try again after a while, or park it."""
-        life.forget_change()
+        life.open_change = None  # a crash came in between
         life.failures = 1 if life.saved > life.failed_at else life.failures + 1
         life.failed_at, life.why = life.saved, why
         life.retry_s = self.time_s + min(_LONGEST_RETRY_S, 2.0 ** (life.failures - 1) - 0.5)
@@ -374,7 +308,7 @@ class Controller:
             if self.allocator.finish_early(life.name, life.done):
                 self._completed.append(life.name)
 
-    def _submit(self, event: Submitted) -> None:
+    def _submit(self, event: ev.Submitted) -> None:
         """Add a task; a parked one is tried again, from its checkpoint, as it is defined now."""
         try:
             task = live_task(Path(event.file), 1, event.table)
@@ -384,9 +318,6 @@ class Controller:
         except InvalidTaskError as fault:
             self._say(f"Not added: {fault}")
             return
-        if task.spec.min_nodes > self.pool.limits.max_nodes:
-            most = f"more than the {self.pool.limits.max_nodes} that this harvest takes"
-            self._say(f"{task.name} waits: it needs {task.spec.min_nodes} nodes, {most}.")
         due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
         task = replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None))
         if parked is None:
@@ -427,16 +358,16 @@ class Controller:
         """Tell the allocator, and take over what it decided; whether there was anything to tell."""
         events = [Event.submission(self.time_s, self.allocator.new_spec(life.task.spec)) for life in self._submitted]
         joined = self.pool.join_nodes(self.time_s)
-        told = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
-        events += [make(self.time_s, *names) for make, names in told if names]
+        news = (Event.completion, self._completed), (Event.leave, self.pool.left), (Event.join, joined)
+        events += [make(self.time_s, *names) for make, names in news if names]
         if not events:
             return False
         self._measure()
         decision = self.allocator.on_event(*events)
         for life in self._submitted:
             life.status = TaskStatus.ACTIVE
-        for name, (nodes_now, charges) in self.allocator.charges.items():
-            self.tasks[name].note_decision(self.time_s, self.epoch_s, nodes_now, charges)
+        for name, (count, charged) in self.allocator.charges.items():
+            self.tasks[name].note_decision(self.time_s, self.epoch_s, count, charged)
         for name, nodes in decision.removed.items():
             self.tasks[name].nodes.difference_update(nodes)
         for name, nodes in decision.added.items():
@@ -455,17 +386,18 @@ class Controller:
             for node in sorted(generation.live - generation.asked):
                 generation.asked.add(node)
                 if not self.pool.carriers[node].leaving:
-                    self._effects.append(StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
+                    self._effects.append(ev.StopRank(node, self.pool.carriers[node].name, life.name, generation.number))
 
     def _start_ranks(self, life: TaskLife) -> None:
         """Start a generation on the nodes that a task is to have."""
         self._serial += 1
-        generation = life.start(tuple(sorted(life.nodes)), self._first_port + self._serial % PORTS)
-        carriers, nodes = self.pool.carriers, generation.nodes
-        meeting = len(nodes), carriers[nodes[0]].address, generation.port
+        life.generations += 1
+        carriers, nodes, port = self.pool.carriers, tuple(sorted(life.nodes)), FIRST_PORT + self._serial % PORTS
+        generation = life.current = Generation(life.generations, nodes, set(nodes), rate_before=life.rate)
+        meeting = len(nodes), carriers[nodes[0]].address, port
         for rank, node in enumerate(nodes):
             self._busy[node] = life.name, generation.number
-            self._effects.append(StartRank(node, carriers[node].name, life.task, generation.number, rank, *meeting))
+            self._effects.append(ev.StartRank(node, carriers[node].name, life.task, generation.number, rank, *meeting))
 
     def _balance(self) -> None:
         """Ask for carriers, or give some back."""
@@ -479,8 +411,8 @@ class Controller:
         self.ending, self.pool.closed = self.ending or reason, True
         for node, carrier in [*self.pool.carriers.items()]:
             if not carrier.leaving:
-                self._effects.append(Release(node, carrier.name))
-                self._carrier_went(CarrierLeaving(node, carrier.name))
+                self._effects.append(ev.Release(node, carrier.name))
+                self._carrier_went(ev.CarrierLeaving(node, carrier.name))
 
     def _say(self, text: str) -> None:
-        self._effects.append(Note(text))
+        self._effects.append(ev.Note(text))

@@ -10,29 +10,21 @@ import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import InputError, OutputError, RunDirectoryError
-from bftrainer.files.directories import list_written, writer_of
+from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.files.directories import LOCK, list_written
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.writing import file_source, replacing
+from bftrainer.files.writing import file_source, lock_holder, replacing
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.controller import Controller
-from bftrainer.harvest.harvest_events import (
-    Asked,
-    Effect,
-    HarvestEvent,
-    Request,
-    Submitted,
-    event_row,
-    read_event,
-)
-from bftrainer.harvest.live_allocator import read_result, result_row
+from bftrainer.harvest.harvest_events import event_row, read_event
+from bftrainer.harvest.live_allocator import RESULTS
 from bftrainer.harvest.task_life import TaskLife
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs import write_node_log
@@ -48,141 +40,91 @@ _SCALES = 1.01
 """A curve that rises by less is flat, to say why nodes are not used."""
 
 
-def refuse_other_files(directory: Path, sample: str, tasks: Path | None) -> None:
-    """Refuse a directory of something else, whose files a harvest might replace, or whose tasks are others.
-
-    Parameters
-    ----------
-    directory : Path
-    sample : str
-        Name of the task file that only the harvest of the sample has in its directory.
-    tasks : Path or None
-        The user's task file, None for the sample.
-
-    A `RunDirectoryError` naming one of the files, or what the harvest there was begun with.
-    """
-    if (directory / JOURNAL).exists():
-        if (directory / sample).exists() is not (tasks is None):
-            there, here = ("your tasks", "--sample") if tasks is None else ("--sample", tasks)
-            raise RunDirectoryError(
-                f"{directory}: Expected a directory for {here}, found a harvest of {there}; see -o."
-            )
-    elif directory.is_dir():
+def refuse_other_files(directory: Path) -> None:
+    """Refuse a directory of something else, whose files a harvest might replace: a `RunDirectoryError` naming one."""
+    if directory.is_dir() and not (directory / JOURNAL).exists():
         names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
-        for name in names:
-            if tasks is not None or name != sample:
-                raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {name}.")
-    elif os.path.lexists(directory):
+        if names:
+            raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {names[0]}.")
+    elif os.path.lexists(directory) and not directory.is_dir():
         raise RunDirectoryError(f"{directory}: Expected a directory, found something else.")
 
 
 class EventJournal:
     """All that has happened to a harvest, a line of JSON for each step, on the disk before anything is done about it.
 
-    It is in the directory of the harvest, which is made if it is not there.
-
-    Raises
-    ------
-    RunDirectoryError
-        If it is another user's, or of another version.
+    A `RunDirectoryError` if it is another user's, or of another version.
     """
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self._journal = LineJournal(directory / JOURNAL)
-        self._lines = iter(self._journal.read())
-        first = next(self._lines, None)
-        self.header: dict[str, Any] = {}
-        if first is not None:
-            with self._located("", f"a journal of version {_VERSION}"):
-                self.header = _unpack(first)
-                if self.header["version"] != _VERSION:
-                    raise ValueError
+        self._frames = self._read_frames()
+        self.header = next(self._frames, {})
+        if self.header.get("version", _VERSION) != _VERSION:
+            raise RunDirectoryError(f"{self._journal.path}: Expected a journal of version {_VERSION}, got another one.")
 
-    @contextmanager
-    def _located(self, line: object, expected: str) -> Iterator[None]:
-        """Say where something else stands than is expected: a `RunDirectoryError`."""
-        try:
-            yield
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError, zlib.error):
-            raise RunDirectoryError(f"{self._journal.path}{line}: Expected {expected}, got something else.") from None
+    def _read_frames(self) -> Iterator[dict[str, Any]]:
+        """Read what was written; a `RunDirectoryError` naming the line, if one is damaged."""
+        for number, line in enumerate(self._journal.read(), start=1):
+            try:
+                yield json.loads(zlib.decompress(b64decode(line)))
+            except (ValueError, zlib.error):
+                where = f"{self._journal.path}:{number}"
+                raise RunDirectoryError(f"{where}: Expected a step of a harvest, got something else.") from None
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Write what the harvest is begun with."""
-        self.header = {"version": _VERSION, **header}
-        self._append(self.header)
+        self.append({"version": _VERSION, **header})
 
     def add(
         self,
         controller: Controller,
-        reports: Sequence[HarvestEvent],
-        events: Sequence[HarvestEvent] | None,
-        effects: Sequence[Effect] = (),
+        reports: Sequence[ev.HarvestEvent],
+        events: Sequence[ev.HarvestEvent] | None,
+        effects: Sequence[ev.Effect] = (),
     ) -> None:
-        """Write a step of the controller, after it.
+        """Write a step of the controller, after it: what it took in, what was decided, and carriers asked for.
 
-        Parameters
-        ----------
-        controller : Controller
-        reports : sequence of HarvestEvent
-            What was taken in before, by steps that changed nothing and were not written.
-        events : sequence of HarvestEvent or None
-            What the step took in; None: there are reports alone.
-        effects : sequence of Effect
-            Of the step: carriers that were asked for are written too, as is what was decided.
+        Reports were taken in before, by steps that changed nothing and were not written; without events there are only
+        these.
         """
         frame: dict[str, Any] = {"reports": list(map(event_row, reports))}
         if events is not None:
             answer = controller.allocator.result
-            asked = [node for effect in effects if isinstance(effect, Request) for node in effect.nodes]
-            frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": asked}
-            frame |= {"answer": None if answer is None else result_row(answer)}
+            requested = [node for effect in effects if isinstance(effect, ev.Request) for node in effect.nodes]
+            frame |= {"time_s": controller.time_s, "events": list(map(event_row, events)), "asked": requested}
+            frame |= {"answer": None if answer is None else RESULTS.dump_python(answer, mode="json")}
             controller.allocator.result = None
-        self._append(frame)
-
-    def end(self, reason: str) -> None:
-        """Write that it is over."""
-        self._append({"end": reason})
+        self.append(frame)
 
     def replay(self, controller: Controller) -> str | None:
-        """Bring a controller to where the journal ends; why the harvest is over, None if it is not.
-
-        A `RunDirectoryError` naming the line, if one is damaged.
-        """
+        """Bring a controller to where the journal ends; why the harvest is over, None if it is not."""
         controller.replaying, reason = True, None
-        for number, line in enumerate(self._lines, start=2):
-            with self._located(f":{number}", "a step of a harvest"):
-                frame = _unpack(line)
-                if frame.get("reports"):
-                    controller.step(controller.time_s, list(map(read_event, frame["reports"])))
-                if "events" in frame:
-                    if frame["answer"] is not None:
-                        controller.allocator.answers.append(read_result(frame["answer"]))
-                    controller.step(frame["time_s"], list(map(read_event, frame["events"])))
-                    controller.pool.expect(frame["asked"], controller.time_s)
-                reason = frame.get("end")
+        for frame in self._frames:
+            if frame.get("reports"):
+                controller.step(controller.time_s, list(map(read_event, frame["reports"])))
+            if "events" in frame:
+                if frame["answer"] is not None:
+                    controller.allocator.answers.append(RESULTS.validate_python(frame["answer"]))
+                controller.step(frame["time_s"], list(map(read_event, frame["events"])))
+                controller.pool.expect(frame["asked"], controller.time_s)
+            reason = frame.get("end")
         controller.allocator.result = None
         controller.replaying = False
         return reason
 
-    def _append(self, frame: Mapping[str, Any]) -> None:
+    def append(self, frame: Mapping[str, Any]) -> None:
+        """Write a step, or that the harvest is over."""
         # Tables of tasks and nodes repeat their keys: a ninth of the size.
         self._journal.append([b64encode(zlib.compress(json.dumps(frame).encode()))])
 
 
-def _unpack(line: bytes) -> dict[str, Any]:
-    frame: dict[str, Any] = json.loads(zlib.decompress(b64decode(line)))
-    return frame
-
-
-def ask(directory: Path, event: Submitted | Asked) -> None:
-    """Ask something of a harvest: to end while it runs, all else also before it goes on.
-
-    A `RunDirectoryError` if there is none, or none that runs.
-    """
+def ask(directory: Path, event: ev.Submitted | ev.Asked) -> None:
+    """Ask something of a harvest: a `RunDirectoryError` if there is none, or none that runs and could be ended."""
     if not (directory / JOURNAL).is_file():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
-    if isinstance(event, Asked) and not writer_of(directory):
+    if isinstance(event, ev.Asked) and not lock_holder(directory / LOCK):
         raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
@@ -190,16 +132,7 @@ def ask(directory: Path, event: Submitted | Asked) -> None:
         stream.write(json.dumps(event_row(event)).encode())
 
 
-def statuses(directory: Path) -> dict[str, str]:
-    """Where the tasks of a harvest stood when it last said so, and which ones it was asked to add since."""
-    by_task = {}
-    if (directory / STATUS).exists():  # else it has said nothing yet
-        by_task = {task["task"]: str(task["status"]) for task in read_status(directory)["tasks"]}
-    submitted = [event for _, event in requests(directory) if isinstance(event, Submitted)]
-    return by_task | {str(event.table.get("name")): "asked for" for event in submitted}
-
-
-def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
+def requests(directory: Path) -> Iterator[tuple[Path, ev.HarvestEvent | str]]:
     """What was asked, and where that stands: files of this user's alone; of others, why they are refused."""
     place = directory / REQUESTS
     for path in sorted(place.glob("*.json")) if place.is_dir() else ():
@@ -209,7 +142,7 @@ def requests(directory: Path) -> Iterator[tuple[Path, HarvestEvent | str]]:
                 if about.st_uid != os.geteuid() or not stat.S_ISREG(about.st_mode) or about.st_mode & 0o022:
                     raise OSError(0, "Expected a file that only this user may write")
                 event = read_event(json.loads(stream.read()))
-            yield path, event if isinstance(event, Submitted | Asked) else "Expected a request."
+            yield path, event if isinstance(event, ev.Submitted | ev.Asked) else "Expected a request."
         except (OSError, ValueError, TypeError, KeyError, AttributeError, RunDirectoryError) as fault:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
 
@@ -220,9 +153,12 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
     recording = allocator.recorder.recording
     end_ns = controller.start_ns + round(recording.end_s * NS_PER_S)
     times, nodes, idle = zip(*allocator.transitions, strict=True) if allocator.transitions else ((), (), ())
-    ended = sorted(f"{life.name} ({life.status})" for life in controller.tasks.values() if life.ends_short)
-    held = "nodes are idle here while carriers held them."
-    short = f"tasks completed include those that ended with the work that they had done: {', '.join(ended)}."
+    # Tasks that ended with less work than they were to do, as far as they have reported it.
+    lives = [life for life in controller.tasks.values() if life.is_over and life.work < life.task.spec.work]
+    ended = sorted(f"{life.name} ({life.status})" for life in lives)
+    notes = ["nodes are idle here while carriers held them."]
+    if ended:
+        notes.append(f"tasks completed include those that ended with the work that they had done: {', '.join(ended)}.")
     log = NodeLog(
         tuple(allocator.node_names),
         controller.start_ns,
@@ -230,19 +166,19 @@ def harvest_result(controller: Controller, config: ReplayConfig, directory: Path
         controller.start_ns + np.round(np.array(times, dtype=np.float64) * NS_PER_S).astype(np.int64),
         np.array(nodes, dtype=np.int32),
         np.array(idle, dtype=np.bool_),
-        {"source": "harvest", "notes": [held, *([short] if ended else [])]},
+        {"source": "harvest", "notes": notes},
     )
     write_node_log(directory / NODE_LOG, log)
     tasks, measured = allocator.cluster.tasks, controller.measured_specs()
     write_task_set(directory / TASKS, [task.spec for task in tasks])
     # Of a task that never had a node nothing is known: in a replay it would take nodes from those that had them.
-    had = [task.spec for task in tasks if task.status != Status.FAILED and task.node_s > 0]
-    same = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in had]
-    write_task_set(directory / MEASURED, same)
+    specs = [task.spec for task in tasks if task.status != Status.FAILED and task.node_s > 0]
+    specs = [replace(measured[spec.name], work=spec.work, submit_s=spec.submit_s) for spec in specs]
+    write_task_set(directory / MEASURED, specs)
     curves = allocator.curves
-    seen = sum(bool(learner.measured) for learner in curves.learners.values())
-    learned = {"learned_tasks": seen, "learned_probes": curves.probes, "learned_error": None}
-    if seen < len(curves.learners):
+    count = sum(bool(learner.measured) for learner in curves.learners.values())
+    learned = {"learned_tasks": count, "learned_probes": curves.probes, "learned_error": None}
+    if count < len(curves.learners):
         learned["return_on_investment"] = None  # of promises by curves of which nobody knew anything
     paths: dict[str, Any] = {"node_log": directory / NODE_LOG, "tasks": directory / TASKS}
     return RunResult(
@@ -280,21 +216,16 @@ def write_harvest(result: RunResult, directory: Path) -> None:
 
 def read_status(directory: Path) -> dict[str, Any]:
     """What a harvest last said of itself; a `RunDirectoryError` if it has said nothing yet."""
-    with suppress(InputError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
-        found: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
-        status_text(found, runs=True)  # what can be shown is whole
-        status_rows(found)
-        describe_unused(found)
-        iter(found["notes"])
-        return found
-    raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS} that can be read.")
+    if not (directory / STATUS).exists():
+        raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS}.")
+    status: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
+    return status
 
 
 def describe_status(controller: Controller) -> dict[str, Any]:
     """Where a harvest stands, as plain values."""
     pool, lives = controller.pool, controller.tasks.values()
     return {
-        "start_ns": controller.start_ns,
         "time_s": controller.time_s,
         "idle": len(pool.idle),
         "held": sum(not carrier.leaving for carrier in pool.carriers.values()),
@@ -309,11 +240,9 @@ def describe_status(controller: Controller) -> dict[str, Any]:
                 "nodes": len(life.nodes),
                 "work": life.work,
                 "total": life.task.spec.work,
-                "saved": life.saved,
                 "rate": life.rate if life.current is not None else 0.0,
                 "generation": life.generations,
                 "failures": life.failures,
-                "why": life.why,
                 "is_measured": life.is_measured,
                 "is_flat": _is_flat(controller, life),
             }
@@ -331,9 +260,9 @@ def _is_flat(controller: Controller, life: TaskLife) -> bool:
 def describe_unused(status: Mapping[str, Any]) -> str:
     """Why nodes are not used that are idle, as far as beliefs of curves tell; empty if they don't."""
     flat = [
-        f"`{each['task']}` is believed not to scale beyond {each['nodes']}"
-        for each in status["tasks"]
-        if each["is_flat"]
+        f"`{task['task']}` is believed not to scale beyond {task['nodes']}"
+        for task in status["tasks"]
+        if task["is_flat"]
     ]
     if status["over"] or status["unused"] <= 0 or not flat:
         return ""
@@ -344,7 +273,7 @@ def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
     """One line: whether it runs, and how many nodes it has."""
     state = f"over ({status['over']})" if status["over"] else "running" if runs else "not running; to be started again"
     nodes = f"{status['held']} nodes held, {status['leaving']} leaving, {status['requested']} asked for"
-    nodes = f"{nodes}, of {status['idle']} idle"
+    nodes += f", of {status['idle']} idle"
     nodes += ", and no more are taken" if status["closed"] and not status["over"] else ""
     if not runs and not status["over"]:
         nodes = f"the {status['held'] + status['leaving']} nodes that it held are given back without it"
@@ -354,9 +283,9 @@ def status_text(status: Mapping[str, Any], *, runs: bool) -> str:
 def status_rows(status: Mapping[str, Any]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headings and rows: a task each."""
     rows: list[tuple[str, ...]] = []
-    for each in status["tasks"]:
-        done = f"{100 * min(1.0, each['work'] / each['total']):.1f} %"
-        rate = f"{each['rate']:,.0f}" if each["rate"] >= 1000 else f"{each['rate']:.4g}"
-        figures = str(each["nodes"]), f"{each['work']:,.0f}", done, rate
-        rows.append((each["task"], each["status"], *figures, str(each["generation"]), str(each["failures"])))
+    for task in status["tasks"]:
+        done = f"{100 * min(1.0, task['work'] / task['total']):.1f} %"
+        rate = f"{task['rate']:,.0f}" if task["rate"] >= 1000 else f"{task['rate']:.4g}"
+        figures = str(task["nodes"]), f"{task['work']:,.0f}", done, rate
+        rows.append((task["task"], task["status"], *figures, str(task["generation"]), str(task["failures"])))
     return _HEADINGS, rows

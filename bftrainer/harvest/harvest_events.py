@@ -29,10 +29,7 @@ class CarrierUp:
 
 @dataclass(frozen=True, slots=True)
 class CarrierLeaving:
-    """A carrier has to give its node back; its ranks have been asked to end.
-
-    `is_over` is true of one whose time is over: nobody has asked for the node.
-    """
+    """A carrier has to give its node back, perhaps as its time `is_over`; its ranks have been asked to end."""
 
     node: str
     carrier: str
@@ -60,10 +57,7 @@ class RankExited:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """Work that a task has done, and of that what is in its checkpoint; `time_s` since the Unix epoch.
-
-    `began` is the work that its generation began with; it and `saved` are -1 where that is unknown.
-    """
+    """Work of a task at a time since the Unix epoch: done, in its checkpoint, and at its begin; -1 if unknown."""
 
     task: str
     generation: int
@@ -83,23 +77,16 @@ class Submitted:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Somebody asks to ``drain``, take no more nodes and end when those held are gone, or to ``stop``: end now.
-
-    It also ends when its ``time`` is up, or its ``log`` is over.
-    """
+    """Somebody asks to ``drain`` (end when the nodes held are gone) or ``stop``; or its ``time`` or ``log`` is over."""
 
     what: str
 
 
 @dataclass(frozen=True, slots=True)
 class Restarted:
-    """The controller was gone, and all carriers with it.
-
-    Whether the new one stays when all tasks are over; and how fast it plays a node log, None without one.
-    """
+    """The controller was gone, and all carriers with it; the new one may stay when all tasks are over."""
 
     stays: bool = False
-    speed: float | None = None
 
 
 HarvestEvent = (

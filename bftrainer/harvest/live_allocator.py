@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+
+from pydantic import TypeAdapter
 
 import solvers
-from bftrainer.harvest.task_life import Charge
 from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
 from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, ClusterTask, Recorder, Settings
 from bftrainer.replay.allocator_settings import Status
 from bftrainer.replay.learned_curves import LEVEL_SD, LearnedCurves
-from solvers.problem import DecidedBy, Held, StopReason
 
 LEAST_WORK = 1e-9
 """Work of a task that has done none."""
+RESULTS = TypeAdapter(solvers.SolveResult)
+"""Converts results of decisions to plain values for JSON, and back."""
 
 
 class MeasuredCurves(LearnedCurves):
@@ -34,11 +35,11 @@ class MeasuredCurves(LearnedCurves):
 
     def checkpoint(self) -> Callable[[], None]:
         """What brings beliefs back to their present state, which is all that changes: nothing is measured meanwhile."""
-        known = dict(self._believed)
+        beliefs = dict(self._believed)
         levels = {number: (learner.level, learner.level_sd) for number, learner in self.learners.items()}
 
         def back() -> None:
-            self._believed = known
+            self._believed = beliefs
             for number, learner in self.learners.items():
                 learner.level, learner.level_sd = levels.get(number, (0.0, LEVEL_SD))
 
@@ -48,21 +49,11 @@ class MeasuredCurves(LearnedCurves):
 class LiveAllocator(Allocator):
     """An `Allocator` whose tasks are real, and a record of what happened as a replay makes it.
 
-    What a task has done is what `measured` says when an event is applied. Costs of losing nodes are booked with those
-    of rescaling, when the task has lost the time.
-
-    Attributes
-    ----------
-    measured : dict of str to (float, float)
-        By task, the work that it has done, and its work per second while it trains.
-    charges : dict of str to (int, tuple of Charge)
-        Of the last event: by task whose nodes changed, how many it has, and what a replay deducts.
-    transitions : list of (float, int, bool)
-        When which node became idle, or busy: a node log.
-    result : SolveResult or None
-        Of the last decision.
-    answers : deque of SolveResult
-        Results of decisions that were made before, which come first: a journal is replayed.
+    When an event is applied, a task has done the work that `measured` says, beside its work per second while it trains.
+    Costs of losing nodes are booked with those of rescaling, when the task has lost the time. `charges` of the last
+    event have, by task whose nodes changed, how many it has, and for which counts a replay deducts a cost;
+    `transitions` tell when which node became idle, or busy. The `result` of the last decision is one of the `answers`,
+    while a journal is replayed.
     """
 
     def __init__(self, settings: Settings, start_ns: int, noise: float = 0.02) -> None:
@@ -71,7 +62,7 @@ class LiveAllocator(Allocator):
         self.recorder = Recorder()
         self.measured: dict[str, tuple[float, float]] = {}
         self.answers: deque[solvers.SolveResult] = deque()
-        self.charges: dict[str, tuple[int, tuple[Charge, ...]]] = {}
+        self.charges: dict[str, tuple[int, tuple[int, ...]]] = {}
         self.transitions: list[tuple[float, int, bool]] = []
         self.result: solvers.SolveResult | None = None
         self._adopted: Adoption | None = None
@@ -93,20 +84,20 @@ class LiveAllocator(Allocator):
 
     def _find_charges(
         self, decision: Decision[str, str], change: ClusterChange
-    ) -> Iterator[tuple[str, tuple[int, tuple[Charge, ...]]]]:
-        """Of tasks whose nodes change, the count from now on, and what a replay deducts: see `Cluster`."""
+    ) -> Iterator[tuple[str, tuple[int, tuple[int, ...]]]]:
+        """Of tasks whose nodes change, the count from now on, and counts on which a replay deducts, see `Cluster`."""
         for name, before, after in zip(decision.tasks, decision.before, decision.after, strict=True):
             number = self._task_number[name]
-            least, charges = self.cluster.tasks[number].spec.min_nodes, []
+            least, counts = self.cluster.tasks[number].spec.min_nodes, list[int]()
             gone = len(change.lost.get(number, ()))
             if gone and before + gone >= least:
-                charges.append(("shrink", before + gone))
+                counts.append(before + gone)
             if after != before and before >= least:
-                charges.append(("grow" if after > before else "shrink", before))
+                counts.append(before)
             elif after > before and self.settings.startup_cost == "full":
-                charges.append(("grow", after))
+                counts.append(after)
             if gone or after != before:
-                yield name, (after, tuple(charges))
+                yield name, (after, tuple(counts))
 
     def end(self, time_s: float, reason: str) -> None:
         """Book the time until the end, and close the record."""
@@ -166,18 +157,6 @@ class LiveAllocator(Allocator):
         """A task by its name."""
         return self.cluster.tasks[self._task_number[name]]
 
-    def has_held(self, name: str) -> bool:
-        """Whether a task has had a node."""
-        return name in self._task_number and self.task(name).node_s > 0
-
-    def average_spec(self, spec: TaskSpec) -> TaskSpec:
-        """A task with the work that it has done in each second of a node, on average over all counts, as its rate."""
-        done = self.measured.get(spec.name, (0.0, 0.0))[0]
-        if not self.has_held(spec.name):
-            return spec
-        scaling = ScalingCurve.linear(max(done, LEAST_WORK) / self.task(spec.name).node_s, spec.max_nodes)
-        return replace(spec, scaling=scaling, grow_cost_s=0.0, shrink_cost_s=0.0)
-
     def set_work(self, name: str, work: float) -> None:
         """Let a task have another amount of work to do."""
         task = self.task(name)
@@ -207,13 +186,13 @@ class LiveAllocator(Allocator):
         if not cluster.active or not cluster.pool + more:
             return 0
         undo = self.curves.checkpoint()
-        known = [(task, task.believed) for task in cluster.active]
+        beliefs = [(task, task.believed) for task in cluster.active]
         self.curves.believe(cluster)
         cluster.pool += more
         result = self.solve(self._values.make_problem(cluster, self.power_cap_w))
         cluster.pool -= more
         undo()
-        for task, believed in known:
+        for task, believed in beliefs:
             task.believed = believed
             task.forget_offers()
         return sum(cluster.runnable_counts if result.counts is None else result.counts)
@@ -221,18 +200,3 @@ class LiveAllocator(Allocator):
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, unless the answer is known."""
         return self.answers.popleft() if self.answers else super().solve(problem)
-
-
-def result_row(result: solvers.SolveResult) -> dict[str, Any]:
-    """A result as plain values for JSON; infinities as texts."""
-    table = {name: getattr(result, name) for name in result.__slots__}
-    table |= {name: str(table[name]) for name in ("objective", "bound")}
-    return table | {name: table[name].value for name in ("stop_reason", "held", "decided_by")}
-
-
-def read_result(table: Mapping[str, Any]) -> solvers.SolveResult:
-    """A result from its plain values."""
-    numbers = {name: float(table[name]) for name in ("objective", "bound")}
-    lists = {name: None if table[name] is None else tuple(table[name]) for name in ("counts", "choices")}
-    marks: dict[str, Any] = {"stop_reason": StopReason(table["stop_reason"]), "held": Held(table["held"])}
-    return solvers.SolveResult(**{**table, **numbers, **lists, **marks, "decided_by": DecidedBy(table["decided_by"])})

@@ -65,30 +65,10 @@ def _is_progress(progress: str) -> str:
 
 @checked_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, arbitrary_types_allowed=True))
 class LiveTask:
-    """A task of a harvest: what a decision knows of it, and how it is run.
+    """A task of a harvest: what a decision knows of it, and how it is run, in the directory of its file.
 
-    Parameters
-    ----------
-    spec : TaskSpec
-        Of a task that comes without a curve, that of a law, until it is measured.
-    workdir : str
-        Directory that it is started in: that of the task file.
-    command : tuple of str
-        Program and arguments, started on each node.
-    checkpoint_dir : str
-        Directory for checkpoints, absolute or from `workdir`; if empty, one in the harvest's directory.
-    env : mapping of str to str
-        Further variables of its environment.
-    progress : str
-        Where the work done is read: `REPORTED`, ``file:PATH``, or ``stdout:REGEX`` with one group.
-    max_failures : int
-        So many failures in a row without progress end it.
-    grace_s : float
-        Time to save after SIGTERM, before a rank is killed.
-    learned : bool
-        Whether its curve is not known and to be learnt.
-    table : mapping
-        As the file has it.
+    Its fields from `command` to `grace_s` are keys of its table, see docs/harvest.md. Where a curve is to be learnt,
+    its spec has that of a law until it is measured.
     """
 
     spec: TaskSpec
@@ -112,19 +92,11 @@ class LiveTask:
         return Path(self.workdir, self.checkpoint_dir) if self.checkpoint_dir else harvest / "checkpoints" / self.name
 
     def check_runnable(self) -> None:
-        """Refuse a command that is not there, and a directory for checkpoints that cannot be made or written to.
-
-        An `InvalidTaskError` naming the task and the program, or the directory.
-        """
+        """Refuse a command that is not there."""
         program = self.command[0]
         path = os.path.join(self.workdir, program) if os.sep in program else program
         if shutil.which(path, path=self.env.get("PATH", os.environ.get("PATH", os.defpath))) is None:
             raise InvalidTaskError(f"task {self.name}: Expected a program to run in {self.workdir}, got {program!r}.")
-        place = self.place(Path())
-        there = next(each for each in (place, *place.parents, Path()) if os.path.lexists(each))
-        if self.checkpoint_dir and not (there.is_dir() and os.access(there, os.W_OK | os.X_OK)):
-            why = f"Expected a checkpoint_dir that can be made and written to, got {place}"
-            raise InvalidTaskError(f"task {self.name}: {why}.")
 
 
 _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec", "workdir", "learned", "table"))
@@ -132,11 +104,7 @@ _OWN = tuple(each.name for each in fields(LiveTask) if each.name not in ("spec",
 
 
 def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
-    """Read the tasks of a file, in its order.
-
-    An `InvalidTaskError` if the file cannot be read, a task is malformed, or cannot run here; names file, task and
-    field.
-    """
+    """Read the tasks of a file; an `InvalidTaskError` naming file, task and field if one is malformed or cannot run."""
     tables = toml_tables(path, "task", InvalidTaskError)
     if not tables:
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
@@ -154,10 +122,7 @@ def read_live_tasks(path: Path) -> tuple[LiveTask, ...]:
 
 
 def check_places(tasks: Iterable[LiveTask], harvest: Path | None = None) -> None:
-    """Refuse tasks that would save where another one does, or where the files of their harvest are.
-
-    An `InvalidTaskError` naming the later task.
-    """
+    """Refuse tasks that would save where another one does, or where the files of their harvest are."""
     owners = {} if harvest is None else {harvest.resolve(): "that of the harvest"}
     for task in tasks:
         place = task.place(harvest or Path())
@@ -175,11 +140,9 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     name = table.get("name")
     where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
     own = {key: table[key] for key in _OWN if key in table}
-    known = [*_OWN, *TASK_KEYS]
-    if "rescale" in table:
-        raise InvalidTaskError(f"{where}: Key 'rescale' was removed: all ranks start again when its nodes change.")
-    if unknown := [key for key in table if key not in known]:
-        raise InvalidTaskError(f"{where}: Unknown key {unknown[0]!r}.{suggestion(unknown[0], known)}")
+    keys = [*_OWN, *TASK_KEYS]
+    if unknown := [key for key in table if key not in keys]:
+        raise InvalidTaskError(f"{where}: Unknown key {unknown[0]!r}.{suggestion(unknown[0], keys)}")
     if "command" not in own:
         raise InvalidTaskError(f"{where}: Missing key 'command'.")
     draft = toml_draft(path, number, {key: value for key, value in table.items() if key not in own})

@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections import deque
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
 
-from bftrainer.errors import OutputError, PollError, RunFailedError
+from bftrainer.errors import RunFailedError
+from bftrainer.files.writing import lock_file
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
-from bftrainer.harvest.harvest_events import (
-    CarrierLeaving,
-    CarrierLost,
-    CarrierUp,
-    HarvestEvent,
-    PoolChanged,
-    RankExited,
-    StartRank,
-    StopRank,
-)
-from bftrainer.harvest.scheduler_polls import Pool
 from bftrainer.model import NodeLog
 
 _HELD = ".carriers"
@@ -48,60 +38,30 @@ class LogPool:
         self.is_over, self.idle = False, set[str]()
         self._since_s, self._start_s = since_s, math.nan
         self._end_s = math.inf if log is None else log.window_s / speed
-        always = PoolChanged(tuple(f"n{number}" for number in range(1, nodes + 1)))
-        self._rows = iter([(0.0, always)]) if log is None else _read_rows(log, speed)
-        self._next = next(self._rows, None)
+        always = ev.PoolChanged(tuple(f"n{number}" for number in range(1, nodes + 1)))
+        self._rows = deque([(0.0, always)] if log is None else [])
+        if log is not None:
+            for time_s, joined, left in log.rows():
+                idle, busy = (tuple(log.nodes[node] for node in changed) for changed in (joined, left))
+                self._rows.append((time_s / speed, ev.PoolChanged(idle, busy)))
 
     def due_s(self) -> float:
         """Seconds until it may change."""
         if math.isnan(self._start_s):
             return 0.0
-        return math.inf if self._next is None else max(0.0, self._start_s + self._next[0] - time.monotonic())
+        return max(0.0, self._start_s + self._rows[0][0] - time.monotonic()) if self._rows else math.inf
 
-    def changes(self) -> list[PoolChanged]:
+    def changes(self) -> list[ev.PoolChanged]:
         """What has changed since this was asked last."""
         if math.isnan(self._start_s):
             self._start_s = time.monotonic() - self._since_s
-        passed_s, changes = time.monotonic() - self._start_s, list[PoolChanged]()
-        while self._next is not None and self._next[0] <= passed_s:
-            changes.append(self._next[1])
+        passed_s, changes = time.monotonic() - self._start_s, list[ev.PoolChanged]()
+        while self._rows and self._rows[0][0] <= passed_s:
+            changes.append(self._rows.popleft()[1])
             self.idle |= set(changes[-1].idle)
             self.idle -= set(changes[-1].busy)
-            self._next = next(self._rows, None)
         self.is_over = passed_s >= self._end_s
         return changes
-
-
-def _read_rows(log: NodeLog, speed: float) -> Iterator[tuple[float, PoolChanged]]:
-    for time_s, joined, left in log.rows():
-        idle, busy = (tuple(log.nodes[node] for node in nodes) for nodes in (joined, left))
-        yield time_s / speed, PoolChanged(idle, busy)
-
-
-class PolledPool:
-    """Which nodes are idle, as polls of a scheduler say; one that fails changes nothing, and is said."""
-
-    is_over = False
-
-    def __init__(self, poll: Callable[[], Pool], every_s: float, say: Callable[[str], object]) -> None:
-        self._poll, self._every_s, self._say, self._due_s = poll, every_s, say, 0.0
-        self.idle = set[str]()
-
-    def due_s(self) -> float:
-        """Seconds until it may change."""
-        return max(0.0, self._due_s - time.monotonic())
-
-    def changes(self) -> list[PoolChanged]:
-        """What has changed since this was asked last."""
-        if self.due_s():
-            return []
-        before, self._due_s = self.idle, time.monotonic() + self._every_s
-        try:
-            self.idle = {node for node, cause in self._poll().items() if cause is None}
-        except PollError as fault:
-            self._say(str(fault))
-        came, went = sorted(self.idle - before), sorted(before - self.idle)
-        return [PoolChanged(tuple(came), tuple(went))] if came or went else []
 
 
 @dataclass(slots=True)
@@ -115,31 +75,20 @@ class _Agent:
 
 
 class LocalCarriers:
-    """A `CarrierEngine` of agents on this machine.
+    """A `CarrierEngine` of agents on this machine, each of which holds a node for `hold_s` at most.
 
-    Parameters
-    ----------
-    directory : Path
-        Of the harvest.
-    pool : LogPool
-    grace_s : float
-        Time that ranks have to end when a node is taken back, before they are killed.
-    hold_s : float
-        For how long a carrier holds a node at most.
-
-    Raises
-    ------
-    OutputError
-        If processes of an earlier controller do not end.
+    When a node is taken back, ranks have `grace_s` before they are killed. An `OutputError` if processes of an earlier
+    controller do not end.
     """
 
     def __init__(self, directory: Path, pool: LogPool, grace_s: float = 10.0, hold_s: float = 1e9) -> None:
         self._pool, self._grace_s, self._hold_s = pool, grace_s, hold_s
-        self._lock = _lock(directory / _HELD, grace_s + _LAST_S)
+        self._open, place = ExitStack(), directory / _HELD
+        self._lock = self._open.enter_context(lock_file(place, place, grace_s + _LAST_S, stays=True))
         self._hub = CarrierHub(directory, grace_s)
         self._log, self._failures = (directory / "carriers.log").open("ab"), 0
         self._carriers: dict[str, _Agent] = {}
-        self._lost: list[CarrierLost] = []
+        self._lost: list[ev.CarrierLost] = []
         self._number = count(1)
         self.start, self.stop = self._hub.start, self._hub.stop
 
@@ -148,19 +97,19 @@ class LocalCarriers:
         """Whether the log has ended."""
         return self._pool.is_over
 
-    def poll(self, timeout_s: float) -> list[HarvestEvent]:
-        """Wait for something to happen; nodes that the log takes back are taken from carriers that hold them.
+    def poll(self, timeout_s: float) -> list[ev.HarvestEvent]:
+        """Wait for something to happen; a `RunFailedError` if carriers cannot come up here.
 
-        A `RunFailedError` if carriers cannot come up here.
+        Nodes that the log takes back are taken from carriers that hold them.
         """
-        found = self._hub.poll(min(timeout_s, self._pool.due_s()))
-        for event in found:
-            if isinstance(event, CarrierUp):
+        # A carrier is lost when all that it has started is gone, which is later than its connection.
+        messages = self._hub.poll(min(timeout_s, self._pool.due_s()))
+        events: list[ev.HarvestEvent] = [event for event in messages if not isinstance(event, ev.CarrierLost)]
+        for event in messages:
+            if isinstance(event, ev.CarrierUp):
                 self._failures = 0
                 if event.carrier in self._carriers:  # else it has ended meanwhile
                     self._carriers[event.carrier].up = True
-        # A carrier is lost when all that it has started is gone, which is later than its connection.
-        events: list[HarvestEvent] = [event for event in found if not isinstance(event, CarrierLost)]
         now_s = time.monotonic()
         for change in self._pool.changes():
             events.append(change)
@@ -169,7 +118,7 @@ class LocalCarriers:
                     agent.process.terminate()
                     agent.until_s = min(agent.until_s, now_s + self._grace_s)
         for lost in self._lost:
-            events += [lost, *([PoolChanged((lost.node,))] if lost.node in self._pool.idle else [])]
+            events += [lost, *([ev.PoolChanged((lost.node,))] if lost.node in self._pool.idle else [])]
         self._lost.clear()
         if self._failures >= _ATTEMPTS:
             raise RunFailedError(f"Carriers end before they come up; see {self._log.name}.")
@@ -182,18 +131,18 @@ class LocalCarriers:
         """Start an agent for each of these nodes."""
         for node in nodes:
             carrier = f"{node}.{os.getpid()}.{next(self._number)}"
-            alive, held = os.pipe()
-            where = "127.0.0.1", str(self._hub.port), node, carrier, str(self._hold_s), str(self._lock), str(held)
+            alive, pipe_end = os.pipe()
+            where = "127.0.0.1", str(self._hub.port), node, carrier, str(self._hold_s), str(self._lock), str(pipe_end)
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "bftrainer.harvest.agent", *where],
                 env=os.environ | {KEY: self._hub.key},
                 stdin=subprocess.DEVNULL,
                 stdout=self._log,
                 stderr=self._log,
-                pass_fds=(self._lock, held),
+                pass_fds=(self._lock, pipe_end),
                 start_new_session=True,
             )
-            os.close(held)
+            os.close(pipe_end)
             self._carriers[carrier] = _Agent(node, process)
             self._hub.watch(alive, partial(self._on_end, alive, carrier))
 
@@ -210,7 +159,7 @@ class LocalCarriers:
         os.close(alive)
         agent = self._carriers.pop(carrier)
         self._failures += agent.process.wait() > 0 and not agent.up
-        self._lost.append(CarrierLost(agent.node, carrier))
+        self._lost.append(ev.CarrierLost(agent.node, carrier))
 
     def close(self) -> None:
         """Have all agents end, and wait until they, and all that they started, are gone."""
@@ -222,81 +171,4 @@ class LocalCarriers:
             agent.process.kill()
             agent.process.wait()
         self._log.close()
-        os.close(self._lock)
-
-
-class ShadowCarriers:
-    """A `CarrierEngine` that starts nothing, and says what it would do: carriers come at once, ranks do nothing."""
-
-    def __init__(self, pool: LogPool | PolledPool, say: Callable[[str], object]) -> None:
-        self._pool, self._say, self._number = pool, say, count(1)
-        self._events: list[HarvestEvent] = []
-        self.carriers: dict[str, str] = {}
-        self.ranks: dict[tuple[str, int, str], StartRank] = {}
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no node will be idle any more."""
-        return self._pool.is_over
-
-    def poll(self, timeout_s: float) -> list[HarvestEvent]:
-        """What has happened; waits for the pool to change."""
-        changes = self._pool.changes()
-        if not changes and not self._events:
-            time.sleep(min(timeout_s, self._pool.due_s()))
-        return self.apply_changes(changes)
-
-    def apply_changes(self, changes: list[PoolChanged]) -> list[HarvestEvent]:
-        """What follows of changes of the pool, and of what was asked since this was asked last."""
-        taken = {node for change in changes for node in change.busy} & self.carriers.keys()
-        for node in sorted(taken):
-            self._lose(node, self.carriers[node])
-        events, self._events = [*changes, *self._events], []
-        return events
-
-    def _lose(self, node: str, carrier: str) -> None:
-        del self.carriers[node]
-        self._events += [CarrierLeaving(node, carrier), CarrierLost(node, carrier)]
-        self._events += [PoolChanged((node,))] if node in self._pool.idle else []
-        self.ranks = {key: rank for key, rank in self.ranks.items() if rank.node != node}
-
-    def request(self, nodes: tuple[str, ...]) -> None:
-        """Have carriers come."""
-        self._say(f"would take {' '.join(nodes)}")
-        for node in nodes:
-            self.carriers[node] = f"{node}.{next(self._number)}"
-            self._events.append(CarrierUp(node, self.carriers[node]))
-
-    def release(self, node: str, carrier: str) -> None:
-        """Have a carrier go."""
-        self._say(f"would give {node} back")
-        if self.carriers.get(node) == carrier:
-            self._lose(node, carrier)
-
-    def start(self, rank: StartRank) -> None:
-        """Have a rank be there."""
-        self._say(f"would start {rank.task.name} on {rank.node}, rank {rank.rank} of {rank.world_size}")
-        self.ranks[rank.task.name, rank.generation, rank.node] = rank
-
-    def stop(self, rank: StopRank) -> None:
-        """Have a rank end."""
-        self._say(f"would stop {rank.task} on {rank.node}")
-        if self.ranks.pop((rank.task, rank.generation, rank.node), None) is not None:
-            self._events.append(RankExited(rank.task, rank.generation, rank.node, 0))
-
-    def close(self) -> None:
-        """Do nothing: nothing is there."""
-
-
-def _lock(path: Path, patience_s: float) -> int:
-    """Lock a file that carriers keep open, once none of an earlier controller's does so any more."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    deadline = time.monotonic() + patience_s
-    while True:
-        with suppress(BlockingIOError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
-        if time.monotonic() > deadline:
-            os.close(file)
-            raise OutputError(f"{path}: Processes of an earlier controller hold it, and do not end.")
-        time.sleep(0.05)
+        self._open.close()

@@ -19,7 +19,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, TracebackType
@@ -45,8 +45,6 @@ class MalleableTraining:
         Work to do when the script is run by hand, by default without end. In a harvest the task's `work` counts.
     every_s : float
         Seconds between checkpoints, besides those at the end and when the script is asked to end.
-    environ : mapping of str to str
-        What the harvest tells of the rank.
 
     Attributes
     ----------
@@ -68,26 +66,25 @@ class MalleableTraining:
         *,
         total: float | None = None,
         every_s: float = 60.0,
-        environ: Mapping[str, str] = os.environ,
     ) -> None:
+        environ = os.environ
         self.rank, self.world_size = int(environ.get("RANK", 0)), int(environ.get("WORLD_SIZE", 1))
         self.total = float(environ.get("BFTRAINER_WORK", math.inf if total is None else total))
         self.work, self.steps = 0.0, 0
         self._save, self._load, self._agree, self._every_s = save, load, agree, every_s
         self._place = Path(environ.get("BFTRAINER_CHECKPOINT_DIR", "checkpoint"))
         self._progress = environ.get("BFTRAINER_PROGRESS")
-        self._asked = False
+        self._stop = False
         self._began, self._saved, self._saved_s, self._told_s = 0.0, 0.0, time.monotonic(), 0.0
 
     def __enter__(self) -> MalleableTraining:
         """Go on from the last checkpoint, if there is one."""
         signal.signal(signal.SIGTERM, self._ask)
         self._place.mkdir(parents=True, exist_ok=True)
-        found = self._checkpoints()
-        if found:
-            steps, work = (found[-1] / "done").read_text().split()
+        if checkpoints := self._checkpoints():
+            steps, work = (checkpoints[-1] / "done").read_text().split()
             self.steps, self.work = int(steps), float(work)
-            self._load(found[-1] / "state")
+            self._load(checkpoints[-1] / "state")
         self._began = self._saved = self.work
         self._tell()
         return self
@@ -95,17 +92,17 @@ class MalleableTraining:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Save, unless the script fails by itself; a rank that fails as its peers are gone is asked to end soon."""
         until_s = time.monotonic() + _SIGNAL_S
-        while isinstance(error, Exception) and not self._asked and time.monotonic() < until_s and self.world_size > 1:
+        while isinstance(error, Exception) and not self._stop and time.monotonic() < until_s and self.world_size > 1:
             time.sleep(0.05)
-        if error is None or (self._asked and isinstance(error, Exception)):
+        if error is None or (self._stop and isinstance(error, Exception)):
             self.save()
-        if error is not None and self._asked and isinstance(error, Exception):
+        if error is not None and self._stop and isinstance(error, Exception):
             sys.exit(0)
 
     def __iter__(self) -> Iterator[int]:
         """Yield the numbers of steps, until the work is done; asked to end, save and end the script."""
         while self.work < self.total:
-            if self._agree(self._asked):
+            if self._agree(self._stop):
                 self.save()
                 sys.exit(0)
             if time.monotonic() - self._saved_s > self._every_s:
@@ -116,7 +113,7 @@ class MalleableTraining:
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self._asked = True
+        self._stop = True
 
     def report(self, work: float) -> None:
         """Count work that a step has done, by all ranks together."""

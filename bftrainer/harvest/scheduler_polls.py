@@ -17,6 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from bftrainer.errors import LogError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
@@ -65,31 +66,22 @@ def slurm_cause(states: str, *, is_ours: bool = False) -> Cause:
     """Why a node in these states of Slurm (`IDLE+DRAIN`, `idle+planned+planned`, `down*`) is not idle.
 
     If all that runs on it `is_ours`, and would make room, only what else is the matter with it counts.
-
-    Examples
-    --------
-    >>> slurm_cause("idle"), slurm_cause("IDLE+DRAIN"), slurm_cause("allocated+drain"), slurm_cause("idle+powered_down")
-    (None, <BusyKind.DRAIN: 6>, <BusyKind.JOB: 0>, <BusyKind.POWERED_DOWN: 7>)
-    >>> slurm_cause("allocated", is_ours=True), slurm_cause("allocated+drain", is_ours=True)
-    (None, <BusyKind.DRAIN: 6>)
     """
-    said = "+".join(state_words(states))
-    if not is_ours and _USED.search(said):
+    text = "+".join(state_words(states))
+    if not is_ours and _USED.search(text):
         return BusyKind.JOB
     for sign, cause in _OUT:
-        if sign.search(said):
+        if sign.search(text):
             return cause
-    if is_out_of_service(said):
+    if is_out_of_service(text):
         return BusyKind.DOWN
-    return next((cause for sign, cause in _KEPT if sign.search(said)), BusyKind.UNKNOWN)
+    return next((cause for sign, cause in _KEPT if sign.search(text)), BusyKind.UNKNOWN)
 
 
 def slurm_pool(answer: str, ours: Collection[str] = ()) -> Pool:
-    """Nodes as `sinfo -h -N -O` with `SINFO_FIELDS` prints them, or `sinfo --json`, or slurmrestd.
+    """Nodes as `sinfo -h -N -O` with `SINFO_FIELDS` prints them, or `sinfo --json`, or slurmrestd; else a `PollError`.
 
     On the nodes `ours` all jobs would make room.
-
-    A `PollError` if it is something else, or tells of no node.
     """
     if answer.lstrip().startswith("{"):
         rows = _json_rows(answer)
@@ -106,9 +98,7 @@ def slurm_pool(answer: str, ours: Collection[str] = ()) -> Pool:
 def read_pool(answer: str) -> Pool:
     """Nodes as any program may print them: lines of a node, or a hostlist, and its state; or Slurm's JSON.
 
-    A state is `idle`, a cause of an import (`job`, `down`, `drain`, ...), or a word of Slurm's.
-
-    A `PollError` if a line is something else, or there is none.
+    A state is `idle`, a cause of an import (`job`, `down`, ...), or a word of Slurm's; else that is a `PollError`.
     """
     if answer.lstrip().startswith("{"):
         return slurm_pool(answer)
@@ -178,31 +168,23 @@ def _merge_rows(rows: Iterable[tuple[str, Cause]]) -> Pool:
 
 
 def nodes_of_carriers(answer: str, is_carrier: Callable[[str, str], bool]) -> frozenset[str]:
-    """Nodes that only carriers hold, as `squeue -h -o` with `SQUEUE_FIELDS` prints jobs.
+    """Nodes that only carriers hold, as `squeue -h -o` with `SQUEUE_FIELDS` prints jobs; else a `PollError`.
 
     `is_carrier` takes the number and the partition of a job, and says whether it makes room for others.
-
-    A `PollError` if it is something else.
     """
-    held: tuple[set[str], set[str]] = set(), set()
+    holders: tuple[set[str], set[str]] = set(), set()
     for line in filter(str.strip, answer.splitlines()):
         cells = line.strip().split("|")
         if len(cells) != 3:
             shown = one_line(line[:_SHOWN])
             raise PollError(f"Expected a job, its partition and its nodes in each line, got {shown!r}.")
         if cells[2] not in ("", "(null)"):
-            held[is_carrier(cells[0], cells[1])].update(_expand(cells[2]))
-    return frozenset(held[True] - held[False])
+            holders[is_carrier(cells[0], cells[1])].update(_expand(cells[2]))
+    return frozenset(holders[True] - holders[False])
 
 
 def changes(before: Mapping[str, Cause], after: Mapping[str, Cause]) -> Pool:
-    """Nodes whose state is another one; those that are gone are away.
-
-    Examples
-    --------
-    >>> changes({"n1": None, "n2": None}, {"n2": None, "n3": None})
-    {'n3': None, 'n1': <BusyKind.AWAY: 4>}
-    """
+    """Nodes whose state is another one; those that are gone are away."""
     gone = dict.fromkeys(before.keys() - after.keys(), BusyKind.AWAY)
     return {name: cause for name, cause in {**after, **gone}.items() if before.get(name, BusyKind.AWAY) != cause}
 
@@ -220,26 +202,19 @@ def run_command(
     environ: Mapping[str, str] = os.environ,
     most_bytes: int | None = _MOST_BYTES,
 ) -> str:
-    """What a command prints; it is killed, and all of its process group, if it takes too long or when a signal comes.
+    """What a command prints; it is killed, with its process group, if it takes too long or when a signal comes.
 
     Its files are limited to `most_bytes`, as is that of what it prints: Slurm hands limits of `sbatch` on to the job.
-
-    A `PollError` if it cannot be run, fails, takes longer, or prints more than 64 MiB.
+    A `PollError` if it cannot be run, fails, takes longer, or prints more.
     """
+    env = {name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)}
     with open(os.memfd_create("answer"), "w+b") as out, open(os.memfd_create("fault"), "w+b") as err:
         process = None
-        usual = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+        prepare = partial(_prepare, signal.pthread_sigmask(signal.SIG_BLOCK, ()), most_bytes)
+        files: Any = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
         try:
             with interrupts_held():  # until the process can be killed
-                process = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=out,
-                    stderr=err,
-                    process_group=0,
-                    env={name: value for name, value in environ.items() if not name.startswith(_SETTINGS_OF_USERS)},
-                    preexec_fn=partial(_prepare, usual, most_bytes),
-                )
+                process = subprocess.Popen(command, process_group=0, env=env, preexec_fn=prepare, **files)
             status = process.wait(limit_s)
         except (OSError, ValueError) as fault:
             raise PollError(f"{command[0]}: {getattr(fault, 'strerror', None) or fault}.") from None
@@ -252,9 +227,10 @@ def run_command(
                 process.wait()
         out.seek(0)
         err.seek(0)
-        said = err.read().decode(errors="replace").strip().splitlines()
+        lines = err.read().decode(errors="replace").strip().splitlines()
         if status:
-            why = said[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if said else _describe_end(status)
+            usual = f"Ended by signal {-status}" if status < 0 else f"Failed with status {status}"
+            why = lines[-1].removeprefix(f"{command[0]}: ").removesuffix(".") if lines else usual
             raise PollError(f"{command[0]}: {one_line(why)}.")
         return out.read().decode(errors="replace")
 
@@ -268,12 +244,6 @@ def _prepare(signals: Collection[int], most_bytes: int | None) -> None:
             resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
 
 
-def _describe_end(status: int) -> str:
-    if status == -signal.SIGXFSZ:
-        return f"Expected an answer of at most {_MOST_BYTES >> 20} MiB, got more"
-    return f"Ended by signal {-status}" if status < 0 else f"Failed with status {status}"
-
-
 def _require(command: str) -> None:
     if shutil.which(command) is None:
         raise SettingsError(f"{command}: No such command.")
@@ -281,16 +251,10 @@ def _require(command: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SlurmPoll:
-    """Asks Slurm: `sinfo` once, and `squeue` if there may be carriers; a `SettingsError` if that is not on PATH.
+    """Asks Slurm of a partition, several between commas, or all: `sinfo`, and `squeue` if there may be carriers.
 
-    Parameters
-    ----------
-    partition : str, optional
-        Only nodes of this partition, or of several between commas.
-    is_carrier : callable, optional
-        Takes the number and the partition of a job, and says whether it makes room for others: its nodes are idle.
-    carriers : str
-        Which jobs these are, in a word.
+    These are jobs, in a word those of `carriers`, that make room for others: `is_carrier` takes their number and
+    partition. Their nodes are idle. A `SettingsError` if sinfo is not on PATH.
     """
 
     partition: str | None = None
@@ -310,12 +274,12 @@ class SlurmPoll:
         """States of the nodes now; a `PollError` if they are not known."""
         # With -p, -a is an error.
         where = ["-p", self.partition] if self.partition else ["-a"]
-        said, ours = run_command(["sinfo", "-h", "-N", *where, "-O", SINFO_FIELDS]), frozenset[str]()
+        text, ours = run_command(["sinfo", "-h", "-N", *where, "-O", SINFO_FIELDS]), frozenset[str]()
         if self.is_carrier is not None:
             running = run_command(["squeue", "-h", "-a", "-t", "R,CG", "-o", SQUEUE_FIELDS])
             ours = nodes_of_carriers(running, self.is_carrier)
         with at_place(self.source, PollError):
-            return slurm_pool(said, ours)
+            return slurm_pool(text, ours)
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,6 +298,6 @@ class CommandPoll:
 
     def __call__(self) -> Pool:
         """States of the nodes now; a `PollError` if they are not known."""
-        said = run_command(self.command)
+        text = run_command(self.command)
         with at_place(self.command[0], PollError):
-            return read_pool(said)
+            return read_pool(text)

@@ -14,6 +14,7 @@ from typing import Any
 
 from bftrainer.errors import InvalidTaskError, RunDirectoryError
 from bftrainer.files.writing import replacing
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import (
@@ -23,19 +24,6 @@ from bftrainer.harvest.harvest_directory import (
     harvest_result,
     requests,
     write_harvest,
-)
-from bftrainer.harvest.harvest_events import (
-    Asked,
-    HarvestEnded,
-    HarvestEvent,
-    Note,
-    Progressed,
-    Release,
-    Request,
-    Restarted,
-    StartRank,
-    StopRank,
-    Submitted,
 )
 from bftrainer.harvest.live_tasks import LiveTask, check_places, live_task
 from bftrainer.harvest.task_life import TaskStatus
@@ -53,25 +41,8 @@ _LOG_IS_OVER = "The node log is over. Tasks that are left go on with a longer on
 class HarvestSession:
     """One process's part of a harvest, which may have been begun by an earlier one.
 
-    Parameters
-    ----------
-    directory : Path
-        Claimed by this process.
-    journal : EventJournal
-    controller : Controller
-    config : ReplayConfig
-    say : callable
-        Told what people should know.
-    interrupted : callable
-        Whether the harvest is to stop.
-    until_s : float
-        Seconds since its start at which it stops.
-    command : str
-        The user's command line, kept in the results.
-    first : list of Submitted
-        What its first step takes in.
-    reason : str or None
-        Why the harvest is over already.
+    The process has claimed the directory. It stops `until_s` seconds after the harvest's start, or when `interrupted`;
+    its `first` step takes in these tasks, unless the harvest is over already, for a `reason`.
     """
 
     directory: Path
@@ -82,10 +53,10 @@ class HarvestSession:
     interrupted: Callable[[], bool] = lambda: False
     until_s: float = float("inf")
     command: str = ""
-    first: list[Submitted] = field(default_factory=list)
+    first: list[ev.Submitted] = field(default_factory=list)
     reason: str | None = None
     _origin_s: float = 0.0
-    _reports: dict[tuple[str, int, bool], Progressed] = field(default_factory=dict)
+    _reports: dict[tuple[str, int, bool], ev.Progressed] = field(default_factory=dict)
     _notes: deque[str] = field(default_factory=lambda: deque(maxlen=_NOTES))
     _due_s: dict[str, float] = field(default_factory=dict)
 
@@ -93,18 +64,18 @@ class HarvestSession:
         """Harvest until all tasks are over, or it is to stop."""
         with closing(engine):  # whatever happens, carriers end, after their ranks have saved
             reason = self._harvest(engine)
-        self.journal.end(reason)
+        self.journal.append({"end": reason})
         return self.finish(reason)
 
     def _harvest(self, engine: CarrierEngine) -> str:
         """Wait, decide and act until it is over; why it is."""
-        events: list[HarvestEvent] = [*self.first]
+        events: list[ev.HarvestEvent] = [*self.first]
         reason, stopping, refused = None, False, set[Path]()
         while reason is None:
-            asked = []
+            handled = []
             for path, request in requests(self.directory):
                 if not isinstance(request, str):
-                    asked.append(path)
+                    handled.append(path)
                     events += [request] if self._may_add(request) else []
                 elif path not in refused:
                     refused.add(path)
@@ -114,19 +85,36 @@ class HarvestSession:
                 stopping = True
                 if causes["log"]:
                     self.tell(_LOG_IS_OVER)
-                events.append(Asked(next(name for name, is_so in causes.items() if is_so)))
+                events.append(ev.Asked(next(name for name, is_so in causes.items() if is_so)))
             if events or self._is_due("tick", _TICK_S):
                 reason = self.take_in(engine, self.now_s, events)
-            if asked or self._is_due("status", _STATUS_S):
+            if handled or self._is_due("status", _STATUS_S):
                 self._write_status(None)
-            for path in asked:  # once the status, by which a later one is checked, knows of it
+            for path in handled:  # once the status, by which a later one is checked, knows of it
                 path.unlink(missing_ok=True)
             events = [] if reason else engine.poll(0.0 if self.controller.pool.later else _TICK_S)
         return reason
 
-    def _may_add(self, request: HarvestEvent) -> bool:
+    def rehearse(self, idle: Sequence[str]) -> list[str]:
+        """What would be done with nodes that have been idle for long enough, in words; nothing is started."""
+        step, now_s = self.controller.step, self.now_s
+        added = [event for _, event in requests(self.directory) if isinstance(event, ev.Submitted)]
+        effects = [*step(now_s, [*self.first, *added, ev.PoolChanged(tuple(idle))])]
+        effects += step(now_s + self.controller.pool.limits.offer_after_s)
+        nodes = [node for effect in effects if isinstance(effect, ev.Request) for node in effect.nodes]
+        effects += step(self.controller.time_s, [ev.CarrierUp(node, node) for node in nodes])
+        lines = [f"would take {' '.join(nodes)}"] if nodes else ["would take no node"]
+        for effect in effects:
+            if isinstance(effect, ev.Note):
+                lines.append(effect.text)
+            elif isinstance(effect, ev.StartRank):
+                rank = f"rank {effect.rank} of {effect.world_size}"
+                lines.append(f"would start {effect.task.name} on {effect.node}, {rank}")
+        return lines
+
+    def _may_add(self, request: ev.HarvestEvent) -> bool:
         """Whether what was asked is no task that cannot be, or would save where another one does; that is told."""
-        if isinstance(request, Submitted):
+        if isinstance(request, ev.Submitted):
             try:
                 self._check_places([live_task(Path(request.file), 1, request.table)])
             except InvalidTaskError as fault:
@@ -140,11 +128,10 @@ class HarvestSession:
         lives = [life for life in self.controller.tasks.values() if not (life.is_over or life.name in names)]
         check_places([*(life.task for life in lives), *new], self.directory)
 
-    def new_tasks(self, tasks: Sequence[LiveTask], file: Path) -> list[Submitted]:
+    def new_tasks(self, tasks: Sequence[LiveTask], file: Path) -> list[ev.Submitted]:
         """Those of a task file that are to be added, or tried again.
 
-        A `RunDirectoryError` if the harvest has others only; an `InvalidTaskError` if a task would save where another
-        one does.
+        A `RunDirectoryError` if the harvest has others only; an `InvalidTaskError` if two would save at one place.
         """
         lives = self.controller.tasks
         if lives and not any(task.name in lives for task in tasks):
@@ -152,14 +139,7 @@ class HarvestSession:
             raise RunDirectoryError(f"{self.directory}: {expected}; see -o, and harvest add.")
         new = [task for task in tasks if task.name not in lives or lives[task.name].status is TaskStatus.PARKED]
         self._check_places(new)
-        for task in tasks:
-            if task.name not in lives:
-                if lives:
-                    self.tell(f"{task.name} joins.")
-            elif task not in new and (odd := _find_changes(lives[task.name].task, task)):
-                here = f"{', '.join(odd)} in {file} {'is' if len(odd) == 1 else 'are'} not heard"
-                self.tell(f"{task.name} stays as it was added: {here}.")
-        return [Submitted(str(file.resolve()), task.table) for task in new]
+        return [ev.Submitted(str(file.resolve()), task.table) for task in new]
 
     def finish(self, reason: str) -> RunResult:
         """Close the books, and write the files of the run."""
@@ -176,22 +156,11 @@ class HarvestSession:
         return Counter(str(life.status) for life in self.controller.tasks.values())
 
     @property
-    def outcome(self) -> str:
-        """How many tasks are done, and what became of others."""
-        found = self.statuses
-        return f"{found['done']} of {found.total()} tasks done" + f", {found['parked']} parked" * bool(found["parked"])
-
-    @property
     def now_s(self) -> float:
         """Seconds since the harvest was begun, which do not go back."""
         if not self._origin_s:
             self._origin_s = time.monotonic() - max(time.time() - self.controller.epoch_s, self.controller.time_s)
         return time.monotonic() - self._origin_s
-
-    @property
-    def played_s(self) -> float:
-        """Seconds of the harvest until its last step, those left out in which no controller ran."""
-        return self.controller.time_s - self.controller.down_s
 
     def _is_due(self, what: str, every_s: float) -> bool:
         now_s = time.monotonic()
@@ -200,12 +169,12 @@ class HarvestSession:
         self._due_s[what] = now_s + every_s
         return True
 
-    def take_in(self, engine: CarrierEngine, time_s: float, events: Sequence[HarvestEvent]) -> str | None:
+    def take_in(self, engine: CarrierEngine, time_s: float, events: Sequence[ev.HarvestEvent]) -> str | None:
         """Let the controller take a step, and do what it says; why the harvest is over, None if it is not."""
         controller, reason = self.controller, None
         effects = controller.step(time_s, events)
         for event in () if controller.changed else events:
-            if isinstance(event, Progressed):
+            if isinstance(event, ev.Progressed):
                 # Of many reports the last one counts, and that which a generation begins with.
                 generation = controller.tasks[event.task].current
                 is_first = generation is not None and generation.first is event
@@ -216,17 +185,17 @@ class HarvestSession:
             self.journal.add(controller, earlier, events if controller.changed else None, effects)
         for effect in effects:
             match effect:
-                case Request():
+                case ev.Request():
                     engine.request(effect.nodes)
-                case Release():
+                case ev.Release():
                     engine.release(effect.node, effect.carrier)
-                case StartRank():
+                case ev.StartRank():
                     engine.start(effect)
-                case StopRank():
+                case ev.StopRank():
                     engine.stop(effect)
-                case Note():
+                case ev.Note():
                     self.tell(effect.text)
-                case HarvestEnded():
+                case ev.HarvestEnded():
                     reason = effect.reason
         return reason
 
@@ -236,9 +205,9 @@ class HarvestSession:
         self.say(text)
 
     def _write_status(self, reason: str | None) -> None:
-        status = describe_status(self.controller) | {"notes": list(self._notes), "over": reason, "process": os.getpid()}
+        about = {"notes": list(self._notes), "over": reason, "process": os.getpid()}
         with replacing(self.directory / STATUS) as stream:
-            stream.write(json.dumps(status).encode(errors="backslashreplace"))
+            stream.write(json.dumps(describe_status(self.controller) | about).encode(errors="backslashreplace"))
 
 
 def make_controller(config: ReplayConfig, start_ns: int, limits: HarvestLimits) -> Controller:
@@ -259,53 +228,37 @@ def open_session(
 ) -> HarvestSession:
     """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
 
-    `speed` is how many times as fast as its time a node log is played, if one is.
-
-    A `RunDirectoryError` if the harvest in the directory was begun with other settings, or has none of these tasks; an
-    `InvalidTaskError` if a task would save where another one does.
+    `speed` is how many times as fast as its time a node log is played, if one is. A `RunDirectoryError` if the harvest
+    there was begun with other settings, or has none of these tasks; an `InvalidTaskError` if two would save at one
+    place.
     """
-    asked = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
+    settings = json.loads(json.dumps({name: getattr(config, name) for name in SETTINGS}))
+    settings |= {} if speed is None else {"speed": speed}
     header = journal.header
-    begun = header.get("settings", asked)
-    _refuse_other(directory, [name for name, value in asked.items() if begun.get(name) != value])
+    before = header.get("settings", settings)
+    if others := ", ".join(sorted(name for name, value in settings.items() if before.get(name, value) != value)):
+        expected = "Expected the options that its harvest was begun with"
+        raise RunDirectoryError(f"{directory}: {expected}; these differ: {others}.")
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
     controller = make_controller(config, start_ns, replace(limits, stays=stays))
-    controller.speed = header.get("speed") if header else speed
-    controller.plays = controller.speed is not None
     reason = journal.replay(controller) if header else None
-    _refuse_other(directory, [] if speed is None or controller.speed in (None, speed) else ["speed"])
     for path, event in requests(directory):
-        if isinstance(event, Asked):  # of a controller that is gone
+        if isinstance(event, ev.Asked):  # of a controller that is gone
             path.unlink(missing_ok=True)
     session = HarvestSession(directory, journal, controller, config, **more)
     session.first = session.new_tasks(tasks, file)
-    added = any(isinstance(event, Submitted) for _, event in requests(directory))
+    added = any(isinstance(event, ev.Submitted) for _, event in requests(directory))
     if added or session.first or not all(life.is_over for life in controller.tasks.values()):
         reason = None
     if not header:
-        journal.begin({"start_ns": start_ns, "settings": asked, "stays": stays, "speed": speed})
+        journal.begin({"start_ns": start_ns, "settings": settings, "stays": stays})
     elif reason is None:
-        restarted = [Restarted(limits.stays, speed)]
+        restarted = [ev.Restarted(limits.stays)]
         controller.step(controller.time_s, restarted)
         journal.add(controller, (), restarted)
     session.reason = reason
     return session
-
-
-def _refuse_other(directory: Path, names: Sequence[str]) -> None:
-    """Refuse to go on with other values of some options."""
-    if named := ", ".join(sorted(names)):
-        raise RunDirectoryError(
-            f"{directory}: Expected the options that its harvest was begun with; these differ: {named}."
-        )
-
-
-def _find_changes(was: LiveTask, now: LiveTask) -> list[str]:
-    """What a task file says otherwise than when its task was added."""
-    keys = sorted({**was.table, **now.table})
-    other = [key for key in keys if was.table.get(key) != now.table.get(key)]
-    return [*other, *(["its directory"] if was.workdir != now.workdir else [])]
 
 
 SETTINGS: tuple[str, ...] = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,10 +27,6 @@ class TaskStatus(StrEnum):
     PARKED = "parked"
 
 
-Charge = tuple[str, int]
-"""What a replay deducts at a change: the `grow_cost_s` or `shrink_cost_s` of its task, times its rate on a count."""
-
-
 class Stretch(NamedTuple):
     """Work that was done on a count of nodes, and the seconds that it took."""
 
@@ -41,21 +37,17 @@ class Stretch(NamedTuple):
 
 @dataclass(slots=True)
 class Change:
-    """A change of a task's nodes, from the decision until the task trains again, by which one sees what it has cost.
+    """A change of a task's nodes, from the decision until the task trains again, which shows what it has cost.
 
-    `work` is what was done when it began; of each decision since, `steps` has the time, the count of nodes that it was
-    to have, and the charges. It is over at `end_s`, with `done` work: less than before if some was done again.
+    It began with so much `work`, and is over at `end_s` with `done` work: less if some was done again. Each decision in
+    between is a step: its time, the count of nodes that the task was to have, and the counts whose rates, times the
+    cost of a change, a replay deducts.
     """
 
     work: float
-    steps: list[tuple[float, int, tuple[Charge, ...]]] = field(default_factory=list)
+    steps: list[tuple[float, int, tuple[int, ...]]] = field(default_factory=list)
     end_s: float = 0.0
     done: float = 0.0
-
-    @property
-    def charges(self) -> list[Charge]:
-        """What a replay deducts for it."""
-        return [charge for _, _, charges in self.steps for charge in charges]
 
     def lost(self, rates: np.ndarray) -> float:
         """Work that the task would have done meanwhile at these rates, by count of nodes, beyond what it did."""
@@ -68,30 +60,15 @@ class Change:
 
 @dataclass(slots=True)
 class Generation:
-    """Ranks of a task that run together.
+    """Ranks of a task that run together, in the order of nodes.
 
-    Parameters
-    ----------
-    number : int
-    nodes : tuple of str
-        In the order of ranks.
-    port : int
-        At which they meet.
-    live, asked : set of str
-        Nodes whose rank has not ended, and whose rank was asked to end.
-    lost : bool
-        Whether one of its nodes was lost.
-    failed : str or None
-        What the first rank said that ended by itself and badly.
-    first, last, measured : Progressed or None
-        Its first and last report, and that up to which its throughput was taken in.
-    rate_before : float
-        Of the task, until this generation has shown its own.
+    Of its nodes some are `live`: their rank has not ended; or `asked` to end. It is `lost` with one of its nodes, and
+    `failed` with the first rank that ended by itself and badly, for what that said. Of its reports it has the first,
+    the last, and that up to which throughput was measured; `rate_before` is that of the task until then.
     """
 
     number: int
     nodes: tuple[str, ...]
-    port: int
     live: set[str]
     asked: set[str] = field(default_factory=set)
     lost: bool = False
@@ -113,18 +90,9 @@ class Generation:
 class TaskLife:
     """A task: where it stands, the nodes that it is to have, and what was measured of it.
 
-    Attributes
-    ----------
-    seen : dict of int to (float, float)
-        By count of nodes, work and seconds.
-    changes : list of Change
-        Those that were decided, are over, and were not disturbed by crashes.
-    generations, failures : int
-        How many there were; failures since there was progress.
-    began : float or None
-        Work that its first report began with, which is none of this harvest's; None before its first report.
-    is_measured : bool
-        Whether it was seen to train for long enough to tell how fast it is.
+    By count of nodes it has work and seconds (`trained`). Changes count that are over, and were not disturbed by
+    crashes; failures since there was progress. `began` is the work that its first report began with, none of this
+    harvest's. It `is_measured` if it trained for long enough to tell how fast it is.
     """
 
     task: LiveTask
@@ -141,9 +109,9 @@ class TaskLife:
     why: str = ""
     began: float | None = None
     is_measured: bool = False
-    seen: dict[int, tuple[float, float]] = field(default_factory=dict)
+    trained: dict[int, tuple[float, float]] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
-    _open: Change | None = None
+    open_change: Change | None = None
 
     @property
     def name(self) -> str:
@@ -154,11 +122,6 @@ class TaskLife:
     def done(self) -> float:
         """Work that was reported, beyond what it began with."""
         return 0.0 if self.began is None else max(0.0, self.work - self.began)
-
-    @property
-    def ends_short(self) -> bool:
-        """Whether it ended with less work than it was to do, as far as it has reported that."""
-        return self.is_over and (self.status is not TaskStatus.DONE or self.work < self.task.spec.work)
 
     @property
     def is_over(self) -> bool:
@@ -172,46 +135,33 @@ class TaskLife:
             return notes
         if self.began is None:
             self.began = min(event.work, event.began if event.began >= 0 else self.work)
-            if self._open is not None:
-                self._open.work = self.began
+            if self.open_change is not None:
+                self.open_change.work = self.began
             if self.began:
                 notes.append(f"{self.name} goes on from {self.began:g}, which was done before.")
-        elif generation.first is None and event.began > self.work * (1.0 + 1e-9):
-            more = event.began - self.work
-            notes.append(f"{self.name} went on from {event.began:g}, {more:g} more than was heard of it.")
         if generation.first is None:
             generation.first = generation.measured = event
             behind = self.saved - event.work
             if behind > 1e-9 * max(1.0, event.saved):
                 notes.append(f"{self.name} went on from {event.work:g}, {behind:g} before its last checkpoint.")
-            if self._open is not None and not generation.asked and set(generation.nodes) == self.nodes:
-                self._open.end_s, self._open.done = event.time_s - epoch_s, event.work
-                self.changes.append(self._open)
-                self._open = None
+            if self.open_change is not None and not generation.asked and set(generation.nodes) == self.nodes:
+                self.open_change.end_s, self.open_change.done = event.time_s - epoch_s, event.work
+                self.changes.append(self.open_change)
+                self.open_change = None
         generation.last = event
         # Where a script does not say what it has saved, that is what it was seen to go on from.
         self.work, self.saved = event.work, event.saved if event.saved >= 0 else generation.first.work
         self.rate = generation.rate or generation.rate_before
         return notes
 
-    def note_decision(self, time_s: float, epoch_s: float, count: int, charges: tuple[Charge, ...]) -> None:
-        """Note that it is to have a count of nodes from now on, and what a replay would deduct for that."""
-        if self._open is None:
+    def note_decision(self, time_s: float, epoch_s: float, count: int, charged: tuple[int, ...]) -> None:
+        """Note that it is to have a count of nodes from now on, and for which counts a replay deducts a cost."""
+        if self.open_change is None:
             generation, work = self.current, self.work
             if generation is not None and generation.last is not None:
                 work += self.rate * max(0.0, epoch_s + time_s - generation.last.time_s)
-            self._open = Change(work)
-        self._open.steps.append((time_s, count, charges))
-
-    def forget_change(self) -> None:
-        """Learn nothing from a change under way: a crash came in between."""
-        self._open = None
-
-    def start(self, nodes: tuple[str, ...], port: int) -> Generation:
-        """Begin a generation on these nodes."""
-        self.generations += 1
-        self.current = Generation(self.generations, nodes, port, set(nodes), rate_before=self.rate)
-        return self.current
+            self.open_change = Change(work)
+        self.open_change.steps.append((time_s, count, charged))
 
     def measure(self) -> Stretch | None:
         """What the present generation has shown since this was asked last, if that was long enough."""
@@ -223,15 +173,15 @@ class TaskLife:
         if stretch.seconds < _LEAST_S:
             return None
         generation.measured = last
-        work, seconds = self.seen.get(stretch.nodes, (0.0, 0.0))
-        self.seen[stretch.nodes] = work + stretch.work, seconds + stretch.seconds
+        work, seconds = self.trained.get(stretch.nodes, (0.0, 0.0))
+        self.trained[stretch.nodes] = work + stretch.work, seconds + stretch.seconds
         self.is_measured |= stretch.work > 0
         return stretch
 
     def measured_spec(self, noise: float) -> TaskSpec:
         """The task with the curve and the costs that were measured, as far as they were."""
         spec, learner = self.task.spec, CurveLearner(self.task.spec.max_nodes, noise)
-        for count, (work, seconds) in sorted(self.seen.items()):
+        for count, (work, seconds) in sorted(self.trained.items()):
             learner.observe(count, work, seconds)
         if not learner.measured:
             return spec
@@ -241,22 +191,14 @@ class TaskLife:
             learner.level = float(logs[0] - _SLOPE * np.log(counts[0]))
             curve = learner.curve()
         else:
-            known = np.array(sorted({1, *spec.scaling.nodes[1:], *counts}))
-            rates = spec.scaling.values(known)
-            factors = np.interp(np.log(known), np.log(counts), logs - np.log(spec.rates[counts].clip(_LEAST_RATE)))
-            curve = ScalingCurve((0, *known.tolist()), (0.0, *(rates * np.exp(factors)).tolist()))
+            support = np.array(sorted({1, *spec.scaling.nodes[1:], *counts}))
+            rates = spec.scaling.values(support)
+            factors = np.interp(np.log(support), np.log(counts), logs - np.log(spec.rates[counts].clip(_LEAST_RATE)))
+            curve = ScalingCurve((0, *support.tolist()), (0.0, *(rates * np.exp(factors)).tolist()))
         measured = replace(spec, scaling=curve)
-        return replace(measured, **self._costs(measured))
-
-    def _costs(self, spec: TaskSpec) -> dict[str, Any]:
-        """Costs of growing and shrinking by which a replay, that deducts them, comes nearest to what was measured."""
-        rates, charges = spec.rates, [change.charges for change in self.changes]
-        kinds = [kind for kind in ("grow", "shrink") if any(each == kind for some in charges for each, _ in some)]
-        lost = np.array([change.lost(rates) for change in self.changes])
-        while kinds:
-            charged = [[sum(rates[n] for each, n in some if each == kind) for kind in kinds] for some in charges]
-            costs = np.linalg.lstsq(np.array(charged), lost, rcond=None)[0].tolist()
-            if min(costs) >= 0 or len(kinds) == 1:
-                return {f"{kind}_cost_s": max(0.0, cost) for kind, cost in zip(kinds, costs, strict=True)}
-            del kinds[costs.index(min(costs))]
-        return {}
+        # One cost of any change, by which a replay deducts as much work as was lost in all.
+        counts = [count for change in self.changes for _, _, charged in change.steps for count in charged]
+        if deducted := sum(measured.rates[counts].tolist()):
+            cost_s = max(0.0, sum(change.lost(measured.rates) for change in self.changes) / deducted)
+            measured = replace(measured, grow_cost_s=cost_s, shrink_cost_s=cost_s)
+        return measured

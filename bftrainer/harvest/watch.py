@@ -1,4 +1,4 @@
-"""Watch a scheduler: write down, poll by poll, which nodes are idle: in a journal, and now and then as a node log."""
+"""Watch a scheduler: write down, poll by poll, which nodes are idle: in a journal, and at the end as a node log."""
 
 from __future__ import annotations
 
@@ -6,36 +6,23 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
 from bftrainer.errors import PollError, RunDirectoryError, SettingsError
-from bftrainer.files.directories import claimed
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
-from bftrainer.files.writing import refuse_existing
+from bftrainer.files.writing import lock_file, refuse_existing
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
 from bftrainer.model import iso
 from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log
 from bftrainer.nodelogs.node_spans import nanoseconds
-from bftrainer.schedulers.data_quality import quality_path, write_quality_json
 from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
-from bftrainer.schedulers.import_log import Imported, import_log
+from bftrainer.schedulers.import_log import Imported, import_log, quality_path, write_quality_json
 
 LEAST_EVERY_S = 1.0
 _STATED_ANEW_S = 86_400.0
-_WRITTEN_EVERY_S, _MOST_OF_TIME = 3600.0, 0.001
 _MILLISECOND = 0.001
 _SHOWN = 80
-
-
-@dataclass(frozen=True, slots=True)
-class WatchClock:
-    """The time of day, in seconds since 1970; a clock that is never put back; and how to wait."""
-
-    time_s: Callable[[], float] = time.time
-    steady_s: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 def journal_path(path: Path) -> Path:
@@ -44,47 +31,26 @@ def journal_path(path: Path) -> Path:
 
 
 def begin_or_continue(journal: LineJournal, source: str) -> str:
-    """Last line of a watch's journal, which is begun if it has none; a file of another origin stays as it is.
-
-    A `RunDirectoryError` if it is or is of something else; an `OutputError` if it cannot be read or written.
-    """
+    """Last line of a watch's journal, begun if it has none; a `RunDirectoryError` if it is of something else."""
     title, lines = unsealed(sealed(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
-    begun = journal.path.read_bytes() if not lines and journal.path.exists() else b""
-    if not lines and sealed(title).startswith(begun):  # new, or killed just then
+    content = journal.path.read_bytes() if not lines and journal.path.exists() else b""
+    if not lines and sealed(title).startswith(content):  # new, or killed just then
         journal.append([sealed(title)])
         return title
     first = (unsealed(lines[0]) or "") if lines else ""
     if first != title:
         about = first.removeprefix(f"{KIND}: ")
-        found = f"one of {about[:_SHOWN]}" if about != first else "something else"
-        raise RunDirectoryError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {found}.")
+        actual = f"one of {about[:_SHOWN]}" if about != first else "something else"
+        raise RunDirectoryError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {actual}.")
     return unsealed(lines[-1]) or ""
 
 
 class Watch:
     """Writes what polls say into a journal, and makes a node log of it; goes on where another one ended.
 
-    Parameters
-    ----------
-    poll : SlurmPoll or CommandPoll
-    output : Path
-        The node log; its journal and its account stand beside it.
-    every_s : float
-        Seconds between polls, 1 or more.
-    say : callable
-        Takes lines for the user.
-    command : str
-        The user's command line, kept in the log's provenance.
-    clock : WatchClock, optional
-
-    Raises
-    ------
-    SettingsError
-        If the interval is too short.
-    OutputError
-        If another process is writing there, or a file of another origin stands there.
-    RunDirectoryError
-        If the journal is of something else.
+    The journal and the account stand beside the node log, which keeps the user's command line. A `SettingsError` if the
+    interval is below a second; an `OutputError` if another process is writing there, or a file of another origin stands
+    there; a `RunDirectoryError` if the journal is of something else.
     """
 
     def __init__(
@@ -94,25 +60,23 @@ class Watch:
         every_s: float,
         say: Callable[[str], None],
         command: str = "",
-        clock: WatchClock | None = None,
     ) -> None:
         if not LEAST_EVERY_S <= every_s < math.inf:
             raise SettingsError(f"Expected --every of {LEAST_EVERY_S:g} s or more, got {every_s:g} s.")
         self._poll, self._output, self._every_s, self._say, self._command = poll, output, every_s, say, command
-        self._clock = clock or WatchClock()
         place = journal_path(output)
         is_new = not place.exists()
         refuse_node_log(output, force=not is_new)
         refuse_existing(quality_path(output), force=not is_new)
         with ExitStack() as stack:
-            stack.enter_context(claimed(output.parent, name=f".{place.name}.writing", called=place))
+            stack.enter_context(lock_file(place.with_name(f".{place.name}.writing"), place))
             self._journal = LineJournal(place, lambda line: unsealed(line) is not None)
             self._last_s = time_of(begin_or_continue(self._journal, poll.source))
             self._open = stack.pop_all()
         self._states: Pool = {}  # as the journal has them
         self._stated_s = -math.inf
         self._trouble = ""
-        self._told = int(math.isfinite(self._last_s))  # polls in the journal that did not fail: one, or more
+        self._successes = int(math.isfinite(self._last_s))  # polls in the journal that did not fail: one, or more
         self.polls = self.missed = 0
 
     def __enter__(self) -> Watch:
@@ -122,33 +86,25 @@ class Watch:
         self._open.close()
 
     def run(self, for_s: float = math.inf) -> None:
-        """Poll at equal intervals, for so long; write the node log as soon as it has a length, and now and then.
+        """Poll at equal intervals, for so long.
 
         A `PollError` if the first poll fails; later ones are gaps; an `OutputError` if there is no room.
         """
-        import pandas  # noqa: F401 - what the first node log needs takes seconds on a busy machine, without a poll
-        import pyarrow.parquet  # noqa: F401
-
-        steady_s, number, due_s = self._clock.steady_s, 0, -math.inf
-        begin_s = steady_s()
+        begin_s, number = time.monotonic(), 0
         while True:
             self.look()
-            if steady_s() >= due_s and self._told > 1:
-                started_s = steady_s()
-                self.write()
-                due_s = steady_s() + max(_WRITTEN_EVERY_S, (steady_s() - started_s) / _MOST_OF_TIME)
-            before, number = number, max(number + 1, math.ceil((steady_s() - begin_s) / self._every_s))
+            before, number = number, max(number + 1, math.ceil((time.monotonic() - begin_s) / self._every_s))
             if number * self._every_s > for_s:
                 return
-            self.missed += number - before - 1  # an answer, or writing, took longer
-            self._clock.sleep(max(begin_s + number * self._every_s - steady_s(), 0.0))
+            self.missed += number - before - 1  # an answer took longer
+            time.sleep(max(begin_s + number * self._every_s - time.monotonic(), 0.0))
 
     def look(self) -> None:
         """Poll once, and write down what has changed.
 
         A `PollError` if it fails and none has succeeded before; an `OutputError` if there is no room.
         """
-        at_s, trouble, pool = self._clock.time_s(), "", self._states
+        at_s, trouble, pool = time.time(), "", self._states
         try:
             pool = self._poll()
             self.polls += 1
@@ -165,10 +121,10 @@ class Watch:
             self._append(at_s, missed_line(at_s, trouble))
         elif at_s >= self._stated_s + _STATED_ANEW_S:
             self._append(at_s, session_line(at_s, self._every_s), poll_line(at_s, pool))
-            self._stated_s, self._states, self._told = at_s, pool, self._told + 1
+            self._stated_s, self._states, self._successes = at_s, pool, self._successes + 1
         else:
             self._append(at_s, poll_line(at_s, changes(self._states, pool)))
-            self._states, self._told = pool, self._told + 1
+            self._states, self._successes = pool, self._successes + 1
         if bool(trouble) is not bool(self._trouble):
             self._say(f"{iso(nanoseconds(at_s))}: {trouble or 'The scheduler is seen again.'}")
         self._trouble = trouble
@@ -182,9 +138,9 @@ class Watch:
 
         A `LogError` if the journal is damaged; an `OutputError` if they cannot be written.
         """
-        if self._told < 2:
+        if self._successes < 2:
             return None
-        done = import_log("watch", [self._journal.path], None, self._command)
-        write_node_log(self._output, done.log)
-        write_quality_json(quality_path(self._output), done.quality)
-        return done
+        imported = import_log("watch", [self._journal.path], None, self._command)
+        write_node_log(self._output, imported.log)
+        write_quality_json(quality_path(self._output), imported.quality)
+        return imported

@@ -12,10 +12,8 @@ import copyreg
 import pickle
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -23,8 +21,6 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, UnsafePickleError
 from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, one_line
-
-Labels = NDArray[Any] | range
 
 _DTYPE_CODE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f[248]|O8?|M8(\[(ns|us|ms|s)\])?|[US]\d{1,6})")
 _UNITS = {7: "s", 8: "ms", 9: "us", 10: "ns"}  # NPY_DATETIMEUNIT, numpy/ndarraytypes.h
@@ -38,16 +34,8 @@ class _RefusedError(Exception):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ColumnBlock:
-    """Columns of one type: their positions in the frame, shape (C,), and their values, shape (C, R)."""
-
-    columns: NDArray[np.int64]
-    values: NDArray[Any]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A DataFrame without pandas: labels and blocks of columns.
+    """A DataFrame without pandas.
 
     Parameters
     ----------
@@ -55,46 +43,26 @@ class Frame:
         Row labels; datetime64 (UTC if they had a time zone) for times.
     columns : tuple of str, length C
         Column labels.
-    blocks : tuple of ColumnBlock
-        Blocks of values; each column is in exactly one.
+    values : list of ndarray, length C
+        Values of each column, shape (R,).
     """
 
-    index: Labels
+    index: NDArray[Any] | range
     columns: tuple[str, ...]
-    blocks: tuple[ColumnBlock, ...]
-
-    def column(self, name: str) -> NDArray[Any]:
-        """Values of one column, shape (R,)."""
-        position = self.columns.index(name)
-        at = ((block, np.flatnonzero(block.columns == position)) for block in self.blocks)
-        return next(np.asarray(block.values[where[0]]) for block, where in at if where.size)
+    values: list[NDArray[Any]]
 
 
 def read_pickled_frame(
     stream: BinaryIO, name: str, error: type[InputError] = InputError, columns: str = "column names"
 ) -> Frame:
-    """Read a DataFrame pickled by any pandas, in any protocol, without running anything the file names.
+    """Read a pickled DataFrame; `error` if it is none, `UnsafePickleError` if it names more than pandas data need.
 
-    Parameters
-    ----------
-    stream : binary file
-        Stream that is read once, from start to end.
-    name : str
-        Name of the file in messages.
-    error : type of InputError
-        Raised when it is not a pickle, or not of a DataFrame.
-    columns : str
-        Name of the column labels in messages.
-
-    Raises
-    ------
-    UnsafePickleError
-        If the pickle names a global that pandas and numpy data never need.
+    Messages call the file `name`, and its column labels `columns`.
     """
     copyreg.clear_extension_cache()  # what other code cached would bypass find_class
     expected = f"{name}: Expected a pickled pandas DataFrame"
     try:
-        content = _NotingUnpickler(stream, Path(name)).load()
+        content = _NotingUnpickler(stream).load()
         if not (isinstance(content, _Note) and content.name == "DataFrame" and content.state is not None):
             kind = content.name if isinstance(content, _Note) else type(content).__name__
             raise error(f"{expected}, got a pickled {kind}.")
@@ -104,7 +72,7 @@ def read_pickled_frame(
         raise UnsafePickleError(f"{name}: {why}.") from None
     except EOFError:
         raise error(f"{expected}, got a file that ends early.") from None
-    except (OSError, InputError):
+    except (OSError, ImportError, InputError):
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
         raise error(f"{expected}, got something else ({one_line(cause)}).") from None
@@ -123,7 +91,7 @@ def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputE
 
 
 def shorten(value: Any) -> str:
-    """Text of a scalar; anything else is shorten, as a pickle may nest lists without end."""
+    """Text of a scalar; anything else is shortened, as a pickle may nest lists without end."""
     if isinstance(value, int) and abs(value) >= _MOST:
         return "a number of many digits"
     if isinstance(value, int | float | np.generic):
@@ -163,7 +131,6 @@ _ADMITTED = {
     f"NumericIndex DatetimeTZDtype StringDtype Day Hour Minute Second Milli Micro Nano NA C_NA {_ARRAYS}",
     "pyarrow": "_restore_array chunked_array py_buffer type_for_alias",
 }
-_PLAIN = ("_reconstruct", "_frombuffer")
 _FORMER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _Unpickler: Any = pickle._Unpickler
 
@@ -171,25 +138,23 @@ _Unpickler: Any = pickle._Unpickler
 class _Steps(dict[int, Any]):
     """The steps that an unpickler knows; refuses a pickle that takes too many."""
 
-    def __init__(self, steps: dict[int, Any], path: Path) -> None:
+    def __init__(self, steps: dict[int, Any]) -> None:
         super().__init__(steps)
-        self.path, self.taken = path, 0
-        self.most = _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
+        self.steps, self.most = 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
 
     def __getitem__(self, code: int) -> Any:
-        self.taken += 1
-        if self.taken > self.most:
-            limit = f"at most {self.most:,.0f} steps"
-            raise InputError(f"{self.path}: Expected {limit} of a pickle, got more; {SETTING} raises the limit.")
+        self.steps += 1
+        if self.steps > self.most:
+            raise ValueError(f"more than {self.most:,.0f} steps; {SETTING} raises the limit")
         return super().__getitem__(code)
 
 
 class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
     """Makes notes of names and calls, lists, dicts whose keys are text, and scalars."""
 
-    def __init__(self, stream: BinaryIO, path: Path) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)
-        self.dispatch = _Steps(_STEPS, path)
+        self.dispatch = _Steps(_STEPS)
 
     def find_class(self, module: str, name: str) -> _Note:
         """Note of an admitted name, or refusal; nested names are never followed."""
@@ -218,10 +183,10 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
 
     def take_state(self) -> None:
         """Note the state of an object."""
-        state, made = self.stack.pop(), self.stack[-1]
-        if made.args is None:
+        state, note = self.stack.pop(), self.stack[-1]
+        if note.args is None:
             raise TypeError("a state of what has none")
-        made.state = state
+        note.state = state
 
     def update(self, items: list[Any]) -> None:
         """Add to the dict on the stack; nested tuples, as keys, take a hundred bytes to write and forever to hash."""
@@ -252,7 +217,7 @@ _STEPS: dict[int, Callable[[Any], None]] = {
 
 def _frame(state: Any) -> Frame:
     """A DataFrame whose column labels are not text yet."""
-    manager = state.get("_mgr", state.get("_data"))
+    manager = state["_mgr"]
     if manager.state is None:
         parts, (columns, index) = manager.args[:2]
         pairs = [part.args[:2] for part in parts]
@@ -261,45 +226,35 @@ def _frame(state: Any) -> Frame:
         columns, index = old["axes"]
         pairs = [(block["values"], block["mgr_locs"]) for block in old["blocks"]]
     columns, index = _labels(columns), _labels(index)
-    values = [np.atleast_2d(_values(part)) for part, _ in pairs]  # extension arrays hold one column
-    if len(columns) > _MOST_LABELS or sum(map(len, values)) != len(columns):
+    blocks = [np.atleast_2d(_evaluate(part)) for part, _ in pairs]  # extension arrays hold one column
+    if len(columns) > _MOST_LABELS or sum(map(len, blocks)) != len(columns):
         raise ValueError(f"other columns than the {len(columns)} that have a name")
-    places = [_positions(where, len(block)) for block, (_, where) in zip(values, pairs, strict=True)]
-    if any(block.shape[1:] != (len(index),) for block in values):
-        raise ValueError("columns of another length than its index")
-    if not np.array_equal(np.sort(np.concatenate([np.empty(0, np.int64), *places])), np.arange(len(columns))):
+    values: dict[int, NDArray[Any]] = {}
+    for block, (_, where) in zip(blocks, pairs, strict=True):
+        is_slice = isinstance(where, _Note) and where.name == "slice"
+        places = range(*slice(*where.args).indices(len(columns))) if is_slice else _evaluate(where).tolist()
+        if block.shape != (len(places), len(index)):
+            raise ValueError("a block that does not fit its columns and its index")
+        values |= dict(zip(places, block, strict=True))
+    if values.keys() != set(range(len(columns))):
         raise ValueError("blocks that do not cover its columns once")
-    return Frame(index, columns, tuple(map(ColumnBlock, places, values)))  # type: ignore[arg-type]
+    return Frame(index, columns, [values[place] for place in range(len(columns))])  # type: ignore[arg-type]
 
 
-def _labels(note: Any) -> Labels:
+def _labels(note: Any) -> NDArray[Any] | range:
     state = note.args[1]
     if "data" not in state:
         return range(state["start"], state["stop"], state["step"])
-    labels = _values(state["data"])
+    labels = np.asarray(_evaluate(state["data"]))
     if labels.ndim != 1:
         raise ValueError("an index of more than one dimension")
-    dates = labels.dtype.kind == "O" and labels.size and all(isinstance(label, np.datetime64) for label in labels)
-    return np.array(labels.tolist()) if dates else labels
+    return labels
 
 
-def _positions(where: Any, count: int) -> NDArray[np.int64]:
-    is_slice = isinstance(where, _Note) and where.name == "slice"
-    places = range(*slice(*where.args).indices(_MOST_LABELS)) if is_slice else _values(where)
-    if len(places) != count:
-        raise ValueError("a block that does not fit its columns")
-    return np.asarray(places, dtype=np.int64)
-
-
-def _values(note: Any) -> NDArray[Any]:
-    """Values of an array, or an index."""
+def _evaluate(note: Any) -> Any:
+    """Value of an array, an index, or a scalar; made once, as a file may hold many references to one note."""
     if not isinstance(note, _Note):
         raise ValueError(f"an array of an unknown kind, {shorten(note)}")
-    return np.asarray(_evaluate(note))
-
-
-def _evaluate(note: _Note) -> Any:
-    """Value of an array, an index, or a scalar; made once, as a file may hold many references to one note."""
     if note.value is None:
         note.value = _make_value(note)
     return note.value
@@ -321,17 +276,18 @@ def _make_value(note: _Note) -> Any:
         case "_restore_array", ((kind, length, _, offset, buffers, *_), *_):
             return _texts(kind, length, offset, buffers)
         case "chunked_array", (chunks, *_):
-            parts = [np.empty(0, dtype=object), *map(_values, chunks)]
+            parts = [np.empty(0, dtype=object), *map(_evaluate, chunks)]
             if sum(map(len, parts)) > _MOST_LABELS:
                 raise ValueError(f"more than {_MOST_LABELS:,} texts")
             return np.concatenate(parts)
         case "_new_Index" | "_new_DatetimeIndex", (_, state, *_) if "data" in state:
-            return _values(state["data"])
+            return _evaluate(state["data"])
         case name, [*_] if name in _ARRAYS.split():  # pickled as its attributes, or as array and type
             state = note.state
             if isinstance(state, dict):
-                return _values(next(state[key] for key in ("_pa_array", "_data", "_ndarray") if key in state))
-            return _values(next(part for part in state if getattr(part, "name", "") in _PLAIN))
+                return _evaluate(next(state[key] for key in ("_pa_array", "_data", "_ndarray") if key in state))
+            arrays = ("_reconstruct", "_frombuffer")
+            return _evaluate(next(part for part in state if getattr(part, "name", "") in arrays))
     raise ValueError(f"an array of an unknown kind, {shorten(note)}")
 
 
@@ -349,13 +305,13 @@ def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     return np.asarray(flat.reshape(tuple(shape), order=order))
 
 
-def _cells(data: list[Any]) -> Iterable[Any]:
+def _cells(data: list[Any]) -> Iterator[Any]:
     """Cells of an array of objects: numbers, texts, dates, arrays, and lists of such, each made once."""
     lists: dict[int, Any] = {}
     for cell in data:
         if isinstance(cell, list | tuple):
             if id(cell) not in lists:
-                lists[id(cell)] = type(cell)(_evaluate(each) if isinstance(each, _Note) else each for each in cell)
+                lists[id(cell)] = type(cell)(_evaluate(item) if isinstance(item, _Note) else item for item in cell)
             yield lists[id(cell)]
         else:
             yield _evaluate(cell) if isinstance(cell, _Note) else cell
@@ -364,14 +320,11 @@ def _cells(data: list[Any]) -> Iterable[Any]:
 def _dtype(note: Any) -> np.dtype[Any]:
     """A dtype from its code and byte order alone: a pickled one may lie about its layout."""
     code, state = note.args[0], note.state
+    if code.endswith("M8"):  # its unit is in its state, and how many of it a step has
+        unit, step = state[8][1][:2]
+        code = f"{code}[{'' if step == 1 else step}{_octets(unit).decode('latin1')}]"
     if note.name != "dtype" or not _DTYPE_CODE.fullmatch(code) or any(part is not None for part in state[2:5]):
         raise ValueError(f"values of type {shorten(code)}")
-    if code.endswith("M8"):
-        unit, steps = state[8][1][:2]
-        unit = _octets(unit).decode("latin1")
-        if unit not in _UNITS.values() or steps != 1:
-            raise ValueError(f"times in units of {shorten(unit)}")
-        code = f"{code}[{unit}]"
     dtype: np.dtype[Any] = np.dtype(code)
     return dtype.newbyteorder(state[1]) if state[1] in ("<", ">") else dtype
 
@@ -386,16 +339,13 @@ def _octets(value: Any) -> bytes:
 
 
 def _texts(kind: Any, length: Any, offset: Any, buffers: Any) -> NDArray[Any]:
-    """Texts of a pyarrow string array: flags of those that are not missing, ends, and one long text."""
+    """Texts of a pyarrow string array, which pyarrow checks."""
+    import pyarrow as pa
+
     kind = kind.args[0] if isinstance(kind, _Note) and kind.args else kind  # an alias of the type
-    flags, ends, data = (None if part is None else _octets(part) for part in buffers)
-    cuts = np.frombuffer(ends or b"", {"string": "<i4", "large_string": "<i8"}[kind])[offset : offset + length + 1]
-    if (
-        flags is not None
-        and not np.unpackbits(np.frombuffer(flags, np.uint8), bitorder="little")[offset:][:length].all()
-    ):
+    parts = [None if part is None else pa.py_buffer(_octets(part)) for part in buffers]
+    texts = pa.Array.from_buffers(pa.type_for_alias(kind), length, parts, offset=offset)
+    texts.validate(full=True)
+    if texts.null_count:
         raise ValueError("a text that is missing")
-    if cuts.size != length + 1 or (np.diff(cuts, prepend=0) < 0).any() or cuts[-1] > len(data or b""):
-        raise ValueError("a pyarrow array of impossible size")
-    texts = [(data or b"")[begin:end].decode() for begin, end in pairwise(cuts.tolist())]
-    return np.array(texts, dtype=object)
+    return np.array(texts.to_pylist(), dtype=object)

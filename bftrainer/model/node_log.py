@@ -36,13 +36,7 @@ class Instant(NamedTuple):
 
 
 def check_node_names(names: Sequence[str]) -> None:
-    """Check that node names are unique and can be written to files.
-
-    Raises
-    ------
-    NodeLogError
-        If a name is not text, empty, not Unicode, or repeated.
-    """
+    """Check that node names are unique text that can be written to files: `NodeLogError`."""
     instances("nodes", names, str, NodeLogError)
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
@@ -107,20 +101,9 @@ class NodeLog:
 
     @classmethod
     def of_rows(cls, rows: Rows, *, checked: bool = False, **others: Any) -> NodeLog:
-        """Make a log of rows, whose times are kept once: the time of each transition is made when it is asked for.
+        """Make a log of rows and all other parameters of a log; the time of each transition is made when asked for.
 
-        Parameters
-        ----------
-        rows : Rows
-        checked : bool
-            Whether the parts are known to make a valid log.
-        **others
-            The other parameters of a log, each of them.
-
-        Raises
-        ------
-        NodeLogError
-            As for any log.
+        What is `checked` already is not checked again.
         """
         log = object.__new__(cls)
         for name, value in {**others, "row_index": rows}.items():
@@ -211,13 +194,7 @@ class NodeLog:
         return (self.end_ns - self.start_ns) / NS_PER_S
 
     def selected(self, first: int = 0, count: int | None = None) -> NodeLog:
-        """The log of `count` nodes from index `first` on, by default of all from there on; its window stays the same.
-
-        Raises
-        ------
-        SettingsError
-            If the selection is empty or reaches beyond the log's nodes.
-        """
+        """The log of `count` nodes from index `first` on, by default of all from there on; others: `SettingsError`."""
         total = len(self.nodes)
         stop = total if count is None else first + count
         if not 0 <= first < stop <= total:
@@ -248,17 +225,9 @@ class NodeLog:
         return self.row_index.time_ns, self.row_index.counts(self.idle), self.row_index.size
 
     def skipped(self, rows: int) -> NodeLog:
-        """The log without its first `rows` rows: it starts at the next row's time, with the nodes that they left idle.
+        """The log without its first `rows` of `row_times_ns`; it starts at the next row, with the nodes left idle.
 
-        Parameters
-        ----------
-        rows : int
-            Number of rows of `row_times_ns`, so that every form of file skips the same rows.
-
-        Raises
-        ------
-        SettingsError
-            If `rows` is negative or no row would be left.
+        Every form of file thus skips the same rows. If none would be left: `SettingsError`.
         """
         if rows == 0:
             return self

@@ -33,19 +33,13 @@ class Rows:
     start: NDArray[np.int64]
 
     @classmethod
-    def of(cls, time_ns: NDArray[Any], number: int = 0) -> Rows:
-        """Rows of transitions with these times; `number` is that of the first one in messages.
-
-        Raises
-        ------
-        NodeLogError
-            If times do not ascend; the message names the transition.
-        """
+    def of(cls, time_ns: NDArray[Any]) -> Rows:
+        """Rows of transitions with these times, which must ascend: `NodeLogError` names the first that does not."""
         late = time_ns[1:] < time_ns[:-1]
         if late.any():
             row = int(np.argmax(late)) + 1
             got = f"{iso(time_ns[row])} after {iso(time_ns[row - 1])}"
-            raise NodeLogError(f"transition {number + row}: Expected times to ascend, got {got}.")
+            raise NodeLogError(f"transition {row}: Expected times to ascend, got {got}.")
         first = np.flatnonzero(np.append(np.ones(min(time_ns.size, 1), np.bool_), time_ns[1:] > time_ns[:-1]))
         return cls(time_ns[first].astype(np.int64, copy=False), np.append(first, time_ns.size))
 
@@ -87,46 +81,6 @@ class Rows:
         rises = np.append(True, node[1:] > node[:-1])
         rises[self.start[which] - self.start[which.start]] = True
         return bool(rises.all())
-
-
-class RowParts:
-    """Transitions that come in parts, in the order of time.
-
-    Parameters
-    ----------
-    most : int
-        Number of transitions at most; memory is taken for those that come.
-    """
-
-    def __init__(self, most: int) -> None:
-        self._node, self._idle = np.empty(most, dtype=np.int32), np.empty(most, dtype=np.bool_)
-        self._times: list[NDArray[np.int64]] = []
-        self._starts: list[NDArray[np.int64]] = []
-        self._last = np.empty(0, dtype=np.int64)
-        self.size = 0
-
-    def add(self, time_ns: NDArray[Any], node: NDArray[Any], idle: NDArray[np.bool_]) -> None:
-        """Add a part; its first times may be the last one of the part before.
-
-        Raises
-        ------
-        NodeLogError
-            If times do not ascend; the message names the transition.
-        """
-        if not time_ns.size:
-            return
-        known = self._last.size
-        rows = Rows.of(np.append(self._last, time_ns), self.size - known)
-        self._times.append(rows.time_ns[known:])
-        self._starts.append(rows.start[known:-1] + (self.size - known))
-        self._last = rows.time_ns[-1:]
-        begin, self.size = self.size, self.size + time_ns.size
-        self._node[begin : self.size], self._idle[begin : self.size] = node, idle
-
-    def join(self) -> tuple[Rows, NDArray[np.int32], NDArray[np.bool_]]:
-        """Rows, nodes and states of all parts."""
-        rows = Rows(np.concatenate((self._last[:0], *self._times)), np.concatenate((*self._starts, [self.size])))
-        return rows, self._node[: self.size], self._idle[: self.size]
 
 
 def sorted_by_node(node: NDArray[Any], nodes: int) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:

@@ -40,13 +40,7 @@ LAST_MS = np.iinfo(np.int64).max // NS_PER_MS
 
 
 def read_count_trace(*paths: Path) -> CountTrace:
-    """Read the number of live nodes over time; each file continues the previous one.
-
-    Raises
-    ------
-    NodeLogError
-        If a column is missing, a time is invalid or does not ascend, or a count is negative; names file and line.
-    """
+    """Read the number of live nodes over time; each file continues the previous one, and names its malformed row."""
     times, counts = _read_numbers(paths, COUNT_COLUMNS, least=0)
     if not times.size:
         raise NodeLogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
@@ -87,24 +81,10 @@ def write_changes(path: Path, trace: ChangeTrace | CountTrace, columns: tuple[st
 
 
 def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
-    """Read a spot event trace as a node log: live nodes are idle.
+    """Read a spot event trace as a node log: live nodes are idle; each file continues the previous one.
 
-    The window reaches from millisecond 0 to the last row. Nodes are numbered in the order of their first row; a node
-    may be added again after its removal. A change that is undone in the same millisecond is left out, and counted in
-    the log's provenance.
-
-    Parameters
-    ----------
-    *paths : Path
-        Plain or gzipped files; each continues the previous one.
-    start_ns : int
-        Instant of millisecond 0, nanoseconds since the Unix epoch.
-
-    Raises
-    ------
-    NodeLogError
-        If a row is malformed, times do not ascend, or a node is added while live or removed while not live; names
-        file and line.
+    Millisecond 0 is at `start_ns`, and the window reaches from there to the last row. Nodes are numbered in the order
+    of their first row. A change that is undone in the same millisecond is left out, and counted in the provenance.
     """
     live: set[str] = set()
     index: dict[str, int] = {}
@@ -159,10 +139,7 @@ def _apply_row(where: str, action: str, node: str, live: set[str]) -> None:
 
 
 def write_spot_trace(path: Path, log: NodeLog) -> None:
-    """Write a node log as a spot event trace, milliseconds from the window's start; equal logs give equal bytes.
-
-    The form cannot hold the window's end, nor nodes that never change. Times are rounded down to whole milliseconds.
-    """
+    """Write a node log as a spot event trace, whole milliseconds from the window's start; nodes that stay are lost."""
     rows = (
         (round(time_s * NS_PER_S) // NS_PER_MS, action, log.nodes[node])
         for time_s, joined, left in log.rows()
@@ -174,20 +151,9 @@ def write_spot_trace(path: Path, log: NodeLog) -> None:
 
 
 def read_availability(path: str | Path, warn: Warn, terminations: Path | None = None) -> AvailabilityTrace:
-    """Read a node log, a spot event trace, a count trace or a termination trace.
+    """Read a node log, a spot event trace, a count trace or a termination trace; `warn` gets assumptions, a line each.
 
-    Parameters
-    ----------
-    path : str or Path
-    warn : callable
-        Called with one line for each assumption made.
-    terminations : Path, optional
-        Terminations that were recorded with a count trace; by default the falls of the count are used.
-
-    Raises
-    ------
-    NodeLogError
-        If the file is none of these (names file and row), or `terminations` are given with another kind of trace.
+    `terminations` are those that were recorded with a count trace; by default the falls of the count are used.
     """
     path = Path(path)
     columns = first_row(path, NodeLogError) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
@@ -243,22 +209,9 @@ def _read_terminations(counts: CountTrace, path: Path | None, warn: Warn) -> Cha
 
 
 def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
-    """Read preemptions and additions of anonymous nodes: last in, first out.
+    """Read preemptions and additions of anonymous nodes, of which there are `initial_nodes` first: last in, first out.
 
-    At each time preemptions come first, and added nodes get other names. The window reaches from the first row of
-    both files to the last.
-
-    Parameters
-    ----------
-    preemptions, additions : Path
-        Files with columns `dt,preemptions` and `dt,additions`, or both with `timestamp,number`.
-    initial_nodes : int
-        Number of nodes when the window opens.
-
-    Raises
-    ------
-    NodeLogError
-        If a file is malformed, both are empty, or more nodes are taken than are live; names file and line or time.
+    At each time preemptions come first, and added nodes get other names.
     """
     taken, added = _read_changes(preemptions), _read_changes(additions, "additions")
     times = np.union1d(taken.time_ns, added.time_ns)
@@ -279,19 +232,9 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:
-    """Write the changes behind a trace's statistics as the two files, or one of them, that `read_pair` reads.
+    """Write the changes behind a trace's statistics, as `read_pair` reads them; returns the nodes at the start.
 
     A rise of the count is written at the time of the row before it.
-
-    Returns
-    -------
-    str
-        Number of nodes at the start, or "unknown".
-
-    Raises
-    ------
-    NodeLogError
-        If additions are requested, but the trace holds terminations alone.
     """
     added = trace.additions
     if additions is not None and added is None:

@@ -34,18 +34,10 @@ class ChangeTrace:
         Nanoseconds since the Unix epoch (UTC), ascending; several rows may share a time.
     number : ndarray of int64, shape (E,)
         Number of nodes, at least 1.
-
-    Raises
-    ------
-    NodeLogError
-        If times do not ascend or a number is below 1; the message names the row.
     """
 
     time_ns: NDArray[np.int64]
     number: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        _check_rows(self.time_ns, self.number, least=1, what="a number of nodes")
 
     @classmethod
     def of(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
@@ -66,20 +58,10 @@ class CountTrace:
         Nanoseconds since the Unix epoch (UTC), ascending; of rows with equal times the last one counts.
     count : ndarray of int64, shape (R,)
         Number of live nodes, at least 0.
-
-    Raises
-    ------
-    NodeLogError
-        If there is no row, times do not ascend or a count is negative; the message names the row.
     """
 
     time_ns: NDArray[np.int64]
     count: NDArray[np.int64]
-
-    def __post_init__(self) -> None:
-        if not self.time_ns.size:
-            raise NodeLogError("Expected rows of a count trace, got none.")
-        _check_rows(self.time_ns, self.count, least=0, what="a count")
 
     @classmethod
     def of(cls, log: NodeLog) -> CountTrace:
@@ -101,10 +83,7 @@ class CountTrace:
         return ChangeTrace(self.time_ns[1:][fall > 0], fall[fall > 0])
 
     def log(self) -> NodeLog:
-        """Turn the counts into a log of nodes `n0001`, `n0002`, ...: last in, first out.
-
-        The window reaches from the first row to the last; rows that change nothing are kept as such.
-        """
+        """Turn the counts into a log of nodes `n0001`, `n0002`, ...: last in, first out; rows without change stay."""
         last = np.append(self.time_ns[1:] != self.time_ns[:-1], True)
         time, count = self.time_ns[last], self.count[last]
         before = np.append(0, count[:-1])
@@ -177,16 +156,6 @@ class AvailabilityTrace:
         return (int(times[0]), int(times[-1])) if times.size else (0, 0)
 
 
-def _check_rows(time_ns: NDArray[np.int64], value: NDArray[np.int64], *, least: int, what: str) -> None:
-    if time_ns.shape != value.shape:
-        raise NodeLogError("Expected as many times as numbers of nodes.")
-    for row in np.flatnonzero(value < least)[:1]:
-        raise NodeLogError(f"row {row}: Expected {what} >= {least}, got {value[row]}.")
-    for row in np.flatnonzero(time_ns[1:] < time_ns[:-1])[:1] + 1:
-        got = f"{iso(time_ns[row])} after {iso(time_ns[row - 1])}"
-        raise NodeLogError(f"row {row}: Expected times to ascend, got {got}.")
-
-
 def churned(
     window_ns: tuple[int, int],
     initial: int,
@@ -196,23 +165,9 @@ def churned(
 ) -> NodeLog:
     """Make a log of nodes `n0001`, `n0002`, ... that are taken and added; a new node gets the lowest free number.
 
-    Parameters
-    ----------
-    window_ns : tuple of int
-        Start and end, nanoseconds since the Unix epoch.
-    initial : int
-        Number of nodes when the window opens.
-    changes : iterable of (time_ns, taken, added)
-        Times increase strictly, within the window and after its start. At each time nodes are taken before new ones
-        are added, which get other names.
-    pick : callable
-        Given the number of live nodes, index (in order of arrival) of the next one to take; by default the last.
-    provenance : mapping, optional
-
-    Raises
-    ------
-    NodeLogError
-        If more nodes are taken than there are.
+    Of `initial` nodes at the window's start, at each time of `changes` (time_ns, taken, added) within it, ascending,
+    some are taken before others are added, which get other names. `pick` gives, of so many live nodes in order of
+    arrival, the index of the next one to take. If there are too few to take: `NodeLogError`.
     """
     times, nodes, states = array("q"), array("i"), array("b")
     live: list[int] = []

@@ -9,15 +9,13 @@ from typing import Literal
 import numpy as np
 
 from bftrainer.errors import InputError, NodeLogError, OutputError, legible, unused_options
-from bftrainer.files.documents import first_row
-from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import Form, form_of, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
     COUNT_COLUMNS,
     read_availability,
-    trace_kind,
     write_changes,
     write_spot_trace,
 )
@@ -37,24 +35,11 @@ TRACES: dict[TraceForm, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """Result of a conversion.
-
-    Parameters
-    ----------
-    kind : str
-        "node log", "task set", or one of `TRACES`.
-    count : int
-        Number of nodes, or of tasks.
-    warnings : tuple of str
-        Assumptions made and facts lost, one line each.
-    """
+    """What was written, how many nodes or tasks it has, and warnings: assumptions made and facts lost, a line each."""
 
     kind: str
     count: int
     warnings: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "warnings", tuple(map(legible, self.warnings)))
 
     def summary(self) -> str:
         """The result in one readable line."""
@@ -68,23 +53,11 @@ def convert(
     scaling: str | None = None,
     to: TraceForm | None = None,
 ) -> Conversion:
-    """Read a node log or task set in any form and write it in the form that the target's name ends in.
+    """Read a node log, a trace of nodes or a task set, and write it in the form that the target's name ends in.
 
-    Spot event traces and count traces are read as node logs.
-
-    Parameters
-    ----------
-    source, target : str or Path
-        For a legacy task set, its file of bounds; to write one, the name must contain `Jbnd`.
-    scaling_path, scaling : optional
-        See `read_task_set`.
-    to : {"spot", "counts", "terminations"}, optional
-        Write a node log as such a trace, in CSV.
-
-    Raises
-    ------
-    InputError
-        If the source is neither a node log nor a task set, or the target cannot be written.
+    Of a legacy task set the source is its file of bounds, and the target's name has `Jbnd` in it; for `scaling` see
+    `read_task_set`. With `to` a node log is written as such a trace, in CSV. What cannot be read or written so is an
+    `InputError`.
     """
     source, target = Path(source), Path(target)
     if kind_of(source) == "task set":
@@ -92,20 +65,19 @@ def convert(
             raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
         read = read_task_set(source, scaling_path, scaling)
         lost = write_task_set(target, read.tasks)
-        return Conversion("task set", len(read.tasks), read.warnings + lost)
+        return Conversion("task set", len(read.tasks), read.warnings + tuple(map(legible, lost)))
     options = {"--scalability": scaling_path, "--scaling": scaling}
-    vain = {option: "a node log has no scaling" for option, value in options.items() if value is not None}
-    if vain:
-        raise unused_options(vain)
+    if vain := [option for option, value in options.items() if value is not None]:
+        raise unused_options(dict.fromkeys(vain, "a node log has no scaling"))
     notes: list[str] = []
     log = read_availability(source, notes.append).log
     if log is None:
         raise NodeLogError(f"{source}: Terminations alone do not say which nodes stay.")
     if to is None:
         write_node_log(target, log)
-        return Conversion("node log", len(log.nodes), tuple(notes))
+        return Conversion("node log", len(log.nodes), tuple(map(legible, notes)))
     notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
-    return Conversion(TRACES[to], len(log.nodes), tuple(notes))
+    return Conversion(TRACES[to], len(log.nodes), tuple(map(legible, notes)))
 
 
 def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
@@ -132,28 +104,14 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
 
 
 def kind_of(path: Path) -> Kind:
-    """Kind of a file, by its columns; traces of preemptible nodes count as node logs.
-
-    Raises
-    ------
-    InputError
-        If the file is neither a node log nor a task set.
-    """
+    """Kind of a file: task sets are TOML, or pickles with their columns; traces of nodes count as node logs."""
     form = form_of(path)
-    if form in (Form.PARQUET, Form.TOML):
-        return "node log" if form is Form.PARQUET else "task set"
-    if form is Form.CSV:
-        columns = first_row(path, InputError)
-    else:
-        with open_pickle(path) as stream:
-            columns = read_pickled_frame(stream, str(path)).columns
-    if {"Ns", "Ps"} <= set(columns):
+    if form in (Form.CSV, Form.PARQUET, Form.TOML):
+        return "task set" if form is Form.TOML else "node log"
+    with open_pickle(path) as stream:
+        columns = set(read_pickled_frame(stream, str(path)).columns)
+    if {"Ns", "Ps"} <= columns:
         raise InputError(
             f"{path}: Expected a node log or task bounds, got scalability: name its bounds (Jbnd) instead."
         )
-    if set(columns) & {"Jmin", "Jmax", "Pmax", "min_nodes", "max_nodes"}:
-        return "task set"
-    if form is Form.CSV and trace_kind(columns) is None:
-        got = one_line(", ".join(columns))
-        raise InputError(f"{path}:1: Expected the columns of a node log, a trace of nodes or a task set, got {got}.")
-    return "node log"
+    return "task set" if {"Jmin", "Jmax", "Pmax"} & columns else "node log"

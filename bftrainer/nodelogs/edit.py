@@ -1,9 +1,9 @@
-"""Cut, filter and merge node logs, and replace their names by pseudonyms so that they can be shared."""
+"""Cut, filter and merge node logs, say what of them is offered, and hide their names to share them."""
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError, suggestion
+from bftrainer.files.documents import table_rows
 from bftrainer.files.opening import whole_bytes
-from bftrainer.model import NodeLog, iso
+from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expanded, folded
 from bftrainer.nodelogs.inventory import listed, partition_names
@@ -48,26 +49,10 @@ def record_command(log: NodeLog, command: str) -> NodeLog:
 
 
 def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
-    """The log within a shorter window.
-
-    Raises
-    ------
-    SettingsError
-        If the window is not within that of the log.
-    LogError
-        If the window does not start before its end.
-    """
-    start = log.start_ns if start_ns is None else start_ns
-    end = log.end_ns if end_ns is None else end_ns
-    if not (log.start_ns <= start <= log.end_ns and log.start_ns <= end <= log.end_ns):
-        raise SettingsError(
-            f"Expected a window within that of the log, {iso(log.start_ns)} to {iso(log.end_ns)}, "
-            f"got {iso(start)} to {iso(end)}."
-        )
-    last = last_changes(log) if end == log.end_ns else None
-    idle = idle_spans(log).within(start, end)
-    story = log.provenance if (start, end) == (log.start_ns, log.end_ns) else _mark_notes(log)
-    return log_of_idle(log.nodes, Window(start, end), idle, story, log.unchanged_ns, last)
+    """The log within a shorter window: `SettingsError` if that is not within the window of the log."""
+    part = log if start_ns is None else log.since(start_ns)
+    part = part if end_ns in (None, log.end_ns) else part.ending(end_ns)
+    return log if part is log else replace(part, provenance=_mark_notes(log))
 
 
 def _mark_notes(log: NodeLog) -> dict[str, Any]:
@@ -97,7 +82,7 @@ def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
     return {number: kinds[name] for number, name in enumerate(log.nodes) if name in kinds}
 
 
-def filtered_log(
+def filter_log(
     log: NodeLog,
     nodes: Sequence[str] | None = None,
     exclude: Sequence[str] = (),
@@ -105,47 +90,62 @@ def filtered_log(
     min_hole_ns: int = 0,
     offer_after_ns: int = 0,
 ) -> NodeLog:
-    """The log of some of its nodes, without short idle intervals or the beginning of each.
+    """The log of some of its nodes, without idle intervals below `min_hole_ns` or the first `offer_after_ns` of each.
 
-    Parameters
-    ----------
-    log : NodeLog
-    nodes : sequence of str, optional
-        Keep only these; all by default.
-    exclude : sequence of str
-        Leave these out.
-    partitions : sequence of str
-        Keep only nodes of these partitions.
-    min_hole_ns : int
-        Leave out idle intervals shorter than this.
-    offer_after_ns : int
-        Leave out so much of the beginning of each.
-
-    Raises
-    ------
-    SettingsError
-        If a node or partition is unknown, or no node is left.
+    Without `nodes` all are kept but those of `exclude`, with `partitions` only those in one of them. An unknown node or
+    partition, or no node left, is a `SettingsError`.
     """
-    known = set(log.nodes)
-    strange = [name for name in (*(nodes or ()), *exclude) if name not in known]
-    if strange:
+    nodes, known = log.nodes if nodes is None else nodes, set(log.nodes)
+    if strange := [name for name in (*nodes, *exclude) if name not in known]:
         raise SettingsError(f"Expected nodes of the log ({listed(log.nodes)}), got {listed(strange)}.")
-    wanted = set(log.nodes if nodes is None else nodes).difference(exclude)
+    wanted = set(nodes).difference(exclude)
     groups = partitions_of(log)
     if partitions:
         wanted &= partition_names(partitions, groups)
-    kept = tuple(name for name in log.nodes if name in wanted)
-    if not kept:
+    names = tuple(name for name in log.nodes if name in wanted)
+    if not names:
         raise SettingsError("No nodes are left.")
     idle = whole_idle_spans(log).lasting(min_hole_ns).delayed(offer_after_ns).within(log.start_ns, log.end_ns)
     last = {} if min_hole_ns else last_changes(log)
     last = {node: state for node, state in last.items() if not (state and offer_after_ns)}
-    place = _places(log, kept)
-    idle = NodeSpans(place[idle.node], idle.start_ns, idle.end_ns).where(place[idle.node] >= 0)
+    place = _places(log, names)
+    idle = replace(idle, node=place[idle.node]).where(place[idle.node] >= 0)
     last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
-    left = {name: [node for node in group if node in wanted] for name, group in groups.items()}
-    story = {**(log.provenance if kept == log.nodes else _mark_notes(log)), **_fold_partitions(left)}
-    return log_of_idle(kept, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
+    groups = {name: tuple(node for node in group if node in wanted) for name, group in groups.items()}
+    story = {**(log.provenance if names == log.nodes else _mark_notes(log)), **_fold_partitions(groups)}
+    return log_of_idle(names, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
+
+
+def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
+    """Say how many nodes are offered late at `start_ns` only because the log does not go back far enough."""
+    idle, begin_ns = whole_idle_spans(log), int(log.row_index.time_ns[0]) if log.node.size else start_ns
+    held_back = (idle.start_ns == begin_ns) & (idle.end_ns > start_ns) & (begin_ns <= start_ns < begin_ns + after_ns)
+    if not (nodes := int(held_back.sum())):
+        return []
+    unknown = "are idle where the log begins, since when is unknown"
+    return [f"{nodes:,} nodes {unknown}: their delay counts from there."]
+
+
+def idle_node_s(log: NodeLog, length_s: float) -> float:
+    """Idle node-seconds of the first `length_s` of a log's window."""
+    time_ns, joined, changed = log.changes()
+    edges = np.clip(np.append(time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
+    return float(np.cumsum(2 * joined - changed) @ (np.diff(edges) / NS_PER_S))
+
+
+def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]:
+    """Read when some of the `nodes` are known to leave, in nanoseconds: CSV with columns node and time (naive: UTC)."""
+    names, departures = set(nodes), []
+    for where, row in table_rows(path, ("node", "time"), SettingsError):
+        name, time = row["node"].strip(), row["time"].strip()
+        if name not in names:
+            closest = suggestion(name, names)
+            raise SettingsError(f"{where}, column node: Expected a node of the log, got {name!r}.{closest}")
+        try:
+            departures.append((instant_ns(time), name))
+        except (ValueError, OverflowError):
+            raise SettingsError(f"{where}, column time: Expected an ISO time, got {time!r}.") from None
+    return departures
 
 
 def _places(log: NodeLog, names: Sequence[str]) -> np.ndarray:
@@ -154,7 +154,7 @@ def _places(log: NodeLog, names: Sequence[str]) -> np.ndarray:
     return np.array([index.get(name, -1) for name in log.nodes], dtype=np.int32)
 
 
-def _fold_partitions(groups: dict[str, list[str]]) -> dict[str, dict[str, str]]:
+def _fold_partitions(groups: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
     """Partitions as the provenance has them; no entry without any."""
     return {"partitions": {name: folded(nodes) for name, nodes in groups.items() if nodes}} if groups else {}
 
@@ -163,26 +163,19 @@ def merged_logs(logs: Sequence[NodeLog]) -> Merged:
     """Merge logs of several machines, or of several time spans, into one.
 
     A node is idle when at least one log says so and none says it is busy; when no log covers it, it is busy.
-
-    Raises
-    ------
-    SettingsError
-        If there are no logs.
     """
-    if not logs:
-        raise SettingsError("No node logs to merge.")
     names = tuple(dict.fromkeys(name for log in logs for name in log.nodes))
     window = Window(min(log.start_ns for log in logs), max(log.end_ns for log in logs))
-    said: dict[bool, list[NodeSpans]] = {True: [], False: []}
+    idle_parts, busy_parts = list[NodeSpans](), list[NodeSpans]()
     groups: dict[str, list[str]] = {}
     for log in logs:
-        place, idle = _places(log, names), idle_spans(log)
-        busy = idle.gaps(len(log.nodes), window).within(log.start_ns, log.end_ns)
-        for state, spans in ((True, idle), (False, busy)):
-            said[state].append(NodeSpans(place[spans.node], spans.start_ns, spans.end_ns))
+        place, spans = _places(log, names), idle_spans(log)
+        idle_parts.append(replace(spans, node=place[spans.node]))
+        spans = spans.gaps(len(log.nodes), window).within(log.start_ns, log.end_ns)
+        busy_parts.append(replace(spans, node=place[spans.node]))
         for name, nodes in partitions_of(log).items():
             groups.setdefault(name, []).extend(nodes)
-    idle, busy = (NodeSpans.joined(said[state]).merged() for state in (True, False))
+    idle, busy = (NodeSpans.joined(parts).merged() for parts in (idle_parts, busy_parts))
     agreed = idle.subtract(busy, len(names), window)
     untold = NodeSpans.joined([idle, busy]).merged().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
@@ -198,19 +191,7 @@ _KEPT = (FORM, "format", "unseen", "min_gap_s", "min_hole_s", "offer_after_s", "
 
 
 def pseudonyms(key: bytes, kind: str, names: Iterable[str]) -> dict[str, str]:
-    """Pseudonyms of names: the kind's first letter and twelve hexadecimal digits.
-
-    Only someone who has the key can check which pseudonym belongs to a guessed name.
-
-    Raises
-    ------
-    LogError
-        If two names have the same pseudonym; another key avoids that.
-
-    References
-    ----------
-    Krawczyk, Bellare and Canetti, "HMAC: Keyed-Hashing for Message Authentication", RFC 2104.
-    """
+    """Pseudonyms of names: the kind's first letter and twelve hexadecimal digits (HMAC, RFC 2104)."""
     digests = {name: hmac.digest(key, f"{kind} {name}".encode(), "sha256").hex() for name in names}
     hidden = {name: f"{kind[0]}{digest[:_DIGITS]}" for name, digest in digests.items()}
     if len(set(hidden.values())) != len(hidden):
@@ -229,21 +210,11 @@ def read_key(path: Path) -> bytes:
     return key
 
 
-def anonymous_log(log: NodeLog, key: bytes, shift_ns: int = 0) -> NodeLog:
-    """The log with pseudonyms for its nodes and partitions, sorted by them, and its times shifted.
+def anonymous_log(log: NodeLog, key: bytes) -> NodeLog:
+    """The log with pseudonyms for its nodes and partitions, sorted by them.
 
     Of its provenance, only entries that do not reveal the site are kept: no paths, commands, checksums, or zone.
-
-    Raises
-    ------
-    LogError
-        If two nodes get the same pseudonym.
-    SettingsError
-        If a time would lie outside the years 1678 to 2262.
     """
-    first_ns = int(log.unchanged_ns.min(initial=log.start_ns))
-    if first_ns + shift_ns < -(2**63) or log.end_ns + shift_ns >= 2**63:
-        raise SettingsError(f"--shift: Expected times between the years 1678 and 2262, got {shift_ns / 1e9:+.9g} s.")
     hidden = pseudonyms(key, "node", log.nodes)
     nodes = sorted(log.nodes, key=hidden.__getitem__)
     node = _places(log, nodes)[log.node]
@@ -254,15 +225,14 @@ def anonymous_log(log: NodeLog, key: bytes, shift_ns: int = 0) -> NodeLog:
     partitions = partitions_of(log)
     kinds = pseudonyms(key, "partition", partitions)
     groups = {kinds[name]: [hidden[node] for node in group] for name, group in partitions.items()}
-    start_ns, end_ns = log.start_ns + shift_ns, log.end_ns + shift_ns
-    story |= {"anonymised": True, "tool": f"bftrainer {version('bftrainer')}", "window": [iso(start_ns), iso(end_ns)]}
-    return NodeLog(
+    story |= {"anonymised": True, "tool": f"bftrainer {version('bftrainer')}"}
+    return replace(
+        log,
         nodes=tuple(hidden[name] for name in nodes),
-        start_ns=start_ns,
-        end_ns=end_ns,
-        time_ns=log.time_ns[order] + shift_ns,
+        time_ns=log.time_ns[order],
         node=node[order],
         idle=log.idle[order],
-        provenance=story | _fold_partitions(dict(sorted(groups.items()))),
-        unchanged_ns=log.unchanged_ns + shift_ns,
+        provenance=story
+        | {"window": [iso(log.start_ns), iso(log.end_ns)]}
+        | _fold_partitions(dict(sorted(groups.items()))),
     )

@@ -63,11 +63,6 @@ class Inventory:
         Nodes by partition, if the source gives them.
     gpus, cores : mapping of str to int
         Number of them by node, if the source gives it.
-
-    Raises
-    ------
-    LogError
-        If there are no nodes.
     """
 
     names: tuple[str, ...]
@@ -82,13 +77,7 @@ class Inventory:
 
 
 def natural_order(names: Sequence[str]) -> tuple[str, ...]:
-    """Sort names in natural order, with numbers by their value.
-
-    Examples
-    --------
-    >>> natural_order(["n10", "n9", "login"])
-    ('login', 'n9', 'n10')
-    """
+    """Sort names, with the numbers in them by their value: login, n9, n10."""
     keys = {name: [int(part) if at % 2 else part for at, part in enumerate(_NUMBERS.split(name))] for name in names}
     return tuple(sorted(names, key=lambda name: (keys[name], name)))
 
@@ -99,18 +88,10 @@ def inventory_paths(source: str | None) -> tuple[Path, ...]:
 
 
 def read_inventory(source: str) -> Inventory:
-    """Read the inventory from a file or a hostlist.
+    """Read the inventory from a file, or a hostlist, which is what names no file.
 
-    Parameters
-    ----------
-    source : str
-        Name of a file: one node or hostlist a line, `sinfo -N`, lines of node and state with any separator,
-        `scontrol show node`, or its JSON. Anything else is a hostlist.
-
-    Raises
-    ------
-    LogError
-        If the file or the hostlist is malformed or empty.
+    A file has one node or hostlist a line, `sinfo -N`, lines of node and state with any separator, `scontrol show
+    node`, or its JSON. What is malformed or empty is a `LogError`.
     """
     path = Path(source)
     if not inventory_paths(source):
@@ -139,29 +120,23 @@ def _gather(rows: Iterable[Mapping[str, str]], *, is_shown: bool = True) -> Inve
     gpus: dict[str, int] = {}
     cores: dict[str, int] = {}
     for row in rows:
-        some = dict.fromkeys(expanded(row["NodeName"]))
-        names |= some
+        nodes = dict.fromkeys(expanded(row["NodeName"]))
+        names |= nodes
         if is_out_of_service(row.get("State", "")):
-            out |= some.keys()
+            out |= nodes.keys()
         for partition in filter(None, row.get("Partitions", "").split(",")):
-            partitions.setdefault(partition, {}).update(some)
+            partitions.setdefault(partition, {}).update(nodes)
         counted, generic = row.get("CfgTRES", ""), _GRES.findall(row.get("Gres", ""))
         cpus = f"cpu={row.get('CPUTot', '')}"
-        gpus |= dict.fromkeys(some, tres_count(counted, "gpu") or sum(map(int, generic)))
-        cores |= dict.fromkeys(some, tres_count(counted, "core") or tres_count(cpus, "core"))
+        gpus |= dict.fromkeys(nodes, tres_count(counted, "gpu") or sum(map(int, generic)))
+        cores |= dict.fromkeys(nodes, tres_count(counted, "core") or tres_count(cpus, "core"))
     within = {name: tuple(nodes) for name, nodes in partitions.items()}
-    known = {"gpus": gpus, "cores": cores if any(cores.values()) else {}} if is_shown else {}
-    return Inventory(tuple(names), frozenset(out), within, **known)
+    counts = {"gpus": gpus, "cores": cores if any(cores.values()) else {}} if is_shown else {}
+    return Inventory(tuple(names), frozenset(out), within, **counts)
 
 
 def tres_count(text: str, unit: str) -> int:
-    """Number of GPUs or cores among the resources that Slurm counts.
-
-    Examples
-    --------
-    >>> tres_count("cpu=8,gres/gpu=2,gres/gpu:a100=2", "gpu"), tres_count("cpu=8,gres/gpu:a100=2", "core")
-    (2, 8)
-    """
+    """Number of GPUs (`unit` "gpu") or cores ("core") among resources such as `cpu=8,gres/gpu:a100=2`."""
     if unit == "core":
         return int((_CPUS.findall(text) or [0])[0])
     return int((_GPUS.findall(text) or [0])[0]) or sum(map(int, _TYPED_GPUS.findall(text)))
@@ -209,12 +184,10 @@ def is_out_of_service(state: str) -> bool:
 
 
 def state_words(state: str) -> tuple[str, ...]:
-    """Words of a node's state, small; of the signs behind them, too, those that mean the same.
+    """Words of a node's state, small, and those that its signs stand for.
 
-    Examples
-    --------
-    >>> state_words("IDLE+DRAIN"), state_words("alloc$"), state_words("down*")
-    (('idle', 'drain'), ('alloc', 'maintenance'), ('down', 'not_responding'))
+    >>> state_words("IDLE+DRAIN"), state_words("down*")
+    (('idle', 'drain'), ('down', 'not_responding'))
     """
     words: list[str] = []
     for part in state.lower().split("+"):
@@ -224,13 +197,7 @@ def state_words(state: str) -> tuple[str, ...]:
 
 
 def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:
-    """Nodes of the given partitions.
-
-    Raises
-    ------
-    SettingsError
-        If a partition is unknown.
-    """
+    """Nodes of the given partitions: `SettingsError` if one is unknown."""
     for name in wanted:
         if name not in partitions:
             hint = suggestion(name, partitions) if partitions else " No partitions are known."

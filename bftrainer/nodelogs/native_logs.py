@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
-from bftrainer.files.documents import csv_rows, json_file, parsed_json, write_csv
+from bftrainer.files.documents import csv_rows, json_file, parse_json, write_csv
 from bftrainer.files.opening import LOG_BYTES, one_line, open_plain, translated
 from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import check_node_names
-from bftrainer.model.node_rows import BLOCK, RowParts
+from bftrainer.model.node_rows import BLOCK, Rows
 from bftrainer.model.type_checks import check_keys, instances, require
 
 if TYPE_CHECKING:
@@ -59,96 +59,91 @@ def _instants_ns(name: str, texts: Sequence[Any]) -> list[int]:
         raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(texts)}.") from None
 
 
+@dataclass(slots=True, eq=False)
 class _Transitions:
-    """Transitions of a file, that come table by table; `nodes` are those that are known before."""
+    """Columns of a table of transitions, with the `nodes` that they index."""
 
-    def __init__(self, path: Path, rows: int, locate: Locate, nodes: Sequence[str] = ()) -> None:
-        self._name, self._locate, self._parts = str(path), locate, RowParts(rows)
-        self._labels = {label: number for number, label in enumerate(dict.fromkeys(nodes))}
+    time_ns: NDArray[np.int64]
+    node: NDArray[np.int32]
+    idle: NDArray[np.bool_]
+    nodes: tuple[str, ...]
 
-    @contextmanager
-    def _at_transition(self) -> Iterator[None]:
-        """Say where in the file a transition is."""
-        try:
-            yield
-        except NodeLogError as fault:
-            at = re.match(r"transition (\d+): ", str(fault))
-            place, message = (self._locate(int(at[1])), str(fault)[at.end() :]) if at else (self._name, fault)
-            raise NodeLogError(f"{place}: {message}") from None
 
-    def add(self, table: pa.Table) -> None:
-        """Add a table of `COLUMNS`: timestamps (naive: UTC), categories and booleans."""
-        import pyarrow as pa
+def _read_tables(tables: Iterable[pa.Table], rows: int, name: str, locate: Locate) -> _Transitions:
+    """Transitions of tables of `COLUMNS`, `rows` in all: timestamps (naive: UTC), categories and booleans."""
+    import pyarrow as pa
 
+    times, node, idle = np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.bool_)
+    labels: dict[str, int] = {}
+    end = 0
+    for table in tables:
         table.validate(full=True)  # for example text that is not UTF-8
         for column, expected in _EXPECTED.items():
             if table[column].null_count:
-                row = self._parts.size + table[column].is_null().index(True).as_py()
-                raise NodeLogError(f"{self._locate(row)}: Expected {column} to be {expected}, got nothing.")
+                row = end + table[column].is_null().index(True).as_py()
+                raise NodeLogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
         if not table.num_rows:
-            return
+            continue
+        part = slice(end, end := end + table.num_rows)
         try:
-            times_ns = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+            times[part] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
         except pa.ArrowInvalid:
             expected = "each time between the years 1678 and 2262, got one beyond"
-            raise NodeLogError(f"{self._name}: Expected {expected}.") from None
-        nodes = table["node"].combine_chunks()
-        if isinstance(nodes, pa.ChunkedArray):
-            nodes = pa.concat_arrays(nodes.unify_dictionaries().chunks)
-        places = [self._labels.setdefault(label, len(self._labels)) for label in nodes.dictionary.to_pylist()]
-        with self._at_transition():
-            node = np.array(places, dtype=np.int32)[to_numpy(nodes.indices)]
-            self._parts.add(times_ns, node, to_numpy(table["idle"]))
+            raise NodeLogError(f"{name}: Expected {expected}.") from None
+        names = table["node"].combine_chunks()
+        if isinstance(names, pa.ChunkedArray):
+            names = pa.concat_arrays(names.unify_dictionaries().chunks)
+        places = [labels.setdefault(label, len(labels)) for label in names.dictionary.to_pylist()]
+        node[part] = np.array(places, dtype=np.int32)[to_numpy(names.indices)]
+        idle[part] = to_numpy(table["idle"])
+    return _Transitions(times, node, idle, tuple(labels))
 
-    def log(self, meta: Any, warn: Warn, meta_name: str = "") -> NodeLog:
-        """The log, by metadata, if any, whose faults are said of `meta_name`, if they have a file of their own."""
-        rows, node, idle = self._parts.join()
-        labels = tuple(self._labels)
-        if meta is None:
-            if not rows.time_ns.size:
-                raise NodeLogError(f"{self._name}: Expected transitions or metadata, got neither.")
-            assumed = "the nodes are those seen, the window reaches from the first time to the last."
-            warn(legible(f"{self._name}: no metadata: {assumed}"))
-            seen = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
-            meta = {"schema": SCHEMA, "nodes": sorted(labels), "window": seen, "provenance": {}}
-        with at_place(f"{meta_name or self._name}: Metadata", NodeLogError):
-            check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
-            nodes, window, unchanged = meta["nodes"], meta["window"], meta.get("unchanged_rows", [])
-            is_pair = isinstance(window, list) and len(window) == 2
-            require(
-                NodeLogError,
-                (meta["schema"] == SCHEMA, f"schema to be {SCHEMA}, got {one_line(meta['schema'])}"),
-                (isinstance(nodes, list), f"nodes to be a list of names, got {one_line(nodes)}"),
-                (is_pair, f"window to be two times, got {one_line(window)}"),
-                (isinstance(unchanged, list), f"unchanged_rows to be a list of times, got {one_line(unchanged)}"),
-            )
-            window_ns, unchanged_ns = _instants_ns("window", window), _instants_ns("unchanged_rows", unchanged)
-            check_node_names(nodes)
-        names = tuple(nodes)
-        if names != labels:
-            self._renumber(node, labels, names)
-        with self._at_transition():
-            return NodeLog.of_rows(
-                rows,
-                nodes=names,
-                start_ns=window_ns[0],
-                end_ns=window_ns[1],
-                node=node,
-                idle=idle,
-                provenance=meta["provenance"],
-                unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
-            )
 
-    def _renumber(self, node: NDArray[np.int32], labels: Sequence[str], names: Sequence[str]) -> None:
-        """Turn indices into `labels` into those into `names`, in place."""
-        index = {name: number for number, name in enumerate(names)}
-        places = np.array([index.get(label, -1) for label in labels], dtype=np.int32)
-        for begin in range(0, node.size, BLOCK):
-            block = node[begin : begin + BLOCK]
-            for row in begin + np.flatnonzero(places[block] < 0)[:1]:
-                got = f"one of the log's {len(index)} nodes, got {labels[node[row]]!r}"
-                raise NodeLogError(f"{self._locate(row)}: Expected {got}.")
-            block[:] = places[block]
+def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Warn, meta_name: str = "") -> NodeLog:
+    """The log of transitions and metadata, if any; faults of these are said of `meta_name`, if they have a file."""
+    if meta is None:
+        if not rows.time_ns.size:
+            raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
+        assumed = "the nodes are those seen, the window reaches from the first time to the last."
+        warn(legible(f"{name}: no metadata: {assumed}"))
+        seen = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
+        meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": seen, "provenance": {}}
+    with at_place(f"{meta_name or name}: Metadata", NodeLogError):
+        check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
+        window, unchanged = meta["window"], meta.get("unchanged_rows", [])
+        is_pair = isinstance(window, list) and len(window) == 2
+        require(
+            NodeLogError,
+            (meta["schema"] == SCHEMA, f"schema to be {SCHEMA}, got {one_line(meta['schema'])}"),
+            (isinstance(meta["nodes"], list), f"nodes to be a list of names, got {one_line(meta['nodes'])}"),
+            (is_pair, f"window to be two times, got {one_line(window)}"),
+            (isinstance(unchanged, list), f"unchanged_rows to be a list of times, got {one_line(unchanged)}"),
+        )
+        window_ns, unchanged_ns = _instants_ns("window", window), _instants_ns("unchanged_rows", unchanged)
+        check_node_names(meta["nodes"])
+    index = {node: number for number, node in enumerate(meta["nodes"])}
+    places = np.array([index.get(label, -1) for label in rows.nodes], dtype=np.int32)
+    node = rows.node if tuple(index) == rows.nodes else places[rows.node]
+    for row in np.flatnonzero(node < 0)[:1]:
+        got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
+        raise NodeLogError(f"{locate(row)}: Expected {got}.")
+    try:
+        row_index = Rows.of(rows.time_ns)
+        rows.time_ns = row_index.time_ns  # frees those of single transitions
+        return NodeLog.of_rows(
+            row_index,
+            nodes=tuple(index),
+            start_ns=window_ns[0],
+            end_ns=window_ns[1],
+            node=node,
+            idle=rows.idle,
+            provenance=meta["provenance"],
+            unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
+        )
+    except NodeLogError as fault:
+        at = re.match(r"transition (\d+): ", str(fault))
+        place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
+        raise NodeLogError(f"{place}: {message}") from None
 
 
 def _check_column_names(where: str, columns: Sequence[str]) -> None:
@@ -189,7 +184,7 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
 
     def locate(row: int) -> str:
         """File and line of a transition."""
-        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False), row + 1, None))[0]
+        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES), row + 1, None))[0]
 
     try:
         table = _csv_table(path)
@@ -197,11 +192,10 @@ def read_csv_node_log(path: Path, warn: Warn) -> NodeLog:
         _find_fault(path)
         detail = one_line(" ".join(str(fault).split()))
         raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
-    transitions = _Transitions(path, table.num_rows, locate)
     beside = metadata_path(path)
     meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
-    transitions.add(table)
-    return transitions.log(meta, warn, str(beside))
+    rows = _read_tables([table], table.num_rows, str(path), locate)
+    return _make_log(rows, meta, str(path), locate, warn, str(beside))
 
 
 def _csv_table(path: Path) -> pa.Table:
@@ -211,7 +205,7 @@ def _csv_table(path: Path) -> pa.Table:
     from pyarrow import csv as arrow_csv
 
     as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False)
-    with translated(path, NodeLogError), open_plain(path, ahead=True) as stream:
+    with translated(path, NodeLogError), open_plain(path) as stream:
         table = arrow_csv.read_csv(stream, arrow_csv.ReadOptions(use_threads=False), convert_options=as_text)
     _check_column_names(f"{path}:1", table.column_names)
     zoned = pc.match_substring_regex(table["time"], r"(Z|[+-]\d{2}:?\d{2})$")
@@ -226,7 +220,7 @@ def _csv_table(path: Path) -> pa.Table:
 
 def _find_fault(path: Path) -> None:
     """Refuse the first row that is none, naming its line."""
-    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES, ahead=False)):
+    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES)):
         if len(cells) != len(COLUMNS):
             raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
         if not number:
@@ -276,21 +270,14 @@ def read_parquet_node_log(path: Path, warn: Warn) -> NodeLog:
 
     with parquet_file(path, NodeLogError, ["node"]) as file:
         _check_types(path, file.schema_arrow)
-        meta = _parse_metadata(path, file.schema_arrow.metadata or {})
-        names = meta.get("nodes")
-        known = names if isinstance(names, list) and all(isinstance(name, str) for name in names) else []
-        transitions = _Transitions(path, file.metadata.num_rows, locate, known)
-        for group in range(file.num_row_groups):
-            transitions.add(file.read_row_group(group))
-    return transitions.log(meta or None, warn)
-
-
-def _parse_metadata(path: Path, embedded: Mapping[bytes, bytes]) -> dict[str, Any]:
-    return {
-        key.decode(errors="backslashreplace").removeprefix(_PREFIX): parsed_json(path, value, NodeLogError, _METADATA)
-        for key, value in embedded.items()
-        if key.startswith(_PREFIX.encode())
-    }
+        meta = {
+            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(path, text, NodeLogError, _METADATA)
+            for key, text in (file.schema_arrow.metadata or {}).items()
+            if key.startswith(_PREFIX.encode())
+        }
+        groups = map(file.read_row_group, range(file.num_row_groups))
+        rows = _read_tables(groups, file.metadata.num_rows, str(path), locate)
+    return _make_log(rows, meta or None, str(path), locate, warn)
 
 
 def _check_types(path: Path, schema: pa.Schema) -> None:

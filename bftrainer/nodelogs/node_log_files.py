@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
-from bftrainer.files.opening import Form, file_stamp, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, iso
@@ -23,9 +23,6 @@ from bftrainer.nodelogs.native_logs import (
     write_csv_node_log,
     write_parquet_node_log,
 )
-
-_NS_PER_UNIT = {"s": 1_000_000_000, "ms": 1_000_000, "us": 1_000, "ns": 1}
-_NODES_AT_A_TIME = 64  # a cache line of a row-major int8 matrix
 
 
 def _read_pickled(path: Path, _: Warn) -> NodeLog:
@@ -75,39 +72,28 @@ def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
     if isinstance(index, range) or index.dtype.kind != "M":
         got = "whole numbers" if isinstance(index, range) else str(index.dtype)
         raise NodeLogError(f"{name}: Expected an index of datetimes, got {got}: is it a node log?")
-    if np.isnat(index).any():
-        raise NodeLogError(f"{name}: Expected datetimes, got NaT (row {int(np.argmax(np.isnat(index))) + 1}).")
-    scale = _NS_PER_UNIT[np.datetime_data(index.dtype)[0]]
-    counts = index.astype(np.int64)
-    if (np.abs(counts) > np.iinfo(np.int64).max // scale).any():
-        raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262.")
-    times = counts * scale
+    stamps = index.astype("M8[ns]")
+    for row in np.flatnonzero(stamps.astype(index.dtype) != index)[:1]:  # NaT, or too far away for nanoseconds
+        got = f"{index[row]} (row {row + 1})"
+        raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262, got {got}.")
+    times = stamps.astype(np.int64)
     for row in np.flatnonzero(times[1:] <= times[:-1])[:1] + 1:
-        what = "unique times" if times[row] == times[row - 1] else "times to ascend"
         got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
-        raise NodeLogError(f"{name}: Expected {what}, got {got}.")
+        raise NodeLogError(f"{name}: Expected unique times that ascend, got {got}.")
     return times
 
 
 def _changes(frame: Frame, name: str) -> Iterator[NDArray[np.int64]]:
-    """Cells that differ from the one above, some nodes at a time: twice their number, row by row, and their state."""
-    for block in frame.blocks:
-        for first in range(0, len(block.columns), _NODES_AT_A_TIME):
-            columns = block.columns[first : first + _NODES_AT_A_TIME]
-            cells = np.ascontiguousarray(block.values[first : first + _NODES_AT_A_TIME])
-            numbers = _numbers(cells)
-            idle = numbers == 1
-            if not (idle | (numbers == 0)).all():
-                at, row = np.argwhere(~idle & (numbers != 0))[0]
-                time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
-                where = f"row {row + 1}, {time}, node {one_line(frame.columns[columns[at]])}"
-                got = f"{shorten(cells[at, row])} ({where})"
-                raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {got}.")
-            changed = idle.copy()
-            np.not_equal(idle[:, 1:], idle[:, :-1], out=changed[:, 1:])
-            places = np.flatnonzero(changed)
-            column, row = np.divmod(places, idle.shape[1])
-            yield 2 * (row * len(frame.columns) + columns[column]) + idle.ravel()[places]
+    """Cells that differ from the one above, node by node: twice their number, row by row, and their state."""
+    for node, cells in enumerate(frame.values):
+        numbers = _numbers(cells)
+        idle = numbers == 1
+        for row in np.flatnonzero(~idle & (numbers != 0))[:1]:
+            time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
+            where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
+            raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
+        rows = np.flatnonzero(np.diff(idle, prepend=False))
+        yield 2 * (rows * len(frame.columns) + node) + idle[rows]
 
 
 def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
@@ -115,8 +101,7 @@ def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
     if cells.dtype.kind in "biuf":
         return cells
     kinds = (bool, int, float, np.number, np.bool_)
-    known = [float(cell) if isinstance(cell, kinds) else np.nan for cell in cells.ravel()]
-    return np.array(known, dtype=np.float64).reshape(cells.shape)
+    return np.array([float(cell) if isinstance(cell, kinds) else np.nan for cell in cells], dtype=np.float64)
 
 
 _NODE_LOG_READERS = {
@@ -125,7 +110,7 @@ _NODE_LOG_READERS = {
     Form.PICKLE: _read_pickled,
     Form.TAR: _read_pickled,
 }
-_NODE_LOG_WRITERS = {
+_NODE_LOG_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]] = {
     Form.PARQUET: write_parquet_node_log,
     Form.CSV: write_csv_node_log,
     Form.PICKLE: _write_pickled,
@@ -150,7 +135,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     Raises
     ------
     NodeLogError
-        If the file is missing or not a node log, or changes while it is read; the message names file and row.
+        If the file is missing or not a node log; the message names file and row.
     UnsafePickleError
         If a pickle needs more than pandas and numpy data.
     SettingsError
@@ -160,10 +145,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     form = form_of(path, NodeLogError)
     if form not in _NODE_LOG_READERS:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
-    stamps = [file_stamp(place) for place in (path, metadata_path(path))]
     log = _NODE_LOG_READERS[form](path, warn)
-    if stamps != [file_stamp(place) for place in (path, metadata_path(path))]:
-        raise NodeLogError(f"{path}: Expected a log that stays as it is, got one that changed while it was read.")
     with at_place(path, SettingsError):
         return log.skipped(skip_events)
 
@@ -177,35 +159,20 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
         If the name ends in none of these, or the file cannot be written.
     """
     path = Path(path)
-    _NODE_LOG_WRITERS[_form_to_write(path)](path, log)
-
-
-def _form_to_write(path: Path) -> Form:
-    form = suffix_form(path)
-    if form not in _NODE_LOG_WRITERS:
-        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
-    return form
+    node_log_files(path)
+    _NODE_LOG_WRITERS[suffix_form(path)](path, log)
 
 
 def node_log_files(path: Path) -> tuple[Path, ...]:
-    """Files to which a node log of this name is written.
-
-    Raises
-    ------
-    OutputError
-        If the name promises no form of node log.
-    """
-    return (path, metadata_path(path)) if _form_to_write(path) is Form.CSV else (path,)
+    """Files to which a node log of this name is written: `OutputError` if the name promises no form of one."""
+    form = suffix_form(path)
+    if form not in _NODE_LOG_WRITERS:
+        raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
+    return (path, metadata_path(path)) if form is Form.CSV else (path,)
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:
-    """Check that a node log can be written: its name, and `refuse_existing` for each of its files.
-
-    Raises
-    ------
-    OutputError
-        If the name promises no form of node log, a file exists, or its directory does not.
-    """
+    """Refuse (`OutputError`) a name that promises no node log, or whose files may not be replaced."""
     targets = node_log_files(path)
     if len(targets) > 1:
         refuse_shared_metadata(path)

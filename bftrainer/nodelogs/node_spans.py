@@ -18,7 +18,7 @@ OPEN_END_NS = 2**62
 OPEN_START_NS = -(2**62) + 1
 """Start of spans that had begun before the log."""
 
-_SECONDS_BITS = 62
+_KEY_BITS = 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +145,8 @@ class NodeSpans:
 
         These spans must be merged and within the window.
         """
-        taken = np.bincount(self.node - first_node, minlength=nodes - first_node)
-        node = np.repeat(np.arange(first_node, nodes, dtype=np.int32), taken + 1)
+        counts = np.bincount(self.node - first_node, minlength=nodes - first_node)
+        node = np.repeat(np.arange(first_node, nodes, dtype=np.int32), counts + 1)
         opens = np.append(True, node[1:] != node[:-1])[: node.size]
         closes = np.append(opens[1:], True)[: node.size]
         start, end = np.full(node.size, window.start_ns), np.full(node.size, window.end_ns)
@@ -156,8 +156,8 @@ class NodeSpans:
     def on_parts(self, parts: Sequence[int]) -> NodeSpans:
         """The spans on each part of their nodes, which have so many; parts are numbered node by node."""
         sizes, first = np.array(parts, dtype=np.int64)[self.node], np.append(0, np.cumsum(parts))[self.node]
-        each = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes - first, sizes)
-        return NodeSpans(each.astype(np.int32), np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
+        place = stretches(first, sizes)
+        return NodeSpans(place.astype(np.int32), np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
 
     def delayed(self, by_ns: int) -> NodeSpans:
         """The spans without their first `by_ns`; those that are no longer than that are left out."""
@@ -181,13 +181,7 @@ def in_seconds(lengths_ns: NDArray[np.int64], times: NDArray[np.int64] | int = 1
 
 
 def stretches(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Numbers from each begin on, as many as the sizes say, one run after another.
-
-    Examples
-    --------
-    >>> stretches(np.array([5, 0]), np.array([2, 3])).tolist()
-    [5, 6, 0, 1, 2]
-    """
+    """Numbers from each begin on, as many as the sizes say: of (5, 0) and (2, 3) 5, 6, 0, 1, 2."""
     before = np.cumsum(sizes) - sizes
     return np.repeat(begins - before, sizes) + np.arange(int(sizes.sum()))
 
@@ -197,25 +191,39 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
+def _sort_pairs(major: NDArray[np.int64], minor: NDArray[np.int32] | NDArray[np.int64]) -> None:
+    """Sort both columns, whose numbers are not negative, by the first and then the second, in place."""
+    bits = int(minor.max(initial=0)).bit_length()
+    if int(major.max(initial=0)).bit_length() + bits > _KEY_BITS:
+        order = np.lexsort((minor, major))
+        major[:], minor[:] = major[order], minor[order]
+        return
+    # Both in one integer, as integers sort several times faster than pairs.
+    major <<= bits
+    major |= minor
+    major.sort()
+    pieces = max(1, major.size >> 20)
+    for part, keys in zip(np.array_split(minor, pieces), np.array_split(major, pieces), strict=True):
+        part[:] = keys & ((1 << bits) - 1)
+    major >>= bits
+
+
+def _time_unit(times_ns: NDArray[np.int64]) -> int:
+    """Nanoseconds of which these times are multiples: those of a second, or one."""
+    pieces = np.array_split(times_ns, max(1, times_ns.size >> 20))
+    return 1 if any((piece % NS_PER_S).any() for piece in pieces) else NS_PER_S
+
+
 def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Sort both columns by node, then time."""
-    base = time_ns.min()
-    since = time_ns - base
-    seconds = since // NS_PER_S
-    if (seconds * NS_PER_S == since).all():
-        # Whole seconds and the node fit in one integer, and integers sort several times faster than pairs.
-        del since
-        bits = int(seconds.max()).bit_length()
-        if bits + int(node.max()).bit_length() <= _SECONDS_BITS:
-            seconds |= node.astype(np.int64) << bits
-            seconds.sort()
-            nodes = (seconds >> bits).astype(np.int32)
-            seconds &= (1 << bits) - 1
-            seconds *= NS_PER_S
-            seconds += base
-            return nodes, seconds
-    order = np.lexsort((time_ns, node))
-    return node[order], time_ns[order]
+    first_ns = time_ns.min()
+    since, nodes = time_ns - first_ns, node.astype(np.int64)
+    unit = _time_unit(since)
+    since //= unit
+    _sort_pairs(nodes, since)
+    since *= unit
+    since += first_ns
+    return nodes.astype(np.int32), since
 
 
 def log_of_idle(
@@ -226,31 +234,30 @@ def log_of_idle(
     unchanged_ns: NDArray[np.int64] | None = None,
     last_changes: Mapping[int, bool] | None = None,
 ) -> NodeLog:
-    """Make a node log in which nodes are idle in the spans of `idle`, and else busy.
+    """Make a node log in which nodes are idle in the spans of `idle`, merged and within the window, and else busy.
 
-    Parameters
-    ----------
-    nodes, window, provenance
-        See `NodeLog`.
-    idle : NodeSpans
-        Merged and within the window.
-    unchanged_ns : ndarray of int64, optional
-        See `NodeLog`; times at which a node does change are left out.
-    last_changes : mapping of int to bool, optional
-        Nodes that become idle (True) or busy in the window's last instant: an event, though it lasts no time.
+    Of `unchanged_ns` times at which a node does change are left out. Nodes of `last_changes` become idle (True) or busy
+    in the window's last instant: an event, though it lasts no time.
     """
     left = idle.end_ns < window.end_ns
     staying = set(idle.node[~left].tolist())
     late = {node: state for node, state in (last_changes or {}).items() if state is not (node in staying)}
     time = np.concatenate((idle.start_ns, idle.end_ns[left], np.full(len(late), window.end_ns)))
     node = np.concatenate((idle.node, idle.node[left], np.array(list(late), dtype=np.int32)))
-    state = np.concatenate((np.arange(len(idle) + int(left.sum())) < len(idle), np.array([*late.values()], np.bool_)))
+    node <<= 1  # and the state that it enters, in its last bit
+    node[: len(idle)] |= 1
+    node[node.size - len(late) :] |= np.array(list(late.values()), dtype=np.int32)
     rows = np.empty(0, dtype=np.int64) if unchanged_ns is None else unchanged_ns
     rows = rows[(rows > window.start_ns) & (rows < window.end_ns)]
     rows = np.setdiff1d(rows, time) if rows.size else rows
     time -= window.start_ns
-    _sort_changes(time, node, state)
+    unit = _time_unit(time)
+    time //= unit
+    _sort_pairs(time, node)
+    time *= unit
     time += window.start_ns
+    state = (node & 1).astype(np.bool_)
+    node >>= 1
     return NodeLog(
         nodes=tuple(nodes),
         start_ns=window.start_ns,
@@ -263,28 +270,6 @@ def log_of_idle(
     )
 
 
-def _sort_changes(time_ns: NDArray[np.int64], node: NDArray[np.int32], state: NDArray[np.bool_]) -> None:
-    """Sort changes, whose times are at least 0, by time and node, in place."""
-    bits, pieces = int(node.max(initial=0)).bit_length() + 1, max(1, time_ns.size >> 20)
-    is_fine = any((some % NS_PER_S).any() for some in np.array_split(time_ns, pieces))
-    if is_fine or int(time_ns.max(initial=0)) // NS_PER_S >= 1 << (_SECONDS_BITS - bits):
-        order = np.lexsort((node, time_ns))
-        time_ns[:], node[:], state[:] = time_ns[order], node[order], state[order]
-        return
-    # Second, node and state in one integer: these sort several times faster.
-    time_ns //= NS_PER_S
-    time_ns <<= bits - 1
-    time_ns |= node
-    time_ns <<= 1
-    time_ns |= state
-    time_ns.sort()
-    state[:] = time_ns & 1
-    for part, some in zip(np.array_split(node, pieces), np.array_split(time_ns, pieces), strict=True):
-        part[:] = (some >> 1) & ((1 << (bits - 1)) - 1)
-    time_ns >>= bits
-    time_ns *= NS_PER_S
-
-
 def last_changes(log: NodeLog) -> dict[int, bool]:
     """Nodes that become idle (True) or busy (False) in the last instant of a log's window."""
     last = log.time_ns == log.end_ns
@@ -292,18 +277,12 @@ def last_changes(log: NodeLog) -> dict[int, bool]:
 
 
 def idle_spans(log: NodeLog) -> NodeSpans:
-    """Idle spans of a log's nodes within its window, sorted by node and start.
-
-    Changes at the end of the window last no time, so they give no span.
-    """
+    """Idle spans of a log's nodes within its window, sorted by node and start, none of changes at its end."""
     return whole_idle_spans(log).within(log.start_ns, log.end_ns)
 
 
 def whole_idle_spans(log: NodeLog) -> NodeSpans:
-    """Idle spans of a log's nodes, also before its window, as far as it tells, sorted by node and start.
-
-    A node that is idle at the log's first instant may have been so before.
-    """
+    """Idle spans of a log's nodes, sorted by node and start, also before its window, as far as it tells."""
     order = np.lexsort((log.time_ns, log.node))
     node, time, state = log.node[order], log.time_ns[order], log.idle[order]
     ends = np.full(time.size, log.end_ns, dtype=np.int64)

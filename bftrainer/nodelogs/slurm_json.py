@@ -63,13 +63,7 @@ def words(value: Any, separator: str = "+") -> str:
 class SlurmDocument:
     """A document whose objects are read one after another, as exports of accounting are large.
 
-    Parameters
-    ----------
-    path : Path
-    kinds : tuple of str
-        Which of `jobs`, `nodes` and `reservations` it may hold.
-    notes : list of str
-        What is unusual about it; complete after the last object.
+    It may hold those of `kinds`: jobs, nodes, reservations. `notes` say what is unusual, after the last object.
     """
 
     path: Path
@@ -77,19 +71,13 @@ class SlurmDocument:
     notes: list[str] = field(default_factory=list)
 
     def objects(self) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Kind and content of each job, node or reservation.
-
-        Raises
-        ------
-        LogError
-            If the document is not whole, or holds none of `kinds`.
-        """
+        """Kind and content of each job, node or reservation: `LogError` if the document is cut off, or has none."""
         decode, rest, around, whole = json.JSONDecoder().raw_decode, "", "", 0
         kind, is_over = "", False
         for block in line_blocks(self.path):
             rest += block.data.decode() + "\n"
-            if not kind and (found := _ARRAY.search(rest)):
-                kind, around, rest = found[1], rest[: found.start()], rest[found.end() :]
+            if not kind and (opening := _ARRAY.search(rest)):
+                kind, around, rest = opening[1], rest[: opening.start()], rest[opening.end() :]
                 if kind not in self.kinds:
                     raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm, got {kind}.")
             at = 0
@@ -134,13 +122,7 @@ class SlurmDocument:
             yield Block(self.path, first, "\n".join(some).encode("utf-8", errors="replace"))
 
     def shown_nodes(self) -> Iterator[dict[str, str]]:
-        """Keys and values of each node, as `scontrol show node` prints them.
-
-        Raises
-        ------
-        LogError
-            As for `objects`, or if a node has no name.
-        """
+        """Keys and values of each node, as `scontrol show node` prints them."""
         for _, node in self.objects():
             if not node.get("name"):
                 raise LogError(f"{self.path}: Expected nodes of Slurm with names, got one without.")
@@ -208,9 +190,9 @@ def _job_name(job: Mapping[str, Any]) -> str:
     return str(job.get("job_id", ""))
 
 
-def _tres(given: Any) -> str:
+def _tres(resources: Any) -> str:
     """Resources that accounting lists as `{type, name, count}`, as `sacct` writes them."""
-    allocated = given.get("allocated") if isinstance(given, dict) else None
+    allocated = resources.get("allocated") if isinstance(resources, dict) else None
     some = [one for one in allocated or () if isinstance(one, dict)]
     return ",".join(
         f"{one.get('type')}{'/' if one.get('name') else ''}{one.get('name') or ''}={_number(one.get('count')) or 0}"

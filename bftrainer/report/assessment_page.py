@@ -12,7 +12,7 @@ from bftrainer.report.drawing import date_of, label_dates, palette
 from bftrainer.report.glossary import GLOSSARY, Unit, format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
-from bftrainer.report.run_figures import Steps, draw_idle, ledger_picture
+from bftrainer.report.run_figures import draw_idle, ledger_picture
 from bftrainer.report.words import limit_in_words
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ _STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
 _GRANTS = {"named": "as now", "chosen": "harvester chooses nodes", "notice": "two minutes' notice"}
+_NOT_COUNTED = " Gray: mostly empty (more than half of the nodes are idle); the line does not count what is done then."
 _OF_ALL = "Shares are of all idle time, also that while the machine stood mostly empty."
 _DOUBTED = "Without a verdict, these figures say what would come out if the log could be trusted."
 _WORDS: dict[str, tuple[str, Unit | None]] = {
@@ -61,6 +62,10 @@ def assessment_page(result: Assessment) -> Page:
     log, kind = result["log"], _best_kind(result)
     limit, name = limit_in_words(kind), _name_kind(kind)
     is_new = limit is not None and limit not in result["sentence"]
+    partitions = [
+        [name, f"{row['nodes']:,}", format_value(row["share"], "share")]
+        for name, row in result["idle"]["by_partition"].items()
+    ]
     texts = [result["sentence"], result["mostly_empty"], is_new and f"What limits {name}: {limit}."]
     return Page(
         title="Is harvesting worth it here?",
@@ -75,10 +80,9 @@ def assessment_page(result: Assessment) -> Page:
             _grants(result, kind),
             PageTable("What to measure next", texts=result["next"]),
             _kind_table(result),
-            _ledger_table(result),
-            PageTable("When nodes are idle", figure=_week_picture(result["idle"]["nodes_by_hour_of_week"])),
+            _week_table(result["idle"]["nodes_by_hour_of_week"]),
             PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), list(_causes(log))),
-            PageTable("By partition", ("partition", "nodes", "idle"), _partitions(result)),
+            PageTable("By partition", ("partition", "nodes", "idle"), partitions),
             PageTable("What was assumed", ("what", "value"), _assumptions(result)),
         ),
         command=result["command"],
@@ -124,15 +128,10 @@ def _describe_amount(kind: Kind, key: str) -> str:
 def _pictures(result: Assessment, kind: Kind, name: str) -> Iterator[Picture]:
     """Pictures of the first side: idle nodes and their use, the ledger, and how stretches of the window differ."""
     reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
-    if result["idle"]["mostly_empty"]["node_hours"]:
-        reading += (
-            " Gray: mostly empty (more than half of the nodes are idle); the line does not count what is done then."
-        )
-    title = f"Idle nodes, and what {name} made of them"
-    yield Picture("window", title, reading, partial(_draw_window, result), 2.3)
-    yield ledger_picture(
-        kind["ledger"], f", for {name}", _OF_ALL if result["idle"]["mostly_empty"]["node_hours"] else ""
-    )
+    has_empty = bool(result["idle"]["mostly_empty"]["node_hours"])
+    reading += _NOT_COUNTED * has_empty
+    yield Picture("window", f"Idle nodes, and what {name} made of them", reading, partial(_draw_window, result), 2.3)
+    yield ledger_picture(kind["ledger"], f", for {name}", _OF_ALL * has_empty)
     unit = kind["blocks"]["unit"]
     if unit is not None:
         number = len(kind["blocks"]["node_s"])
@@ -155,14 +154,15 @@ def _draw_window(result: Assessment, ax: Axes) -> None:
     nodes = np.array(result["idle"]["nodes_over_window"])
     useful = _useful_node_s(kind) if kind["blocks"]["node_s"] else np.array([kind["useful_node_hours"] * 3600])
     edges_s = [np.linspace(0.0, log["window_s"], values.size + 1) for values in (nodes, useful)]
+    idle_dates, dates = (date_of(log["window"][0], edges) for edges in edges_s)
+    draw_idle(ax, idle_dates, nodes, result["idle"]["mean_nodes"])
+    label = f"useful, a {kind['blocks']['unit']}'s mean" if useful.size > 1 else "useful, on average"
     useful = np.maximum(useful / np.diff(edges_s[1]), 0.0)
-    text = f"useful, a {kind['blocks']['unit']}'s mean" if useful.size > 1 else "useful, on average"
-    lines = Steps("idle nodes", edges_s[0], nodes), Steps(text, edges_s[1], useful)
-    draw_idle(log["window"][0], lines, result["idle"]["mean_nodes"], ax)
+    ax.stairs(useful, dates, baseline=None, color=palette()["blue"], linewidth=2.2, label=label)
     if (is_empty := 2 * nodes > log["nodes"]).any():
         look = {"fill": True, "color": palette()["gray"], "alpha": 0.35, "linewidth": 0, "zorder": 0}
-        dates = date_of(log["window"][0], edges_s[0])
-        ax.stairs(is_empty, dates, label="mostly empty", transform=ax.get_xaxis_transform(), **look)
+        ax.stairs(is_empty, idle_dates, label="mostly empty", transform=ax.get_xaxis_transform(), **look)
+    label_dates(ax)
 
 
 def _draw_blocks(result: Assessment, ax: Axes) -> None:
@@ -199,30 +199,14 @@ def _advice(result: Assessment) -> Iterator[str]:
 
 def _grants(result: Assessment, kind: Kind) -> PageTable:
     """What the scheduler could grant; an empty section where that was not computed."""
-    if not result["grants"]:
-        return PageTable("What you could grant")
-    reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
-    draw = partial(_draw_grants, result["grants"], kind)
-    picture = Picture("grants", "Useful node-hours by grant", reading, draw, 1.9)
-    return PageTable("What you could grant", texts=[result["grants"]["sentence"]], figure=picture)
-
-
-def _draw_grants(grants: Mapping[str, Any], kind: Kind, ax: Axes) -> None:
-    """Useful node-hours with each grant, side by side, with the interval of its change."""
-    ink, now = palette(), kind["useful_node_hours"]
-    for place, name in enumerate(_GRANTS):
-        grant = grants[name]
-        hours = now * grant["useful_node_s"] / kind["useful_node_s"]
-        ax.bar(place, hours, 0.6, color=ink["blue" if place else "gray"])
-        low, high = (None if end is None else end - grant["gain"] for end in grant["gain_ci95"])
-        if place and low is not None:
-            ax.errorbar(place, hours, [[-low * now], [high * now]], color=ink["ink"], capsize=4, linewidth=1.0)
-        text = f"{hours:,.0f}" + (f" ({100 * grant['gain']:+.1f} %)" if place else "")
-        ax.annotate(text, (place, hours), (0, 10), textcoords="offset points", ha="center")
-    ax.set_xticks(range(len(_GRANTS)), list(_GRANTS.values()))
-    ax.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
-    ax.set(ylabel="useful node-hours", xlim=(-0.6, len(_GRANTS) - 0.4))
-    ax.margins(y=0.3)
+    grants, now, rows = result["grants"], kind["useful_node_hours"], []
+    for name, label in _GRANTS.items() if grants else ():
+        low, high = grants[name]["gain_ci95"]
+        hours = f"{now * grants[name]['useful_node_s'] / kind['useful_node_s']:,.0f}"
+        interval = "-" if low is None or name == "named" else f"{100 * low:+.1f} to {100 * high:+.1f} %"
+        rows.append((label, hours, f"{100 * grants[name]['gain']:+.1f} %", interval))
+    texts = [grants["sentence"]] if grants else []
+    return PageTable("What you could grant", ("grant", "useful node-hours", "gain", "95 %"), rows, texts=texts)
 
 
 def _kind_table(result: Assessment) -> PageTable:
@@ -246,41 +230,15 @@ def _kind_table(result: Assessment) -> PageTable:
     return PageTable("By kind of models", tuple(rows[0]), [list(row.values()) for row in rows], note)
 
 
-def _ledger_table(result: Assessment) -> PageTable:
-    """Ledgers of all kinds."""
-    kinds, rows = result["kinds"], []
-    for part in PARTS:
-        if all(part in kind["ledger"] for kind in kinds):
-            term = GLOSSARY[f"ledger.{part}"]
-            shares = [format_value(kind["ledger"][part], "share") for kind in kinds]
-            rows.append([f"{term.label}: {term.meaning}", *shares])
-    headings = ("share of idle node-time", *(kind["name"] for kind in kinds))
-    return PageTable("Where the idle node-time goes", headings, rows)
-
-
-def _partitions(result: Assessment) -> list[list[str]]:
-    partitions = result["idle"]["by_partition"]
-    return [[name, f"{row['nodes']:,}", format_value(row["share"], "share")] for name, row in partitions.items()]
-
-
-def _week_picture(hours: list[float | None]) -> Picture:
-    """Mean idle nodes by hour of the week."""
-    most = max((nodes for nodes in hours if nodes is not None), default=0.0)
-    reading = "Mean idle nodes in each hour of the week, midnight to midnight UTC, "
-    reading += f"from none to {most:,.1f}, the strongest colour."
-    return Picture("week", "Hours of the week", reading, partial(_draw_week, hours, most or 1.0), 1.9)
-
-
-def _draw_week(hours: list[float | None], most: float, ax: Axes) -> None:
-    """A row a day, a cell an hour, the stronger the more nodes were idle."""
-    from matplotlib.patches import Rectangle
-
-    for place, nodes in enumerate(hours):
-        corner = (place % 24, place // 24)
-        ax.add_patch(Rectangle(corner, 0.96, 0.92, facecolor=palette()["blue"], alpha=(nodes or 0.0) / most, lw=0))
-    ax.set_yticks([day + 0.5 for day in range(7)], _DAYS)
-    ax.set_xticks(range(0, 25, 6), [f"{hour}:00" for hour in range(0, 25, 6)])
-    ax.set(xlim=(0, 24), ylim=(7, 0))
+def _week_table(hours: list[float | None]) -> PageTable:
+    """Mean idle nodes by day of the week and quarter of the day, from those of its hours."""
+    quarters = np.ma.masked_invalid(np.array(hours, dtype=np.float64)).reshape(7, 4, 6).mean(axis=2).filled(np.nan)
+    rows = [
+        [day, *("-" if np.isnan(nodes) else f"{nodes:,.1f}" for nodes in row)]
+        for day, row in zip(_DAYS, quarters.tolist(), strict=True)
+    ]
+    headings = ("mean idle nodes", "0:00 to 6:00", "6:00 to 12:00", "12:00 to 18:00", "18:00 to 24:00")
+    return PageTable("When nodes are idle", headings, rows, "Times are UTC.")
 
 
 def _causes(log: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:

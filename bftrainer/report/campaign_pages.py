@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from bftrainer.report.drawing import MARKERS, SERIES, below_axes, date_of, label_dates, palette, plain
-from bftrainer.report.glossary import GLOSSARY, assumption_notes, format_value, scale_axis
+from bftrainer.report.drawing import below_axes, date_of, label_dates, palette
+from bftrainer.report.glossary import GLOSSARY, assumption_notes, format_value
 from bftrainer.report.intervals import proportion
 from bftrainer.report.page import MOST_ROWS, Card, Page, PageTable, Picture, page_bytes
 from bftrainer.report.sweep_page import short_label
@@ -21,9 +21,8 @@ if TYPE_CHECKING:
 
 FOR_INTERVAL = 9
 """Minimum number of stretches for an 80 % interval within the observed range."""
-_HOUR_S, _DAY_S = 3600.0, 86_400.0
-_MOST_STEPS, _STEPS = 500, 12
-_STEPS_S = (60.0, 300.0, 900.0, 3600.0, 3 * 3600.0, 6 * 3600.0, 12 * 3600.0, _DAY_S, 2 * _DAY_S, 7 * _DAY_S)
+_HOUR_S = 3600.0
+_MOST_STEPS = 500
 _SEARCHED = {"forward_time_s": "-Tfwd (s)", "max_tasks": "-maxJ", "objective": "objective"}
 _FAN = (
     "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Blue: {}, and their "
@@ -80,10 +79,7 @@ def forecast_page(forecast: Mapping[str, Any], command: str) -> bytes:
         figures=(
             Picture("fan", "When all tasks are done", _FAN.format(label), partial(_draw_fan, forecast, times_s), 3.2),
         ),
-        tables=(
-            PageTable("By when", ("by", "probability", "95 %"), list(_deadline_rows(forecast, times_s))),
-            PageTable("How sure", ("probability", "done by"), levels),
-        ),
+        tables=(PageTable("How sure", ("probability", "all done by"), levels),),
         notes=tuple(_forecast_notes(forecast, times_s)),
         command=command,
     )
@@ -107,23 +103,8 @@ def _forecast_notes(forecast: Mapping[str, Any], times_s: Sequence[float]) -> It
     if forecast["start"] is None:
         yield "Times count from the start of the tasks: no date of it was given."
     if never := sum(map(math.isinf, times_s)):
-        yield f"{never} of {len(times_s)} are not done by the horizon, {_horizon(forecast)}."
-
-
-def _horizon(forecast: Mapping[str, Any]) -> str:
-    return when_text(forecast["start"], forecast["horizon_s"])
-
-
-def _deadline_rows(forecast: Mapping[str, Any], times_s: Sequence[float]) -> Iterator[list[str]]:
-    """Rows of times before and after the deadline: the probability that all is done, and its interval."""
-    deadline_s, horizon_s = forecast["deadline_s"], forecast["horizon_s"]
-    step_s = next((step for step in _STEPS_S if horizon_s / step <= _STEPS), 30 * _DAY_S)
-    for place in range(1 - math.ceil(deadline_s / step_s), _STEPS + 1):
-        time_s = deadline_s + place * step_s
-        if 0 < time_s <= horizon_s:
-            share = proportion(sum(done_s <= time_s for done_s in times_s), len(times_s))
-            ends = f"{100 * share.low:.0f} to {100 * share.high:.0f} %"
-            yield [when_text(forecast["start"], time_s), f"{100 * share.share:.0f} %", ends]
+        horizon = when_text(forecast["start"], forecast["horizon_s"])
+        yield f"{never} of {len(times_s)} are not done by the horizon, {horizon}."
 
 
 def _draw_fan(forecast: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> None:
@@ -138,16 +119,18 @@ def _draw_fan(forecast: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -
     ends_s = np.unique(ordered[ordered < horizon_s])
     steps_s = np.concatenate(([0.0], ends_s[:: 1 + ends_s.size // _MOST_STEPS], [horizon_s]))
     shares = [proportion(int(done), len(times_s)) for done in np.searchsorted(ordered, steps_s, side="right")]
-    quantiles = {level: horizon_s if q is None else q for level, q in forecast["completion_quantiles_s"].items()}
-    if quantiles["p10"] < horizon_s:
-        ends = along([quantiles["p10"], quantiles["p90"]])
-        ax.axvspan(*ends, facecolor=ink["sky"], alpha=0.2, linewidth=0, label=_label_spread(len(times_s)))
-    if quantiles["p50"] < horizon_s:
-        ax.axvline(along(quantiles["p50"]), color=ink["blue"], linewidth=1.6, linestyle=":", label="median")
+    early_s, middle_s, late_s = (
+        horizon_s if (time_s := forecast["completion_quantiles_s"][level]) is None else time_s
+        for level in ("p10", "p50", "p90")
+    )
+    if early_s < horizon_s:
+        spread = _label_spread(len(times_s))
+        ax.axvspan(*along([early_s, late_s]), facecolor=ink["sky"], alpha=0.2, linewidth=0, label=spread)
+    if middle_s < horizon_s:
+        ax.axvline(along(middle_s), color=ink["blue"], linewidth=1.6, linestyle=":", label="median")
     x, band = along(steps_s), [[100 * share.low for share in shares], [100 * share.high for share in shares]]
     ax.fill_between(x, *band, step="post", facecolor=ink["green"], alpha=0.25, linewidth=0)
-    done = [100 * share.share for share in shares]
-    ax.step(x, done, where="post", color=ink["green"], linewidth=1.6, label="all done")
+    ax.step(x, [100 * share.share for share in shares], where="post", color=ink["green"], label="all done")
     deadline = f"by {when_text(start, forecast['deadline_s'])}: {100 * forecast['probability']:.0f} %"
     ax.axvline(float(along(forecast["deadline_s"])), color=ink["ink"], linewidth=1, linestyle="--", label=deadline)
     last_s = max(forecast["deadline_s"], *(min(done_s, horizon_s) for done_s in times_s))
@@ -171,8 +154,6 @@ def advice_page(advice: Mapping[str, Any], command: str) -> bytes:
     cards.append(Card("gain on the training part", gains["training"], f"Of {label}, best against given settings."))
     cards.append(Card("gain on the rest", gains["held_out"], "Of the same settings, which the search has not seen."))
     cards.append(Card("settings tried", f"{len(advice['tried']):,}", f"In {advice['trials']:,} trials."))
-    reading = f"{label} on the training part against -Tfwd; larger marks: more tasks at once (-maxJ); other marks: "
-    reading += "other objectives."
     headings = ("which", *_SEARCHED.values(), f"{label} on the training part", "on the rest")
     note = "Only the given settings and the best ones are replayed on the rest, so that it stays unseen."
     page = Page(
@@ -180,7 +161,6 @@ def advice_page(advice: Mapping[str, Any], command: str) -> bytes:
         subtitle=f"searched on the first {format_value(advice['split_s'], 's')}, proven on the rest",
         verdict=advice["sentence"],
         cards=tuple(cards),
-        figures=(Picture("tried", "What was tried", reading, partial(_draw_tried, advice), 3.0),),
         tables=(PageTable("All that was tried", headings, list(_trial_rows(advice)), note),),
         notes=tuple(assumption_notes(advice["assumed_scaling"])),
         command=command,
@@ -201,24 +181,3 @@ def _trial_rows(advice: Mapping[str, Any]) -> Iterator[list[str]]:
         settings = (f"{trial['forward_time_s']:g}", str(trial["max_tasks"]), trial["objective"])
         values = (trial["training"], advice[which[0]]["held_out"] if which else None)
         yield [", ".join(which), *settings, *(format_value(value, term.unit) for value in values)]
-
-
-def _draw_tried(advice: Mapping[str, Any], ax: Axes) -> None:
-    """The metric on the training part, of all settings that were tried."""
-    ink = palette()
-    trials = [trial for trial in advice["tried"] if trial["training"] is not None]
-    size, label = scale_axis([trial["training"] for trial in trials], GLOSSARY[advice["metric"]])
-    for number, name in enumerate(dict.fromkeys(trial["objective"] for trial in trials)):
-        own = [trial for trial in trials if trial["objective"] == name]
-        x, y = [trial["forward_time_s"] for trial in own], [trial["training"] / size for trial in own]
-        look = {"marker": MARKERS[number % len(MARKERS)], "edgecolors": ink[SERIES[number % len(SERIES)]]}
-        sizes = [12 + 24 * math.log2(trial["max_tasks"]) for trial in own]
-        ax.scatter(x, y, s=sizes, facecolors="none", label=plain(short_label(name)), **look)
-    for name, (color, mark) in {"given": ("orange", "D"), "best": ("green", "*")}.items():
-        at = advice[name]["forward_time_s"], advice[name]["training"] / size
-        ax.scatter(*at, s=70 if name == "best" else 26, marker=mark, color=ink[color], label=name, zorder=3)
-    ax.set(xscale="log", xlabel=_SEARCHED["forward_time_s"], ylabel=label)
-    ax.minorticks_off()
-    ticks = sorted({advice[name]["forward_time_s"] for name in ("given", "best")})
-    ax.set_xticks(ticks, [f"{value:g}" for value in ticks])
-    below_axes(ax, 0.42)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from bftrainer.errors import escaped
-from bftrainer.report.glossary import GLOSSARY, MARK, OVER_TASKS, Assumption, assumption, format_value, term_of
+from bftrainer.report.glossary import GLOSSARY, MARK, Assumption, assumption, format_value, term_of
 from bftrainer.report.words import join_names
 
 Summary = Mapping[str, Any]
@@ -20,7 +18,6 @@ TIES = (
     "Runs of different solvers end at different times: each decides optimally, but they choose differently between "
     "equally good decisions (ties)."
 )
-_WINDOWS = ("since", "until_s", "skip_events", "max_events", "node_log", "large_idle")
 # Numbers or null in a summary that are no outcome.
 _NOT_OUTCOMES = {"schema", "seed", "forward_time_s", "max_tasks", "partial", "node_log_zone", "assumed_scaling"}
 # Settings that follow from others, or change no replay.
@@ -40,25 +37,15 @@ def figures_of(summary: Summary) -> dict[str, float | None]:
     Parts of the ledger are called ``ledger.useful`` and so on, metrics of the time while few nodes are idle
     ``below_large_idle.occupancy``.
     """
-    numbers = {key: value for key, value in summary.items() if key not in _NOT_OUTCOMES and _is_number(value)}
+    values = {key: value for key, value in summary.items() if key not in _NOT_OUTCOMES}
     for group in ("ledger", "below_large_idle"):
-        values = summary.get(group) or {}
-        numbers |= {f"{group}.{key}": value for key, value in values.items() if _is_number(value)}
+        values |= {f"{group}.{key}": value for key, value in (summary.get(group) or {}).items()}
+    numbers = {key: value for key, value in values.items() if value is None or type(value) in (int, float)}
     return {key: numbers[key] for key in GLOSSARY if key in numbers} | numbers
 
 
-def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, int | float) and not isinstance(value, bool))
-
-
 def relative(value: float | None, base: float | None) -> float | None:
-    """Difference to `base` as a share of it; None if a value is missing, or `base` is 0 and the value is not.
-
-    Examples
-    --------
-    >>> relative(110.0, 100.0), relative(0.0, 0.0), relative(1.0, 0.0), relative(None, 1.0)
-    (0.1, 0.0, None, None)
-    """
+    """Difference to `base` as a share of it; None if a value is missing, or `base` is 0 and the value is not."""
     if value is None or base is None:
         return None
     if value == base:
@@ -77,14 +64,9 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """Why metrics of a run and of the first one are not comparable.
+    """Why metrics of a run and of the first one are not comparable, none if they are.
 
-    Parameters
-    ----------
-    reasons : tuple of str
-        Empty if the runs can be compared.
-    is_finished : bool
-        Whether the only reason is that tasks were done earlier: metrics of tasks are comparable all the same.
+    If only tasks were done earlier (`is_finished`), metrics of tasks are comparable all the same.
     """
 
     reasons: tuple[str, ...] = ()
@@ -98,12 +80,14 @@ class Unlike:
             reasons.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
         if unit_of(base) != unit_of(other):
             reasons.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
-        is_long = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
-        is_long = is_long or base.get("engine") == "live"  # a harvest, whose replay ends when its tasks do
         is_same_start = base["window_start"] == other["window_start"]
-        if is_same_start and is_long:
+        is_same_end = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
+        # The replay of a harvest ends when its tasks do.
+        if is_same_start and (is_same_end or base.get("engine") == "live"):
             return cls(tuple(reasons))
-        if not reasons and is_same_start and _ends_with_tasks(base, other):
+        shorter = min(base, other, key=lambda summary: float(summary["window_s"]))
+        contents = [[_digests(one).get(name) for name in ("node_log", "tasks")] for one in (base, other)]
+        if not reasons and is_same_start and contents[0] == contents[1] and shorter.get("end_reason") == "finished":
             ours, theirs = (summary["window_end"][:19] for summary in (other, base))
             return cls((f"a window ends when all tasks are done ({ours}, not {theirs})",), True)
         ours, theirs = (f"{one['window_start'][:19]} to {one['window_end'][:19]}" for one in (other, base))
@@ -114,16 +98,6 @@ class Unlike:
         return not self.reasons or (self.is_finished and key in _OF_TASKS)
 
 
-def _ends_with_tasks(base: Summary, other: Summary) -> bool:
-    """Whether runs of the same tasks and log differ in length as all tasks of the shorter one were done."""
-    contents = [
-        [[file["sha256"] for file in input_files(summary).get(name, ())] for name in ("node_log", "tasks")]
-        for summary in (base, other)
-    ]
-    shorter = min(base, other, key=lambda summary: float(summary["window_s"]))
-    return contents[0] == contents[1] and shorter.get("end_reason") == "finished"
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class RunComparison:
     """Metrics of several runs, relative to those of the first.
@@ -131,30 +105,27 @@ class RunComparison:
     Parameters
     ----------
     names : tuple of str
-    partial : tuple of bool
-        Whether a run was interrupted.
+    summaries : sequence of mapping
     settings : dict
         Settings and inputs in which they differ, one value per run.
     figures : dict
         One value per run, None where a run has none.
-    differences : dict
-        Differences to the first run, as shares of its value.
-    assumptions : tuple of (Assumption or None)
-        Assumptions of each run.
-    unlike : tuple of Unlike
-        Why runs are not comparable with the first.
-    is_judged : bool
-        Whether changes are better or worse; those of replays that predict a harvest, the first run, are neither.
     """
 
     names: tuple[str, ...]
-    partial: tuple[bool, ...]
+    summaries: Sequence[Summary]
     settings: dict[str, tuple[Any, ...]]
     figures: dict[str, tuple[float | None, ...]]
-    differences: dict[str, tuple[float | None, ...]]
-    assumptions: tuple[Assumption | None, ...]
-    unlike: tuple[Unlike, ...] = ()
-    is_judged: bool = True
+
+    @property
+    def differences(self) -> dict[str, tuple[float | None, ...]]:
+        """Differences to the first run, as shares of its value."""
+        return {key: tuple(relative(value, values[0]) for value in values) for key, values in self.figures.items()}
+
+    @property
+    def assumptions(self) -> list[Assumption | None]:
+        """Assumption of each run."""
+        return list(map(assumption, self.summaries))
 
     @property
     def note_of_ties(self) -> str | None:
@@ -172,25 +143,25 @@ class RunComparison:
     def cells(self, key: str) -> list[Cell]:
         """A metric of each run, and below it the change against the first run where the two are comparable.
 
-        Changes of shares are in points, as a relative one would read like one of the whole.
+        Changes of shares are in points, as a relative one would read like one of the whole. Those of times of the
+        clock, and of predictions of a harvest, are neither better nor worse.
         """
         term, base, cells = term_of(key), self.figures[key][0], []
-        for place, value in enumerate(self.figures[key]):
-            text = format_value(value, term.unit)
+        is_judged = term.unit != "wall_s" and self.summaries[0].get("engine") != "live"
+        for value, summary in zip(self.figures[key], self.summaries, strict=True):
+            text, below, tone = format_value(value, term.unit), "", ""
             if value is not None:
-                count = self.figures[OVER_TASKS[key]][place] if key in OVER_TASKS else None
-                text += "" if count is None else f" of {count:,.0f} tasks"
-                assumed = self.assumptions[place]
+                text += f" of {summary[term.over]:,.0f} tasks" if summary.get(term.over) is not None else ""
+                assumed = assumption(summary)
                 text = f"{MARK} {text}" if assumed is not None and assumed.bears(key) else text
-            below = tone = ""
-            share = self.differences[key][place]
-            change = None if value is None or base is None else value - base
-            if place and change and self.unlike[place].allows(key) and (share is not None or term.unit == "share"):
-                below = f"{100 * change:+.2f} points" if term.unit == "share" else f"{100 * (share or 0.0):+.2f} %"
-                # Times of the clock differ between equal runs.
-                is_judged = self.is_judged and below[1:5] != "0.00" and term.unit != "wall_s"
-                gain = change * term.better if is_judged else 0.0
-                tone = "better" if gain > 0 else "worse" if gain < 0 else ""
+            if value is not None and base is not None and Unlike.of(self.summaries[0], summary).allows(key):
+                change, share = value - base, relative(value, base)
+                if change and term.unit == "share":
+                    below = f"{100 * change:+.2f} points"
+                elif change and share is not None:
+                    below = f"{100 * share:+.2f} %"
+                gain = change * term.better if is_judged and below[1:5] != "0.00" else 0.0
+                tone = ("better" if gain > 0 else "worse") if below and gain else ""
             cells.append(Cell(text, below, tone))
         return cells
 
@@ -199,117 +170,62 @@ class RunComparison:
         if self.note_of_ties is not None:
             yield self.note_of_ties
         names: dict[Unlike, list[str]] = {}
-        for name, unlike in zip(self.names, self.unlike, strict=True):
-            if unlike.reasons:
-                names.setdefault(unlike, []).append(name)
+        for name, summary in zip(self.names, self.summaries, strict=True):
+            names.setdefault(Unlike.of(self.summaries[0], summary), []).append(name)
         for unlike, some in names.items():
             can, by = "cannot be compared with", ""
             if unlike.is_finished:
                 can, by = "can be compared with", f" by {join_names([GLOSSARY[key].label for key in _OF_TASKS])} alone"
-            yield f"{join_names(some)} {can} {self.names[0]}{by}: {', '.join(unlike.reasons)}."
+            if unlike.reasons:
+                yield f"{join_names(some)} {can} {self.names[0]}{by}: {', '.join(unlike.reasons)}."
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison, ready for JSON."""
+        differences = self.differences
         return {
             "runs": [
-                {"name": name, "partial": partial} | ({"assumed_scaling": assumed.note} if assumed else {})
-                for name, partial, assumed in zip(self.names, self.partial, self.assumptions, strict=True)
+                {"name": name, "partial": bool(one["partial"])} | ({"assumed_scaling": assumed.note} if assumed else {})
+                for name, one, assumed in zip(self.names, self.summaries, self.assumptions, strict=True)
             ],
             "settings": {key: list(values) for key, values in self.settings.items()},
             "figures": {
-                key: {"values": list(values), "relative": list(self.differences[key])}
+                key: {"values": list(values), "relative": list(differences[key])}
                 for key, values in self.figures.items()
             },
         }
 
 
 def compare_runs(names: Sequence[str], summaries: Sequence[Summary]) -> RunComparison:
-    """Compare runs by their summaries."""
-    outcomes = [figures_of(summary) for summary in summaries]
-    keys = dict.fromkeys(key for figures in outcomes for key in figures)
-    figures = {key: tuple(one.get(key) for one in outcomes) for key in keys}
+    """Compare runs, by their summaries, with the first; metrics that none of them has are left out."""
+    outcomes = list(map(figures_of, summaries))
+    keys = {key: None for one in outcomes for key in one}
+    figures = {key: tuple(one.get(key) for one in outcomes) for key in (*GLOSSARY, *keys) if key in keys}
     figures = {key: values for key, values in figures.items() if any(value is not None for value in values)}
-    return RunComparison(
-        names=tuple(names),
-        partial=tuple(bool(summary["partial"]) for summary in summaries),
-        settings=_differing([_settings_of(summary) for summary in summaries]),
-        figures=figures,
-        differences={key: tuple(relative(value, values[0]) for value in values) for key, values in figures.items()},
-        assumptions=tuple(map(assumption, summaries)),
-        unlike=tuple(Unlike.of(summaries[0], summary) for summary in summaries),
-        is_judged=summaries[0].get("engine") != "live",
-    )
+    return RunComparison(tuple(names), summaries, _differing(list(map(_settings_of, summaries))), figures)
 
 
-@dataclass(frozen=True, slots=True)
-class Alike:
-    """Runs that differ in their seeds, or also their windows, alone, by their places in a comparison.
+def group_seeds(
+    names: Sequence[str], summaries: Sequence[Summary], apart: str = ""
+) -> dict[tuple[str, Any], list[int]]:
+    """Places of runs that differ in their seeds alone, by what sets them apart and their value of the setting `apart`.
 
-    Parameters
-    ----------
-    label : str
-        The name of a single run; of several the settings in which they differ from others, and their number. Runs
-        of a sweep, whose names are no words, are called by their settings too.
-    places : tuple of int
-    setting : str
-        The settings alone; empty if all runs have the same.
+    These are the settings in which runs differ, in whose order they are; or names where no two are alike and it is no
+    sweep, whose names are no words, or where a run is there twice, which says nothing about spread.
     """
-
-    label: str
-    places: tuple[int, ...]
-    setting: str
-
-
-def alike(
-    names: Sequence[str], summaries: Sequence[Summary], apart: str | None = None, *, over_windows: bool = False
-) -> list[Alike]:
-    """Group runs that differ in their seeds alone.
-
-    The same run twice makes two groups, as it says nothing about spread.
-
-    Parameters
-    ----------
-    names : sequence of str
-    summaries : sequence of mapping
-    apart : str, optional
-        A setting that labels leave out.
-    over_windows : bool
-        Whether runs of one machine may also differ in what part of which node log they replay.
-    """
-    groups: dict[str, list[int]] = {}
-    firsts: list[dict[str, tuple[Any, Any]]] = []
-    copies: dict[str, int] = {}
+    settings = [{**_settings_of(one), "partial": (one["partial"], one["partial"])} for one in summaries]
+    left_out = (apart, "seed", *_FOLLOWING)
+    different = {key: values for key, values in _differing(settings).items() if key not in left_out}
+    groups: dict[tuple[str, Any], dict[Any, int]] = {}
     for place, summary in enumerate(summaries):
-        settings = {**_settings_of(summary), "partial": (summary["partial"], summary["partial"])}
-        seeds: list[Any] = [settings.pop("seed", None)] if apart != "seed" else []
-        if over_windows:
-            settings["machine"] = ((summary["nodes_total"], unit_of(summary)), None)
-            seeds += [settings.pop(name, None) for name in _WINDOWS]
-        key = json.dumps({name: value for name, (value, _) in settings.items()}, default=str)
-        run = json.dumps([key, seeds], default=str)
-        copies[run] = copies.get(run, 0) + 1
-        key = f"{copies[run]} {key}"
-        if key not in groups:
-            firsts.append(settings)
-        groups.setdefault(key, []).append(place)
-    repeated = [place for place, places in enumerate(groups.values()) if len(places) > 1]
-    own = dict(zip(repeated, _settings_in_words([firsts[place] for place in repeated], apart), strict=True))
-    result = []
-    for place, (places, setting) in enumerate(zip(groups.values(), _settings_in_words(firsts, apart), strict=True)):
-        label = ", ".join(filter(None, (own.get(place), f"{len(places)} seeds")))
-        name = setting if setting and _KEY.fullmatch(names[places[0]]) else names[places[0]]
-        result.append(Alike(label if place in own else name, tuple(places), setting))
-    # Runs of a sweep have no order of their own: the settings say the sequence.
-    is_sweep = repeated or all(map(_KEY.fullmatch, names))
-    return sorted(result, key=lambda group: _natural_key(group.setting)) if is_sweep else result
-
-
-def order_by_settings(names: Sequence[str], summaries: Sequence[Summary]) -> dict[int, str]:
-    """Places of runs in order, with their names: runs of a sweep are called, and sorted, by settings that differ."""
-    words = _settings_in_words([_settings_of(summary) for summary in summaries], None)
-    if len(set(words)) < len(words) or not all(words) or not all(map(_KEY.fullmatch, names)):
-        return dict(enumerate(names))
-    return dict(sorted(enumerate(words), key=lambda entry: _natural_key(entry[1])))
+        parts = [(*_split_unit(key), values[place]) for key, values in different.items()]
+        text = ", ".join(f"{name} {'-' if value is None else value} {unit}".rstrip() for name, unit, value in parts)
+        own = summary["settings"]
+        groups.setdefault((text, own.get(apart)), {})[own.get("seed")] = place
+    is_single = len(groups) == len(names) and not all(map(_KEY.fullmatch, names))
+    if not apart and (is_single or sum(map(len, groups.values())) < len(names)):
+        return {(name, None): [place] for place, name in enumerate(names)}
+    ordered = sorted(groups.items(), key=lambda group: _natural_key(group[0][0]))
+    return {key: list(places.values()) for key, places in ordered}
 
 
 def _natural_key(text: str) -> list[tuple[float, str]]:
@@ -323,88 +239,58 @@ def unit_of(summary: Summary) -> str:
     return f"{match[1]}s" if match else "nodes"
 
 
-def _settings_in_words(settings: Sequence[Mapping[str, tuple[Any, Any]]], apart: str | None) -> list[str]:
-    """For each of several runs, the settings in which they differ."""
-    different = {key: values for key, values in _differing(settings).items() if key not in (apart, *_FOLLOWING)}
-    names = [_split_unit(key) for key in different]
-    return [
-        ", ".join(
-            f"{name} -" if value is None else f"{name} {value} {unit}".rstrip()
-            for (name, unit), value in zip(names, row, strict=True)
-        )
-        for row in zip(*different.values(), strict=True)
-    ] or [""] * len(settings)
-
-
 def setting_label(key: str) -> str:
-    """A setting's name as text, with its unit if it ends in one.
-
-    Examples
-    --------
-    >>> setting_label("forward_time_s"), setting_label("max_tasks")
-    ('forward time (s)', 'max tasks')
-    """
+    """A setting's name as text, with its unit if it ends in one: forward time (s)."""
     name, unit = _split_unit(key)
     return f"{name} ({unit})" if unit else name
 
 
 def _split_unit(key: str) -> tuple[str, str]:
-    ending = key[-2:]
-    unit = {"_s": "s", "_w": "W"}.get(ending, "")
-    return (key.removesuffix(ending) if unit else key).replace("_", " "), unit
+    unit = {"_s": "s", "_w": "W"}.get(key[-2:], "")
+    return (key[:-2] if unit else key).replace("_", " "), unit
 
 
 def input_files(summary: Summary) -> dict[str, tuple[Mapping[str, str], ...]]:
     """Files of each input of a run: path and SHA-256; none for inputs that are not files."""
-    files = {}
-    for name, entry in (summary.get("inputs") or {}).items():
-        entries = entry if isinstance(entry, list | tuple) else [entry]
-        files[name] = tuple(filter(None, entries))
-    return files
+    inputs = (summary.get("inputs") or {}).items()
+    return {name: tuple(filter(None, entry if isinstance(entry, list | tuple) else [entry])) for name, entry in inputs}
+
+
+def _digests(summary: Summary) -> dict[str, tuple[str, ...]]:
+    """Checksums of the files of each input."""
+    return {name: tuple(file["sha256"] for file in files) for name, files in input_files(summary).items()}
 
 
 def _settings_of(summary: Summary) -> dict[str, tuple[Any, Any]]:
     """Settings by name: the value for comparison, and the value to show; of files their digests, and their names."""
     plain = {**summary["settings"], "bftrainer": (summary.get("versions") or {}).get("bftrainer")}
     settings: dict[str, tuple[Any, Any]] = {key: (value, value) for key, value in plain.items()}
+    digests = _digests(summary)
     for name, files in input_files(summary).items():
         shown = ", ".join(f"{PurePath(file['path']).name} ({file['sha256'][:8]})" for file in files)
-        settings[name] = (tuple(file["sha256"] for file in files) or None, shown or None)
+        settings[name] = (digests[name] or None, shown or None)
     return settings
 
 
 def _differing(settings: Sequence[Mapping[str, tuple[Any, Any]]]) -> dict[str, tuple[Any, ...]]:
+    """Values to show of the settings that are not the same in all runs; NaN is the same as NaN."""
     different = {}
     for key in dict.fromkeys(key for one in settings for key in one):
         compared, shown = zip(*(one.get(key, (None, None)) for one in settings), strict=True)
-        if any(not _is_same(value, compared[0]) for value in compared):
+        if not all(value == compared[0] or (value != value and compared[0] != compared[0]) for value in compared):
             different[key] = shown
     return different
 
 
-def _is_same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
-        return math.isnan(other)
-    return bool(one == other)
-
-
 def run_names(paths: Sequence[Path]) -> tuple[str, ...]:
-    """Names that distinguish runs: their directories' names, with as many parents as needed, or numbered if equal.
-
-    Examples
-    --------
-    >>> run_names([Path("/tmp/may/x-itrOut"), Path("/tmp/june/x-itrOut"), Path("y-itrOut")])
-    ('may/x', 'june/x', 'y')
-    """
+    """Names that distinguish runs: their directories' names, with as many parents as needed, or numbered if equal."""
     absolute = [path.resolve() for path in paths]
 
     def tail(path: PurePath) -> str:
         """Shortest end of a path that no other path has."""
-        for length in range(1, len(path.parts)):
-            last = path.parts[-length:]
-            if all(other == path or other.parts[-length:] != last for other in absolute):
-                return str(PurePath(*last))
-        return str(path)
+        ends = (path.parts[-length:] for length in range(1, len(path.parts)))
+        own = (end for end in ends if all(other == path or other.parts[-len(end) :] != end for other in absolute))
+        return str(PurePath(*next(own, path.parts)))
 
     tails = list(map(tail, absolute))
     bare = [name.removesuffix("-itrOut") for name in tails]

@@ -1,4 +1,4 @@
-"""Tools of all figures: forms of files, styles, legends, axes of dates, step lines of counts.
+"""Tools of all figures: forms of files, one style, legends, axes of dates, step lines of counts.
 
 Drawing needs matplotlib (extra ``report``), which is imported on use; figures do not touch pyplot's state. Equal
 figures give equal bytes, whatever the user's settings of matplotlib, and fonts are embedded as TrueType.
@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from bftrainer.errors import OutputError, SettingsError, suggestion
+from bftrainer.errors import OutputError
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.availability_trace import CountTrace
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FORMS = ("pdf", "png", "svg")
-SIZE_IN = (7.0, 3.6)
-MM_PER_IN = 25.4
 PRINT_DPI = 600
 """Dots per inch of PNG for print; what publishers ask of line art."""
 COLUMN_MM, PAGE_MM, WIDTHS_MM = 90.0, 180.0, (50.0, 500.0)
@@ -41,7 +39,8 @@ SERIES = ("blue", "orange", "green", "purple", "red", "gray")
 """Names of the page's colours in which lines are drawn, in sequence; all are as dark, so lines differ in more."""
 MARKERS = "os^DvP"
 _DASHES = ("-", "--", ":", "-.")
-_PICTURE_IN = 7.2
+_MM_PER_IN = 25.4
+_SIZE_IN, _PICTURE_IN = (7.0, 3.6), 7.2
 _TEXT_PT = 8.0
 _LETTER_IN = 0.62 * _TEXT_PT / 72  # letters are 0.62 of their height wide
 
@@ -61,65 +60,44 @@ def palette() -> dict[str, str]:
     return dict(re.findall(r"--(\w+): (#[0-9a-f]{6})", light))
 
 
+@contextmanager
+def page_style() -> Iterator[None]:
+    """Draw in matplotlib's own style with the page's ink, letters of one size and no frames, whatever the user's is."""
+    import matplotlib as mpl
+
+    ink = palette()
+    sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
+    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
+    style: dict[str, Any] = dict.fromkeys((*sizes, "figure.labelsize"), _TEXT_PT) | dict.fromkeys(inked, ink["ink"])
+    style |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
+    colors = mpl.cycler(color=[ink[name] for name in SERIES])
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(style | {"axes.prop_cycle": colors, "axes.titlelocation": "left", "pdf.fonttype": 42})
+        yield
+
+
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Paper for a figure.
-
-    Parameters
-    ----------
-    width_mm : float
-    style : str
-        Name of a style that matplotlib has, which goes over ours; empty for ours alone.
-
-    Raises
-    ------
-    SettingsError
-        If matplotlib has no such style.
-    """
+    """Paper for a figure, so wide."""
 
     width_mm: float = PAGE_MM
-    style: str = ""
-
-    def __post_init__(self) -> None:
-        if self.style:
-            import matplotlib.style as styles
-
-            if self.style not in styles.available:
-                hint = suggestion(self.style, styles.available)
-                raise SettingsError(f"Expected a style of matplotlib, got {self.style!r}.{hint}")
-
-    @contextmanager
-    def ready(self) -> Iterator[None]:
-        """Draw figures in this style meanwhile, whatever the user's settings of matplotlib."""
-        import matplotlib as mpl
-        import matplotlib.style as styles
-
-        with mpl.rc_context():
-            mpl.rcdefaults()
-            mpl.rcParams.update(
-                {
-                    "font.size": _TEXT_PT,
-                    **dict.fromkeys(("axes.titlesize", "figure.labelsize"), "medium"),
-                    "axes.titlelocation": "left",
-                    "axes.prop_cycle": mpl.cycler(color=[palette()[name] for name in SERIES]),
-                    "legend.frameon": False,
-                    "lines.markersize": 4.0,
-                }
-            )
-            if self.style:
-                styles.use(self.style)
-            yield
 
     def letters(self, share: float = 1.0) -> int:
         """Number of letters that fit into a share of the width."""
-        return max(8, int(share * self.width_mm / MM_PER_IN / _LETTER_IN))
+        return max(8, int(share * self.width_mm / _MM_PER_IN / _LETTER_IN))
 
     def figure(self, height_mm: float) -> Figure:
         """A new figure of this width; a legend above it adds to the height."""
-        require_matplotlib()
-        from matplotlib.figure import Figure
+        return _new_figure((self.width_mm / _MM_PER_IN, height_mm / _MM_PER_IN))
 
-        return Figure(figsize=(self.width_mm / MM_PER_IN, height_mm / MM_PER_IN), layout="constrained")
+
+def _new_figure(size_in: tuple[float, float]) -> Figure:
+    """A figure outside pyplot's state."""
+    require_matplotlib()
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=size_in, layout="constrained")
 
 
 def put_legend_above(figure: Figure, ax: Axes) -> None:
@@ -127,22 +105,27 @@ def put_legend_above(figure: Figure, ax: Axes) -> None:
     handles, labels = ax.get_legend_handles_labels()
     letters = int(figure.get_figwidth() / _LETTER_IN)
     texts = [plain(label, letters - 6) for label in labels]
-    columns = max(1, min(len(texts), letters // (max(map(len, texts), default=0) + 6)))
+    columns = _fit_columns(texts, letters)
     figure.legend(handles, texts, loc="outside upper left", ncols=columns, handlelength=1.6)
     figure.set_figheight(figure.get_figheight() + 1.5 * _TEXT_PT / 72 * -(-len(texts) // columns))
+
+
+def _fit_columns(texts: list[str], letters: int) -> int:
+    """Columns of a legend that is so many letters wide."""
+    return max(1, min(len(texts), letters // (max(map(len, texts), default=0) + 6)))
 
 
 def below_axes(ax: Axes, distance_in: float) -> None:
     """Put the legend so many inches below the axes, in as many columns as fit."""
     from matplotlib.transforms import ScaledTranslation
 
-    figure = figure_of(ax)
+    figure = ax.get_figure(root=True)
+    assert figure is not None
     below = ax.transAxes + ScaledTranslation(0, -distance_in, figure.dpi_scale_trans)
+    width_in = ax.get_window_extent().width / figure.dpi
+    columns = _fit_columns(ax.get_legend_handles_labels()[1], int(width_in / _LETTER_IN))
     place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
-    for columns in range(5, 0, -1):
-        legend = ax.legend(**place, ncols=columns, frameon=False, fontsize=_TEXT_PT, labelcolor=palette()["ink"])
-        if legend.get_window_extent().width <= ax.get_window_extent().width:
-            return
+    ax.legend(**place, ncols=columns, frameon=False, fontsize=_TEXT_PT)
 
 
 def date_of(start: str, time_s: Any) -> Any:
@@ -170,15 +153,7 @@ def write_instead(text: str, ax: Axes) -> None:
 
 
 def check_drawable(name: str) -> str:
-    """Check a figure's file name and return its form; call this before the work that the figure shows.
-
-    Raises
-    ------
-    OutputError
-        If the suffix is no known form.
-    SettingsError
-        If matplotlib is not installed.
-    """
+    """Form of a figure's file name, before the work: `OutputError` if unknown, `SettingsError` without matplotlib."""
     form = name.lower().rpartition(".")[2]
     if form not in FORMS:
         raise OutputError(f"{name}: Expected a figure's name to end in {', '.join(f'.{form}' for form in FORMS)}.")
@@ -191,14 +166,9 @@ def require_matplotlib() -> None:
     require_extra("Figures need", "report", "matplotlib")
 
 
-def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = SIZE_IN) -> Axes:
+def axes_or_new(ax: Axes | None, size_in: tuple[float, float] = _SIZE_IN) -> Axes:
     """Return these axes, or those of a new figure (width and height in inches) outside pyplot's state."""
-    if ax is not None:
-        return ax
-    require_matplotlib()
-    from matplotlib.figure import Figure
-
-    return Figure(figsize=size_in, layout="constrained").add_subplot()
+    return _new_figure(size_in).add_subplot() if ax is None else ax
 
 
 def wrap_label(name: str, width: int) -> str:
@@ -207,79 +177,37 @@ def wrap_label(name: str, width: int) -> str:
 
 
 def plain(name: str, most: int | None = None) -> str:
-    """Escape a name for matplotlib: a dollar begins no formula, a leading _ hides no label, all characters have glyphs.
-
-    Names longer than `most` characters end in an ellipsis.
-    """
-    glyphs = _glyphs()
-    signs = (sign if ord(sign) in glyphs or sign == "\n" else sign.encode("unicode_escape").decode() for sign in name)
-    text = "".join(signs)
-    text = text if most is None or len(text) <= most else f"{text[: most - 1]}…"
-    text = text.replace("$", r"\$")
+    """Escape a name, of so many characters at most: a dollar begins no formula, and a leading _ hides no label."""
+    text = name if most is None or len(name) <= most else f"{name[: most - 1]}…"
+    text = text.encode(errors="backslashreplace").decode().replace("$", r"\$")
     return f"\u200b{text}" if text.startswith("_") else text
-
-
-@cache
-def _glyphs() -> frozenset[int]:
-    """Characters of the font that comes with matplotlib, and so is everywhere."""
-    from matplotlib.font_manager import findfont, get_font
-
-    return frozenset(get_font(findfont("DejaVu Sans")).get_charmap())
-
-
-def figure_of(ax: Axes) -> Figure:
-    """Figure that contains the axes."""
-    from matplotlib.figure import Figure
-
-    figure = ax.get_figure(root=True)
-    if not isinstance(figure, Figure):
-        raise SettingsError("Expected axes that are part of a figure, got others.")
-    return figure
 
 
 def rendered(drawn: Axes | Figure, form: str, dpi: int = 150) -> bytes:
     """Render a figure, or that of axes, as the content of a file of one of `FORMS`; equal figures give equal bytes."""
-    if form not in FORMS:
-        raise SettingsError(f"Expected a figure's form to be {', '.join(FORMS[:-1])} or {FORMS[-1]}, got {form!r}.")
     import matplotlib as mpl
     from matplotlib.axes import Axes
 
-    figure = figure_of(drawn) if isinstance(drawn, Axes) else drawn
+    figure: Any = drawn.get_figure(root=True) if isinstance(drawn, Axes) else drawn
     stream = io.BytesIO()
     # TrueType: many printers and publishers refuse fonts of type 3.
-    with mpl.rc_context({"svg.hashsalt": "bftrainer", "svg.fonttype": "none", "pdf.fonttype": 42}):
+    style = {"svg.hashsalt": "bftrainer", "svg.fonttype": "none", "pdf.fonttype": 42}
+    with mpl.rc_context(style), warnings.catch_warnings():
+        # DejaVu Sans, which comes with matplotlib, lacks letters that browsers have.
+        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
         figure.savefig(stream, format=form, dpi=dpi, metadata=METADATA[form])
     return stream.getvalue()
 
 
-def page_style() -> dict[str, Any]:
-    """Settings of matplotlib for pictures of pages: the page's ink, small letters, and no frames."""
-    import matplotlib as mpl
-
-    ink = palette()
-    inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    sizes = ("font.size", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
-    absent = ("axes.spines.top", "axes.spines.right", "legend.frameon")
-    colors = mpl.cycler(color=[ink[name] for name in SERIES])
-    settings = dict.fromkeys(inked, ink["ink"]) | dict.fromkeys(sizes, _TEXT_PT) | dict.fromkeys(absent, False)
-    return settings | {"axes.prop_cycle": colors, "pdf.fonttype": 42}
-
-
 def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
     """Draw a picture as an SVG element with the page's colours, and ids that begin with `key`."""
-    import matplotlib as mpl
-    from matplotlib.figure import Figure
-
-    with mpl.rc_context(page_style()):
-        figure = Figure(figsize=(_PICTURE_IN, height_in), layout="constrained")
-        figure.patch.set_alpha(0.0)
-        ax = figure.add_subplot()
+    with page_style():
+        ax = axes_or_new(None, (_PICTURE_IN, height_in))
         ax.patch.set_alpha(0.0)
         draw(ax)
-    with warnings.catch_warnings():
-        # Browsers have letters that the font does not have which measures them.
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)
-        text = rendered(figure, "svg").decode()
+        figure = ax.figure
+        figure.patch.set_alpha(0.0)
+        text = rendered(ax, "svg").decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
     for name, color in palette().items():
@@ -299,7 +227,7 @@ class PrintFigure:
 
 def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tuple[bytes, bytes, bytes]:
     """Draw a figure; content of its data as CSV, of its caption, and of the figure itself."""
-    with sheet.ready():
+    with page_style():
         drawn = draw(sheet)
         content = rendered(drawn.figure, form, PRINT_DPI)
     table = io.StringIO()

@@ -1,69 +1,49 @@
 
-// The page's theme, charts over one time axis (uPlot), who held nodes when, and tables that can be sorted and searched.
+// Charts over one time axis (uPlot), and who held nodes when on a canvas of the same axis.
 
 const root = document.documentElement, of = (id) => document.getElementById(id);
-const PAPER = 680, NAMED_ROW = 9, FIRST_ROWS = 12, ALONE = ["mousedown", "mouseup", "dblclick"];
-const TASK_COLORS = ["blue", "green", "purple", "sky", "gantt4", "gantt2"];
-const SECONDS = { "µs": 1e-6, ms: 1e-3, min: 60, h: 3600, d: 86400, Wh: 3600, kWh: 3.6e6, MWh: 3.6e9 };
-const WITH_DATE = ["\n{D} {MMM}", null, "\n{D} {MMM}", null, null, null, 1];
-const TIMES = [
-  [31536000, "{YYYY}", null, null, null, null, null, null, 1],
-  [2419200, "{MMM}", "\n{YYYY}", null, null, null, null, null, 1],
-  [86400, "{D} {MMM}", "\n{YYYY}", null, null, null, null, null, 1],
-  [60, "{HH}:{mm}", ...WITH_DATE],
-  [1, "{HH}:{mm}:{ss}", ...WITH_DATE],
-];
+const PAPER = 680, NAMED_ROW = 9, OWN_EVENTS = ["mousedown", "mouseup", "dblclick"];
 
 const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
-const counted = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) < 100 ? 3 : 15 });
-const several = (value, one) => `${counted(value)} ${one}${value === 1 ? "" : "s"}`;
-const isolated = (name) => `\u2068${name}\u2069`;
+const format = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) < 100 ? 3 : 15 });
+const several = (value, one) => `${format(value)} ${one}${value === 1 ? "" : "s"}`;
 
-// The data, with numbers in place of their differences.
 async function load() {
   const bytes = Uint8Array.from(atob(of("data").textContent), (sign) => sign.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return JSON.parse(await new Response(stream).text(), (_, value) => {
-    if (!value || !value.d) { return value; }
-    let sum = 0;
-    return value.d.map((step) => (step === null ? null : (sum += step) * value.s));
-  });
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).json();
 }
 
-// All charts, what part of the time they show, and how they are zoomed together.
+// All charts, and the seconds of the window that they show: dates where all runs begin together, else hours.
 class Charts {
   constructor(data) {
-    Object.assign(this, { data, all: [], begin: 0, end: data.window, listeners: [] });
-    this.scale = data.start === null ? 3600 : 1;
-    this.shift = data.start === null ? 0 : data.start;
+    Object.assign(this, { data, all: [], begin: 0, end: data.window, isDate: data.start !== null });
   }
 
-  at(seconds) { return this.shift + seconds / this.scale; }
+  at(seconds) { return this.isDate ? this.data.start + seconds : seconds / 3600; }
 
-  seconds(x) { return (x - this.shift) * this.scale; }
-
-  words(seconds) {
-    if (this.data.start === null) { return `${(seconds / 3600).toFixed(2)} h after the start`; }
-    return uPlot.fmtDate("{D} {MMM} {YYYY}, {HH}:{mm}:{ss}")(this.date(this.at(seconds)));
-  }
+  seconds(x) { return this.isDate ? x - this.data.start : x * 3600; }
 
   date(x) { return uPlot.tzDate(new Date(Math.round(x * 1e3)), this.data.zone); }
 
+  words(seconds) {
+    if (!this.isDate) { return `${(seconds / 3600).toFixed(2)} h after the start`; }
+    return uPlot.fmtDate("{D} {MMM} {YYYY}, {HH}:{mm}:{ss}")(this.date(this.at(seconds)));
+  }
+
   show(begin, end) {
-    const width = Math.min(this.data.window, Math.max(Math.min(1, this.data.window), end - begin));
+    const width = Math.min(this.data.window, Math.max(1, end - begin));
     this.begin = Math.min(Math.max(0, (begin + end - width) / 2), this.data.window - width);
     this.end = this.begin + width;
     this.draw();
   }
 
   draw() {
-    this.isDrawing = true;
-    this.listeners.forEach((listener) => listener());
     const range = { min: this.at(this.begin), max: this.at(this.end) };
+    this.isDrawing = true;
     this.all.forEach((chart) => chart.batch(() => chart.setScale("x", range)));
     this.all.forEach((chart) => chart.redraw(true, true));
     this.isDrawing = false;
-    const zone = this.data.start === null ? "" : ` (${this.data.zone})`;
+    const zone = this.isDate ? ` (${this.data.zone})` : "";
     of("seen").textContent = `${this.words(this.begin)} to ${this.words(this.end)}${zone}`;
   }
 
@@ -76,42 +56,33 @@ class Charts {
     }
   }
 
-  press(key) {
-    const width = this.end - this.begin, move = { ArrowLeft: -width / 4, ArrowRight: width / 4 }[key];
-    if (key === "+" || key === "=") { this.show(this.begin + width / 4, this.end - width / 4); }
-    else if (key === "-") { this.show(this.begin - width / 2, this.end + width / 2); }
-    else if (move) { this.show(this.begin + move, this.end + move); }
-    else if (key === "0") { this.show(0, this.data.window); }
-    else { return false; }
-    return true;
+  // Show from one to another place of the part that is seen, which is 0 to 1.
+  zoom(from, to) {
+    const width = this.end - this.begin;
+    this.show(this.begin + from * width, this.begin + to * width);
   }
 
   // Add a chart to a place of the page; its left edge is that of all others.
-  add(place, height, series, columns, more) {
-    const gutter = () => (place.clientWidth < 600 ? 64 : 132), isDate = this.data.start !== null;
-    const grid = { stroke: () => color("rule"), width: 1 };
-    const axis = { stroke: () => color("soft"), grid, ticks: { show: false } };
-    const x = { ...axis, space: 80, values: isDate ? TIMES : (_, ticks) => ticks.map((tick) => `${counted(tick)} h`) };
+  add(place, height, columns, series, y, more) {
+    const gutter = () => (place.clientWidth < 600 ? 64 : 132), label = this.isDate ? "{D} {MMM}\n{HH}:{mm}:{ss}" : "";
+    const axis = { stroke: () => color("soft"), grid: { stroke: () => color("rule"), width: 1 } };
+    const ticks = (_, values) => values.map((x) => (label ? uPlot.fmtDate(label)(this.date(x)) : `${format(x)} h`));
     const time = (_, value) => (value == null ? "-" : this.words(this.seconds(value)));
     const chart = new uPlot({
-      width: place.clientWidth, height, padding: [10, 14, 0, 0], tzDate: (value) => this.date(value),
-      scales: { x: { time: isDate }, y: { range: (_, low, high) => [0, 1.04 * high || 1] } },
-      axes: [x, { ...axis, size: gutter, values: (_, ticks) => ticks.map(counted) }],
+      width: place.clientWidth, height, tzDate: (value) => this.date(value),
+      scales: { x: { time: this.isDate }, y: { range: (_, low, high) => [0, 1.04 * high || 1] } },
+      axes: [{ ...axis, space: 80, values: ticks }, { ...axis, size: gutter, ...y }],
       series: [{ label: "time", value: time }, ...series],
-      cursor: { sync: { key: "time", filters: { pub: (type) => !ALONE.includes(type) } }, y: false },
-      ...more(x, gutter),
-      hooks: { setScale: [(found, key) => this.follow(found, key)], draw: [more.draw || (() => {})] },
+      cursor: { sync: { key: "time", filters: { pub: (type) => !OWN_EVENTS.includes(type) } }, y: false },
+      legend: more.legend,
+      hooks: { setScale: [(found, key) => this.follow(found, key)], draw: more.draw || [] },
     }, columns, place);
     chart.over.addEventListener("dblclick", () => queueMicrotask(() => this.show(0, this.data.window)));
-    place.addEventListener("keydown", (event) => {
-      if (event.ctrlKey || event.metaKey || event.altKey || event.target !== place) { return; }
-      if ((more.press && more.press(event.key)) || this.press(event.key)) { event.preventDefault(); }
-    });
     this.all.push(chart);
     return chart;
   }
 
-  // Lines of steps, all at the same times: each value lasts until the next one.
+  // Lines of steps: each value lasts until the next one.
   addLines(key, { unit, lines }) {
     const columns = uPlot.join(lines.map((line) => [line.time.map((time) => this.at(time)), line.value]));
     columns.slice(1).forEach((values) => values.forEach((value, row) => {
@@ -125,240 +96,112 @@ class Charts {
       paths: uPlot.paths.stepped({ align: 1 }),
       stroke: () => color(line.color),
       fill: line.fill ? () => color("shade") : undefined,
-      value: (_, value) => (value == null ? "-" : counted(value)),
+      value: (_, value) => (value == null ? "-" : format(value)),
     }));
     const markers = { stroke: (_, number) => `var(--${lines[number - 1].color})`, fill: () => "transparent" };
-    this.add(of(`${key}-chart`), 260, series, columns, () => ({ legend: { markers } }));
+    const y = { values: (_, ticks) => ticks.map(format) };
+    this.add(of(`${key}-chart`), 260, columns, series, y, { legend: { markers } });
   }
 }
 
-// Who held nodes when: a row a task, or a row a node, of those that hold some in the part that is seen.
+// Who held nodes when: a row for each task that holds some in the part that is seen, darker with more.
 class Gantt {
-  constructor(charts, chosen) {
-    Object.assign(this, { charts, chosen, rows: [], selected: null, byNode: false, text: "" });
-    const bare = { splits: () => [], values: () => [] };
-    const more = (x, gutter) => ({ axes: [x, { ...bare, size: gutter }], legend: { show: false } });
-    more.draw = (chart) => this.paint(chart);
-    more.press = (key) => this.press(key);
-    const columns = [[charts.at(0), charts.at(charts.data.window)], [0, 0]];
-    this.chart = charts.add(of("gantt-chart"), 460, [{ points: { show: false } }], columns, more);
-    this.chart.over.addEventListener("mousemove", (event) => this.tell(this.spanAt(event)));
-    this.chart.over.addEventListener("click", (event) => {
-      const found = this.spanAt(event);
-      if (found) { this.chosen(this.byNode && found.span !== null ? this.spans.task[found.span] : found.row); }
-    });
-    charts.listeners.push(() => this.layout());
+  constructor(charts) {
+    Object.assign(this, { charts, rows: [] });
+    const columns = [[charts.at(0), charts.at(charts.data.window)], [0, 0]], y = { splits: () => [], values: () => [] };
+    const more = { legend: { show: false }, draw: [(chart) => this.paint(chart)] };
+    const chart = charts.add(of("gantt-chart"), 460, columns, [{ points: { show: false } }], y, more);
+    chart.over.addEventListener("mousemove", (event) => this.tell(event, chart.over.clientWidth));
   }
 
   show(run) {
-    Object.assign(this, { run, selected: null });
-    this.kinds = [run.spans, run.by_node].map((spans) => spans && Gantt.grouped(spans));
-    this.layout();
+    const { begin, length, task } = run.spans, ends = begin.map((time, span) => time + length[span]), first = new Map();
+    task.forEach((row, span) => { if (!first.has(row)) { first.set(row, span); } });
+    Object.assign(this, { run, first, ends, most: run.spans.nodes.reduce((one, other) => Math.max(one, other), 1) });
+    this.order = [...first.keys()].sort((one, other) => begin[first.get(one)] - begin[first.get(other)] || one - other);
   }
 
-  // Intervals with the first one of each row: those of a row lie side by side, in order of time.
-  static grouped(spans) {
-    const first = new Map();
-    spans.row.forEach((row, number) => { if (!first.has(row)) { first.set(row, number); } });
-    return { ...spans, first, end: spans.begin.map((begin, number) => begin + spans.length[number]) };
-  }
-
-  get spans() { return this.kinds[this.byNode ? 1 : 0]; }
-
-  taskOf(span) { return this.byNode ? this.spans.task[span] : this.spans.row[span]; }
-
-  name(row) { return this.byNode ? this.run.nodes[row] : this.run.tasks[row]; }
-
-  isWanted(task) { return `${this.run.tasks[task]} ${this.run.about[task]}`.toLowerCase().includes(this.text); }
-
-  // Numbers of the intervals of a row that are seen.
+  // Numbers of the intervals of a task that are seen; those of one lie side by side, in order of time.
   seen(row) {
-    const { first, row: rows, begin, end } = this.spans, found = [];
-    for (let span = first.get(row); rows[span] === row && begin[span] < this.charts.end; span += 1) {
-      if (end[span] > this.charts.begin) { found.push(span); }
+    const { begin, task } = this.run.spans, spans = [];
+    for (let span = this.first.get(row); task[span] === row && begin[span] < this.charts.end; span += 1) {
+      if (this.ends[span] > this.charts.begin) { spans.push(span); }
     }
-    return found;
-  }
-
-  layout() {
-    const wanted = this.run.tasks.map((_, task) => this.isWanted(task));
-    this.rows = [...this.spans.first.keys()].filter((row) => this.seen(row).some((span) => wanted[this.taskOf(span)]));
-    const { first, begin } = this.spans;
-    const order = (row) => (this.byNode ? 0 : begin[first.get(row)]);
-    this.rows.sort((one, other) => order(one) - order(other) || one - other);
-    of("gantt-count").textContent = `${several(this.rows.length, this.byNode ? "node" : "task")} in view`;
-    this.wanted = wanted;
+    return spans;
   }
 
   paint(chart) {
     if (!this.run) { return; }
     const { left, top, width, height } = chart.bbox, pen = chart.ctx, ratio = window.devicePixelRatio || 1;
-    const deep = Math.min(22 * ratio, height / Math.max(1, this.rows.length)), { begin, end, nodes } = this.spans;
-    const scale = width / (this.charts.end - this.charts.begin);
-    const most = (nodes || []).reduce((one, other) => Math.max(one, other), 1);
-    const shades = [1, 2, 3, 4].map((number) => color(`gantt${number}`)), kinds = TASK_COLORS.map(color);
-    const chosen = color("orange"), pale = color("rule"), ink = color("ink");
-    Object.assign(this, { deep: deep / ratio });
+    const { begin, nodes } = this.run.spans, scale = width / (this.charts.end - this.charts.begin);
+    const place = (time) => Math.min(left + width, Math.max(left, left + (time - this.charts.begin) * scale));
+    const shades = [1, 2, 3, 4].map((number) => color(`gantt${number}`)), ink = color("ink");
+    this.rows = this.order.map((row) => [row, this.seen(row)]).filter(([, spans]) => spans.length);
+    const deep = Math.min(22 * ratio, height / Math.max(1, this.rows.length)), room = Math.floor(left / ratio / 7);
+    this.deep = deep / ratio;
     pen.save();
     pen.textBaseline = "middle";
+    pen.textAlign = "left";
     pen.font = `${Math.min(12, this.deep) * ratio}px system-ui, sans-serif`;
-    this.rows.forEach((row, place) => {
-      const y = top + place * deep, size = Math.max(1, deep - (deep > 6 ? 2 : 0));
-      if (deep >= NAMED_ROW * ratio) {
-        pen.textAlign = "left";
+    this.rows.forEach(([row, spans], number) => {
+      const y = top + number * deep, name = this.run.tasks[row];
+      if (this.deep >= NAMED_ROW) {
         pen.fillStyle = ink;
-        const name = this.name(row), room = Math.floor(left / ratio / 7);
         pen.fillText(name.length > room ? `${name.slice(0, room - 1)}…` : name, 2 * ratio, y + deep / 2);
       }
-      this.seen(row).forEach((span) => {
-        const task = this.taskOf(span), from = Math.max(left, left + (begin[span] - this.charts.begin) * scale);
-        const to = Math.min(left + width, left + (end[span] - this.charts.begin) * scale);
-        if (task === this.selected) { pen.fillStyle = chosen; }
-        else if (this.byNode) { pen.fillStyle = this.wanted[task] ? kinds[task % kinds.length] : pale; }
-        else { pen.fillStyle = shades[Math.max(0, Math.ceil(4 * nodes[span] / most) - 1)]; }
-        pen.fillRect(from, y, Math.max(ratio, to - from), size);
+      spans.forEach((span) => {
+        const from = place(begin[span]);
+        pen.fillStyle = shades[Math.max(0, Math.ceil(4 * nodes[span] / this.most) - 1)];
+        pen.fillRect(from, y, Math.max(ratio, place(this.ends[span]) - from), Math.max(1, deep - (deep > 6 ? 2 : 0)));
       });
     });
     pen.restore();
+    of("gantt-count").textContent = `${several(this.rows.length, "task")} in view`;
   }
 
-  // The row at a place, and the interval there, or the nearest one within three pixels.
-  spanAt(event) {
-    const row = this.rows[Math.floor(event.offsetY / this.deep)];
-    if (row === undefined) { return null; }
-    const per = (this.charts.end - this.charts.begin) / this.chart.over.clientWidth;
-    const time = this.charts.begin + event.offsetX * per;
-    const { begin, end } = this.spans;
-    const span = this.seen(row).find((each) => begin[each] - 3 * per <= time && end[each] + 3 * per >= time);
-    return { row, span: span === undefined ? null : span };
+  // Say which task's row the mouse is on, and what it held then.
+  tell(event, width) {
+    const [row, spans] = this.rows[Math.floor(event.offsetY / this.deep)] || [];
+    if (row === undefined) { return; }
+    const second = (this.charts.end - this.charts.begin) / width, time = this.charts.begin + event.offsetX * second;
+    const { begin, nodes } = this.run.spans;
+    const span = spans.find((each) => begin[each] - 3 * second <= time && this.ends[each] + 3 * second >= time);
+    const text = span === undefined ? "held no node then" : `held ${several(nodes[span], "node")} from `
+      + `${this.charts.words(begin[span])} to ${this.charts.words(this.ends[span])}`;
+    of("gantt-tip").textContent = `\u2068${this.run.tasks[row]}\u2069 ${text}`;
   }
-
-  tell(found) {
-    if (!found) { return; }
-    const { row, span } = found, tip = of("gantt-tip"), name = isolated(this.name(row));
-    if (span === null) {
-      tip.textContent = `${name}: ${this.byNode ? "no task had it" : "it held no node"} then`;
-      return;
-    }
-    const held = this.byNode ? `node ${name}` : several(this.spans.nodes[span], "node");
-    const from = this.charts.words(this.spans.begin[span]), to = this.charts.words(this.spans.end[span]);
-    tip.textContent = `${isolated(this.run.tasks[this.taskOf(span)])} held ${held} from ${from} to ${to}`;
-  }
-
-  select(task) {
-    this.selected = task;
-    this.chart.redraw(false);
-  }
-
-  // Arrows choose the row above or below; Enter shows all the time in which the chosen task held nodes.
-  press(key) {
-    const mine = this.kinds[0], move = { ArrowUp: -1, ArrowDown: 1 }[key];
-    if (key === "Enter" && mine.first.has(this.selected)) {
-      const spans = mine.row.flatMap((row, span) => (row === this.selected ? [span] : []));
-      this.charts.show(mine.begin[spans[0]], mine.end[spans[spans.length - 1]]);
-      return true;
-    }
-    if (!move || this.byNode || !this.rows.length) { return false; }
-    const place = Math.min(this.rows.length - 1, Math.max(0, this.rows.indexOf(this.selected) + move));
-    this.chosen(this.rows[place]);
-    this.tell({ row: this.rows[place], span: this.seen(this.rows[place])[0] });
-    return true;
-  }
-}
-
-// What a cell is sorted by: a number in its base unit, or its text.
-function sortKey(text) {
-  const found = /^(?:> )?([+-]?[\d,]*\.?\d+(?:e[+-]?\d+)?) ?([^\d\s]*)$/.exec(text);
-  if (text === "-" || !found) { return text === "-" ? NaN : text; }
-  return Number(found[1].replaceAll(",", "")) * (SECONDS[found[2]] || 1);
-}
-
-// Let a table be sorted by its headings and, if it is long, searched.
-function enhance(table) {
-  const body = table.tBodies[0], heads = [...table.tHead.rows[0].cells];
-  heads.forEach((head, column) => {
-    const button = document.createElement("button");
-    button.type = "button";
-    button.textContent = head.textContent;
-    button.addEventListener("click", () => {
-      const isDown = head.getAttribute("aria-sort") === "ascending", sign = isDown ? -1 : 1;
-      const rows = [...body.rows].map((row) => [sortKey(row.cells[column].textContent), row]);
-      const isNumber = rows.every(([key]) => typeof key === "number");
-      const compare = (a, b) => (isNumber ? a - b : String(a).localeCompare(String(b), "en", { numeric: true }));
-      rows.sort(([a], [b]) => Number.isNaN(a) - Number.isNaN(b) || (Number.isNaN(a) ? 0 : sign * compare(a, b)));
-      body.append(...rows.map(([, row]) => row));
-      heads.forEach((each) => each.removeAttribute("aria-sort"));
-      head.setAttribute("aria-sort", isDown ? "descending" : "ascending");
-    });
-    head.replaceChildren(button);
-  });
-  if (body.rows.length <= FIRST_ROWS) { return; }
-  const label = document.createElement("label"), input = document.createElement("input");
-  input.type = "search";
-  label.className = "tools";
-  label.append("rows with ", input);
-  input.addEventListener("input", () => {
-    const text = input.value.trim().toLowerCase();
-    [...body.rows].forEach((row) => { row.hidden = !row.textContent.toLowerCase().includes(text); });
-  });
-  table.parentElement.before(label);
-}
-
-// Mark the row of a task in its table.
-function mark(name) {
-  document.querySelectorAll("tr.chosen").forEach((row) => row.classList.remove("chosen"));
-  const rows = [...document.querySelectorAll("tbody tr")];
-  const row = rows.find((each) => each.cells.length > 6 && each.cells[0].textContent === name);
-  if (row) {
-    row.classList.add("chosen");
-    const box = row.closest(".scroll");
-    box.scrollTop = row.offsetTop - box.clientHeight / 2;
-  }
-}
-
-function theme(name) {
-  root.dataset.theme = name;
-  of("theme").textContent = name === "dark" ? "Light" : "Dark";
-  of("theme").setAttribute("aria-pressed", String(name === "dark"));
 }
 
 async function explore() {
-  const data = await load();
+  const data = await load(), charts = new Charts(data);
   document.querySelectorAll(".script").forEach((each) => { each.hidden = false; });
-  const charts = new Charts(data);
   Object.entries(data.charts).forEach(([key, chart]) => charts.addLines(key, chart));
-  const choose = (task) => { gantt.select(task); mark(gantt.run.tasks[task]); };
-  const gantt = new Gantt(charts, choose), again = () => charts.draw();
-  const on = (id, act) => {
-    if (of(id)) { of(id).addEventListener("input", (event) => { act(event.target.value); again(); }); }
-  };
+  const gantt = new Gantt(charts);
   gantt.show(data.runs[0]);
-  on("run", (value) => { gantt.byNode = false; gantt.show(data.runs[Number(value)]); });
-  on("search", (value) => { gantt.text = value.trim().toLowerCase(); });
-  on("rows-by", (value) => { gantt.byNode = value === "nodes"; });
-  document.querySelectorAll("button[data-key]").forEach((button) => {
-    button.addEventListener("click", () => charts.press(button.dataset.key));
+  of("run")?.addEventListener("input", (event) => {
+    gantt.show(data.runs[Number(event.target.value)]);
+    charts.draw();
   });
-  document.querySelectorAll(".scroll table").forEach(enhance);
-  const fit = (onPaper) => charts.all.forEach((chart) => {
-    const width = Math.min(chart.root.parentElement.clientWidth, onPaper === true ? PAPER : Infinity);
-    if (width !== chart.width) { chart.setSize({ width, height: chart.height }); }
+  document.querySelectorAll("button[data-from]").forEach((button) => {
+    button.addEventListener("click", () => charts.zoom(Number(button.dataset.from), Number(button.dataset.to)));
   });
-  new ResizeObserver(() => fit(window.matchMedia("print").matches)).observe(document.querySelector("main"));
-  window.addEventListener("themed", again);
+  const fit = (most) => charts.all.forEach((chart) => {
+    chart.setSize({ width: Math.min(chart.root.parentElement.clientWidth, most), height: chart.height });
+  });
   // On paper all is light.
-  let before = null;
-  window.addEventListener("beforeprint", () => { before = root.dataset.theme; theme("light"); fit(true); again(); });
-  window.addEventListener("afterprint", () => { theme(before); fit(false); again(); });
+  const print = (isPaper) => {
+    root.classList.toggle("light", isPaper);
+    fit(isPaper ? PAPER : Infinity);
+    charts.draw();
+  };
+  window.addEventListener("resize", () => fit(Infinity));
+  window.addEventListener("beforeprint", () => print(true));
+  window.addEventListener("afterprint", () => print(false));
+  window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => charts.draw());
   charts.isReady = true;
   window.explorer = charts;
-  again();
+  charts.draw();
   root.dataset.drawn = String(charts.all.length);
 }
 
-const dark = window.matchMedia("(prefers-color-scheme: dark)");
-function retheme(name) { theme(name); window.dispatchEvent(new Event("themed")); }
-theme(dark.matches ? "dark" : "light");
-dark.addEventListener("change", (event) => retheme(event.matches ? "dark" : "light"));
-of("theme").addEventListener("click", () => retheme(root.dataset.theme === "dark" ? "light" : "dark"));
 explore();

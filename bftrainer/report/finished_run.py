@@ -11,70 +11,32 @@ from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bftrainer.errors import escaped
 from bftrainer.model import NS_PER_S, instant_ns
+from bftrainer.report.thinning import Floats, Integers, TaskSpans
 
 Columns = Mapping[str, NDArray[Any]]
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Holdings:
     """Number of nodes that tasks hold: in each row, from its time on a task holds so many; arrays of shape (H,).
 
-    Parameters
-    ----------
-    time_s : ndarray of float64
-        Seconds since the window's start; ascending within a task.
-    task : ndarray of int64
-        Index of the task in file order, ascending.
-    nodes : ndarray of int64
+    Times are seconds since the window's start, and ascend within a task; tasks, by their index in file order, ascend.
     """
 
     time_s: Floats
     task: Integers
     nodes: Integers
 
-    def spans(self, end_s: float) -> tuple[Floats, Floats, Integers, Integers]:
-        """Begin, end, task and nodes of each span in which a task holds nodes; open spans end at `end_s`."""
+    def spans(self, end_s: float) -> TaskSpans:
+        """Spans in which a task holds nodes; open ones end at `end_s`."""
         last = np.append(self.task[1:] != self.task[:-1], True) if self.task.size else np.zeros(0, dtype=bool)
         end = np.where(last, end_s, np.append(self.time_s[1:], end_s)[: self.time_s.size])
         rows = (self.nodes > 0) & (end > self.time_s)
-        return self.time_s[rows], end[rows], self.task[rows], self.nodes[rows]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class NodeMoves:
-    """Nodes that change hands, in order of time: the index of the node in `names`, and of its task, -1 if released."""
-
-    time_s: Floats
-    node: Integers
-    task: Integers
-    names: list[str]
-
-    def spans(self, end_s: float) -> tuple[Floats, Floats, Integers, Integers]:
-        """Begin, end, node and task of each span in which a task has a node, by node; open ones end at `end_s`."""
-        order = np.argsort(self.node, kind="stable")
-        time_s, node, task = self.time_s[order], self.node[order], self.task[order]
-        end = np.append(time_s[1:], end_s)[: time_s.size]
-        end[np.flatnonzero(node[1:] != node[:-1])] = end_s
-        rows = (task >= 0) & (end > time_s)
-        return time_s[rows], end[rows], node[rows], task[rows]
-
-    def holdings(self) -> Holdings:
-        """Node counts of tasks: of the task that gets a node, and of the one that had it."""
-        import pandas as pd
-
-        former = pd.Series(self.task).groupby(self.node).shift(fill_value=-1)
-        change = np.repeat(np.array([1, -1]), self.node.size)
-        columns = {"task": np.append(self.task, former), "time_s": np.tile(self.time_s, 2), "change": change}
-        changes = pd.DataFrame(columns).query("task >= 0").groupby(["task", "time_s"])["change"].sum()
-        task, time_s = (changes.index.get_level_values(level).to_numpy() for level in ("task", "time_s"))
-        return Holdings(time_s=time_s, task=task, nodes=changes.groupby("task").cumsum().to_numpy())
+        return TaskSpans(self.time_s[rows], end[rows], self.task[rows], self.nodes[rows].astype(np.float64))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -98,7 +60,6 @@ class FinishedRun:
     power : mapping or None, arrays of shape (P,)
         Spans of constant power, see `PowerSample`, and `cap_w`, NaN without a cap; None if the power of nodes is
         unknown.
-    moves : NodeMoves, optional
     """
 
     name: str
@@ -108,43 +69,37 @@ class FinishedRun:
     tasks: Columns
     holdings: Holdings
     power: Columns | None
-    moves: NodeMoves | None = None
 
     @property
     def window_s(self) -> float:
         """Length of the replayed window."""
         return float(self.summary["window_s"])
 
-    def node_s_between(self, edges_s: Floats, name: str = "used") -> Floats:
-        """Node-seconds that nodes were ``used``, or ``idle``, between times."""
+    def node_s_between(self, edges_s: Floats) -> Floats:
+        """Node-seconds that tasks held between times."""
         time_s = np.append(self.steps["time_s"], self.window_s)
-        sums = np.append(0.0, np.cumsum(self.steps[name] * np.diff(time_s)))
+        sums = np.append(0.0, np.cumsum(self.steps["used"] * np.diff(time_s)))
         return np.asarray(np.diff(np.interp(edges_s, time_s, sums)), dtype=np.float64)
 
     def at(self, time_s: float) -> str:
         """Date and time at the site, so many seconds after the window's start."""
-        return local_time(self.summary["window_start"], time_s, zone_of(self.summary))
+        start = datetime.fromisoformat(self.summary["window_start"][:19]).replace(tzinfo=UTC)
+        zone = zone_of(self.summary)
+        clock = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
+        return f"{(start + timedelta(seconds=float(time_s))).astimezone(clock):%Y-%m-%d %H:%M}"
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
         """Make a run from its summary and its tables, by the names of their files."""
         start_ns = instant_ns(summary["window_start"])
-        columns = {key: _to_arrays(table, start_ns) for key, table in tables.items() if key != "allocation"}
-        moves = _node_moves(tables["allocation"], start_ns, columns["tasks"]["name"])
-        tasks = columns["tasks"]
+        columns = {key: _to_arrays(table, start_ns) for key, table in tables.items()}
+        tasks, moves = columns["tasks"], columns["allocation"]
+        holdings = _count_nodes(moves, tasks["name"])
         for key in ("name", "group"):  # empty where there is none; control characters would take effect on pages
             texts = [escaped(text) if isinstance(text, str) else "" for text in tasks[key]]
             tasks[key] = np.array(texts, dtype=object)
-        return cls(
-            name=name,
-            summary=summary,
-            steps=_add_start(columns["step-logs"], summary),
-            decisions=columns["decisions"],
-            tasks=tasks,
-            holdings=moves.holdings(),
-            power=columns.get("power"),
-            moves=moves,
-        )
+        steps = _add_start(columns["step-logs"], summary)
+        return cls(name, summary, steps, columns["decisions"], tasks, holdings, columns.get("power"))
 
 
 def _to_arrays(table: pa.Table, start_ns: int) -> dict[str, NDArray[Any]]:
@@ -158,6 +113,19 @@ def _to_arrays(table: pa.Table, start_ns: int) -> dict[str, NDArray[Any]]:
     return columns
 
 
+def _count_nodes(moves: Columns, tasks: NDArray[Any]) -> Holdings:
+    """Node counts of tasks, from moves of nodes: of the task that gets a node, if any does, and of the former one."""
+    import pandas as pd
+
+    task = pd.Index(tasks).get_indexer(moves["task"])
+    former = pd.Series(task).groupby(moves["node"]).shift(fill_value=-1)
+    change = np.repeat(np.array([1, -1]), task.size)
+    columns = {"task": np.append(task, former), "time_s": np.tile(moves["time_s"], 2), "change": change}
+    changes = pd.DataFrame(columns).query("task >= 0").groupby(["task", "time_s"])["change"].sum()
+    holder, time_s = (changes.index.get_level_values(level).to_numpy() for level in ("task", "time_s"))
+    return Holdings(time_s, holder, changes.groupby("task").cumsum().to_numpy())
+
+
 def _add_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
     """Steps from the window's start on, which `--compat published` writes no row of: its nodes follow from the sums."""
     ends_s = np.append(steps["time_s"], summary["window_s"])
@@ -165,21 +133,8 @@ def _add_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> di
         return steps
     first = dict.fromkeys(steps, 0.0)
     for name in ("idle", "used"):
-        first[name] = (summary[f"{name}_node_s"] - float(np.diff(ends_s) @ steps[name])) / float(ends_s[0])
-    whole = {name: round(first[name]) if steps[name].dtype.kind == "i" else first[name] for name in steps}
-    return {name: np.append(np.array([whole[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
-
-
-def _node_moves(table: pa.Table, start_ns: int, tasks: NDArray[Any]) -> NodeMoves:
-    """Moves of single nodes to tasks of these names."""
-    unsorted = pc.unique(table["node"])
-    names = unsorted.take(pc.array_sort_indices(unsorted))
-    node = pc.index_in(table["node"], value_set=names)
-    task = pc.fill_null(pc.index_in(table["task"], value_set=pa.array(tasks, pa.string())), -1)
-    time_s = (table["time_s"].cast(pa.int64()).to_numpy() - start_ns) / NS_PER_S
-    # Names go into pages, where control characters would take effect.
-    labels = list(map(escaped, names.to_pylist()))
-    return NodeMoves(time_s, node.to_numpy().astype(np.int64), task.to_numpy().astype(np.int64), labels)
+        first[name] = round((summary[f"{name}_node_s"] - float(np.diff(ends_s) @ steps[name])) / float(ends_s[0]))
+    return {name: np.append(np.array([first[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
 
 
 def zone_of(summary: Mapping[str, Any]) -> str:
@@ -189,13 +144,6 @@ def zone_of(summary: Mapping[str, Any]) -> str:
 
 
 _zones = cache(available_timezones)
-
-
-def local_time(start: str, time_s: float, zone: str) -> str:
-    """Date and time in a zone, so many seconds after an ISO time."""
-    at = datetime.fromisoformat(start[:19]).replace(tzinfo=UTC) + timedelta(seconds=float(time_s))
-    clock = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
-    return f"{at.astimezone(clock):%Y-%m-%d %H:%M}"
 
 
 def machine_in_words(run: FinishedRun) -> str:

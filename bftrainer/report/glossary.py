@@ -20,8 +20,7 @@ class Term:
 
     Parameters
     ----------
-    label : str
-    unit : str
+    label, unit : str
     meaning : str
         One or two sentences for a newcomer.
     better : int
@@ -43,17 +42,11 @@ class Term:
 def _read_terms() -> dict[str, Term]:
     """Rows of the table by key."""
     text = resources.files("bftrainer.report").joinpath("metrics.csv").read_text(encoding="utf-8")
-    return {
-        row["key"]: Term(
-            row["label"],
-            cast(Unit, row["unit"]),
-            row["meaning"],
-            {"+": 1, "-": -1, "": 0}[row["better"]],
-            row["rests_on"] == "scaling",
-            row["over"],
-        )
-        for row in csv.DictReader(text.splitlines())
-    }
+    terms = {}
+    for row in csv.DictReader(text.splitlines()):
+        better, is_scaling = {"+": 1, "-": -1, "": 0}[row["better"]], row["rests_on"] == "scaling"
+        terms[row["key"]] = Term(row["label"], cast(Unit, row["unit"]), row["meaning"], better, is_scaling, row["over"])
+    return terms
 
 
 GLOSSARY = _read_terms()
@@ -71,8 +64,6 @@ COMPARED = (
     *("decisions_optimal", "solve_s_median"),
 )
 """Metrics that a comparison of a few runs shows by default."""
-OVER_TASKS = {key: term.over for key, term in GLOSSARY.items() if term.over}
-"""Metrics of some tasks only, and the metric that counts these."""
 WORK_SHARES = tuple(key for key in GLOSSARY if "loss" in key and key.endswith("_share"))
 """Shares of another whole than the ledger's; tables and pages that show the ledger leave them out."""
 ON_SCALING = tuple(key for key, term in GLOSSARY.items() if term.scaling)
@@ -91,7 +82,7 @@ _SCALES: dict[Unit, tuple[tuple[float, float, str], ...]] = {
 def term_of(key: str) -> Term:
     """Term of a metric by its full name; ``below_large_idle.occupancy`` is like ``occupancy``."""
     group, _, name = key.rpartition(".")
-    if key.startswith("below_") and key in GLOSSARY:
+    if group == "below_large_idle" and key in GLOSSARY:
         return GLOSSARY[key]
     term = GLOSSARY.get(key) or GLOSSARY.get(name) or Term(name, "node_s" if name.endswith("node_s") else "rate", "")
     scope = {"": "", "below_large_idle": " (few nodes idle)"}.get(group, f" ({group})")
@@ -99,31 +90,19 @@ def term_of(key: str) -> Term:
 
 
 def key_of(name: str) -> str:
-    """Key of a metric, from its key or label; unknown names stay as they are.
-
-    Examples
-    --------
-    >>> key_of("work done"), key_of("Mean wait"), key_of("work_done"), key_of("wrok")
-    ('work_done', 'wait_mean_s', 'work_done', 'wrok')
-    """
+    """Key of a metric, from its key or label; unknown names stay as they are."""
     labels = {term.label.casefold(): key for key, term in GLOSSARY.items()}
     return name if name in GLOSSARY else labels.get(name.casefold(), name)
 
 
-def name_near(name: str, known: Iterable[str]) -> str:
+def name_near(name: str, names: Iterable[str]) -> str:
     """Ending of a message about an unknown metric: those whose names are near, or where all stand."""
-    near = " or ".join(map(repr, get_close_matches(name, known)))
+    near = " or ".join(map(repr, get_close_matches(name, names)))
     return f" Did you mean {near}?" if near else " `bftrainer plot --list` names all."
 
 
 def check_metric(name: str) -> None:
-    """Refuse a metric that cannot be better or worse, or that depends on the clock.
-
-    Raises
-    ------
-    SettingsError
-        Naming similar ones.
-    """
+    """Refuse a metric that cannot be better or worse, or that depends on the clock: `SettingsError`."""
     if name not in JUDGED:
         raise SettingsError(f"Expected a metric to improve, got {name!r}.{name_near(name, JUDGED)}")
 
@@ -159,13 +138,7 @@ def format_value(value: float | None, unit: Unit) -> str:
 
 
 def scale(value: float, unit: Unit) -> tuple[float, str]:
-    """Size and name of the unit for values up to this one; the name is empty for plain numbers.
-
-    Examples
-    --------
-    >>> scale(0.3, "share"), scale(7200.0, "s"), scale(5.0, "count")
-    ((0.01, '%'), (3600.0, 'h'), (1.0, ''))
-    """
+    """Size and name of the unit for values up to this one; the name is empty for plain numbers."""
     if unit in _SCALES:
         return next((size, name) for least, size, name in _SCALES[unit] if abs(value) >= least)
     return {"share": (0.01, "%"), "node_s": (3600.0, "node-hours"), "nodes": (1.0, "nodes")}.get(unit, (1.0, ""))
@@ -184,15 +157,7 @@ MARK = "*"
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """Assumption of a run.
-
-    Parameters
-    ----------
-    note : str
-        The assumption and the options that replace it, without a full stop.
-    figures : frozenset of str
-        Keys of the figures that rest on it.
-    """
+    """Assumption of a run: a note with the options that replace it, without a full stop, and keys of figures on it."""
 
     note: str
     figures: frozenset[str]

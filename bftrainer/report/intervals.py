@@ -11,14 +11,7 @@ from dataclasses import dataclass
 class Estimate:
     """A mean and its confidence interval, ``mean - half_width`` to ``mean + half_width``.
 
-    Parameters
-    ----------
-    mean : float
-        The sample's mean.
-    half_width : float or None
-        None for a sample of one, which says nothing about spread.
-    number : int
-        Size of the sample.
+    The half width is None for a sample of one, which says nothing about spread; `number` is the sample's size.
     """
 
     mean: float
@@ -27,12 +20,7 @@ class Estimate:
 
 
 def estimate(sample: Sequence[float]) -> Estimate:
-    """Mean of a sample of at least one and its 95 % confidence interval by Student's t.
-
-    References
-    ----------
-    Student, "The probable error of a mean", Biometrika 6 (1908).
-    """
+    """Mean of a sample of at least one and its 95 % confidence interval by Student's t (Biometrika 6, 1908)."""
     number = len(sample)
     mean = math.fsum(sample) / number
     if number == 1:
@@ -56,18 +44,7 @@ def ratio(part: float, whole: float) -> float | None:
 
 
 def proportion(hits: int, number: int) -> Proportion:
-    """Share of `hits` among a sample of at least one, with its 95 % confidence interval.
-
-    Examples
-    --------
-    >>> found = proportion(9, 10)
-    >>> round(found.low, 3), round(found.high, 3)
-    (0.596, 0.982)
-
-    References
-    ----------
-    Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927).
-    """
+    """Share of `hits` among a sample of at least one, with its 95 % confidence interval (Wilson, JASA 22, 1927)."""
     share, z = hits / number, 1.959964
     middle = (share + z * z / (2 * number)) / (1 + z * z / number)
     width = z / (1 + z * z / number) * math.sqrt(share * (1 - share) / number + (z / (2 * number)) ** 2)
@@ -76,13 +53,7 @@ def proportion(hits: int, number: int) -> Proportion:
 
 
 def student_quantile(freedom: int, confidence: float) -> float:
-    """Bound that the absolute value of Student's t with `freedom` degrees of freedom stays below with this probability.
-
-    Examples
-    --------
-    >>> round(student_quantile(9, 0.95), 3)
-    2.262
-    """
+    """Bound below which the absolute value of Student's t, of `freedom` degrees, stays with this probability."""
     low, high = 0.0, 1.0
     while _within(high, freedom) < confidence:
         low, high = high, 2.0 * high
@@ -92,12 +63,7 @@ def student_quantile(freedom: int, confidence: float) -> float:
 
 
 def _within(t: float, freedom: int) -> float:
-    """Probability that Student's t stays within ``-t`` to ``t``.
-
-    References
-    ----------
-    Abramowitz and Stegun, "Handbook of Mathematical Functions" (1964), 26.7.3 and 26.7.4.
-    """
+    """Probability that Student's t stays within ``-t`` to ``t`` (Abramowitz and Stegun, 1964, 26.7.3 and 26.7.4)."""
     angle = math.atan2(t, math.sqrt(freedom))
     sine, cosine = math.sin(angle), math.cos(angle)
     odd = freedom % 2

@@ -43,20 +43,9 @@ def held_parts(task: TaskRecord) -> dict[str, float]:
 def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str, float | None]:
     """Ledger of a replay: the idle node-seconds of its window, and each of `PARTS` as a share of them.
 
-    Parameters
-    ----------
-    recording : Recording
-    not_offered_node_s : float
-        Idle node-seconds that were withheld from the replay, and are not in its pool.
+    `not_offered_node_s` were withheld from the replay, and are not in its pool. Shares add up to 1, and are None
+    without idle nodes; *given back* is left out where nodes that leave are not chosen.
 
-    Returns
-    -------
-    dict
-        `idle_node_s`, then shares that add up to 1; None without idle nodes. *Given back* is left out where nodes that
-        leave are not chosen.
-
-    Notes
-    -----
     At each instant free nodes are attributed in the order of `FREE`, each part at most what is left. *Capped* is what
     active tasks still lack while the power that is left under a cap does not feed one more node like those that they
     hold; *declined*, what active tasks lack of their most nodes, which decisions left free for costs or minima;

@@ -38,22 +38,15 @@ def _column(side: str, name: str) -> Any:
 class Intervals:
     """Replay as a step function: interval i lasts from event i to the next one.
 
+    Columns have shape (E,): times in s, `idle` and `used` nodes, work/s promised (`rate`), and at the interval's end
+    the work done (`gross`) and booked off; `rescale` and `given_back` are what its decision cost.
+
     Parameters
     ----------
     begun, booked : Table of EventRecord
         The events at which intervals begin, and at which they end.
     mask : ndarray of bool, optional
         Which of them are selected; by default all.
-
-    Attributes
-    ----------
-    start_s, end_s, length_s : ndarray of float64, shape (E,)
-    idle, used : ndarray of int64, shape (E,)
-        Idle nodes, and nodes that tasks hold.
-    rate : ndarray of float64, shape (E,)
-        Work/s promised.
-    gross, rescale, preemption, saving, given_back : ndarray of float64, shape (E,)
-        Work done, and work booked off at the interval's end; `rescale` and `given_back` are what its decision cost.
     """
 
     begun: Table[EventRecord]
@@ -101,22 +94,15 @@ class Intervals:
 
 
 def pool_metrics(intervals: Intervals) -> dict[str, Any]:
-    """Use of the pool and losses over some intervals.
+    """Use of the pool and losses over some intervals; those to saves and to giving back only if there are any.
 
-    Returns
-    -------
-    dict
-        `idle_node_s`, `eq_nodes`, `used_node_s`, `occupancy`, `work_done`, the losses in work units and as shares of
-        gross work (to saves and to giving nodes back only if there are any), and `return_on_investment`: work booked
-        over work promised (``rate x time - rescale cost``).
+    Losses are in work units, and as shares of gross work; `return_on_investment` is the work booked over the work
+    promised (``rate x time - rescale cost``).
     """
     length = intervals.length_s
-    window = math.fsum(length)
-    idle = math.fsum(intervals.idle * length)
-    used = math.fsum(intervals.used * length)
+    idle, used = math.fsum(intervals.idle * length), math.fsum(intervals.used * length)
     gross = math.fsum(intervals.gross)
-    names = ("rescale", "preemption", "saving", "given_back")
-    losses = {name: math.fsum(getattr(intervals, name)) for name in names}
+    losses = {name: math.fsum(getattr(intervals, name)) for name in ("rescale", "preemption", "saving", "given_back")}
     net = gross - losses["rescale"] - losses["preemption"] - losses["saving"] - losses["given_back"]
     shares: dict[str, float | None] = {}
     for name, loss in losses.items():
@@ -124,7 +110,7 @@ def pool_metrics(intervals: Intervals) -> dict[str, Any]:
             shares |= {f"{name}_loss_work": loss, f"{name}_loss_share": ratio(loss, gross)}
     return {
         "idle_node_s": idle,
-        "eq_nodes": ratio(idle, window),
+        "eq_nodes": ratio(idle, math.fsum(length)),
         "used_node_s": used,
         "occupancy": ratio(used, idle),
         "work_done": net,
@@ -146,19 +132,14 @@ def metrics_below(intervals: Intervals, large_idle: int) -> dict[str, Any]:
 
 
 def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
-    """Completion, turnaround, waiting, preemptions and rescales; how often nodes were given back, if that is chosen.
+    """Completion, turnaround, waiting, preemptions and rescales, also per node-hour of the node-seconds used.
 
-    Parameters
-    ----------
-    tasks : sequence of TaskRecord
-    node_s : float
-        Node-seconds used, for the rates per node-hour.
+    How often nodes were given back is there if that is chosen.
     """
     completed = [(task.submitted_s, task.completed_s) for task in tasks if task.completed_s is not None]
     turnaround = np.array([end - submitted for submitted, end in completed])
     waits = np.array([task.started_s - task.submitted_s for task in tasks if task.started_s is not None])
-    preemptions = sum(task.preemptions for task in tasks)
-    rescales = sum(task.rescales for task in tasks)
+    preemptions, rescales = (sum(getattr(task, name) for task in tasks) for name in ("preemptions", "rescales"))
     give_backs = [task.give_backs for task in tasks if task.give_backs is not None]
     return {
         "tasks_total": len(tasks),

@@ -27,7 +27,6 @@ MOST_CARDS = 6
 MOST_ROWS = 500
 """Rows of a table of a campaign's page."""
 _A4_IN = (8.27, 11.69)
-_HEIGHTS = {2: (0.16, 0.16), 3: (0.075, 0.125, 0.065)}
 _MOST_NOTE_LINES = 8
 _NO_NOTE = "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
 
@@ -44,21 +43,9 @@ class Card:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Picture:
-    """A picture that needs no script.
+    """A picture that needs no script: ids in its SVG begin with `key`; `words` has its numbers for who cannot see it.
 
-    Parameters
-    ----------
-    key : str
-        Begins the ids in its SVG.
-    title, reading : str
-    draw : callable
-        Draws it on axes.
-    height_in : float
-        Height in inches on a page that is 7.2 inches wide.
-    left : float
-        Where its axes begin on a side of paper, as a share of the width.
-    words : str
-        Its numbers in words, for those who cannot see it.
+    It is so many inches high on a page that is 7.2 inches wide.
     """
 
     key: str
@@ -66,7 +53,6 @@ class Picture:
     reading: str
     draw: Callable[[Axes], None]
     height_in: float
-    left: float = 0.12
     words: str = ""
 
     def svg(self, prefix: int = 1) -> str:
@@ -76,14 +62,13 @@ class Picture:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageTable:
-    """A section of a page: sentences, a picture, a table and a note below it, each where there is one."""
+    """A section of a page: sentences, a table and a note below it, each where there is one."""
 
     title: str
     headings: tuple[str, ...] = ()
     rows: Sequence[Sequence[str | Cell]] = ()
     note: str = ""
     texts: Sequence[str] = ()
-    figure: Picture | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,17 +77,14 @@ class Page:
 
     Parameters
     ----------
-    title : str
-    verdict : str
-        The result in a sentence or two.
-    cards : tuple of Card
-    figures : tuple of Picture
+    title, verdict, subtitle : str
+        The verdict is the result in a sentence or two.
+    cards, figures : tuple
         Those of the first side.
     tables : tuple of PageTable
         Sections below the first side; empty ones are left out.
     notes : tuple of str
         Assumptions, trimmed data, and checks that were not made.
-    subtitle : str
     tone : {"", "good", "fair", "poor"}
         Colour beside the verdict.
     command : str
@@ -123,7 +105,7 @@ class Page:
     timeline: Timeline | None = None
 
     def __post_init__(self) -> None:
-        sections = (one for one in self.tables if one.rows or one.texts or one.figure)
+        sections = (one for one in self.tables if one.rows or one.texts)
         object.__setattr__(self, "tables", tuple(sections))
 
     def first_side(self) -> Page:
@@ -140,30 +122,23 @@ def check_pages() -> None:
     require_extra("Pages need", "report", "jinja2", "matplotlib")
 
 
-def page_bytes(page: Page) -> bytes:
-    """Content of a page's file; it names files, whose names need not be valid text."""
-    return page.html().encode(errors="backslashreplace")
+def page_bytes(*pages: Page) -> bytes:
+    """Content of the file of pages, which name files, whose names need not be valid text."""
+    return render_pages(pages).encode(errors="backslashreplace")
 
 
 def render_pages(pages: Sequence[Page]) -> str:
     """One HTML file of pages, a side of paper or more each; only one of a single page has charts over time."""
     from jinja2 import Environment, StrictUndefined
 
-    folder = resources.files("bftrainer.report")
-
-    def read(*path: str) -> str:
-        """Text of a file of this folder."""
-        return folder.joinpath(*path).read_text(encoding="utf-8")
-
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_escape)
-    environment.globals["across"] = _cards_across
-    style, script = read("style.css"), ""
-    if any(page.timeline for page in pages):
-        style += read("vendor", "uPlot.min.css")
-        charts = read("vendor", "uPlot.iife.min.js")
-        script = f"/* uPlot:\n{read('vendor', 'LICENSE')}*/\n{charts}\n{read('explorer.js')}"
-    template = environment.from_string(read("page.html"))
-    return template.render(pages=pages, style=style, script=script, version=__version__)
+    environment.globals |= {"across": _cards_across, "read": _read}
+    return environment.from_string(_read("page.html")).render(pages=pages, version=__version__)
+
+
+def _read(name: str) -> str:
+    """Text of a file of this folder."""
+    return resources.files("bftrainer.report").joinpath(name).read_text(encoding="utf-8")
 
 
 def _escape(value: Any) -> Any:
@@ -185,11 +160,10 @@ def notebook_frame(page: Page) -> str:
 
 def print_pages(pages: Sequence[Page]) -> bytes:
     """Draw the first sides as PDF, an A4 side for each; equal pages give equal bytes."""
-    import matplotlib as mpl
     from matplotlib.backends.backend_pdf import PdfPages
 
     stream = io.BytesIO()
-    with mpl.rc_context(page_style()), PdfPages(stream, metadata=METADATA["pdf"]) as sides:
+    with page_style(), PdfPages(stream, metadata=METADATA["pdf"]) as sides:
         for page in pages:
             sides.savefig(_draw_side(page))
     return stream.getvalue()
@@ -199,31 +173,32 @@ def _draw_side(page: Page) -> Figure:
     """The first side of a page on A4."""
     from matplotlib.figure import Figure
 
-    figure, ink = Figure(figsize=_A4_IN), palette()
+    figure = Figure(figsize=_A4_IN)
+    soft: dict[str, Any] = {"color": palette()["soft"]}
 
     def write(y: float, text: str, size: float, x: float = 0.07, **style: Any) -> None:
         """Write text, its top at `y`."""
-        figure.text(x, y, plain(text), size=size, va="top", **{"color": ink["ink"]} | style)
+        figure.text(x, y, plain(text), size=size, va="top", **style)
 
     write(0.965, _wrap(page.title, 58, 2), 15, weight="bold")
-    write(0.92, page.subtitle, 9, color=ink["soft"])
-    write(0.9, _wrap(page.verdict, 92, 4), 10.5, linespacing=1.4)
+    write(0.92, page.subtitle, 9, **soft)
+    write(0.9, _wrap(page.verdict, 92, 4), 10.5)
     for place, card in enumerate(page.cards[:MOST_CARDS]):
         x, y = 0.07 + 0.3 * (place % 3), 0.82 - 0.08 * (place // 3)
         write(y, card.label, 8.5, x, weight="bold")
         write(y - 0.014, f"{card.value}{card.mark}", 14, x)
-        write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, color=ink["soft"])
-    heights, top = _HEIGHTS[len(page.figures)], 0.635
-    for picture, height in zip(page.figures, heights, strict=True):
-        write(top + 0.025, picture.title, 10, weight="bold")
-        picture.draw(figure.add_axes((picture.left, top - height, 0.72, height)))
-        top -= height + (0.42 - sum(heights)) / (len(heights) - 1)
+        write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, **soft)
+    height, top = 0.42 / len(page.figures) - 0.05, 0.635
+    for place, picture in enumerate(page.figures):
+        y = top - place * (0.42 - height) / (len(page.figures) - 1)
+        write(y + 0.025, picture.title, 10, weight="bold")
+        picture.draw(figure.add_axes((0.2, y - height, 0.72, height)))
     write(0.16, "What these figures rest on", 10, weight="bold")
     lines = "\n".join(_wrap(f"- {text}", 118, 4) for text in page.notes).splitlines() or [_NO_NOTE]
     if len(lines) > _MOST_NOTE_LINES:
         lines[_MOST_NOTE_LINES - 1 :] = ["... the page has all of it."]
-    write(0.143, "\n".join(lines), 7.5, linespacing=1.35)
-    write(0.025, page.command[:150], 6, color=ink["soft"], family="monospace")
+    write(0.143, "\n".join(lines), 7.5)
+    write(0.025, page.command[:150], 6, **soft)
     return figure
 
 

@@ -6,7 +6,6 @@ Runs that differ in seeds alone are one line, with a confidence interval. `print
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, escaped, suggestion
-from bftrainer.report.comparison import Alike, alike, figures_of, input_files, setting_label
+from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,
     PrintFigure,
@@ -30,17 +29,16 @@ from bftrainer.report.drawing import (
     wrap_label,
     write_instead,
 )
-from bftrainer.report.finished_run import FinishedRun, local_time, short_names, zone_of
+from bftrainer.report.finished_run import FinishedRun, short_names, zone_of
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, name_near, scale_axis, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.page import Picture
-from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
+from bftrainer.report.thinning import Floats, join_spans, thin_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Floats = NDArray[np.float64]
 HOUR_S = 3600.0
 # Colour and hatching of the parts of the ledger: what became work is solid.
 _PART_LOOKS = (
@@ -48,20 +46,9 @@ _PART_LOOKS = (
     *(("blue", "//"), ("sky", "xxxxx")),
     *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
 )
-_COMPARED = ("efficiency", "loss_variability_share", "loss_horizon_share")
 _LEAST_SHARE = 5e-5
 _PAGE_POINTS, _POINTS, _NAME, _MOST_SPANS, _MOST_NAMED = 300, 600, 40, 20_000, 40
 _NO_LEDGER = "No idle node-time, or no ledger of it."
-_INTERVALS = "Whiskers are 95 % confidence intervals of the mean over seeds (Student's t)."
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Steps:
-    """A step line: its label, N + 1 edges in seconds, and N numbers of nodes between them."""
-
-    label: str
-    edges_s: Floats
-    nodes: NDArray[Any]
 
 
 def draw_window(run: FinishedRun, ax: Axes) -> None:
@@ -71,39 +58,18 @@ def draw_window(run: FinishedRun, ax: Axes) -> None:
         write_instead("No event.", ax)
         return
     rows = thin_steps(time_s, [idle, used], run.window_s, _PAGE_POINTS)
-    edges_s = np.append(time_s[rows], run.window_s)
-    lines = Steps("idle nodes", edges_s, idle[rows]), Steps("held by tasks", edges_s, used[rows])
-    draw_idle(run.summary["window_start"], lines, run.summary.get("eq_nodes") or 0.0, ax, zone_of(run.summary))
+    dates = date_of(run.summary["window_start"], np.append(time_s[rows], run.window_s))
+    draw_idle(ax, dates, idle[rows], run.summary.get("eq_nodes") or 0.0)
+    ax.stairs(used[rows], dates, fill=True, color=palette()["blue"], linewidth=0, label="held by tasks")
+    label_dates(ax, zone_of(run.summary))
 
 
-def draw_idle(start: str, lines: tuple[Steps, Steps], mean: float, ax: Axes, zone: str = "UTC") -> None:
-    """Draw idle nodes by date, with their mean and their largest number, and the nodes in use.
-
-    Parameters
-    ----------
-    start : str
-        ISO time that edges are seconds after.
-    lines : tuple of Steps
-        Idle nodes and nodes in use; where these have the same edges, they are some of the idle nodes, and filled.
-    mean : float
-    ax : Axes
-    zone : str
-    """
-    from matplotlib.colors import to_rgba
-
-    ink, (idle, used) = palette(), lines
-    top, dates = int(np.argmax(idle.nodes)), date_of(start, idle.edges_s)
-    ax.stairs(idle.nodes, dates, fill=True, fc=to_rgba(ink["sky"], 0.3), ec=ink["sky"], linewidth=0.5, label=idle.label)
-    is_exact = used.edges_s is idle.edges_s
-    look: dict[str, Any] = {"fill": True, "linewidth": 0} if is_exact else {"baseline": None, "linewidth": 2.2}
-    ax.stairs(used.nodes, date_of(start, used.edges_s), color=ink["blue"], label=used.label, **look)
+def draw_idle(ax: Axes, dates: Floats, nodes: NDArray[Any], mean: float) -> None:
+    """Draw numbers of idle nodes between dates, as matplotlib counts them, and their mean."""
+    ink = palette()
+    ax.stairs(nodes, dates, fill=True, color=ink["sky"], alpha=0.3, linewidth=0, label="idle nodes")
     ax.axhline(mean, color=ink["ink"], linewidth=0.8, linestyle="--", label=f"{mean:,.1f} idle on average")
-    most, is_late = float(idle.nodes[top]), idle.edges_s[top] > idle.edges_s[-1] / 2
-    text = f"most idle: {round(most):,} nodes, {local_time(start, idle.edges_s[top], zone)} {zone}"
-    align: dict[str, Any] = {"ha": "right" if is_late else "left", "va": "bottom"}
-    ax.annotate(text, (dates[top], most), xytext=(0, 3), textcoords="offset points", **align)
-    ax.set(ylabel="nodes", ylim=(0, 1.2 * max(1.0, most)), xlim=(dates[0], dates[-1]))
-    label_dates(ax, zone)
+    ax.set(ylabel="nodes", ylim=(0, None), xlim=(dates[0], dates[-1]))
 
 
 def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", note: str = "") -> Picture:
@@ -118,7 +84,6 @@ def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", note: str = "") 
         reading=reading.rstrip(),
         draw=partial(draw_ledger, ledger),
         height_in=2.9,
-        left=0.2,
         words=f"{words}." if words else "",
     )
 
@@ -128,19 +93,19 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
     if ledger.get("useful") is None:
         write_instead(_NO_LEDGER, ax)
         return
-    ink, left = palette(), 100.0
+    ink, begin = palette(), 100.0
     bars = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
     for part in (*FREE, *HELD[1:]):
         if abs(share := ledger.get(part) or 0.0) >= _LEAST_SHARE:
-            left -= 100 * share
-            bars.append((GLOSSARY[f"ledger.{part}"].label, left, 100 * share, ink["orange"], "////"))
+            begin -= 100 * share
+            bars.append((GLOSSARY[f"ledger.{part}"].label, begin, 100 * share, ink["orange"], "////"))
     bars.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
-    for row, (_, begin, width, color, hatch) in enumerate(bars):
+    for row, (_, edge, width, color, hatch) in enumerate(bars):
         fill = "none" if hatch else color
-        ax.barh(row, width, left=begin, color=fill, edgecolor=color, hatch=hatch, linewidth=0.8)
-        ax.text(max(begin + width, begin) + 1, row, f"{width:.2f} %", va="center")
+        ax.barh(row, width, left=edge, color=fill, edgecolor=color, hatch=hatch, linewidth=0.8)
+        ax.text(max(edge + width, edge) + 1, row, f"{width:.2f} %", va="center")
     ax.set_yticks(range(len(bars)), [label for label, *_ in bars])
-    ax.set(ylim=(len(bars) - 0.4, -0.6), xlim=(min(0.0, left), 112), xlabel="share of the idle node-time (%)")
+    ax.set(ylim=(len(bars) - 0.4, -0.6), xlim=(min(0.0, begin), 112), xlabel="share of the idle node-time (%)")
 
 
 def losses_picture(runs: Sequence[FinishedRun]) -> Picture:
@@ -161,17 +126,16 @@ def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
 
 
 def _draw_parts(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
-    """Bars of the ledger's parts, side by side; negative ones go to the left of 0, and empty ones are left out."""
-    ink, above, below = palette(), np.zeros(len(labels)), np.zeros(len(labels))
+    """Bars of the ledger's parts, side by side, a row for each label; empty ones are left out."""
+    ink, edge = palette(), np.zeros(len(labels))
     for (part, values), (color, hatch) in zip(shares.items(), _PART_LOOKS, strict=True):
         amount = np.round(values, 6)
         if amount.any():
             look = {"facecolor": ink["page" if hatch else color], "edgecolor": ink[color], "hatch": hatch}
-            place = np.where(amount < 0, below, above)
-            ax.barh(range(len(labels)), amount, left=place, label=GLOSSARY[f"ledger.{part}"].label, **look)
-        above, below = above + np.maximum(amount, 0.0), below + np.minimum(amount, 0.0)
+            ax.barh(range(len(labels)), amount, left=edge, label=GLOSSARY[f"ledger.{part}"].label, **look)
+        edge = edge + amount
     ax.set_yticks(range(len(labels)), labels)
-    ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5), xlim=(below.min(), max(100.0, above.max())))
+    ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5))
 
 
 def _ledger_share(run: FinishedRun, part: str) -> float | None:
@@ -179,72 +143,58 @@ def _ledger_share(run: FinishedRun, part: str) -> float | None:
 
 
 def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
-    """Plot the ledger of the idle node-time, a bar a run.
-
-    Raises
-    ------
-    SettingsError
-        If a run has no ledger, as without idle nodes.
-    """
+    """Plot the ledger of the idle node-time, a bar a run: `SettingsError` if a run has none, as without idle nodes."""
     for run in runs:
         if _ledger_share(run, "useful") is None:
             raise SettingsError(f"{run.name}: The run has no ledger of its idle node-time, or no idle nodes.")
-    groups = _alike(runs)
+    groups = group_seeds([run.name for run in runs], [run.summary for run in runs])
+    labels = [
+        f"{text}, {len(places)} seeds".lstrip(", ") if places[1:] else text for (text, _), places in groups.items()
+    ]
     shares = {
-        part: [estimate([100 * (_ledger_share(runs[n], part) or 0.0) for n in group.places]) for group in groups]
+        part: [estimate([100 * (_ledger_share(runs[n], part) or 0.0) for n in places]) for places in groups.values()]
         for part in PARTS
     }
     figure = sheet.figure(20 + 8 * len(groups))
     ax = figure.add_subplot()
-    labels = [wrap_label(group.label, min(_NAME, sheet.letters(0.35))) for group in groups]
-    _draw_parts(labels, {part: [share.mean for share in row] for part, row in shares.items()}, ax)
+    names = [wrap_label(label, min(_NAME, sheet.letters(0.35))) for label in labels]
+    _draw_parts(names, {part: [share.mean for share in row] for part, row in shares.items()}, ax)
     for row, useful in enumerate(shares["useful"]):
         if useful.half_width:
             ax.errorbar(useful.mean, row, xerr=useful.half_width, color=palette()["ink"], capsize=2)
     put_legend_above(figure, ax)
     rows = [
-        (group.label, len(group.places), part, row[n].mean, row[n].half_width)
-        for n, group in enumerate(groups)
-        for part, row in shares.items()
+        (label, shares[part][n].number, part, shares[part][n].mean, shares[part][n].half_width)
+        for n, label in enumerate(labels)
+        for part in PARTS
     ]
     lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
     columns = ("run", "seeds", "part", "share_percent", "half_width")
-    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, "ledger.useful")
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, "ledger.useful", len(groups) < len(runs))
 
 
 def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
-    """Idle nodes and nodes of tasks over time, a panel for each run.
-
-    Raises
-    ------
-    SettingsError
-        If a run ended before its first event.
-    """
+    """Idle nodes and nodes of tasks over time, a panel for each run: `SettingsError` if one has no event."""
     ink, rows = palette(), list[tuple[Any, ...]]()
     figure = sheet.figure(10 + len(runs) * max(14.0, min(0.36 * sheet.width_mm, 150.0 / len(runs))))
-    most = [max(run.steps["idle"].max(initial=0), 1) for run in runs]
-    is_like = max(most) < 4 * min(most)
-    panels = figure.subplots(len(runs), 1, sharex=True, sharey=is_like, squeeze=False)[:, 0]
+    panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
     for ax, run in zip(panels, runs, strict=True):
         time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
         if not time_s.size:
             raise SettingsError(f"{run.name}: The run ended before its first event.")
-        kept = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
-        edges = np.append(time_s[kept], run.window_s) / HOUR_S
-        ax.stairs(idle[kept], edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
-        ax.stairs(used[kept], edges, fill=True, color=ink["blue"], label="held by tasks")
+        shown = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
+        edges = np.append(time_s[shown], run.window_s) / HOUR_S
+        ax.stairs(idle[shown], edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
+        ax.stairs(used[shown], edges, fill=True, color=ink["blue"], label="held by tasks")
         if len(runs) > 1:
             ax.set_title(plain(run.name, sheet.letters(0.75)))
-        ax.set(ylabel="nodes")
-        rows += zip([run.name] * kept.size, *(column[kept].tolist() for column in (time_s, idle, used)), strict=True)
-    for ax in panels:  # once all is drawn: a limit that is set ends autoscaling of the panels that share the axis
-        ax.set(ylim=(0, None))
+        ax.set(ylabel="nodes", ylim=(0, None))
+        rows += zip([run.name] * shown.size, *(column[shown].tolist() for column in (time_s, idle, used)), strict=True)
     panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
     put_legend_above(figure, panels[0])
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"
-    lead += "" if is_like else "; panels have scales of their own"
-    drawn = PrintFigure(figure, ("run", "time_s", "idle", "used"), rows, lead)
-    return _finish(drawn, sheet, runs, [], "used_node_s")
+    lead += "; panels have scales of their own" * (len(runs) > 1)
+    return _finish(PrintFigure(figure, ("run", "time_s", "idle", "used"), rows, lead), sheet, runs, "used_node_s")
 
 
 def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
@@ -252,11 +202,9 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import ListedColormap
 
-    begin, end, task, nodes = run.holdings.spans(run.window_s)
-    tasks = np.unique(task)
-    spans = join_spans(TaskSpans(begin, end, task, nodes.astype(np.float64)), _MOST_SPANS, run.window_s)
-    started = run.tasks["started_s"][tasks]
-    order = tasks[np.argsort(np.where(np.isnan(started), np.inf, started), kind="stable")]
+    all_spans = run.holdings.spans(run.window_s)
+    spans, tasks = join_spans(all_spans, _MOST_SPANS, run.window_s), np.unique(all_spans.task)
+    order = tasks[np.argsort(run.tasks["started_s"][tasks], kind="stable")]  # NaN come last
     rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
     rank[order] = np.arange(tasks.size)
     figure = sheet.figure(max(52.0, min(12 + 3.4 * tasks.size, 0.8 * sheet.width_mm)))
@@ -268,45 +216,38 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     bars = PolyCollection(corners, array=spans.nodes, cmap=shades, linewidth=0)
     ax.add_collection(bars)
     ax.set(xlabel="time (h)", xlim=(0, run.window_s / HOUR_S), ylim=(max(tasks.size, 1) - 0.5, -0.5))
+    ax.set_ylabel("tasks, in order of their start")
     if tasks.size <= _MOST_NAMED:
         names = [plain(str(name), min(24, sheet.letters(0.3))) for name in run.tasks["name"][order]]
         ax.set_yticks(range(tasks.size), names)
-    else:
-        ax.set_ylabel("tasks, in order of their start")
     if tasks.size:
         figure.colorbar(bars, ax=ax, label="nodes")
-    names = run.tasks["name"][spans.task].tolist()
-    rows = list(zip(names, spans.begin_s.tolist(), spans.end_s.tolist(), spans.nodes.tolist(), strict=True))
+    columns = (run.tasks["name"][spans.task], spans.begin_s, spans.end_s, spans.nodes)
+    rows = list(zip(*(column.tolist() for column in columns), strict=True))
     lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
-    if spans.begin_s.size < begin.size:
-        lead += f"; {begin.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
-    drawn = PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead)
-    return _finish(drawn, sheet, [run], [], "used_node_s")
+    if spans.begin_s.size < all_spans.begin_s.size:
+        lead += (
+            f"; {all_spans.begin_s.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
+        )
+    return _finish(PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead), sheet, [run], "used_node_s")
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: Sheet) -> PrintFigure:
-    """Plot a metric against a setting: a line for runs that are alike otherwise.
-
-    Raises
-    ------
-    SettingsError
-        If runs have no such setting or metric, or one of them has no number there.
-    """
+    """Plot a metric against a setting, a line for runs that are alike otherwise: `SettingsError` if one lacks it."""
     values = [_metric_at(run, setting, key) for run in runs]
-    groups = alike([run.name for run in runs], [run.summary for run in runs], apart=setting)
+    groups = group_seeds([run.name for run in runs], [run.summary for run in runs], apart=setting)
     size, label = scale_axis(values, term_of(key))
     points: dict[str, list[tuple[Any, float, float | None, int]]] = {}
-    for group in groups:
-        mean = estimate([values[n] / size for n in group.places])
-        x = runs[group.places[0]].summary["settings"][setting]
-        points.setdefault(group.setting, []).append((x, mean.mean, mean.half_width, mean.number))
+    for (text, x), places in groups.items():
+        mean = estimate([values[n] / size for n in places])
+        points.setdefault(text, []).append((x, mean.mean, mean.half_width, mean.number))
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
     xs = {x for line in points.values() for x, *_ in line}
     is_number = all(isinstance(x, int | float) and not isinstance(x, bool) for x in xs)
     for number, (name, line) in enumerate(points.items()):
         at, means, half, _ = zip(*(sorted(line, key=lambda point: point[:2]) if is_number else line), strict=True)
-        look = _look(number) | {"marker": MARKERS[number % len(MARKERS)], "capsize": 2, "label": plain(name, _NAME)}
+        look = line_look(number) | {"marker": MARKERS[number % len(MARKERS)], "capsize": 2, "label": plain(name, _NAME)}
         if not is_number:
             at = tuple(plain(str(x), sheet.letters(0.8 / len(xs))) for x in at)
             look["linestyle"] = ""
@@ -317,12 +258,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
     rows = [(name, *point) for name, line in points.items() for point in line]
     columns = ("line", setting, f"{key}{label.removeprefix(term_of(key).label)}", "half_width", "runs")
     lead = f"{term_of(key).label[0].upper()}{term_of(key).label[1:]} against {setting_label(setting)}"
-    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, groups, key)
-
-
-def _look(number: int) -> dict[str, Any]:
-    """Colour, of the style's cycle, and dashes of a line among others."""
-    return line_look(number) | {"color": f"C{number}"}
+    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, key, len(groups) < len(runs))
 
 
 def _metric_at(run: FinishedRun, setting: str, key: str) -> float:
@@ -334,65 +270,19 @@ def _metric_at(run: FinishedRun, setting: str, key: str) -> float:
         raise SettingsError(f"Expected a figure of the runs, got {key!r}.{name_near(key, figures)}")
     value = figures[key]
     if value is None:
-        reason = " (replayed with --no-baseline, or tuned tasks whose work does not add up)" if key in _COMPARED else ""
-        raise SettingsError(f"{run.name}: The run has no {key}{reason}.")
+        raise SettingsError(f"{run.name}: The run has no {key} (as with --no-baseline, say).")
     return value
 
 
-def plot_energy(runs: Sequence[FinishedRun], tuned: Sequence[Mapping[str, str]], sheet: Sheet) -> PrintFigure:
-    """Energy of each tuned task against its time to the target, from submission; a colour and marker a group of tasks.
-
-    Parameters
-    ----------
-    runs : sequence of FinishedRun
-    tuned : sequence of mapping of str to str
-        For each run, the group of each tuned task, by its name.
-    sheet : Sheet
-
-    Raises
-    ------
-    SettingsError
-        If no task of the runs is tuned and complete.
-    """
-    rows: list[tuple[Any, ...]] = []
-    for run, group_of in zip(runs, tuned, strict=True):
-        tasks, hours = run.tasks, (run.tasks["completed_s"] - run.tasks["submitted_s"]) / HOUR_S
-        for row in np.flatnonzero(np.isfinite(tasks["energy_j"]) & np.isfinite(hours)).tolist():
-            name, kwh = tasks["name"][row], float(tasks["energy_j"][row]) / 3.6e6
-            rows.append((run.name, group_of.get(name, "tuned"), name, float(hours[row]), kwh))
-    if not rows:
-        raise SettingsError("No tuned task of the runs reached its target.")
-    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
-    ax = figure.add_subplot()
-    for number, (run_name, group) in enumerate(sorted({row[:2] for row in rows})):
-        x, y = np.array([row[3:] for row in rows if row[:2] == (run_name, group)]).T
-        label = group if len(runs) == 1 else f"{plain(run_name, _NAME)}: {group}"
-        look = {"facecolor": "none", "edgecolor": _look(number)["color"], "marker": MARKERS[number % len(MARKERS)]}
-        ax.scatter(x, y, s=9, label=label, **look)
-    ax.set(xlabel="time to target (h)", ylabel="energy (kWh)")
-    # Groups of points would lie upon each other else.
-    for axis, values in (("x", [row[3] for row in rows]), ("y", [row[4] for row in rows])):
-        is_wide = 0 < 20 * min(values) < max(values)
-        ax.set(**{f"{axis}scale": "log"} if is_wide else {f"{axis}lim": (0, None)})
-    put_legend_above(figure, ax)
-    lead = "Energy of tuned tasks against the time from their submission to their target, a mark a task"
-    columns = ("run", "group", "task", "time_h", "energy_kwh")
-    return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, [], "energy_j")
-
-
-def _alike(runs: Sequence[FinishedRun]) -> list[Alike]:
-    return alike([run.name for run in runs], [run.summary for run in runs])
-
-
 def _finish(
-    drawn: PrintFigure, sheet: Sheet, runs: Sequence[FinishedRun], groups: Sequence[Alike], key: str
+    drawn: PrintFigure, sheet: Sheet, runs: Sequence[FinishedRun], key: str, has_intervals: bool = False
 ) -> PrintFigure:
     """Add a caption, and the assumption of runs, if the metric with this key rests on it."""
     assumed = [(run.name, assumption(run.summary)) for run in runs]
     notes = {name: one.note for name, one in assumed if one is not None and one.bears(key)}
     texts = [f"{drawn.caption}.", _describe_replay([run.summary for run in runs])]
-    if any(len(group.places) > 1 for group in groups):
-        texts.append(_INTERVALS)
+    if has_intervals:
+        texts.append("Whiskers are 95 % confidence intervals of the mean over seeds (Student's t).")
     if notes:
         of = "" if len(runs) == 1 else f" ({', '.join(notes)})"
         drawn.figure.supxlabel(wrap_label(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from bftrainer.errors import RunDirectoryError, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MOST = 1e100
 """Numbers beyond this have no meaning in a run, and sums of them would overflow."""
 _ALWAYS = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
+_BELOW = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
 
 
 def check_summary(file: Path, summary: Any) -> None:
@@ -28,11 +29,8 @@ def check_summary(file: Path, summary: Any) -> None:
 
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if type(schema) is not int or schema > RUN_SCHEMA:
-        what = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
-        raise RunDirectoryError(f"{file}: {what}; a newer one takes a newer version of bftrainer.")
-    odd = [number for number in _numbers(summary) if not abs(number) < (2**63 if isinstance(number, int) else MOST)]
-    if odd:
-        raise RunDirectoryError(f"{file}: Expected numbers that are finite, and of 64 bits, got {str(odd[0])[:20]}.")
+        text = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
+        raise RunDirectoryError(f"{file}: {text}; a newer one takes a newer version of bftrainer.")
     try:
         _summary_model().model_validate(summary)
         start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
@@ -47,21 +45,13 @@ def check_summary(file: Path, summary: Any) -> None:
         raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
 
 
-def _numbers(value: Any) -> Iterator[float]:
-    """All numbers in a value of JSON."""
-    if isinstance(value, dict | list):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from _numbers(part)
-    elif isinstance(value, int | float):
-        yield value
-
-
 @cache
 def _summary_model() -> type[BaseModel]:
     """Pydantic model of a summary; further keys are allowed."""
-    from pydantic import ConfigDict, create_model
+    from pydantic import ConfigDict, Field, create_model
 
     config = ConfigDict(extra="allow", strict=True)  # no conversion of text to numbers, or of numbers to booleans
+    number: Any = Annotated[float, Field(gt=-MOST, lt=MOST, allow_inf_nan=False)]
 
     def part(required: Mapping[str, Any], optional: Mapping[str, Any] = {}) -> Any:
         """Model of a part, by the types of its keys."""
@@ -69,29 +59,25 @@ def _summary_model() -> type[BaseModel]:
         return create_model("Part", __config__=config, **fields | {key: (kind, ...) for key, kind in required.items()})
 
     source: Any = part({"path": str, "sha256": str})
-    figures = [name for name in GLOSSARY if "." not in name]
-    below = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
+    shares = {part: number | None for part in ("idle_node_s", *PARTS) if part != "given_back"}
     model: type[BaseModel] = part(
         {
-            **dict.fromkeys((*_ALWAYS, *(f"decisions_{held}" for held in HELD)), float),
+            **dict.fromkeys((*_ALWAYS, *(f"decisions_{held}" for held in HELD)), number),
             **dict.fromkeys(("window_start", "window_end"), str),
             "partial": bool,
             "solvers": dict[str, Any],
-            "settings": dict[str, str | float | bool | None],
+            "settings": dict[str, str | number | bool | None],
         },
         {
-            **dict.fromkeys(figures, float),
-            **dict.fromkeys(("command", "limited_by", "node_log_zone"), str),
-            **dict.fromkeys(("solver", "objective"), str),
-            **dict.fromkeys(("seed", "max_tasks", "forward_time_s"), float),
+            **dict.fromkeys((name for name in GLOSSARY if "." not in name), number),
+            **dict.fromkeys(("command", "limited_by", "node_log_zone", "solver", "objective"), str),
+            **dict.fromkeys(("seed", "max_tasks", "forward_time_s"), number),
             "node_log_notes": list[str],
             "inputs": dict[str, source | list[source] | None],
             "versions": dict[str, str],
             "decided_by": dict[str, int],
-            "ledger": part(
-                {part: float | None for part in ("idle_node_s", *PARTS) if part != "given_back"}, {"given_back": float}
-            ),
-            "below_large_idle": part({"large_idle": float}, dict.fromkeys(below, float)),
+            "ledger": part(shares, {"given_back": number}),
+            "below_large_idle": part({"large_idle": number}, dict.fromkeys(_BELOW, number)),
             "assumed_scaling": part({"note": str, "figures": list[str]}),
         },
     )

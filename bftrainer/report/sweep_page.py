@@ -1,4 +1,4 @@
-"""The page of a sweep: the best settings, by how much, and at what price; made of the rows of its table."""
+"""The page of a sweep: the best settings, and by how much; made of the rows of its table."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from bftrainer.errors import SettingsError, escaped
-from bftrainer.report.drawing import below_axes, palette, plain
+from bftrainer.report.drawing import palette, plain
 from bftrainer.report.glossary import GLOSSARY, assumption_notes, check_metric, format_value, scale_axis
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.page import MOST_ROWS, Card, Page, PageTable, Picture, page_bytes
@@ -25,19 +23,13 @@ _REPEATED = {"window": "windows", "seed": "seeds"}
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
 _OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
 _SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")
-_MOST_CELLS, _MOST_LEVELS = 4000, 300
-"""Larger maps and effects are left out: nobody could read them."""
-_MOST_LABELS, _MOST_SIGNS, _MOST_NUMBERS, _MOST_SHOWN = 12, 14, 14, 24
+_MOST_CELLS = 4000
+"""Larger maps are left out: nobody could read them."""
+_MOST_NUMBERS, _MOST_SHOWN = 14, 24
 
 
 def check_metrics(names: Sequence[str]) -> None:
-    """Refuse metrics that cannot be better or worse, or that depend on the clock.
-
-    Raises
-    ------
-    SettingsError
-        Naming the first one.
-    """
+    """Refuse more than two metrics, and those that have no better or worse or depend on the clock: `SettingsError`."""
     for name in names:
         check_metric(name)
     if len(names) > 2 or len({*names}) < len(names):
@@ -55,23 +47,6 @@ def short_label(value: Any, most: int = _MOST_SHOWN) -> str:
 _cell = partial(short_label, most=10**6)
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
-    """A metric of a sweep's settings."""
-
-    key: str
-
-    @property
-    def label(self) -> str:
-        """Its name; parts of the ledger are shares."""
-        return GLOSSARY[self.key].label + " share" * self.key.startswith("ledger.")
-
-    def axis(self, settings: Sequence[Setting]) -> tuple[float, str]:
-        """Size of the unit for drawing it, and the label of the axis."""
-        size, label = scale_axis([one.mean(self) for one in settings], GLOSSARY[self.key])
-        return size, self.label + label.removeprefix(GLOSSARY[self.key].label)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Setting:
     """Values of the factors, their points, which differ in seeds or windows alone, and means of metrics of these."""
@@ -80,23 +55,21 @@ class Setting:
     rows: tuple[Row, ...]
     estimates: Mapping[str, Estimate]
 
-    def mean(self, metric: Metric) -> float | None:
+    def mean(self, key: str) -> float | None:
         """Mean of a metric without its interval."""
-        result = self.estimates.get(metric.key)
-        return None if result is None else result.mean
+        return self.estimates[key].mean if key in self.estimates else None
 
-    def cost(self, metric: Metric) -> float:
-        """Order by a metric, the best first, those without it last."""
-        value = self.mean(metric)
-        return math.inf if value is None else -GLOSSARY[metric.key].better * value
-
-    def text(self, metric: Metric, ending: str = "") -> str:
-        """Mean of a metric, and in brackets its interval."""
-        result, unit = self.estimates.get(metric.key), GLOSSARY[metric.key].unit
+    def interval(self, key: str) -> str:
+        """The 95 % interval of a metric; empty where one point says nothing about it."""
+        result, unit = self.estimates.get(key), GLOSSARY[key].unit
         if result is None or result.half_width is None:
-            return format_value(self.mean(metric), unit)
-        low, high = (format_value(result.mean + sign * result.half_width, unit) for sign in (-1, 1))
-        return f"{format_value(result.mean, unit)} ({low} to {high}{ending.format(result.number)})"
+            return ""
+        return " to ".join(format_value(result.mean + sign * result.half_width, unit) for sign in (-1, 1))
+
+    def text(self, key: str, ending: str = "") -> str:
+        """Mean of a metric, and in brackets its interval."""
+        mean, interval = format_value(self.mean(key), GLOSSARY[key].unit), self.interval(key)
+        return f"{mean} ({interval}{ending})" if interval else mean
 
 
 class Sweep:
@@ -109,14 +82,12 @@ class Sweep:
     varied : sequence of str
         Columns of the options that vary.
     metrics : sequence of str
-        Metric to judge settings by, and one for the price; by default ones that differ between points.
+        Metric to judge settings by, and one to show beside it; by default ones that differ between points.
 
     Attributes
     ----------
     done : list of Setting
         Settings that have the first metric, the best first.
-    front : list of Setting
-        Settings that no other one beats in both metrics, the best first.
     """
 
     def __init__(self, rows: Sequence[Row], varied: Sequence[str], metrics: Sequence[str]) -> None:
@@ -124,19 +95,14 @@ class Sweep:
         differing = [name for name in varied if len({str(row.get(name)) for row in rows}) > 1]
         self.factors = [name for name in differing if name not in _REPEATED]
         self.over = " and ".join(text for name, text in _REPEATED.items() if name in differing) or "seeds"
-        self.first = Metric(self._choose(metrics[:1], _FIRST))
-        self.second = Metric(self._choose(metrics[1:], [name for name in _SECOND if name != self.first.key]))
-        self.keys = self.first.key, self.second.key
+        self.first = self._choose(metrics[:1], _FIRST)
+        self.second = self._choose(metrics[1:], [name for name in _SECOND if name != self.first])
         groups: dict[tuple[Any, ...], dict[str, Row]] = {}
         for row in rows:  # equal points have one run
             groups.setdefault(tuple(row.get(name) for name in self.factors), {}).setdefault(row["run"], row)
-        self.settings = [self._setting(values, tuple(runs.values())) for values, runs in groups.items()]
-        done = [one for one in self.settings if one.mean(self.first) is not None]
-        self.done = sorted(done, key=lambda one: (one.cost(self.first), one.cost(self.second)))
-        self.front: list[Setting] = []
-        for one in self.done:
-            if one.cost(self.second) < min((other.cost(self.second) for other in self.front[-1:]), default=math.inf):
-                self.front.append(one)
+        self.settings = [self._make_setting(values, tuple(runs.values())) for values, runs in groups.items()]
+        done = [one for one in self.settings if self.first in one.estimates]
+        self.done = sorted(done, key=lambda one: -GLOSSARY[self.first].better * one.estimates[self.first].mean)
         self.is_repeated = any(len(one.rows) > 1 for one in self.done)
 
     def _choose(self, asked: Sequence[str], usual: Sequence[str]) -> str:
@@ -151,16 +117,12 @@ class Sweep:
 
         return [*asked, *sorted(usual, key=order)][0]
 
-    def _setting(self, values: tuple[Any, ...], rows: tuple[Row, ...]) -> Setting:
+    def _make_setting(self, values: tuple[Any, ...], rows: tuple[Row, ...]) -> Setting:
         """A setting; a mean without a point that failed would be of other seeds."""
-        samples = {key: [row[key] for row in rows if row.get(key) is not None] for key in self.keys}
+        keys = (self.first, self.second)
+        samples = {key: [row[key] for row in rows if row.get(key) is not None] for key in keys}
         estimates = {key: estimate(sample) for key, sample in samples.items() if len(sample) == len(rows)}
         return Setting(values, rows, estimates)
-
-    def text(self, setting: Setting, metric: Metric) -> str:
-        """Mean of a metric, and in brackets its interval with the number of points."""
-        number = "{} runs of different" if " and " in self.over else "{}"
-        return setting.text(metric, f", 95 % over {number} {self.over}")
 
     def levels(self, factor: int) -> list[Any]:
         """Values of a factor: numbers in their order, all else as it comes; those left to the sweep's base last."""
@@ -170,51 +132,46 @@ class Sweep:
             levels.sort()
         return levels + [None] * (None in values)
 
-    @property
-    def largest_factors(self) -> list[int]:
-        """Numbers of the factors, those with most values first."""
-        return sorted(range(len(self.factors)), key=lambda number: -len(self.levels(number)))
-
     def headline(self) -> str:
         """The best settings and their metric, or why there are none."""
         failed = sum(row["error"] is not None for row in self.rows)
         ending = f" {failed:,} of {len(self.rows):,} points failed." if failed else ""
         if not self.done:
-            return f"No point has a value of {self.first.label}.{ending}"
+            return f"No point has a value of {label_of(self.first)}.{ending}"
         best = self.done[0]
+        number = "{} runs of different" if " and " in self.over else "{}"
+        over = f", 95 % over {number.format(len(best.rows))} {self.over}"
         pairs = [pair for pair in zip(self.factors, best.values, strict=True) if pair[1] is not None]
         chosen = ", ".join(f"{name} {short_label(value)}" for name, value in pairs) or "what [base] says"
-        text = f"Best {self.first.label}: {self.text(best, self.first)}{f', with {chosen}' if self.factors else ''}."
-        middle = best.estimates.get(self.first.key)
-        half, mean = (0.0, 0.0) if middle is None else (middle.half_width or 0.0, middle.mean)
-        near = sum(abs((one.mean(self.first) or 0.0) - mean) <= half for one in self.done[1:])
+        text = f"Best {label_of(self.first)}: {best.text(self.first, over)}{f', with {chosen}' * bool(self.factors)}."
+        middle = best.estimates[self.first]
+        half = middle.half_width or 0.0
+        near = sum(abs(one.estimates[self.first].mean - middle.mean) <= half for one in self.done[1:])
         where = "within that interval" if half else "as good"
         return text + (f" Other settings {where}: {near:,}." if near else "") + ending
+
+
+def label_of(key: str) -> str:
+    """Name of a metric; parts of the ledger are shares."""
+    return GLOSSARY[key].label + " share" * key.startswith("ledger.")
 
 
 def sweep_page(
     name: str, rows: Sequence[Row], varied: Sequence[str], command: str, metrics: Sequence[str] = ()
 ) -> bytes:
-    """Make the page of a sweep.
-
-    Parameters
-    ----------
-    name : str
-    rows, varied, metrics
-        As those of `Sweep`.
-    command : str
-        The sweep's file.
-    """
+    """Make the page of a sweep, whose file is `command`; the other parameters are those of `Sweep`."""
     sweep = Sweep(rows, varied, metrics)
-    pictures = tuple(sweep_pictures(sweep)) if sweep.done else ()
+    picture = sweep_map(sweep)
+    failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
+    failures = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
     page = Page(
         title=f"Sweep {name}",
         subtitle=f"{len(rows):,} points, {len(sweep.settings):,} settings of {', '.join(sweep.factors) or 'one kind'}",
         verdict=sweep.headline(),
         cards=tuple(_cards(sweep)),
-        figures=pictures,
-        tables=(_ranking(sweep), _failures(rows, varied)),
-        notes=tuple(_notes(sweep, has_map=not pictures or pictures[0].key == "map")),
+        figures=() if picture is None else (picture,),
+        tables=(_ranking(sweep), PageTable("Points that failed", ("point", *varied, "why"), failures)),
+        notes=tuple(_notes(sweep, has_map=picture is not None or not sweep.done)),
         command=command,
     )
     return page_bytes(page)
@@ -222,14 +179,13 @@ def sweep_page(
 
 def _cards(sweep: Sweep) -> Iterator[Card]:
     """Metrics and settings of the best point."""
-    if not sweep.done:
-        return
-    best = sweep.done[0]
-    for metric in (sweep.first, sweep.second):
-        text, *interval = sweep.text(best, metric).rstrip(")").split(" (", 1)
-        yield Card(metric.label, text, ". ".join([*interval, GLOSSARY[metric.key].meaning]))
-    for factor, value in list(zip(sweep.factors, best.values, strict=True))[:4]:
-        yield Card(factor, short_label(value), "Of the best settings.")
+    for best in sweep.done[:1]:
+        for key in (sweep.first, sweep.second):
+            interval = f"{best.interval(key)}, 95 % over {sweep.over}. " if best.interval(key) else ""
+            value = format_value(best.mean(key), GLOSSARY[key].unit)
+            yield Card(label_of(key), value, interval + GLOSSARY[key].meaning)
+        for factor, value in list(zip(sweep.factors, best.values, strict=True))[:4]:
+            yield Card(factor, short_label(value), "Of the best settings.")
 
 
 def _notes(sweep: Sweep, *, has_map: bool) -> Iterator[str]:
@@ -248,56 +204,34 @@ def _notes(sweep: Sweep, *, has_map: bool) -> Iterator[str]:
 
 def _ranking(sweep: Sweep) -> PageTable:
     """Settings, the best first."""
-    places = {id(one): str(number) for number, one in enumerate(sweep.front, start=1)}
-    rows = [
-        [*map(_cell, one.values), one.text(sweep.first), one.text(sweep.second), places.get(id(one), "")]
-        for one in sweep.done[:MOST_ROWS]
-    ]
+    rows = [[*map(_cell, one.values), one.text(sweep.first), one.text(sweep.second)] for one in sweep.done[:MOST_ROWS]]
     note = f"In brackets: 95 % intervals over {sweep.over}. " * sweep.is_repeated
     note += f"The best {MOST_ROWS} of {len(sweep.done):,}; all are in sweep.parquet." * (len(sweep.done) > MOST_ROWS)
-    headings = (*sweep.factors, sweep.first.label, sweep.second.label, "on the front")
+    headings = (*sweep.factors, label_of(sweep.first), label_of(sweep.second))
     return PageTable("Settings, the best first", headings, rows, note)
 
 
-def _failures(rows: Sequence[Row], varied: Sequence[str]) -> PageTable:
-    """Points that failed, and why."""
-    failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
-    cells = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
-    return PageTable("Points that failed", ("point", *varied, "why"), cells)
+def sweep_map(sweep: Sweep) -> Picture | None:
+    """A map of the first metric over the two factors with most values; None for fewer, or for more than can be read."""
+    factors = sorted(range(len(sweep.factors)), key=lambda number: -len(sweep.levels(number)))
+    sizes = [len(sweep.levels(number)) for number in factors]
+    if not sweep.done or len(sizes) < 2 or sizes[0] * sizes[1] > _MOST_CELLS:
+        return None
+    size, label = scale_axis([one.mean(sweep.first) for one in sweep.done], GLOSSARY[sweep.first])
+    across, down, *others = (sweep.factors[number] for number in factors)
+    reading = f"Mean {label} with each {across} (across) and {down} (down); darker is better; hatched: a point failed."
+    reading += f" Means over {', '.join(others)}." if others else ""
+    draw = partial(_draw_map, sweep, factors, size)
+    return Picture("map", f"Where {label_of(sweep.first)} is best", reading, draw, min(10.0, 1.1 + 0.3 * sizes[1]))
 
 
-def sweep_pictures(sweep: Sweep) -> Iterator[Picture]:
-    """A map of the first metric where two factors or more vary, the effect of each factor, and the front."""
-    first, second = sweep.first.label, sweep.second.label
-    sizes = [len(sweep.levels(number)) for number in sweep.largest_factors]
-    if len(sizes) > 1 and sizes[0] * sizes[1] <= _MOST_CELLS:
-        across, down, *others = (sweep.factors[number] for number in sweep.largest_factors)
-        reading = f"Mean {sweep.first.axis(sweep.done)[1]} with each {across} (across) and {down} (down); darker is "
-        reading += "better; hatched: a point failed."
-        reading += f" Means over {', '.join(others)}." if others else ""
-        height_in = min(10.0, 1.1 + 0.3 * sizes[1])
-        yield Picture("map", f"Where {first} is best", reading, partial(_draw_map, sweep), height_in)
-    if 0 < sum(sizes) <= _MOST_LEVELS:
-        reading = "Dots: mean over all other factors. Bars: from the worst to the best setting."
-        if len(sweep.factors) == 1:
-            reading = "Dots: the figure of each."
-            reading += f" Bars: 95 % intervals over {sweep.over}." * sweep.is_repeated
-        yield Picture("effects", f"What each factor does to {first}", reading, partial(_draw_effects, sweep), 2.3)
-    if sweep.front:
-        reading = f"Each mark is a setting. On the front (diamonds, with numbers as in the table) {first} gets better "
-        reading += f"only as {second} gets worse; the star is the best of these settings."
-        reading += f" Others have no {second}." * any(one.mean(sweep.second) is None for one in sweep.done)
-        yield Picture("front", f"{first} against {second}", reading, partial(_draw_front, sweep), 2.5)
-
-
-def _draw_map(sweep: Sweep, ax: Axes) -> None:
-    """Cells of the two factors with most values: means as strength of colour and, where there is room, as numbers."""
+def _draw_map(sweep: Sweep, factors: Sequence[int], size: float, ax: Axes) -> None:
+    """Cells of two factors: means as strength of colour and, where there is room, as numbers."""
     from matplotlib.patches import Rectangle
 
-    ink, (x, y, *_) = palette(), sweep.largest_factors
+    ink, (x, y, *_) = palette(), factors
     columns, rows = sweep.levels(x), sweep.levels(y)
-    size, _ = sweep.first.axis(sweep.done)
-    best, worst = (one.mean(sweep.first) or 0.0 for one in (sweep.done[0], sweep.done[-1]))
+    best, worst = (one.estimates[sweep.first].mean for one in (sweep.done[0], sweep.done[-1]))
     cells: dict[tuple[int, int], list[Setting]] = {}
     for one in sweep.settings:
         cells.setdefault((columns.index(one.values[x]), rows.index(one.values[y])), []).append(one)
@@ -314,69 +248,8 @@ def _draw_map(sweep: Sweep, ax: Axes) -> None:
         if len(columns) <= _MOST_NUMBERS:
             text = f"{mean / size:{'.1f' if size == 0.01 else '.4g'}}"
             ax.text(corner[0] + 0.48, corner[1] + 0.47, text, ha="center", va="center", fontsize=7)
-    ticks, labels = _thin_labels(columns, _MOST_LABELS, _MOST_SIGNS)
-    ax.set_xticks([tick + 0.5 for tick in ticks], labels)
-    ticks, labels = _thin_labels(rows, _MOST_LABELS, _MOST_SHOWN)
-    ax.set_yticks([tick + 0.5 for tick in ticks], labels)
+    for axis, levels, most in ((ax.xaxis, columns, 14), (ax.yaxis, rows, _MOST_SHOWN)):
+        places = range(0, len(levels), 1 + len(levels) // 13)
+        axis.set_ticks([place + 0.5 for place in places], [plain(short_label(levels[place], most)) for place in places])
     names = {"xlabel": plain(sweep.factors[x]), "ylabel": plain(sweep.factors[y])}
     ax.set(xlim=(0, len(columns)), ylim=(len(rows), 0), **names)
-
-
-def _thin_labels(levels: Sequence[Any], most: int, signs: int) -> tuple[list[int], list[str]]:
-    """Places of about so many levels, and their labels."""
-    places = list(range(0, len(levels), -(-len(levels) // most)))
-    return places, [plain(short_label(levels[place], signs)) for place in places]
-
-
-def _draw_effects(sweep: Sweep, ax: Axes) -> None:
-    """Mean of the first metric at each value of each factor, factors side by side."""
-    ink, begin, ticks, labels = palette(), 0, list[int](), list[str]()
-    size, label = sweep.first.axis(sweep.done)
-    for number, factor in enumerate(sweep.factors):
-        levels, means = sweep.levels(number), []
-        for place, level in enumerate(levels, start=begin):
-            settings = [one for one in sweep.done if one.values[number] == level]
-            values = [(one.mean(sweep.first) or 0.0) / size for one in settings] or [math.nan]
-            means.append(math.fsum(values) / len(values))
-            ends = min(values), max(values)
-            result = settings[0].estimates.get(sweep.first.key) if len(sweep.factors) == 1 and settings else None
-            if result is not None and result.half_width is not None:
-                ends = means[-1] - result.half_width / size, means[-1] + result.half_width / size
-            ax.plot([place, place], ends, color=ink["sky"], linewidth=4, alpha=0.5, solid_capstyle="butt")
-        places, texts = _thin_labels(levels, max(1, 2 * _MOST_LABELS // len(sweep.factors)), _MOST_SIGNS)
-        ticks += [begin + place for place in places]
-        labels += texts
-        line = "-" if all(isinstance(level, int | float | None) for level in levels) else "none"
-        look: dict[str, Any] = {"color": ink["blue"], "linestyle": line, "marker": "o", "markersize": 4}
-        ax.plot(range(begin, begin + len(levels)), means, **look)
-        ax.text(begin, 1.03, plain(factor), transform=ax.get_xaxis_transform())
-        begin += len(levels) + 1
-    is_long = max(map(len, labels)) > 6
-    ax.set_xticks(ticks, labels, rotation=25 if is_long else 0, ha="right" if is_long else "center")
-    ax.set(ylabel=label)
-
-
-def _draw_front(sweep: Sweep, ax: Axes) -> None:
-    """Settings by both metrics, with the front as a line."""
-    ink = palette()
-    (up, first), (across, second) = (metric.axis(sweep.done) for metric in (sweep.first, sweep.second))
-
-    def at(settings: Sequence[Setting]) -> list[Any]:
-        """Places of settings: across, and up."""
-        places = [[(one.mean(sweep.second) or 0.0) / across, (one.mean(sweep.first) or 0.0) / up] for one in settings]
-        return list(np.reshape(places, (-1, 2)).T)
-
-    others = [one for one in sweep.done if one not in sweep.front and one.mean(sweep.second) is not None]
-    if others:
-        ax.scatter(*at(others), s=16, facecolors="none", edgecolors=ink["gray"], label="beaten in both")
-    ax.plot(*at(sweep.front), "D-", color=ink["blue"], linewidth=1, markersize=5, label="on the front")
-    x, y = at(sweep.front[:1])
-    ax.plot(x, y, "*", markersize=12, color=ink["green"], label="the best")
-    best = sweep.front[0].estimates.get(sweep.first.key)
-    if best is not None and best.half_width is not None:
-        ax.errorbar(x, y, yerr=best.half_width / up, color=ink["green"], capsize=4, linewidth=1.2)
-    for number, place in enumerate(zip(*at(sweep.front[:_MOST_LABELS]), strict=True), start=1):
-        ax.annotate(str(number), place, xytext=(6, -10), textcoords="offset points")
-    ax.set(xlabel=second, ylabel=first)
-    ax.margins(x=0.08, y=0.15)
-    below_axes(ax, 0.42)

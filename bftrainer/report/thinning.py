@@ -15,20 +15,7 @@ def thin_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: float,
     """Rows of a step function that a chart `width` points wide can show.
 
     Of each of `width` equal pieces of the time, the first and last row are kept, and those with the least and the
-    greatest value of each column, so the outline of the curve is the same.
-
-    Parameters
-    ----------
-    time_s : ndarray of float64, shape (E,)
-        Ascending, from 0 on.
-    columns : list of ndarray, shape (E,) each
-    end_s : float
-    width : int
-
-    Returns
-    -------
-    ndarray of int64
-        Ascending indices.
+    greatest value of each column, so the outline of the curve is the same. Times ascend from 0 on; the indices do too.
     """
     count = time_s.size
     if count <= 2 * width or not end_s > 0:
@@ -44,15 +31,7 @@ def thin_steps(time_s: Floats, columns: list[NDArray[np.generic]], end_s: float,
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TaskSpans:
-    """Spans of time in which a task holds nodes; arrays of shape (S,), ordered by task and time.
-
-    Parameters
-    ----------
-    begin_s, end_s : ndarray of float64
-    task : ndarray of int64
-    nodes : ndarray of float64
-        Average number of nodes held.
-    """
+    """Spans of time in which a task holds so many nodes on average; arrays of shape (S,), by task and time."""
 
     begin_s: Floats
     end_s: Floats
@@ -63,14 +42,11 @@ class TaskSpans:
 def join_spans(spans: TaskSpans, most: int, end_s: float) -> TaskSpans:
     """Join spans of a task that are too close for a screen to show, until about `most` are left.
 
-    The shortest gap that is kept grows until they are few enough; node-time stays the same.
+    The shortest gap that stays grows until they are few enough; node-time stays the same.
     """
     resolution = end_s / 4000.0
-    while spans.begin_s.size > most:
-        before = spans.begin_s.size
+    while spans.begin_s.size > most and resolution <= 2.0 * end_s:
         spans = _join_within(spans, resolution)
-        if spans.begin_s.size == before and resolution > end_s:
-            break
         resolution *= 2.0
     return spans
 

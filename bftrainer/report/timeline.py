@@ -6,15 +6,14 @@ import base64
 import json
 import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bftrainer.report.finished_run import FinishedRun, short_names, zone_of
-from bftrainer.report.thinning import TaskSpans, join_spans, thin_steps
+from bftrainer.report.thinning import Floats, join_spans, thin_steps
 
 # Colours that people with red-green blindness can distinguish (Okabe and Ito, 2008), by the names that style.css has.
 _SERIES = ("blue", "orange", "green", "purple", "sky", "red")
@@ -22,12 +21,8 @@ _SERIES = ("blue", "orange", "green", "purple", "sky", "red")
 _DASHES = ((), (6, 3), (2, 2), (8, 3, 2, 3))
 MOST_POINTS = 40_000
 """Points that all lines of a chart may have, roughly; of more the outline is drawn."""
-MOST_SPANS = 500_000
-"""Intervals of all runs of a page; of more, those of tasks are joined, and those of nodes left out."""
-_TIME_STEP_S = 1e-3
-
-Floats = NDArray[np.float64]
-Integers = NDArray[np.int64]
+MOST_SPANS = 100_000
+"""Intervals of all runs of a page; of more, those of a task that are close are joined."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,7 +33,7 @@ class Line:
     """
 
     name: str
-    time_s: Floats
+    time: Floats
     value: Floats
     color: str
     dash: tuple[int, ...] = ()
@@ -58,20 +53,16 @@ class LineChart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Timeline:
-    """Drawings of a page's script, and notes on what they leave out.
-
-    `data` is deflated JSON in base64: charts, and intervals in which tasks and, if `has_nodes`, nodes were held.
-    """
+    """Charts of the page's script, names of its runs, notes, and its data: deflated JSON in base64."""
 
     charts: list[LineChart]
     runs: list[str]
     data: str
     notes: list[str]
-    has_nodes: bool
 
 
 def timeline_of(runs: Sequence[FinishedRun]) -> Timeline:
-    """Charts over time of runs, and tasks of nodes."""
+    """Charts over time of runs, and spans in which their tasks held nodes."""
     notes: list[str] = []
     starts, zones = {run.summary["window_start"] for run in runs}, {zone_of(run.summary) for run in runs}
     charts, most = time_charts(runs), MOST_SPANS // len(runs)
@@ -80,57 +71,29 @@ def timeline_of(runs: Sequence[FinishedRun]) -> Timeline:
         "start": datetime.fromisoformat(starts.pop()[:19]).replace(tzinfo=UTC).timestamp() if is_one else None,
         "zone": zones.pop() if len(zones) == 1 else "UTC",
         "window": max(run.window_s for run in runs),
-        "charts": {chart.key: {"unit": chart.unit, "lines": list(map(_encode_line, chart.lines))} for chart in charts},
+        "charts": {chart.key: {"unit": chart.unit, "lines": list(map(asdict, chart.lines))} for chart in charts},
         "runs": [_encode_run(run, most, notes) for run in runs],
     }
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), default=_encode)
     deflated = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
-    return Timeline(charts, [run.name for run in runs], deflated, notes, all("nodes" in run for run in data["runs"]))
+    return Timeline(charts, [run.name for run in runs], deflated, notes)
 
 
-def _encode(values: NDArray[Any], step: float = 1.0) -> dict[str, Any]:
-    """Differences of whole multiples of the step; null for NaN."""
-    numbers = values.astype(np.float64) / step
-    is_gap = np.isnan(numbers)
-    last = np.maximum.accumulate(np.where(is_gap, -1, np.arange(numbers.size)))
-    whole = np.append(np.round(np.where(is_gap, 0.0, numbers)), 0.0).astype(np.int64)[last]
-    changes: list[int | None] = np.diff(whole, prepend=0).tolist()
-    for row in np.flatnonzero(is_gap).tolist():
-        changes[row] = None
-    return {"d": changes, "s": step}
-
-
-def _encode_line(line: Line) -> dict[str, Any]:
-    look = {"name": line.name, "color": line.color, "dash": line.dash, "fill": line.fill}
-    return look | {"time": _encode(line.time_s, _TIME_STEP_S), "value": _encode(line.value, 1e-4)}
-
-
-def _encode_spans(begin_s: Floats, end_s: Floats, row: Integers) -> dict[str, Any]:
-    lengths = _encode(end_s - begin_s, _TIME_STEP_S)
-    return {"begin": _encode(begin_s, _TIME_STEP_S), "length": lengths, "row": _encode(row)}
+def _encode(values: Floats) -> list[Any]:
+    """Numbers of three decimals at most, whole ones without, null for NaN."""
+    return [None if value != value else int(value) if value % 1 == 0 else value for value in values.round(3).tolist()]
 
 
 def _encode_run(run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:
-    """Tasks of a run, and the intervals in which they, and nodes, were held; no nodes if a page cannot hold them."""
-    begin, end, task, nodes = run.holdings.spans(run.window_s)
-    spans = join_spans(TaskSpans(begin, end, task, nodes.astype(np.float64)), most, run.window_s)
-    if spans.begin_s.size < begin.size:
-        notes.append(
-            f"{run.name}: for the screen, {begin.size:,} intervals of tasks are joined to {spans.begin_s.size:,}."
-        )
-    data: dict[str, Any] = {
-        "name": run.name,
-        "tasks": run.tasks["name"].tolist(),
-        "about": [f"{group} {state}" for group, state in zip(run.tasks["group"], task_states(run), strict=True)],
-        "spans": _encode_spans(spans.begin_s, spans.end_s, spans.task) | {"nodes": _encode(spans.nodes, 0.01)},
-    }
-    if run.moves is None:
-        return data
-    begin, end, node, task = run.moves.spans(run.window_s)
-    if begin.size > most:
-        notes.append(f"{run.name}: {begin.size:,} intervals of nodes are more than a page holds; tasks' are shown.")
-        return data
-    return data | {"nodes": run.moves.names, "by_node": _encode_spans(begin, end, node) | {"task": _encode(task)}}
+    """Tasks of a run, and the spans in which they held nodes."""
+    all_spans = run.holdings.spans(run.window_s)
+    spans = join_spans(all_spans, most, run.window_s)
+    if spans.begin_s.size < all_spans.begin_s.size:
+        joined = f"{all_spans.begin_s.size:,} intervals of tasks are joined to {spans.begin_s.size:,}"
+        notes.append(f"{run.name}: for the screen, {joined}.")
+    lengths = spans.end_s - spans.begin_s
+    columns = {"begin": spans.begin_s, "length": lengths, "task": spans.task, "nodes": spans.nodes}
+    return {"tasks": run.tasks["name"].tolist(), "spans": columns}
 
 
 def task_states(run: FinishedRun) -> list[str]:
@@ -164,14 +127,9 @@ def _line(runs: Sequence[FinishedRun], place: int, name: str, time_s: Floats, va
 
 
 def _pool_lines(runs: Sequence[FinishedRun]) -> Iterator[Line]:
-    """Idle nodes, once where all runs replayed one log, and nodes that tasks hold."""
-    is_one_log = all(_is_same_log(run, runs[0]) for run in runs)
-    longest = max(range(len(runs)), key=lambda place: runs[place].window_s)
-    for place in [longest] if is_one_log else range(len(runs)):
-        steps = runs[place].steps
-        look = {"color": "gray", "fill": is_one_log or place == 0}
-        line = _line(runs, place, "idle", steps["time_s"], steps["idle"], **look)
-        yield Line("idle", line.time_s, line.value, "gray", line.dash, True) if is_one_log else line
+    """Idle nodes, which runs of one log have in common, and nodes that tasks hold."""
+    for place, run in enumerate(runs):
+        yield _line(runs, place, "idle", run.steps["time_s"], run.steps["idle"], color="gray", fill=place == 0)
     for place, run in enumerate(runs):
         yield _line(runs, place, "used", run.steps["time_s"], run.steps["used"])
 
@@ -199,10 +157,3 @@ def _power_lines(runs: Sequence[FinishedRun]) -> Iterator[Line]:
         yield _line(runs, place, "drawn", power["begin_s"], (power["tasks_w"] + power["idle_w"]) / 1e3)
         if not np.isnan(power["cap_w"]).all():
             yield _line(runs, place, "cap", power["begin_s"], power["cap_w"] / 1e3, color="red", dash=(6, 3))
-
-
-def _is_same_log(run: FinishedRun, other: FinishedRun) -> bool:
-    """Whether two runs replayed the same nodes from the same start; their ends may differ."""
-    one, two = ((each.summary.get("inputs") or {}).get("node_log") or {} for each in (run, other))
-    is_alike = all(run.summary[key] == other.summary[key] for key in ("window_start", "nodes_total"))
-    return run is other or (is_alike and "sha256" in one and one["sha256"] == two.get("sha256"))

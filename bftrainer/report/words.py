@@ -55,13 +55,7 @@ def headline(summary: Summary) -> str:
 
 
 def format_amount(amount: float) -> str:
-    """Format node-hours, or what they are worth: without decimals, but for small ones.
-
-    Examples
-    --------
-    >>> format_amount(12019.2), format_amount(0.3527), format_amount(0.0)
-    ('12,019', '0.35', '0')
-    """
+    """Format node-hours: without decimals, except small ones."""
     return f"{amount:,.0f}" if abs(amount) >= 10 else f"{amount:.2g}"
 
 
@@ -87,15 +81,7 @@ def limit_in_words(summary: Summary) -> str | None:
 
 
 def more_tasks_in_words(summary: Summary) -> str | None:
-    """What more tasks at once would have done; None where too few tasks did not limit the run.
-
-    Examples
-    --------
-    >>> level = {"work_done": 110.0, "window_s": 60.0, "tasks_completed": 2}
-    >>> run = {"tasks_total": 9, "tasks_completed": 1, "work_done": 100.0, "window_s": 60.0, "max_tasks": 10}
-    >>> more_tasks_in_words(run | {"more_tasks": {"levels": {"30": level}}})
-    '30 would have done 10.00 % more work'
-    """
+    """What more tasks at once would have done; None where too few tasks did not limit the run."""
     levels = (summary.get("more_tasks") or {}).get("levels")
     if levels is None:
         return None
@@ -147,14 +133,7 @@ def decision_times_in_words(summary: Summary) -> str:
 
 
 def solver_use_in_words(summary: Summary) -> str | None:
-    """How often the solver was asked, and what settled the other decisions; None if unknown, or it decided all.
-
-    Examples
-    --------
-    >>> by = {"trivial": 5, "pruning": 40, "search": 0, "backend": 44, "remembered": 10, "kept": 1}
-    >>> solver_use_in_words({"decisions": 100, "decided_by": by, "backend_asked": 44, "solvers": {"cbc": {}}})
-    'cbc was asked in 44.00 % of decisions; exact pruning settled 40, answers remembered in 10, nothing to choose in 5'
-    """
+    """How often the solver was asked, and what settled the other decisions; None if unknown, or it decided all."""
     by, asked, total = summary.get("decided_by"), summary.get("backend_asked"), summary["decisions"]
     if not by or asked is None or not total or by.get(DecidedBy.BACKEND) == total:
         return None

@@ -47,8 +47,6 @@ class Option:
         The first type of its field, or a ``Literal`` of all values; a `datetime` may be seconds.
     unset, expected : str
         Description of the default if that is None, and of its values if their type does not say it.
-    sized : {"", "tasks", "processes"}
-        What the number counts, if unusually large ones are refused.
     units : mapping of str to float
         Units of a number that may have one on the command line, or be a file with its values over time.
     changes_result, default_told : bool
@@ -63,7 +61,6 @@ class Option:
     unset: str = ""
     metavar: str | None = None
     least: int | None = None
-    sized: Literal["", "tasks", "processes"] = ""
     units: Mapping[str, float] = field(default_factory=dict)
     expected: str = ""
     changes_result: bool = True
@@ -195,8 +192,8 @@ class ReplayConfig:
         least=1,
     )
     mip_gap: float = option(1e-09, "limits: --mip-gap", "Relative gap at which a decision is good enough.")
-    threads: int = option(1, "limits: --threads", "Threads of a solver.", sized="processes")
-    max_tasks: int = option(10, "horizon: -maxJ --max-tasks", "Tasks active at once.", sized="tasks")
+    threads: int = option(1, "limits: --threads", "Threads of a solver.", least=1)
+    max_tasks: int = option(10, "horizon: -maxJ --max-tasks", "Tasks active at once.", least=1)
     seed: int = option(0, "limits: --seed", "For --initial random, tuned tasks and learned curves.", least=0)
     prune: bool = option(True, "limits: --no-prune", "Give solvers all options, also useless ones.")
     isolate: Isolate = option(
@@ -220,7 +217,7 @@ class ReplayConfig:
     policy: str = option(
         "zeus",
         "power: --policy",
-        "Chooses batch sizes of tuned tasks: zeus, gts, default, grid, ucb, oracle or module:callable.",
+        "Chooses batch sizes of tuned tasks: zeus, gts, default, grid, oracle or module:callable.",
         default_told=False,
     )
     power_policy: str = option(

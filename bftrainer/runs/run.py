@@ -28,8 +28,7 @@ from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
-from bftrainer.nodelogs.edit import list_kinds
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s, list_kinds
 from bftrainer.objectives import name_of_objective
 from bftrainer.plugins import answering, full_name
 from bftrainer.replay import Allocator, Observer, PowerMeter, Recorder, replay, stop_after, stop_at, stop_when

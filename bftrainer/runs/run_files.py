@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bftrainer.errors import RunDirectoryError, escaped
-from bftrainer.files.arrow import booleans, instants, integers, lists, open_native, parquet_file, reals, texts
+from bftrainer.files.arrow import instants, lists, make_column, open_native, parquet_file, texts
 from bftrainer.files.documents import json_file
 from bftrainer.files.opening import translated
 from bftrainer.model import instants_ns, iso_column
@@ -28,7 +27,7 @@ from bftrainer.model.records import PowerSample
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
 from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.run_summary import MOST, check_summary
+from bftrainer.report.run_summary import check_summary
 from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
@@ -39,7 +38,6 @@ if TYPE_CHECKING:
 
 TIME, REAL, COUNT, TEXT, FLAG = pa.timestamp("ns", tz="UTC"), pa.float64(), pa.int64(), pa.string(), pa.bool_()
 COUNTS, TEXTS = pa.list_(COUNT), pa.list_(TEXT)
-_MAKE: dict[pa.DataType, Callable[[Any], pa.Array]] = {REAL: reals, COUNT: integers, TEXT: texts, FLAG: booleans}
 Rows = Sequence[Any] | Mapping[str, Any]
 """Records, or columns by name."""
 
@@ -73,9 +71,9 @@ class Column:
         if isinstance(values, Coded):
             return texts(["kept" if name is Held.NOTHING else name for name in values.names], values.codes)
         if isinstance(values, Lists):
-            flat = integers(values.values) if self.kind == COUNTS else texts(_names(result), values.values)
+            flat = make_column(COUNT, values.values) if self.kind == COUNTS else texts(_names(result), values.values)
             return lists(values.offsets, flat)
-        return _MAKE[self.kind](values)
+        return texts(values) if self.kind == TEXT else make_column(self.kind, values)
 
 
 def _columns(kind: pa.DataType, names: str, part: str = "", only: str = "") -> list[Column]:
@@ -284,10 +282,7 @@ def read_summary(path: Path) -> dict[str, Any]:
 def find_inputs(directory: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Options that named input files of a run, and for each file its `path`, here or beside the run, and its `sha256`.
 
-    Raises
-    ------
-    RunDirectoryError
-        If one is not there.
+    A `RunDirectoryError` if one is not there.
     """
     for name, entries in summary["inputs"].items():
         for entry in entries if isinstance(entries, list) else [entries] if entries else ():
@@ -299,13 +294,7 @@ def find_inputs(directory: Path, summary: Mapping[str, Any]) -> Iterator[tuple[s
 
 
 def recorded_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `ReplayConfig` that a run was made with, by its summary.
-
-    Raises
-    ------
-    RunDirectoryError
-        If an input is not there, or is no file.
-    """
+    """Options of `ReplayConfig` that a run was made with; a `RunDirectoryError` if an input is not there."""
     settings = summary["settings"]
     inputs = {name: entry["path"] for name, entry in find_inputs(directory, summary)}
     if not {"node_log", "tasks"} <= inputs.keys():
@@ -327,16 +316,10 @@ def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
 def read_run(path: Path, name: str | None = None) -> FinishedRun:
     """Read all that pages and figures show of a run: `RunDirectoryError` if a file is missing, damaged or another's."""
     summary = read_summary(path)
-    # With --compat published the start may be a row, and is no event.
-    more = summary["settings"].get("compat") == "published"
-    expected = {STEPS: ("events", more), DECISIONS: ("decisions", 0), TASKS: ("tasks_total", 0)}
-    tables = {}
-    for table in _tables_shown(summary):
-        rows, (key, extra) = read_shown_columns(path / table.file, table), expected.get(table, ("", 0))
-        if not 0 <= rows.num_rows - summary.get(key, rows.num_rows) <= extra:
-            what = f"Expected {summary[key]:,} rows as in the summary's {key}, found {rows.num_rows:,}"
-            raise RunDirectoryError(f"{path / table.file}: {what}: is the file another run's?")
-        tables[Path(table.file).stem] = table.show(rows)
+    tables = {
+        Path(table.file).stem: table.show(read_shown_columns(path / table.file, table))
+        for table in _tables_shown(summary)
+    }
     return FinishedRun.from_tables(name or run_names([path])[0], summary, tables)
 
 
@@ -357,11 +340,7 @@ def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
     with _table_expected(path):
         shown = [column for column in schema.shown.values() if not column.only or column.name in table.column_names]
         fields = [pa.field(column.name, column.kind, f"{column.name}?" in schema.read.split()) for column in shown]
-        table = table.select([column.name for column in shown]).cast(pa.schema(fields))
-        for column in shown:
-            if column.kind == REAL and pc.all(pc.less(pc.abs(table[column.name]), MOST)).as_py() is False:  # also NaN
-                raise ValueError(f"Column {column.name} has numbers that are not finite")
-    return table
+        return table.select([column.name for column in shown]).cast(pa.schema(fields))
 
 
 def read_run_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:

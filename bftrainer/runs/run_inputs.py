@@ -18,9 +18,9 @@ from bftrainer.files.opening import LOG_BYTES, SAMPLE_NODE_LOG, SAMPLE_TASKS, fi
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log
+from bftrainer.nodelogs.edit import filter_log, note_unknown_ages, read_departures
 from bftrainer.nodelogs.native_logs import metadata_path
 from bftrainer.nodelogs.node_spans import nanoseconds
-from bftrainer.nodelogs.offers import note_unknown_ages, offered_log, read_departures
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
 from bftrainer.replay.power_draw import Steps, steps_between, value_at
@@ -113,7 +113,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
     notes += doubts_of_scaling(task_set, log.window_s)
     make_tuner = read_tuner(tasks, config.seed, config.power_options, (config.policy, config.power_policy))
     if make_tuner is not None:
-        notes += make_tuner().warnings()  # made here, so that sections that do not fit their traces are found now
+        make_tuner()  # so that sections that do not fit their traces are found now
     _refuse_unfit(config, tasks, task_set.learned)
     power_cap_w = read_cap(config, log, tasks)
     return Inputs(
@@ -209,7 +209,7 @@ def _offer_log(node_log: Path | NodeLog, config: ReplayConfig, notes: list[str])
     whole = log if after_ns else idle  # rows before the window tell since when nodes are idle
     if after_ns:
         notes += note_unknown_ages(whole.selected(config.first_node, config.node_count), start_ns, after_ns)
-    offered = offered_log(whole, after_ns)
+    offered = filter_log(whole, offer_after_ns=after_ns) if after_ns else whole
     parts = [part.since(start_ns).selected(config.first_node, config.node_count) for part in (offered, idle)]
     return parts[0], None if offered is whole else parts[1]
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Any
@@ -13,8 +14,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from bftrainer.errors import LogError
+from bftrainer.nodelogs.hostlist import expanded
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds, stretches
-from bftrainer.schedulers.node_lists import NodeLists, column
 
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
@@ -47,15 +49,136 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
-class BusyRows:
-    """Rows that importers write down, and the lists of nodes, partitions and clusters that these name by numbers.
+_NUMBERS = 1_000_000
+"""More than any number of a range that is expanded together with others: these have six digits at most."""
+_WIDTHS = 7
+_DIGITS = 6
+_BREAKS = re.compile(r"[,\s\]]")
+_NODES_AT_A_TIME = 1 << 21
+_TEXTS_KNOWN = 400_000
 
-    Attributes
-    ----------
-    lists : NodeLists
-    partitions, clusters : dict of str to int
-        In order of appearance; what belongs to no cluster has number 0.
+
+class NodeLists:
+    """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
+
+    def __init__(self) -> None:
+        self.names: dict[str, int] = {}
+        self._known: dict[str, int] = {}
+        self._nodes, self._ends = array("i"), array("q", [0])
+
+    def add(self, names: Iterable[str]) -> int:
+        """Add a list, whose repeated names count once; returns its number."""
+        index = self.names
+        return self._add_nodes(dict.fromkeys(index.setdefault(name, len(index)) for name in names))
+
+    def parse(self, text: str, parse: Callable[[str], Iterable[str]] = expanded) -> int:
+        """Number of the list that a text is; `parse` reads a text that was not seen before, a hostlist by default."""
+        known = self._known.get(text)
+        if known is None:
+            known = self.add(parse(text))
+            if len(self._known) >= _TEXTS_KNOWN:
+                self._known.clear()
+            self._known[text] = known
+        return known
+
+    def parse_all(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
+        """Numbers of distinct hostlists, -1 for one that is none; and the faults of these by index."""
+        numbers, faults = np.full(len(texts), -1, dtype=np.int64), {}
+        rows, heads, bodies = [], [], []
+        for row, text in enumerate(texts):
+            head, bracket, body = text.partition("[")
+            if bracket and body[-1:] == "]" and body[:-1].replace(",", "").replace("-", "").isdecimal():
+                rows.append(row)
+                heads.append(head)
+                bodies.append(body[:-1])
+        if rows:
+            kinds, forms = pd.factorize(np.array(heads, dtype=object))
+            is_odd = np.array([_BREAKS.search(head) is not None for head in forms], dtype=np.bool_)[kinds]
+            ranges = _parse_ranges(bodies, is_odd)
+            keys = (kinds[ranges["list"]] * _WIDTHS + ranges["width"]) * _NUMBERS + ranges["low"]
+            complete = np.array(rows)[ranges["list"].unique()]
+            numbers[complete] = np.arange(complete.size) + len(self._ends) - 1
+            self._add_ranges(list(forms), ranges["list"].to_numpy(), keys.to_numpy(), ranges["size"].to_numpy())
+        for row in np.flatnonzero(numbers < 0).tolist():
+            try:
+                numbers[row] = self.parse(texts[row])
+            except LogError as fault:
+                faults[row] = str(fault)
+        return numbers, faults
+
+    def _add_ranges(
+        self, heads: Sequence[str], of: NDArray[np.int64], keys: NDArray[np.int64], sizes: NDArray[np.int64]
+    ) -> None:
+        """Add lists of numbered nodes, whose names are looked up together: keys from each range's first one on."""
+        total, index = np.cumsum(sizes), self.names
+        is_last = np.append(of[1:] != of[:-1], np.ones(min(1, of.size), dtype=np.bool_))
+        self._ends.frombytes((total[is_last] + len(self._nodes)).tobytes())
+        cuts = np.searchsorted(total, np.arange(_NODES_AT_A_TIME, int(sizes.sum()), _NODES_AT_A_TIME))
+        for some in np.split(np.arange(sizes.size), cuts):
+            codes, distinct = pd.factorize(stretches(keys[some], sizes[some]))
+            for at, key in enumerate(distinct.tolist()):
+                kind, number = divmod(key, _NUMBERS)
+                distinct[at] = index.setdefault(f"{heads[kind // _WIDTHS]}{number:0{kind % _WIDTHS}}", len(index))
+            self._nodes.frombytes(distinct[codes].astype(np.int32).tobytes())
+
+    def first_of(self, number: int, count: int) -> int:
+        """Add the first nodes of a list as one of their own; returns its number."""
+        return self._add_nodes(self._nodes[self._ends[number] :][:count])
+
+    def _add_nodes(self, nodes: Iterable[int]) -> int:
+        self._nodes.extend(nodes)
+        self._ends.append(len(self._nodes))
+        return len(self._ends) - 2
+
+    def size(self, number: int) -> int:
+        """Number of nodes in a list."""
+        return self._ends[number + 1] - self._ends[number]
+
+    def ends(self) -> NDArray[np.int64]:
+        """Place in `nodes` at which each list ends, after a leading 0."""
+        return np.array(self._ends, dtype=np.int64)
+
+    def nodes(self) -> NDArray[np.int32]:
+        """Numbers of the nodes of all lists, one list after another."""
+        return column(self._nodes)
+
+
+def _parse_ranges(texts: Sequence[str], is_odd: NDArray[np.bool_]) -> pd.DataFrame:
+    """Lists such as `01-04,07` as ranges: `list`, `low`, `size` and the `width` to which numbers are padded.
+
+    Odd lists are left out, and those whose numbers do not ascend, are padded to several widths or have many digits.
     """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    lists = pc.split_pattern(pa.array(texts), ",")
+    of = np.repeat(np.arange(len(texts)), pc.list_value_length(lists).to_numpy())
+    parts = pc.split_pattern(lists.flatten(), "-")
+    count, bounds = pc.list_value_length(parts).to_numpy().astype(np.int64), parts.flatten()
+    digits = pc.binary_length(bounds).to_numpy().astype(np.int64)
+    is_good = (digits > 0) & (digits <= _DIGITS) & pc.string_is_ascii(bounds).to_numpy(zero_copy_only=False)
+    is_zero = pc.starts_with(bounds, "0").to_numpy(zero_copy_only=False)
+    number = pc.cast(pc.if_else(pa.array(is_good), bounds, "0"), "int64").to_numpy()
+    last = np.cumsum(count) - 1
+    first = last - count + 1
+    low, high, digits, good = number[first], number[last], digits[first], is_good[first] & is_good[last]
+    padded = np.where(is_zero[first] & (digits > 1), digits, 0)
+    width = np.zeros(len(texts), dtype=np.int64)
+    np.maximum.at(width, of, padded)
+    # A number without leading zeros has all the digits to which it would be padded.
+    good &= (count <= 2) & (high >= low) & (digits >= width[of]) & ~is_odd[of]
+    good[1:] &= (low[1:] > high[:-1]) | (of[1:] != of[:-1])
+    ranges = pd.DataFrame({"list": of, "low": low, "size": high - low + 1, "width": width[of]})
+    return ranges[np.bincount(of[~good], minlength=len(texts))[of] == 0]
+
+
+def column(values: array[int] | array[float]) -> NDArray[Any]:
+    """The numbers as a numpy array that shares their memory."""
+    return np.frombuffer(values, dtype=np.dtype(values.typecode)) if values else np.empty(0, dtype=values.typecode)
+
+
+class BusyRows:
+    """Rows that importers write down, and the lists of nodes, partitions and clusters that these name by numbers."""
 
     def __init__(self) -> None:
         self.lists = NodeLists()
@@ -100,35 +223,25 @@ class BusyRows:
             self.add(start_ns, end_ns, self.lists.parse(name, lambda itself: (itself,)), hash((name, kind)), kind)
 
     def extend(self, frame: pd.DataFrame) -> dict[int, str]:
-        """Write down a frame of busy nodes; rows whose hostlist is malformed are left out.
-
-        Parameters
-        ----------
-        frame : DataFrame
-            `start_ns`, `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a hostlist or the number of
-            one in `lists`; perhaps `job`, equal for rows of one job, `kind`, `partition`, `submit_ns`, and the other
-            columns that this class has.
-
-        Returns
-        -------
-        dict of int to str
-            Place of each row that was left out, and its fault.
-        """
+        """Write down a frame of busy nodes; rows whose hostlist is malformed are left out."""
         faults: dict[int, str] = {}
         if frame.empty:
             return faults
-        given: dict[str, Any] = {"kind": BusyKind.JOB, "submit_ns": OPEN_START_NS, "units": ALL_UNITS, "partition": -1}
-        given |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
-        frame = frame.assign(**{name: value for name, value in given.items() if name not in frame})
+        defaults: dict[str, Any] = {
+            "kind": BusyKind.JOB,
+            "submit_ns": OPEN_START_NS,
+            "units": ALL_UNITS,
+            "partition": -1,
+        }
+        defaults |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
+        frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame})
         for name, number in (("partition", self.partition), ("cluster", self.cluster), ("job", hash)):
             if not pd.api.types.is_integer_dtype(frame[name].dtype):
                 codes, texts = pd.factorize(frame[name].fillna("").astype(str))
                 frame[name] = np.array([number(text) for text in texts], dtype=np.int64)[codes]
         if not pd.api.types.is_integer_dtype(frame["nodes"].dtype):
-            import pyarrow as pa
-
             codes, texts = pd.factorize(frame["nodes"].astype(str))
-            numbers, unreadable = self.lists.parse_all(pa.array(list(texts), pa.string()))
+            numbers, unreadable = self.lists.parse_all(list(texts))
             frame["nodes"] = numbers[codes]
             faults = {row: unreadable[codes[row]] for row in np.flatnonzero(numbers[codes] < 0).tolist()}
             frame = frame[numbers[codes] >= 0]
@@ -189,7 +302,7 @@ class BusyRecords:
             used, nodes[mine] = np.unique(nodes[mine], return_inverse=True)
             nodes[mine] += sum(part.size for part in ends[1:])
             sizes = np.diff(self.set_ends)[used]
-            some, of = np.unique(self.set_nodes[stretches(self.set_ends[used], sizes)], return_inverse=True)
+            some, of = np.unique(self._members(used), return_inverse=True)
             index = [names.setdefault(lead + self.names[node], len(names)) for node in some.tolist()]
             ends.append(np.cumsum(sizes) + sum(part.size for part in members))
             members.append(np.array(index, dtype=np.int32)[of])
@@ -211,11 +324,20 @@ class BusyRecords:
             sums[sizes > 0] = np.add.reduceat(self.set_nodes, self.set_ends[:-1][sizes > 0], dtype=np.int64)
         return np.asarray(self["job"] ^ ((sums * 0x369DEA0F31A53F85) ^ sizes)[self["nodes"]])
 
+    def extreme_of_nodes(self, pick: np.ufunc, name: str, initial: int) -> NDArray[np.int64]:
+        """Least or largest value of a column among the records that name each node."""
+        of_list, of_node = np.full(self.set_ends.size - 1, initial), np.full(len(self.names), initial)
+        pick.at(of_list, self["nodes"], self[name])
+        pick.at(of_node, self.set_nodes, np.repeat(of_list, np.diff(self.set_ends)))
+        return of_node
+
     def is_named(self) -> NDArray[np.bool_]:
         """Which nodes any record names."""
-        lists, found = np.unique(self["nodes"]), np.zeros(len(self.names), dtype=np.bool_)
-        found[self.set_nodes[stretches(self.set_ends[lists], np.diff(self.set_ends)[lists])]] = True
-        return found
+        return np.bincount(self._members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
+
+    def _members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Nodes of some lists, one list after another."""
+        return self.set_nodes[stretches(self.set_ends[lists], np.diff(self.set_ends)[lists])]
 
     def sizes(self) -> NDArray[np.int64]:
         """Number of nodes of each record."""
@@ -231,17 +353,12 @@ class BusyRecords:
 
     def partition_nodes(self, most: int) -> dict[str, tuple[str, ...]]:
         """Nodes that ran jobs of each partition; empty without partitions, or with more than `most` of them."""
-        found: dict[str, tuple[str, ...]] = {}
-        if len(self.partitions) > most:
-            return found
-        for number, name in enumerate(self.partitions):
-            ran = np.zeros(self.set_ends.size - 1, dtype=np.bool_)
-            ran[self["nodes"][self["partition"] == number]] = True
-            used = np.zeros(len(self.names), dtype=np.bool_)
-            used[self.set_nodes[np.repeat(ran, np.diff(self.set_ends))]] = True
-            if ran.any():
-                found[name] = tuple(self.names[node] for node in np.flatnonzero(used).tolist())
-        return found
+        nodes: dict[str, tuple[str, ...]] = {}
+        for number, name in enumerate(self.partitions if len(self.partitions) <= most else ()):
+            ran = np.unique(self["nodes"][self["partition"] == number])
+            if ran.size:
+                nodes[name] = tuple(self.names[node] for node in np.unique(self._members(ran)).tolist())
+        return nodes
 
     def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:
         """Node-seconds of jobs in a window, on nodes to which `place` gives an index of 0 or more."""
@@ -250,24 +367,23 @@ class BusyRecords:
         lengths = np.minimum(jobs["end_ns"], window.end_ns) - np.maximum(jobs["start_ns"], window.start_ns)
         return in_seconds(np.maximum(lengths, 0), np.diff(placed)[jobs["nodes"]])
 
+    def union(self, place: NDArray[np.int32]) -> NodeSpans:
+        """Busy spans of all kinds, as `unions` gives them."""
+        return NodeSpans.joined([spans for block in self.unions(place) for spans in block.values()])
+
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
-        """Union of the busy spans of each kind, in blocks of nodes that fit in memory.
-
-        Parameters
-        ----------
-        place : ndarray of int32, shape (M,)
-            New index of each node; -1 for a node that is left out.
-
-        Yields
-        ------
-        dict of BusyKind to NodeSpans
-            Sorted by node and start; with new indices, which increase from block to block.
-        """
+        """Union of the busy spans of each kind, in blocks of nodes that fit in memory."""
         node, sizes, kind = place[self.set_nodes], self.sizes(), self["kind"]
         begins, start_ns, end_ns = self.set_ends[self["nodes"]], self["start_ns"], self["end_ns"]
         nodes, kinds = int(place.max(initial=-1)) + 1, np.unique(kind).tolist()
         blocks = max(1, -(-int(sizes.sum()) // SPANS_AT_A_TIME))
-        first, last = (some[self["nodes"]] for some in _reach(node, self.set_ends))
+        lists, lengths = self.set_ends[:-1], np.diff(self.set_ends)
+        # An empty list is in no block.
+        first, last = np.zeros(lengths.size, dtype=np.int32), np.full(lengths.size, -1, dtype=np.int32)
+        if lengths.any():
+            first[lengths > 0] = np.minimum.reduceat(node, lists[lengths > 0])
+            last[lengths > 0] = np.maximum.reduceat(node, lists[lengths > 0])
+        first, last = first[self["nodes"]], last[self["nodes"]]
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             near = np.flatnonzero((first < high) & (last >= low))
             members, row = node[stretches(begins[near], sizes[near])], np.repeat(near, sizes[near])
@@ -279,17 +395,6 @@ class BusyRecords:
                 spans = NodeSpans(members[some], start_ns[row[some]], end_ns[row[some]])
                 block[BusyKind(each)] = spans.merged()
             yield block
-
-
-def _reach(node: NDArray[np.int32], set_ends: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """First and last node index of each set; 0 and -1 for an empty set, so that it is in no block."""
-    sizes = np.diff(set_ends)
-    first, last = np.zeros(sizes.size, dtype=np.int32), np.full(sizes.size, -1, dtype=np.int32)
-    if sizes.any():
-        starts = set_ends[:-1][sizes > 0]
-        first[sizes > 0] = np.minimum.reduceat(node, starts)
-        last[sizes > 0] = np.maximum.reduceat(node, starts)
-    return first, last
 
 
 def extent_ns(rows: pd.DataFrame) -> tuple[int, int] | None:
@@ -315,3 +420,70 @@ def find_superseded(rows: pd.DataFrame, run: NDArray[np.int64]) -> NDArray[np.bo
     stale = np.zeros(len(rows), dtype=np.bool_)
     stale[some] = pd.Series(run[some]).duplicated(keep="last")
     return np.asarray(stale & is_open)
+
+
+_MOST_SHARED = 0.01
+"""Share of a node's busy time that finished jobs may share, for it to be one that runs one job at a time."""
+_SURE = 20
+"""Finished jobs of a node that tell this of it, whatever the others do; fewer of all nodes together tell nothing."""
+
+
+def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyRecords, NDArray[np.bool_]]:
+    """End runs without an end where another job starts on one of their nodes, if those run one job at a time.
+
+    `is_job` marks records that are jobs, each once. Returns the records, and which runs were ended.
+    """
+    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
+    if open_runs.size:
+        # Suspects are those of whose nodes one ran a job that started later.
+        latest = records.where(is_job).extreme_of_nodes(np.maximum, "start_ns", OPEN_START_NS)
+        sizes, of_list = np.diff(records.set_ends), np.full(records.set_ends.size - 1, OPEN_START_NS)
+        of_list[sizes > 0] = np.maximum.reduceat(latest[records.set_nodes], records.set_ends[:-1][sizes > 0])
+        open_runs = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
+    if not open_runs.size:
+        return records, np.zeros(len(records), dtype=np.bool_)
+    node, row = _pair_nodes_and_jobs(records, np.flatnonzero(is_job), open_runs)
+    start, is_suspect = records["start_ns"][row], np.isin(row, open_runs)
+    alone = _run_one_job_at_a_time(records, node, row)[node]
+    # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
+    starts, rank = np.unique(start, return_inverse=True)
+    key = node.astype(np.int64) * (starts.size + 1) + rank
+    order = np.argsort(key, kind="stable")
+    asked = np.flatnonzero(is_suspect & alone)
+    at = np.searchsorted(key[order], key[asked], side="right")
+    has_next = at < order.size
+    asked, after = asked[has_next], order[at[has_next]]
+    is_same = node[after] == node[asked]
+    ends = np.full(len(records), OPEN_END_NS)
+    np.minimum.at(ends, row[asked[is_same]], start[after[is_same]])
+    is_runaway = ends < records["end_ns"]
+    ended = replace(records, rows=records.rows.assign(end_ns=np.minimum(records["end_ns"], ends)))
+    return ended, is_runaway & (records["is_open"] > 0)
+
+
+def _pair_nodes_and_jobs(
+    records: BusyRecords, jobs: NDArray[np.int64], suspects: NDArray[np.int64]
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """Each node of the suspects with each job that ran on it."""
+    sizes, is_asked = np.diff(records.set_ends), np.zeros(len(records.names), dtype=np.bool_)
+    sets = np.unique(records["nodes"][suspects])
+    is_asked[records.set_nodes[stretches(records.set_ends[:-1][sets], sizes[sets])]] = True
+    members = np.flatnonzero(is_asked[records.set_nodes])
+    of_set = np.repeat(np.arange(sizes.size), sizes)[members]
+    by_set = jobs[np.argsort(records["nodes"][jobs], kind="stable")]
+    counts = np.bincount(records["nodes"][jobs], minlength=sizes.size)
+    row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
+    return np.repeat(records.set_nodes[members], counts[of_set]), row
+
+
+def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Which nodes ran jobs that ended, and next to never two of them together."""
+    is_over = records["is_open"][row] == 0
+    row, node, nodes = row[is_over], node[is_over], len(records.names)
+    spans = NodeSpans(node, records["start_ns"][row], records["end_ns"][row])
+    total, union = spans.seconds_by_node(nodes), spans.merged().seconds_by_node(nodes)
+    is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
+    # What few jobs did on a node says little of it where others are shared.
+    is_sure = np.bincount(node, minlength=nodes) >= _SURE
+    are_alike = row.size >= _SURE and bool((total - union).sum() <= _MOST_SHARED * total.sum())
+    return np.asarray(is_whole & (is_sure | are_alike))

@@ -31,8 +31,7 @@ _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _LATEST_S = OPEN_END_NS // NS_PER_S
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
-_LOCAL_SIZE = 19
-_LOCAL = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
+_LOCAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}$"
 _EPOCH = datetime(1970, 1, 1)
 
 
@@ -44,14 +43,7 @@ def is_instant(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stamps:
-    """Times as a log writes them.
-
-    Parameters
-    ----------
-    seconds : ndarray of int64, shape (N,)
-        Seconds since 1970, in local time where `local`, else in UTC; `UNSET` or `BAD` if there is no time.
-    local : ndarray of bool, shape (N,)
-    """
+    """Times as a log writes them."""
 
     seconds: NDArray[np.int64]
     local: NDArray[np.bool_]
@@ -64,34 +56,22 @@ def read_stamps(texts: Sequence[str] | pa.Array, unset: frozenset[str] = frozens
 
     column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
     seconds = np.full(len(column), BAD, dtype=np.int64)
-    local = pc.equal(pc.binary_length(column), _LOCAL_SIZE).to_numpy(zero_copy_only=False)
+    # Other forms of that length exist, with a zone.
+    local = pc.match_substring_regex(column, _LOCAL).to_numpy(zero_copy_only=False)
     if local.any():
-        shown = column.filter(pa.array(local))
-        try:
-            found = pc.cast(shown, pa.timestamp("s")).cast("int64").to_numpy()
-            # Other forms of that length exist, with a zone.
-            found = np.where(pc.match_substring_regex(shown, _LOCAL).to_numpy(zero_copy_only=False), found, BAD)
-        except pa.ArrowInvalid:
-            found = np.array([_local_second(text) for text in shown.to_pylist()], dtype=np.int64)
-        seconds[local] = np.where((found >= 0) & (found < _LATEST_S), found, BAD)
+        shown = pd.Series(pc.replace_substring(column.filter(pa.array(local)), "T", " ").to_pandas())
+        dates = pd.to_datetime(shown, format="%Y-%m-%d %H:%M:%S", errors="coerce").to_numpy().astype("M8[s]")
+        times = dates.astype(np.int64)
+        seconds[local] = np.where((times >= 0) & (times < _LATEST_S), times, BAD)
     coded = column.filter(pa.array(~local)).dictionary_encode()
-    known = np.array([_epoch_second(text, unset) for text in coded.dictionary.to_pylist()], dtype=np.int64)
-    if known.size:
-        seconds[~local] = known[coded.indices.to_numpy()]
+    is_known = np.array([_epoch_second(text, unset) for text in coded.dictionary.to_pylist()], dtype=np.int64)
+    if is_known.size:
+        seconds[~local] = is_known[coded.indices.to_numpy()]
     return Stamps(seconds, local & (seconds != BAD))
 
 
-def _local_second(text: str) -> int:
-    try:
-        return int(np.datetime64(text, "s").astype(np.int64)) if re.fullmatch(_LOCAL, text) else BAD
-    except ValueError:
-        return BAD
-
-
 def _epoch_second(text: str, unset: frozenset[str]) -> int:
-    if text in unset:
-        return UNSET
-    number = natural_number(text)
+    number = UNSET if text in unset else natural_number(text)
     return number if number is not None and number < _LATEST_S else BAD
 
 
@@ -104,32 +84,14 @@ def set_unset(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
 
 
 class Clock:
-    """Local time of a zone.
-
-    Parameters
-    ----------
-    zone : str, optional
-        IANA name such as `Europe/Berlin`, or an offset such as `+02:00`. Without one, local times in logs are refused,
-        and times without a zone in settings are UTC.
-
-    Raises
-    ------
-    SettingsError
-        If the zone is unknown.
-    """
+    """Local time of a zone."""
 
     def __init__(self, zone: str | None = None) -> None:
         self.zone = zone
         self._info: tzinfo = UTC if zone is None else _zone(zone)
 
     def instant_ns(self, text: str) -> int:
-        """Nanoseconds since the epoch of a time in settings: epoch seconds, or ISO, in this zone unless it names one.
-
-        Raises
-        ------
-        SettingsError
-            If the text is not a time.
-        """
+        """Nanoseconds since 1970 of a time in settings: epoch seconds, or ISO, in this zone unless it names one."""
         if _EPOCH_SECONDS.fullmatch(text):
             return int(text) * NS_PER_S
         try:
@@ -146,20 +108,15 @@ class Clock:
         """Nanoseconds since the epoch; in a repeated hour, those of its second pass if `second_pass`.
 
         `UNSET` and `BAD` stay what they are.
-
-        Raises
-        ------
-        SettingsError
-            If there are local times and the zone is unknown.
         """
-        known = stamps.seconds > BAD
-        count = np.where(known, stamps.seconds, 0)
+        is_known = stamps.seconds > BAD
+        count = np.where(is_known, stamps.seconds, 0)
         if stamps.local.any():
             if self.zone is None:
                 shown = np.datetime64(int(stamps.seconds[stamps.local][0]), "s")
                 raise SettingsError(f"Missing --tz: times such as {shown} are local, in an unknown time zone.")
             count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], second_pass=second_pass)
-        return np.where(known, count * NS_PER_S, stamps.seconds)
+        return np.where(is_known, count * NS_PER_S, stamps.seconds)
 
     def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
         """Seconds that the zone is ahead of UTC at local times.
@@ -193,24 +150,12 @@ def _zone(name: str) -> tzinfo:
 
 
 def natural_number(text: str) -> int | None:
-    """Read a whole number of up to 18 digits; None if the text is anything else.
-
-    Examples
-    --------
-    >>> natural_number("12"), natural_number("-1"), natural_number("9" * 5000)
-    (12, None, None)
-    """
+    """Read a whole number of up to 18 digits; None if the text is anything else."""
     return int(text) if text.isdecimal() and text.isascii() and len(text) <= 18 else None
 
 
 def exact_ns(seconds: str) -> int | None:
-    """Read seconds as nanoseconds; None if the text is not a number, or the time is out of range.
-
-    Examples
-    --------
-    >>> exact_ns("1.000000001"), exact_ns("1.5e3"), exact_ns("x")
-    (1000000001, 1500000000000, None)
-    """
+    """Read seconds as nanoseconds; None if the text is not a number, or the time is out of range."""
     if seconds.isdecimal() and seconds.isascii() and len(seconds) <= 12:
         count = int(seconds) * NS_PER_S
         return count if count < OPEN_END_NS else None
@@ -222,15 +167,9 @@ def exact_ns(seconds: str) -> int | None:
 
 
 def duration_s(text: str) -> int | None:
-    """Seconds of a duration such as `1-02:03:04`, `10:00:00` or `03:04`; None if the text is none.
-
-    Examples
-    --------
-    >>> duration_s("1-02:03:04"), duration_s("10:00:00"), duration_s("UNLIMITED")
-    (93784, 36000, None)
-    """
-    found = _DURATION.fullmatch(text)
-    if found is None:
+    """Seconds of a duration such as `1-02:03:04`, `10:00:00` or `03:04`; None if the text is none."""
+    match = _DURATION.fullmatch(text)
+    if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

@@ -32,29 +32,23 @@ MOST_IDS_MISSING = 0.02
 _HOUR_NS, _QUIET_HOURS, _SETTLED_HOURS = 3600 * NS_PER_S, 20, 6
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Ages:
     """Share of running node-time that is older than x, which is also the share that has longer than x to run."""
 
-    age_s: NDArray[np.float64]
-    share: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, length_s: NDArray[np.float64], weight: NDArray[np.float64]) -> _Ages:
-        """Of jobs of these lengths, each on `weight` nodes."""
+    def __init__(self, length_s: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
         order = np.argsort(length_s, kind="stable")
         length, weight = length_s[order], weight[order]
         left = np.cumsum((weight * length)[::-1])[::-1] - length * np.cumsum(weight[::-1])[::-1]
         total = float((weight * length).sum()) or 1.0  # nodes may all be unknown
-        return cls(np.append(0.0, length), np.append(1.0, np.maximum(left, 0.0) / total))
+        self._age_s, self._share = np.append(0.0, length), np.append(1.0, np.maximum(left, 0.0) / total)
 
-    def older(self, age_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def share_older(self, age_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Share that is older; all where an age is below 0."""
-        return np.asarray(np.interp(age_s, self.age_s, self.share, right=0.0))
+        return np.asarray(np.interp(age_s, self._age_s, self._share, right=0.0))
 
-    def exceeded_by(self, share: float) -> float:
+    def quantile_s(self, share: float) -> float:
         """Age in seconds that this share exceeds."""
-        return float(np.interp(share, self.share[::-1], self.age_s[::-1]))
+        return float(np.interp(share, self._share[::-1], self._age_s[::-1]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,10 +83,10 @@ class Coverage:
 
     def untrusted_s(self, window: Window) -> float:
         """Seconds of a window that are not trusted."""
-        held = 0
+        trusted_ns = 0
         if self.trusted is not None:
-            held = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
-        return (window.length_ns - max(held, 0)) / NS_PER_S
+            trusted_ns = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
+        return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
 
     def sentence(self, window: Window, idle_node_s: float, empty_days: float = 0.0) -> str:
         """What part of a window is trusted, and what the rest holds: `idle_node_s` and more; `empty_days` are named."""
@@ -120,14 +114,20 @@ class Coverage:
         at = low + (np.arange(_POINTS) + 0.5) * (high - low) / _POINTS
         first, last = at - self.edges_s[0], self.edges_s[1] - at
         # What started before the first edge is missing after it, or what ended before it is missing earlier on.
-        began = self._ages.older(first) if self.left == "started" else (first < 0) * (1 - self._ages.older(-first))
-        ended = self._ages.older(last) if self.right == "ended" else (last < 0) * (1 - self._ages.older(-last))
+        began = (
+            self._ages.share_older(first)
+            if self.left == "started"
+            else (first < 0) * (1 - self._ages.share_older(-first))
+        )
+        ended = (
+            self._ages.share_older(last) if self.right == "ended" else (last < 0) * (1 - self._ages.share_older(-last))
+        )
         return float(np.minimum(began + ended, 1.0).mean())
 
     def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
         """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
         good = self.trusted
-        held = 0.0 if good is None else idle.node_s_within(good)
+        trusted_ns = 0.0 if good is None else idle.node_s_within(good)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
@@ -136,7 +136,7 @@ class Coverage:
             "jobs": self.jobs,
             "effective_jobs": self.effective_jobs,
             "untrusted_s": self.untrusted_s(window),
-            "untrusted_idle_node_s": idle.node_s - held,
+            "untrusted_idle_node_s": idle.node_s - trusted_ns,
             "missing_busy_share": self.missing_share(window),
         }
 
@@ -151,42 +151,30 @@ def judge_coverage(
 ) -> Coverage:
     """Judge the coverage of a log by its jobs, at least one.
 
-    Parameters
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (N,)
-        `OPEN_END_NS` for a job that has no end.
-    nodes : ndarray of int64, shape (N,)
-        Nodes of each job.
-    submit_ns : ndarray of int64, shape (N,)
-        `OPEN_START_NS` where unknown.
-    tells_changes : bool
-        Whether the log tells of starts and ends alone, so that jobs which neither began nor ended within are missing.
-
-    Notes
-    -----
-    The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be found.
+    A log `tells_changes` if it tells of starts and ends alone, so that jobs which neither began nor ended within are
+    missing. The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be
+    found.
     """
-    jobs = _Jobs.of(start_ns, end_ns, nodes, submit_ns)
+    jobs = _Jobs(start_ns, end_ns, nodes, submit_ns)
     if not jobs.is_over.any():
-        edges_s, nothing = (float(jobs.start.min()), float(jobs.start.max())), _Ages(np.zeros(2), np.array([1.0, 0.0]))
-        return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, len(nodes), 0.0, nothing)
+        edges_s, ages = (float(jobs.start.min()), float(jobs.start.max())), _Ages(np.zeros(0), np.zeros(0))
+        return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, len(nodes), 0.0, ages)
     # By how long jobs run, old ones at the first end and long ones at the last start tell what the log selects.
-    ages = _Ages.of(jobs.length, jobs.nodes)
-    half_s = ages.exceeded_by(_MEDIAN)
-    left, right = jobs.selected_by(half_s, ages.exceeded_by(_TAIL))
+    ages = _Ages(jobs.length, jobs.nodes[jobs.is_over])
+    half_s = ages.quantile_s(_MEDIAN)
+    left, right = jobs.guess_selection(half_s, ages.quantile_s(_TAIL))
     first_start, last_start = _outermost(jobs.start)
     first_end, last_end = _outermost(jobs.end if right == "started" else jobs.end[jobs.is_over])
     by_submission = left == "started" and jobs.are_selected_by_submission(half_s)
     # The sample of lengths: of jobs that lie within, longer ones are rarer; others are cut off at the edges.
-    weight, end = jobs.nodes.copy(), jobs.end[jobs.is_over]
+    weight, end = jobs.nodes[jobs.is_over], jobs.end[jobs.is_over]
     if (left, right) == ("started", "ended"):
-        within_s = jobs.length + (jobs.start - jobs.submit)[jobs.is_over] * by_submission
-        weight[jobs.is_over] /= np.maximum(0.1, 1 - within_s / (last_end - first_start))
+        within_s = jobs.length + jobs.wait[jobs.is_over] * by_submission
+        weight = weight / np.maximum(0.1, 1 - within_s / (last_end - first_start))
     elif (left, right) == ("ended", "started"):
-        weight[jobs.is_over] *= (end >= first_end) & (end <= last_start)
-    weight = weight[jobs.is_over]
-    ages = _Ages.of(jobs.length, weight) if weight.any() else ages
-    tail_s = ages.exceeded_by(_TAIL)
+        weight = weight * ((end >= first_end) & (end <= last_start))
+    ages = _Ages(jobs.length, weight) if weight.any() else ages
+    tail_s = ages.quantile_s(_TAIL)
     # What is nearer to an edge than the oldest jobs may be missing jobs.
     low, high = max(first_end, first_start + tail_s), min(last_start, last_end - tail_s)
     if jobs.has_submits:
@@ -202,28 +190,21 @@ def judge_coverage(
     return Coverage(trusted, reason, left, right, edges_s, tail_s, len(nodes), effective, ages)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class _Jobs:
     """Jobs in seconds since the epoch; `length` is of those that are over, the others end at infinity."""
 
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
-    submit: NDArray[np.float64]
-    nodes: NDArray[np.float64]
-    is_over: NDArray[np.bool_]
-    length: NDArray[np.float64]
-    has_submits: bool
+    def __init__(self, start_ns: Any, end_ns: Any, nodes: Any, submit_ns: Any) -> None:
+        self.start, self.nodes = start_ns / NS_PER_S, nodes.astype(np.float64)
+        self.end = np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
+        self.is_over = np.isfinite(self.end)
+        self.length = (self.end - self.start)[self.is_over]
+        has_submit = submit_ns > OPEN_START_NS
+        self.has_submits = bool(has_submit.mean() > _NEARLY_ALL)
+        early = np.minimum(submit_ns / NS_PER_S, self.start)
+        self.submit = np.where(self.has_submits & has_submit, early, self.start)
+        self.wait = self.start - self.submit
 
-    @classmethod
-    def of(cls, start_ns: Any, end_ns: Any, nodes: Any, submit_ns: Any) -> _Jobs:
-        """Jobs as `judge_coverage` gets them."""
-        start, end = start_ns / NS_PER_S, np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
-        is_told, is_over = submit_ns > OPEN_START_NS, np.isfinite(end)
-        has_submits = bool(is_told.mean() > _NEARLY_ALL)
-        submit = np.where(has_submits & is_told, np.minimum(submit_ns / NS_PER_S, start), start)
-        return cls(start, end, submit, nodes.astype(np.float64), is_over, (end - start)[is_over], has_submits)
-
-    def selected_by(self, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
+    def guess_selection(self, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
         """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start.
 
         So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
@@ -242,9 +223,9 @@ class _Jobs:
 
     def are_selected_by_submission(self, half_s: float) -> bool:
         """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
-        first, spell_s, wait = _outermost(self.start)[0], max(half_s, _SPELL_S), self.start - self.submit
+        first, spell_s = _outermost(self.start)[0], max(half_s, _SPELL_S)
         early = (self.start >= first) & (self.start < first + spell_s)
-        expected = (self.nodes * np.minimum(wait, spell_s)).sum() / spell_s / self.nodes.sum()
+        expected = (self.nodes * np.minimum(self.wait, spell_s)).sum() / spell_s / self.nodes.sum()
         before = self.nodes[early & (self.submit < first)].sum() / max(self.nodes[early].sum(), 1e-9)
         return bool(self.has_submits and expected > 0.02 and before < expected / 2)
 
@@ -253,17 +234,17 @@ class _Jobs:
 
         That is the last submission; later by as much as all jobs waited that had started just before it.
         """
-        last, wait = _outermost(self.submit)[1], self.start - self.submit
+        last = _outermost(self.submit)[1]
         near = np.flatnonzero((self.start <= last) & (self.start > last - max(half_s, _SPELL_S)))
         if not near.size:
             return last
-        near = near[np.argsort(wait[near], kind="stable")]
+        near = near[np.argsort(self.wait[near], kind="stable")]
         few = int(np.searchsorted(np.cumsum(self.nodes[near]), _TAIL * self.nodes[near].sum()))
-        return last + float(wait[near[few]])
+        return last + float(self.wait[near[few]])
 
     def since_submission_s(self, weight: NDArray[np.float64]) -> float:
         """Time since submission that one percent of the running node-time of jobs that are over exceeds."""
-        total_s = self.length + (self.start - self.submit)[self.is_over]
+        total_s = self.length + self.wait[self.is_over]
         low, high, node_s = 0.0, float(total_s.max()), (weight * self.length).sum()
         while high - low > 1.0:
             middle = (low + high) / 2
@@ -311,7 +292,7 @@ def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpa
 
     Usual is what days have that have any, so that one long gap does not hide itself. As those of one node, merged.
     """
-    found = [NodeSpans.none()]
+    spans = [NodeSpans.none()]
     for times_ns in jobs_ns:
         inside = np.sort(times_ns[(times_ns >= window.start_ns) & (times_ns < window.end_ns)])
         counts = np.bincount((inside - window.start_ns) // _DAY_NS, minlength=window.length_ns // _DAY_NS)
@@ -319,8 +300,8 @@ def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpa
         usual = np.median(counts[counts > 0]) if inside.size else 0.0
         is_long = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
         node = np.zeros(int(is_long.sum()), dtype=np.int32)
-        found.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
-    return NodeSpans.joined(found).merged()
+        spans.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
+    return NodeSpans.joined(spans).merged()
 
 
 def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:

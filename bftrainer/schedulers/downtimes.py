@@ -14,7 +14,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
-from bftrainer.schedulers.tally import Tally
+from bftrainer.schedulers.reading import Tally
 
 _COLUMNS = {
     "nodes": ("nodename", "nodenames", "nodelist", "nodes", "node"),
@@ -52,32 +52,7 @@ def read_downtimes(
     wanted: Mapping[str, Sequence[str]] = _COLUMNS,
     tally: Tally | None = None,
 ) -> None:
-    """Write down the downtimes that a file lists.
-
-    Parameters
-    ----------
-    path : Path
-        Rows of nodes (a hostlist), start and end, separated by `|` or commas, under a header that names them as
-        `sacctmgr -P show event` or `show reservation` does. Times as `sacct` writes them; an end that is unknown is
-        after the window. Rows without nodes, which are about the cluster, are skipped.
-    rows : BusyRows
-    clock : Clock
-    kind : BusyKind
-        Where a column of states or flags says nothing closer.
-    cluster : str, optional
-        Skip rows of other clusters, where a column names them.
-    wanted : mapping of str to sequence of str
-        Names of the columns.
-    tally : Tally, optional
-        Counts rows, and refuses those that are unusable; without it the first of these is an error.
-
-    Raises
-    ------
-    LogError
-        Naming the line, if it is no such file.
-    SettingsError
-        If times are local and no zone is given.
-    """
+    """Write down the downtimes that a file lists."""
     lines = _lines(path)
     header = next((line for _, line in lines), None)
     if header is None:
@@ -87,7 +62,8 @@ def read_downtimes(
     for number, line in lines:
         place = f"{path}:{number}"
         try:
-            cells = [part.strip() for part in line.split("|")] if separator == "|" else _cells(line)
+            parts = line.split("|") if separator == "|" else _CELL.findall(line)
+            cells = [part.strip().strip('"') for part in parts]
             if len(cells) <= max(columns.values()):
                 raise LogError(f"{place}: Expected {max(columns.values()) + 1} columns or more, got {len(cells)}.")
             row = {name: cells[at] for name, at in columns.items()}
@@ -108,38 +84,21 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         yield from ((number, line) for number, line in enumerate(block.lines, start=block.first) if line.strip())
 
 
-def _cells(line: str) -> list[str]:
-    return [part.strip().strip('"') for part in _CELL.findall(line)]
-
-
 def _places(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
     """Where nodes, start, end and, if it has them, state and cluster stand."""
     names = [name.strip().lower() for name in header]
-    found = {}
+    places = {}
     for key, wanted in columns.items():
         at = next((names.index(name) for name in wanted if name in names), None)
         if at is not None:
-            found[key] = at
+            places[key] = at
         elif key not in ("state", "cluster"):
             raise LogError(f"{path}:1: Expected a column {' or '.join(wanted)}, got {one_line(', '.join(header))}.")
-    return found
+    return places
 
 
 def read_dated_nodes(source: str, clock: Clock) -> BusyRecords | None:
-    """When nodes were part of the machine, as an inventory says: times in which they were there; None if it does not.
-
-    Parameters
-    ----------
-    source : str
-        A file with columns of nodes, `from` and `to` (or `start_date` and `end_date`), or of `ClusterNodes`,
-        `TimeStart` and `TimeEnd`, as `sacctmgr show event` prints them of a cluster. Anything else is not dated.
-    clock : Clock
-
-    Raises
-    ------
-    LogError, SettingsError
-        As for `read_downtimes`.
-    """
+    """When nodes were part of the machine, as an inventory with dates says; None if it has none."""
     for path in inventory_paths(source):
         names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
         for columns in (_OF_CLUSTERS, _DATED):

@@ -13,88 +13,56 @@ from numpy.typing import NDArray
 
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, stretches
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords
-from bftrainer.schedulers.node_lists import column
-from bftrainer.schedulers.node_lives import cut_to_lives
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, BusyRecords, column
 
 PLACEMENT = (
     "first fit on the lowest-numbered idle nodes: the log has no node names. "
     "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
 )
+_TIMES = ("end_ns", "start_ns")
 _MOST_SPANS = 1 << 24
 """Nodes of all jobs together up to which each node is a node of the log: a hundred bytes of memory each."""
 _MOST_ROUNDED, _MOST_SURPLUS = 0.01, 0.001
 """Shares of jobs and of node time to which placement in blocks may add nodes that were not asked for."""
 
 
-def _events(demand: pd.DataFrame) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Times, jobs and whether they start, sorted by time; ends come before starts of the same time."""
-    count = len(demand)
-    time = np.concatenate((demand["end_ns"], demand["start_ns"]))
-    starts = np.arange(2 * count) >= count
-    order = np.lexsort((starts, time))
-    return time[order], (order % count) if count else order, starts[order]
+def _order_events(demand: pd.DataFrame) -> pd.DataFrame:
+    """Starts and ends of jobs by `time_ns`, with the `job` and its `nodes`; ends come before starts of one time."""
+    jobs = pd.DataFrame({"job": np.arange(len(demand)), "nodes": demand["nodes"].to_numpy()})
+    parts = [jobs.assign(time_ns=demand[name].to_numpy(), is_start=name == "start_ns") for name in _TIMES]
+    return pd.concat(parts).sort_values(["time_ns", "is_start"], kind="stable")
 
 
 def over_capacity_share(demand: pd.DataFrame, capacity: int, window: Window) -> float:
     """Share of the window in which jobs, with so many `nodes` each, hold more than `capacity` in total."""
-    time, job, starts = _events(demand)
-    nodes = demand["nodes"].to_numpy()[job]
-    level = np.cumsum(np.where(starts, nodes, -nodes))
-    inside = np.clip(np.append(time, window.end_ns), window.start_ns, window.end_ns)
-    lengths = np.diff(inside)
-    return float(lengths[level > capacity].sum() / window.length_ns)
+    events = _order_events(demand)
+    level = np.cumsum(np.where(events["is_start"], events["nodes"], -events["nodes"]))
+    inside = np.clip(np.append(events["time_ns"], window.end_ns), window.start_ns, window.end_ns)
+    return float(np.diff(inside)[level > capacity].sum() / window.length_ns)
 
 
-def form_blocks(demand: pd.DataFrame, nodes: int, window: Window) -> tuple[int, pd.DataFrame, str]:
-    """Let jobs demand blocks of nodes, so that memory follows jobs, where they hold very many nodes in all.
+def choose_block(demand: pd.DataFrame, nodes: int, window: Window) -> int:
+    """Nodes that are one of the node log where jobs hold very many in all, so that memory follows jobs; else 1.
 
-    Returns
-    -------
-    block : int
-        Nodes of a block: the largest divisor of the machine's nodes that divides nearly all requests, or 1.
-    demand : DataFrame
-        In blocks; other requests get whole ones.
-    exact : str
-        How exact idle counts then are.
+    It is the largest divisor of the machine's nodes that divides nearly all requests.
     """
     asked = demand["nodes"].to_numpy()
     within = demand["end_ns"].clip(upper=window.end_ns) - demand["start_ns"].clip(lower=window.start_ns)
     lengths, block = within.clip(lower=0).to_numpy() / NS_PER_S, 1
     for size in range(2, nodes + 1 if asked.sum() > _MOST_SPANS else 1):
-        if nodes % size:
-            continue
         surplus = -asked % size
         is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * asked @ lengths
-        block = size if is_small else block
-    odd = int((asked % block > 0).sum())
-    exact = f"idle counts are exact{f' but for {odd:,} jobs that get whole blocks' if odd else ''}"
-    return block, demand.assign(nodes=-(-asked // block)), exact
+        block = size if nodes % size == 0 and is_small else block
+    return block
 
 
 def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeSpans:
-    """Put each job on the lowest-numbered nodes that are free.
-
-    Parameters
-    ----------
-    demand : DataFrame
-        Start, end and number of nodes of each job.
-    capacity : int or ndarray of int64, shape (N,)
-        Number of nodes; or the size of each in what jobs demand, such as processors: a job fills as many as it takes.
-
-    A job that finds too few gets the next nodes that become free; the job that started first is served first. So no
-    node is idle while jobs demand more nodes than the machine has.
-
-    Returns
-    -------
-    NodeSpans
-        min(demand, `capacity`) nodes are busy at every instant, if all are of size 1.
-    """
+    """Put each job on the lowest-numbered nodes that are free."""
     node, start, end = array("i"), array("q"), array("q")
     sizes = np.ones(capacity, dtype=np.int64) if isinstance(capacity, int) else capacity
     free = np.ones(sizes.size, dtype=np.bool_)
     since = np.zeros(sizes.size, dtype=np.int64)
-    held: dict[int, NDArray[np.int64]] = {}
+    nodes_of: dict[int, NDArray[np.int64]] = {}
     short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
 
     def _take(job: int, wanted: int, now: int) -> None:
@@ -102,18 +70,20 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
         got = got[: np.searchsorted(np.cumsum(sizes[got]), wanted) + 1]
         free[got] = False
         since[got] = now
-        held[job] = np.concatenate((held[job], got)) if job in held else got
+        nodes_of[job] = np.concatenate((nodes_of[job], got)) if job in nodes_of else got
         short[job] = wanted - int(sizes[got].sum())
         if short[job] <= 0:
             del short[job]
 
-    nodes = demand["nodes"].tolist()
-    time, jobs, starts = (values.tolist() for values in _events(demand))
-    for at, (now, job, is_start) in enumerate(zip(time, jobs, starts, strict=True)):
+    events = _order_events(demand)
+    time, starts = events["time_ns"].tolist(), events["is_start"].tolist()
+    for at, (now, is_start, job, asked) in enumerate(
+        zip(time, starts, events["job"].tolist(), events["nodes"].tolist(), strict=True)
+    ):
         if is_start:
-            _take(job, nodes[job], now)
+            _take(job, asked, now)
             continue
-        mine = held.pop(job)
+        mine = nodes_of.pop(job)
         short.pop(job, None)
         lasted = mine[since[mine] < now]
         node.frombytes(lasted.astype(np.int32).tobytes())
@@ -128,19 +98,7 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Swept:
-    """Result of a line sweep.
-
-    Parameters
-    ----------
-    idle : NodeSpans
-        Merged, within the window, sorted by node and start.
-    busy_node_s : mapping of str to float
-        Node-seconds of the union of busy spans in the window, by kind.
-    job_node_s : float
-        Node-seconds of jobs in the window; a node shared by two jobs counts twice.
-    away_s : ndarray of float64, shape (N,)
-        Seconds that each node was neither busy nor part of the machine.
-    """
+    """Result of a line sweep."""
 
     idle: NodeSpans
     busy_node_s: Mapping[str, float]
@@ -164,26 +122,7 @@ def line_sweep(
     job_node_s: float = 0.0,
     lives: NodeSpans | None = None,
 ) -> Swept:
-    """Find idle spans: sweep over busy spans, block by block.
-
-    Parameters
-    ----------
-    blocks : iterable of mapping of BusyKind to NodeSpans
-        Merged; node indices increase from block to block.
-    nodes : int
-        Number of nodes of the machine.
-    window : Window
-    min_gap_ns : int
-        Shorter gaps between two busy spans of a node count as busy.
-    min_hole_ns : int
-        Shorter idle spans are left out.
-    offer_after_ns : int
-        Idle spans lose so much at their beginning.
-    job_node_s : float
-        See `Swept`.
-    lives : NodeSpans, optional
-        When nodes were part of the machine, merged and within the window; by default all the time.
-    """
+    """Find idle spans: sweep over busy spans, block by block."""
     busy_node_s: defaultdict[str, float] = defaultdict(float)
     parts, low = [], 0
     for block in blocks:
@@ -197,8 +136,11 @@ def line_sweep(
         low = high
     free = NodeSpans.joined([*parts, NodeSpans.none().gaps(nodes, window, low)])
     del parts
-    there = free if lives is None else cut_to_lives(free, lives, nodes, window)
-    away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes) if there is not free else np.zeros(nodes)
+    there, away_s = free, np.zeros(nodes)
+    if lives is not None and len(away := lives.gaps(nodes, window)):
+        is_part = np.isin(free.node, away.node)
+        there = NodeSpans.joined([free.where(~is_part), free.where(is_part).subtract(away, nodes, window)])
+        away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes)
     if away_s.any():
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
     idle = there.lasting(min_hole_ns).delayed(offer_after_ns)
@@ -211,42 +153,14 @@ UNIT_PLACEMENT = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class UnitSpans:
-    """When GPUs or cores of nodes were in use.
-
-    Parameters
-    ----------
-    names : tuple of str
-        `node/gpu0` and so on.
-    by_kind : mapping of BusyKind to NodeSpans
-        Merged spans on units, by their index in `names`.
-    crowded : int
-        Number of times that a job asked more of a node than it had free; the rest is left out.
-    """
-
-    names: tuple[str, ...]
-    by_kind: Mapping[BusyKind, NodeSpans]
-    crowded: int
-
-
-def unit_spans(
-    records: BusyRecords, place: NDArray[np.int32], nodes: Sequence[str], units: Mapping[str, int], unit: str
-) -> UnitSpans:
+def place_on_units(
+    records: BusyRecords, place: NDArray[np.int32], sizes: Sequence[int]
+) -> tuple[dict[BusyKind, NodeSpans], int]:
     """Put each job on the lowest-numbered free units of its nodes; what else keeps a node busy takes all of it.
 
-    Parameters
-    ----------
-    records : BusyRecords
-    place : ndarray of int32, shape (M,)
-        Index in `nodes` of each node of the records; -1 for one that is left out.
-    nodes : sequence of str
-    units : mapping of str to int
-        How many units each node has.
-    unit : str
-        What they are called.
+    `place` numbers the records' nodes, -1 for one that is left out; nodes have as many units as `sizes` say. Returns
+    merged spans on units by kind, and how often a job asked more of a node than it had free: the rest is left out.
     """
-    sizes = np.array([units[name] for name in nodes], dtype=np.int64)
     base = np.append(0, np.cumsum(sizes))
     counts = records.sizes()
     of = np.repeat(np.arange(len(records)), counts)
@@ -254,21 +168,17 @@ def unit_spans(
     of, node = of[node >= 0], node[node >= 0]
     order = np.argsort(records["start_ns"][of], kind="stable")
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)
-    spans: dict[BusyKind, tuple[array[int], array[int], array[int]]] = {}
+    spans: dict[BusyKind, list[tuple[int, int, int]]] = defaultdict(list)
     crowded = 0
     kinds, held_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
     for row, at in zip(of[order].tolist(), node[order].tolist(), strict=True):
         kind, asked, start, end = BusyKind(kinds[row]), held_units[row], starts[row], ends[row]
-        mine = range(int(base[at]), int(base[at + 1]))
+        mine = np.arange(base[at], base[at + 1])
         if asked != ALL_UNITS:
-            mine = [one for one in mine if free_at[one] <= start][:asked]  # type: ignore[assignment]
-            crowded += len(mine) < asked
-        held = spans.setdefault(kind, (array("i"), array("q"), array("q")))
-        for one in mine:
-            if kind in (BusyKind.JOB, BusyKind.UNKNOWN):
-                free_at[one] = max(int(free_at[one]), end)
-            for values, value in zip(held, (one, start, end), strict=True):
-                values.append(value)
-    by_kind = {kind: NodeSpans(*map(column, some)).merged() for kind, some in spans.items()}
-    names = tuple(f"{name}/{unit}{number}" for name in nodes for number in range(units[name]))
-    return UnitSpans(names, by_kind, crowded)
+            mine = mine[free_at[mine] <= start][:asked]
+            crowded += mine.size < asked
+        if kind in (BusyKind.JOB, BusyKind.UNKNOWN):
+            free_at[mine] = np.maximum(free_at[mine], end)
+        spans[kind] += [(one, start, end) for one in mine.tolist()]
+    columns = ((kind, np.array(some, dtype=np.int64).reshape(-1, 3).T) for kind, some in spans.items())
+    return {kind: NodeSpans(unit.astype(np.int32), *times).merged() for kind, (unit, *times) in columns}, crowded

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +17,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import head, log_paths
-from bftrainer.files.writing import file_source
+from bftrainer.files.writing import file_source, replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import folded
@@ -27,7 +30,7 @@ from bftrainer.schedulers.busy_records import (
     SPANS_AT_A_TIME,
     BusyKind,
     BusyRecords,
-    BusyRows,
+    end_runaways,
     extent_ns,
     find_repeated,
     find_superseded,
@@ -42,30 +45,145 @@ from bftrainer.schedulers.coverage import (
     lost_days,
     missing_ids,
 )
-from bftrainer.schedulers.data_quality import DUPLICATE, DataQuality, SweptLog, causes, idle_share, make_quality
 from bftrainer.schedulers.downtimes import read_downtimes
-from bftrainer.schedulers.formats.flux import eventlog_downtimes, is_eventlog
 from bftrainer.schedulers.idle_spans import (
     PLACEMENT,
     UNIT_PLACEMENT,
     Swept,
-    form_blocks,
+    choose_block,
     line_sweep,
     over_capacity_share,
     place_jobs,
-    unit_spans,
+    place_on_units,
 )
 from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
-from bftrainer.schedulers.node_lives import NodeLives, find_lives
-from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
-from bftrainer.schedulers.runaways import end_runaways
-from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, places
-from bftrainer.schedulers.tally import Tally
+from bftrainer.schedulers.reading import Importer, Reading, Tally, get_importer, recognise, run_importer
+from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, find_lives, places
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 """Settings that need the names of nodes."""
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
+
+
+DUPLICATE = "duplicate"
+_EXAMPLES = 10
+
+
+class DataQuality(SimpleNamespace):
+    """Quality of an imported log: the figures that docs/import.md describes, "The account", as attributes."""
+
+    def summary(self) -> dict[str, Any]:
+        """The figures as plain data for JSON."""
+        return dict(vars(self))
+
+
+@dataclass(slots=True, eq=False)
+class SweptLog:
+    """Result of a log's line sweep, with its window and nodes."""
+
+    window: Window
+    chosen: NodeChoice
+    swept: Swept
+    coverage: Coverage | None
+    jobs: pd.DataFrame
+    outside: int
+    unknown: int = 0
+    whole_idle_share: float | None = None
+    over_capacity_share: float | None = None
+    block: int = 1
+    runaways: int = 0
+    runaway_share: float = 0.0
+
+    @property
+    def busy_node_s(self) -> dict[str, float]:
+        """Node-seconds of the machine that were not idle, by cause."""
+        return {name: node_s * self.block for name, node_s in sorted(self.swept.busy_node_s.items())}
+
+
+def idle_share(swept: Swept, window: Window) -> float:
+    """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
+    there_s = swept.away_s.size * window.length_ns / NS_PER_S - float(swept.away_s.sum())
+    return swept.idle.node_s / there_s if there_s else 0.0
+
+
+def _idle_figures(result: SweptLog, members: Sequence[str]) -> dict[str, float | None]:
+    """Number, idle share and idle intervals of some nodes; times in seconds, of intervals within the window."""
+    wanted, swept = set(members), result.swept
+    is_member = np.array([name in wanted for name in result.chosen.names], dtype=np.bool_)
+    spans = swept.idle.where(is_member[swept.idle.node])
+    lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
+    return {
+        "nodes": len(wanted),
+        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), result.window),
+        "idle_node_s": spans.node_s,
+        "holes": len(spans),
+        "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
+        "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
+    }
+
+
+def _groups(result: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
+    """Idle time of each partition, or of each type of nodes."""
+    by, chosen = reading.settings.by, result.chosen
+    if by is None:
+        return {}
+    groups = chosen.partitions if by == "partition" else chosen.types
+    if not groups:
+        raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
+    return {name: _idle_figures(result, some) for name, some in groups.items()}
+
+
+def make_quality(
+    importer: Importer, reading: Reading, result: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
+) -> DataQuality:
+    """The account of an import that made `log`; `trust` says what of it can be trusted."""
+    tally, chosen, swept = reading.tally, result.chosen, result.swept
+    dropped = dict(tally.dropped.most_common())
+    return DataQuality(
+        format=importer.name,
+        records=tally.records,
+        kept=tally.records - tally.dropped.total(),
+        outside_window=result.outside,
+        dropped=dropped,
+        bad=tally.bad,
+        bad_examples=tuple(tally.examples),
+        duplicates=dropped.get(DUPLICATE, 0),
+        unknown=result.unknown,
+        nodes_per_block=result.block,
+        nodes=len(log.nodes),
+        nodes_seen=chosen.seen,
+        nodes_unseen=chosen.unseen,
+        unseen=chosen.unseen_are,
+        nodes_outside=len(chosen.outside),
+        outside_examples=chosen.outside[:_EXAMPLES],
+        window_start=iso(log.start_ns),
+        window_end=iso(log.end_ns),
+        window_s=log.window_s,
+        zone=reading.clock.zone,
+        coverage=trust,
+        busy_node_s=result.busy_node_s,
+        idle_node_s=swept.idle.node_s * result.block,
+        idle_share=idle_share(swept, result.window),
+        away_node_s=float(swept.away_s.sum()),
+        by=_groups(result, reading),
+        unit=reading.settings.unit,
+        whole_idle_share=result.whole_idle_share,
+        overlap_factor=swept.overlap_factor,
+        over_capacity_share=result.over_capacity_share,
+        notes=tuple(reading.notes),
+    )
+
+
+def quality_path(path: Path) -> Path:
+    """Path of a node log's data quality: `idle.quality.json` for `idle.parquet` and `idle.csv.gz`."""
+    return path.parent / f"{path.name.removesuffix('.gz').rpartition('.')[0]}.quality.json"
+
+
+def write_quality_json(path: Path, quality: DataQuality) -> None:
+    """Write the data quality as JSON."""
+    with replacing(path) as stream:
+        stream.write((json.dumps(quality.summary(), indent=1) + "\n").encode())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,27 +228,27 @@ def import_log(
     reading = Reading.begun(settings)
     run_importer(importer, files, reading)
     reading.tally.check(at_end=True)
-    found = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
-    trust = _account_coverage(found, reading)
+    result = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
+    trust = _account_coverage(result, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
     log = log_of_idle(
-        found.chosen.names,
-        found.window,
-        found.swept.idle,
-        _provenance(importer, reading, found, command, (*files, *beside)) | ({"coverage": trust} if trust else {}),
+        result.chosen.names,
+        result.window,
+        result.swept.idle,
+        _provenance(importer, reading, result, command, (*files, *beside)) | ({"coverage": trust} if trust else {}),
         reading.unchanged_ns,
-        _last_changes(found, reading),
+        _last_changes(result, reading),
     )
-    return Imported(log, make_quality(importer, reading, found, log, trust))
+    return Imported(log, make_quality(importer, reading, result, log, trust))
 
 
-def _last_changes(found: SweptLog, reading: Reading) -> dict[int, bool]:
+def _last_changes(result: SweptLog, reading: Reading) -> dict[int, bool]:
     """Nodes that change in the window's last instant, if the window ends with the log and short holes count."""
-    if reading.window_ns is None or found.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
+    if reading.window_ns is None or result.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
     is_late = reading.settings.offer_after_s > 0  # what joins then is not offered any more
     changes = {name: joins for name, joins in reading.last_changes.items() if not (joins and is_late)}
-    return {node: changes[name] for node, name in enumerate(found.chosen.names) if name in changes}
+    return {node: changes[name] for node, name in enumerate(result.chosen.names) if name in changes}
 
 
 def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
@@ -138,95 +256,80 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     settings, own = reading.settings, len(reading.rows)
     reading.check_cluster(own)
     if not own and reading.nodes is None:
-        raise _nothing(reading)
-    whole, is_seen = _with_downtimes(reading)
-    is_own = np.arange(len(whole)) < own
-    is_job = is_own & np.isin(whole["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
-    is_lost = _drop_repeated(whole.rows, whole.runs(), is_job, reading)
-    whole, is_runaway = end_runaways(whole, is_job & ~is_lost)
-    jobs = whole.where(is_job & ~is_lost & ~is_runaway)
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
+        shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
+        raise LogError(f"No records of busy nodes in the log: {shown}.")
+    every, is_seen = _with_downtimes(reading)
+    is_own = np.arange(len(every)) < own
+    is_job = is_own & np.isin(every["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
+    is_lost = _drop_repeated(every.rows, every.runs(), is_job, reading)
+    is_job &= ~is_lost
+    every, is_runaway = end_runaways(every, is_job)
+    jobs = every.where(is_job & ~is_runaway)
     coverage = _judge(importer, reading, jobs.rows, jobs.sizes())
-    window = _window(reading, extent_ns(whole.rows[is_own]), coverage)
+    window = _window(reading, extent_ns(every.rows[is_own]), coverage)
     if rare := jobs.rare_nodes():
         reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {listed(rare)}. Are they this machine's?")
-    records = whole.where(~is_lost & _is_near(whole.rows, window, reading))
+    records = every.where(~is_lost & _is_near(every.rows, window, reading))
     if not reading.is_exact and not np.isin(records["kind"], OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
-    chosen = choose_nodes(whole, is_seen, reading, is_availability=importer.is_availability)
+    chosen = choose_nodes(every, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
-    lives = _lives(importer, reading, whole, is_seen, chosen, window, coverage)
+    lives, reason = None, "nodes count only while --nodes says that they were there"
+    if chosen.lives is not None:
+        lives = chosen.lives.within(window.start_ns, window.end_ns)
+    elif not importer.is_availability and not reading.is_exact:
+        # Downtimes alone do not tell when a node was there.
+        lives, reason = find_lives(every, np.where(is_seen, place, -1), chosen.names, window, coverage)
     jobs_s = records.job_node_s(window, place)
-    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives.spans)
+    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives)
+    result = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(every.rows[is_job], window))
+    result.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
     if swept.away_s.any():
-        reading.note(f"{lives.reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
-    runaways, share = int(is_runaway.sum()), 0.0
-    if runaways:
-        share = whole.where(is_runaway).job_node_s(window, place) / max(swept.busy_node_s.get("job", 0.0), 1.0)
+        reading.note(f"{reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
+    result.runaways = int(is_runaway.sum())
+    if result.runaways:
+        busy_s = max(swept.busy_node_s.get("job", 0.0), 1.0)
+        result.runaway_share = every.where(is_runaway).job_node_s(window, place) / busy_s
         reading.note(
-            f"{runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They count until "
-            f"the first of these starts, {100 * share:.3g} % of the busy node-time."
+            f"{result.runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
+            f"count until the first of these starts, {100 * result.runaway_share:.3g} % of the busy node-time."
         )
-    whole_share = None
     if settings.unit != "node":
-        whole_share = idle_share(swept, window)
-        chosen, swept = _sweep_units(records, place, chosen, window, reading, lives.spans)
+        result.whole_idle_share = idle_share(swept, window)
+        _sweep_units(records, place, result, reading, lives)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
-    unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
-    found = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(whole.rows[is_job & ~is_lost], window))
-    return replace(found, unknown=unknown, whole_idle_share=whole_share, runaways=runaways, runaway_share=share)
-
-
-def _lives(
-    importer: Importer,
-    reading: Reading,
-    records: BusyRecords,
-    is_seen: NDArray[np.bool_],
-    chosen: NodeChoice,
-    window: Window,
-    coverage: Coverage | None,
-) -> NodeLives:
-    """When the chosen nodes were part of the machine; those that the log never names count all the time."""
-    if chosen.lives is not None:
-        spans = chosen.lives.within(window.start_ns, window.end_ns)
-        return NodeLives(spans, "nodes count only while --nodes says that they were there")
-    if importer.is_availability or reading.is_exact:
-        return NodeLives(None)
-    place = places(records.names, chosen.names)
-    place[~is_seen] = -1  # downtimes alone do not tell when a node was there
-    return find_lives(records, place, chosen.names, window, coverage)
+    return result
 
 
 def _sweep_units(
-    records: BusyRecords,
-    place: NDArray[np.int32],
-    chosen: NodeChoice,
-    window: Window,
-    reading: Reading,
-    lives: NodeSpans | None,
-) -> tuple[NodeChoice, Swept]:
+    records: BusyRecords, place: NDArray[np.int32], result: SweptLog, reading: Reading, lives: NodeSpans | None
+) -> None:
     """Sweep GPUs or cores in place of nodes."""
-    unit = reading.settings.unit
+    unit, chosen = reading.settings.unit, result.chosen
     if not (records["units"] != ALL_UNITS).any():
         raise SettingsError(f"--unit {unit}: the log does not say how many {unit}s jobs held (AllocTRES, exec_vnode).")
-    found = unit_spans(records, place, chosen.names, chosen.units, unit)
-    if not found.names:
+    names_of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
+    names = tuple(itertools.chain.from_iterable(names_of.values()))
+    if not names:
         raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {listed(chosen.names)} without.")
-    if found.crowded:
-        reading.note(f"{found.crowded:,} times a job held more {unit}s of a node than were free there.")
+    sizes = list(map(len, names_of.values()))
+    by_kind, crowded = place_on_units(records, place, sizes)
+    if crowded:
+        reading.note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
     reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
-    jobs = found.by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(window)
-    lives = None if lives is None else lives.on_parts([chosen.units[name] for name in chosen.names])
-    swept = _sweep([found.by_kind], jobs, len(found.names), window, reading, lives)
-    of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
+    jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
+    lives = None if lives is None else lives.on_parts(sizes)
+    result.swept = _sweep([by_kind], jobs_s, len(names), result.window, reading, lives)
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-        return {group: tuple(one for name in some for one in of[name]) for group, some in groups.items()}
+        return {group: tuple(one for name in some for one in names_of[name]) for group, some in groups.items()}
 
-    return replace(chosen, names=found.names, partitions=within(chosen.partitions), types=within(chosen.types)), swept
+    result.chosen = replace(chosen, names=names, partitions=within(chosen.partitions), types=within(chosen.types))
 
 
 def _drop_repeated(
@@ -241,30 +344,21 @@ def _drop_repeated(
     return repeated | stale
 
 
-def _read_beside(path: Path, rows: BusyRows, kind: BusyKind, reading: Reading) -> None:
-    """Read downtimes or reservations; unusable rows are counted, and too many of them are an error."""
-    settings, tally = reading.settings, Tally(reading.settings.max_bad)
-    read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
-    tally.check(at_end=True)
-    if tally.bad:
-        reading.note(f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable, the first: {tally.examples[0]}")
-
-
 def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     """Records of the log, then downtimes and reservations; and which nodes the log itself names.
 
     With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
     """
     settings, rows, own = reading.settings, reading.rows, len(reading.rows)
-    seen = len(rows.lists.names)
-    clusters = np.unique(rows.frame()["cluster"]).tolist()
-    for path in log_paths(settings.downtimes):
-        if is_eventlog(path):
-            eventlog_downtimes(path, reading)
-        else:
-            _read_beside(path, rows, BusyKind.DOWN, reading)
-    for path in log_paths(settings.reservations):
-        _read_beside(path, rows, BusyKind.RESERVED, reading)
+    seen, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
+    for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
+        for path in log_paths(paths):
+            tally = Tally(settings.max_bad)
+            read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
+            tally.check(at_end=True)
+            if tally.bad:
+                shown = f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable"
+                reading.note(f"{shown}, the first: {tally.examples[0]}")
     names, records = list(rows.clusters), rows.records()
     if len([number for number in clusters if names[number]]) < 2:
         return records, np.arange(len(records.names)) < seen
@@ -278,9 +372,9 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     """Sweep records that only count their nodes."""
     settings, demand = reading.settings, reading.demand
     assert demand is not None
-    given = [name for name in _OF_NAMED if getattr(settings, name)]
-    if given:
-        flags = " and ".join(SETTINGS[name].metadata["flag"] for name in given)
+    ineffective = [name for name in _OF_NAMED if getattr(settings, name)]
+    if ineffective:
+        flags = " and ".join(SETTINGS[name].metadata["flag"] for name in ineffective)
         raise SettingsError(f"{flags} cannot be used: the log names no nodes.")
     is_job = np.ones(len(demand), dtype=np.bool_)
     demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
@@ -301,8 +395,11 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
     if sizes is None:
         has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block, demand, exact = form_blocks(demand, 1 if has_names else nodes, window)
+        block = choose_block(demand, 1 if has_names else nodes, window)
+        odd = int((demand["nodes"] % block > 0).sum())
+        exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
+        demand = demand.assign(nodes=-(-demand["nodes"] // block))
         reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
@@ -327,13 +424,6 @@ def _sweep(
     gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(settings.min_hole_s)
     after_ns = nanoseconds(settings.offer_after_s)
     return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s, lives)
-
-
-def _nothing(reading: Reading) -> LogError:
-    """The error for a log without usable records."""
-    reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
-    shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
-    return LogError(f"No records of busy nodes in the log: {shown}.")
 
 
 def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
@@ -376,12 +466,12 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     return window
 
 
-def _account_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | None:
+def _account_coverage(result: SweptLog, reading: Reading) -> dict[str, Any] | None:
     """What can be trusted of the log and of the window, with a note."""
-    coverage, window = found.coverage, found.window
+    coverage, window = result.coverage, result.window
     if coverage is None:
         return None
-    idle, times_ns = found.swept.idle, (found.jobs["start_ns"].to_numpy(), found.jobs["end_ns"].to_numpy())
+    idle, times_ns = result.swept.idle, (result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy())
     empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
     days = empty.node_s / 86_400
     if lost:
@@ -391,12 +481,12 @@ def _account_coverage(found: SweptLog, reading: Reading) -> dict[str, Any] | Non
     spans = zip(empty.start_ns.tolist(), empty.end_ns.tolist(), strict=True)
     share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
     account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
-    account["untrusted_idle_node_s"] *= found.block
+    account["untrusted_idle_node_s"] *= result.block
     ids = reading.job_ids if len(reading.rows.clusters) <= 2 else []
     account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
-    account |= {"runaways": found.runaways, "runaway_share": found.runaway_share}
+    account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
     text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
@@ -416,34 +506,33 @@ def _count_outside(jobs: pd.DataFrame, window: Window) -> int:
 
 
 def _provenance(
-    importer: Importer, reading: Reading, found: SweptLog, command: str, files: Sequence[Path]
+    importer: Importer, reading: Reading, result: SweptLog, command: str, files: Sequence[Path]
 ) -> dict[str, Any]:
     """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings
+    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in result.busy_node_s.items() if node_s)
+    causes = ", ".join(shown)
     story: dict[str, Any] = {
         "tool": f"bftrainer {version('bftrainer')}",
         "command": command,
         "format": importer.name,
         "inputs": [{**file_source(path), "bytes": path.stat().st_size} for path in files],
-        "window": [iso(found.window.start_ns), iso(found.window.end_ns)],
+        "window": [iso(result.window.start_ns), iso(result.window.end_ns)],
         "zone": reading.clock.zone,
         "inventory": settings.nodes or SEEN,
-        "unseen": found.chosen.unseen_are,
+        "unseen": result.chosen.unseen_are,
         "min_gap_s": reading.min_gap_s,
         "min_hole_s": settings.min_hole_s,
         "offer_after_s": settings.offer_after_s,
-        "away_node_s": float(found.swept.away_s.sum()),
-        "notes": [
-            *reading.notes,
-            *causes({name: node_s * found.block for name, node_s in found.swept.busy_node_s.items()}),
-        ],
+        "away_node_s": float(result.swept.away_s.sum()),
+        "notes": [*reading.notes, *([f"node-hours that were not idle when it was imported: {causes}."] * bool(causes))],
     }
     if importer.is_availability:
         story[FORM] = importer.name
     if reading.placement is not None:
         story["placement"] = reading.placement
-    if found.block > 1:
-        story["nodes_per_block"] = found.block
-    if found.chosen.partitions:
-        story["partitions"] = {name: folded(nodes) for name, nodes in found.chosen.partitions.items()}
+    if result.block > 1:
+        story["nodes_per_block"] = result.block
+    if result.chosen.partitions:
+        story["partitions"] = {name: folded(nodes) for name, nodes in result.chosen.partitions.items()}
     return story

@@ -138,13 +138,13 @@ class ImportSettings:
     max_bad: float = _setting("--max-bad", "Stop above this share of unusable records.", 0.01, kind="SHARE")
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            flag, kind, value = each.metadata["flag"], each.metadata.get("kind"), getattr(self, each.name)
+        for setting in fields(self):
+            flag, kind, value = setting.metadata["flag"], setting.metadata.get("kind"), getattr(self, setting.name)
             if kind == "SECONDS" and value is not None and not 0 <= value <= 1e8:
                 raise SettingsError(f"Expected 0 <= {flag} <= 1e8 seconds, got {value:g}.")
             if kind == "SHARE" and (not 0 <= value <= 1 or math.isnan(value)):
                 raise SettingsError(f"Expected {flag} between 0 and 100 %, got {100 * value:g} %.")
-            counts = () if value is None or not each.name.endswith("_per_node") else value
+            counts = () if value is None or not setting.name.endswith("_per_node") else value
             if min([counts] if isinstance(counts, int) else itertools.chain(*counts), default=1) < 1:
                 raise SettingsError(f"Expected {flag} >= 1, got {value}.")
         if self.offer:
@@ -157,12 +157,14 @@ class ImportSettings:
             raise SettingsError("Expected --nodes to be a file, a hostlist or seen, got nothing.")
 
 
-SETTINGS = {each.name: each for each in fields(ImportSettings)}
+SETTINGS = {setting.name: setting for setting in fields(ImportSettings)}
 """Declarations of all settings by their names."""
-OWN_SETTINGS = tuple(name for name, each in SETTINGS.items() if each.metadata["formats"])
+OWN_SETTINGS = tuple(name for name, setting in SETTINGS.items() if setting.metadata["formats"])
 """Settings that not all formats take."""
 
 
 def settings_of(name: str) -> tuple[str, ...]:
     """Those of `OWN_SETTINGS` that a format takes; a plug-in may take any."""
-    return tuple(each for each in OWN_SETTINGS if name not in LOG_FORMATS or name in SETTINGS[each].metadata["formats"])
+    return tuple(
+        setting for setting in OWN_SETTINGS if name not in LOG_FORMATS or name in SETTINGS[setting].metadata["formats"]
+    )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
 from bftrainer.files.log_files import Block, LogRow
+from bftrainer.files.opening import one_line
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
@@ -23,9 +25,72 @@ from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_records import BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.tally import CUT_OFF, Tally
 
 _CLEAN_UP_S = 1.0
+_NEEDED = ["start_ns", "end_ns", "nodes"]
+
+
+CUT_OFF = "last line cut off"
+_EXAMPLES = 10
+_SURE = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """A reason for which rows are not kept: those that `fails` marks.
+
+    If they are unusable, `detail` says what was expected of a row, and what was found.
+    """
+
+    reason: str
+    fails: NDArray[np.bool_]
+    detail: Callable[[int], str] | None = None
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of records while a log is read."""
+
+    max_bad: float
+    records: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    bad: int = 0
+    examples: list[str] = field(default_factory=list)
+
+    def drop(self, reason: str, count: int = 1) -> None:
+        """Count records that rightly give no interval."""
+        if count:
+            self.dropped[reason] += count
+
+    def sift(self, checks: Sequence[Check], refuse: Callable[[str, int, str], None]) -> NDArray[np.bool_]:
+        """Count rows by the first check that they fail; those that pass all.
+
+        `refuse` is called with the reason, row and fault of each that is unusable, in order of rows.
+        """
+        fate = np.select([check.fails for check in checks], range(len(checks)), len(checks))
+        for code, check in enumerate(checks):
+            if check.detail is None:
+                self.drop(check.reason, int((fate == code).sum()))
+        is_refused = np.array([check.detail is not None for check in checks] + [False])
+        for at in np.flatnonzero(is_refused[fate]).tolist():
+            check = checks[fate[at]]
+            refuse(check.reason, at, check.detail(at) if check.detail is not None else "")
+        return np.asarray(fate == len(checks))
+
+    def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
+        """Count a record that should have given an interval, but is unusable."""
+        self.dropped[reason] += 1
+        self.bad += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"{path}:{line}: {one_line(detail)}")
+
+    def check(self, *, at_end: bool = False) -> None:
+        """Raise if too many records are bad; before the end of a log only if they are many enough to be sure."""
+        if self.bad > self.max_bad * self.records and (at_end or self.bad > _SURE):
+            share = (
+                f"{self.bad:,} of {self.records:,} records are unusable, more than --max-bad {100 * self.max_bad:g} %"
+            )
+            raise LogError(f"{self.examples[0].removesuffix('.')} ({share}).")
 
 
 @dataclass(slots=True)
@@ -41,22 +106,17 @@ class Reading:
     rows : BusyRows
         Collects records that name nodes.
     demand : DataFrame, optional
-        Jobs of a log that only counts nodes, with the number of their `nodes`, and `start_ns`, `end_ns`, `job`,
-        `submit_ns` and `is_open` as `BusyRecords` has them.
+        Jobs of a log that only counts nodes: the number of their `nodes`, and columns that `BusyRecords` has.
     notes : list of str
         Assumptions made.
     window_ns : tuple of two int, optional
         The window, if the log itself gives it; nanoseconds since the Unix epoch.
-    capacity : int, optional
-        Number of the machine's nodes, if the log gives it.
-    node_sizes : ndarray of int64, optional
-        Processors of each node where these differ; demand then is in processors.
+    capacity, node_sizes : int and ndarray of int64, optional
+        Number of the machine's nodes; and processors of each where these differ, which demand then is in.
     nodes : tuple of str, optional
         All nodes of the machine, idle ones too, if the log lists them.
-    unchanged_ns : ndarray of int64, optional
-        Instants at which an availability trace was written although nothing changed.
-    last_changes : mapping of str to bool
-        Nodes that join (True) or leave (False) in the last instant of the log.
+    unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
+        Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
     is_exact : bool
         Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs, and of what else.
     placement : str, optional
@@ -83,13 +143,7 @@ class Reading:
 
     @classmethod
     def begun(cls, settings: ImportSettings) -> Reading:
-        """The state before anything is read.
-
-        Raises
-        ------
-        SettingsError
-            If the zone is unknown.
-        """
+        """The state before anything is read."""
         return cls(settings, Clock(settings.zone), Tally(settings.max_bad))
 
     def is_wanted(self, cluster: str) -> bool:
@@ -98,56 +152,31 @@ class Reading:
         return self.settings.cluster in (None, cluster)
 
     def check_cluster(self, jobs: int) -> None:
-        """Refuse a cluster that was picked and has no jobs among so many that were kept.
-
-        Raises
-        ------
-        SettingsError
-            Naming the closest one.
-        """
+        """Refuse a cluster that was picked and has no jobs among so many that were kept."""
         picked, known = self.settings.cluster, self.rows.clusters
         if picked is not None and not (known.get(picked, 0) and jobs):
             raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
 
     def take(self, frame: pd.DataFrame) -> None:
-        """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line."""
-        frame = self._refuse_incomplete(frame)
-        length = frame["end_ns"].to_numpy() - frame["start_ns"].to_numpy()
+        """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line.
+
+        Columns are `start_ns`, `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a hostlist; perhaps
+        `job`, equal for rows of one job, `kind`, `partition`, `submit_ns`, and the other columns of `BusyRecords`.
+        """
+        if missing := [name for name in _NEEDED if name not in frame]:
+            raise LogError(f"Expected a frame of busy nodes with a column {missing[0]}, got {', '.join(frame)}.")
+        if "kind" in frame:
+            frame["kind"].map(BusyKind)
+        is_empty = frame[_NEEDED].isna().any(axis=1)
+        for row in frame.index[is_empty]:
+            self._refuse_place("no times or nodes", frame, row, "Expected start, end and nodes, got nothing.")
+        frame = frame[~is_empty]
+        length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
         self.tally.drop("end before start", int((length < 0).sum()))
         self.tally.drop("zero length", int((length == 0).sum()))
         frame = frame[length > 0].reset_index(drop=True)
         for row, fault in self.rows.extend(frame).items():
             self._refuse_place("unreadable node list", frame, row, fault)
-
-    def _refuse_incomplete(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Refuse rows without times or nodes, and a frame that has numbers of lists or kinds that there are not.
-
-        Raises
-        ------
-        LogError
-            If a column is missing or of another kind.
-        """
-        for name in ("start_ns", "end_ns", "nodes"):
-            if name not in frame:
-                raise LogError(
-                    f"Expected a frame of busy nodes with a column {name}, got {', '.join(map(str, frame))}."
-                )
-        for name in ("start_ns", "end_ns"):
-            if not pd.api.types.is_numeric_dtype(frame[name].dtype):
-                raise LogError(f"Expected {name} in nanoseconds since the epoch, got {frame[name].dtype}.")
-        missing = frame[["start_ns", "end_ns", "nodes"]].isna().any(axis=1)
-        for row in frame.index[missing]:
-            self._refuse_place("no times or nodes", frame, row, "Expected start, end and nodes, got nothing.")
-        frame = frame[~missing]
-        if pd.api.types.is_float_dtype(frame["nodes"].dtype):  # numbers of lists, some of which were missing
-            frame = frame.assign(nodes=frame["nodes"].astype(np.int64))
-        nodes, known = frame["nodes"], self.rows.lists.ends().size - 1
-        if pd.api.types.is_integer_dtype(nodes.dtype) and not nodes.between(0, known - 1).all():
-            raise LogError(f"Expected numbers of lists below {known}, got {nodes.max()}.")
-        kinds = set(frame["kind"]) - set(BusyKind) if "kind" in frame else set()
-        if kinds:
-            raise LogError(f"Expected kinds of busy time such as {BusyKind.JOB:d}, got {min(kinds)}.")
-        return frame
 
     def _refuse_place(self, reason: str, frame: pd.DataFrame, row: int, detail: str) -> None:
         """Count a row of a frame as unusable, at its file and line."""
@@ -157,14 +186,8 @@ class Reading:
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
 
-        Parameters
-        ----------
-        log : NodeLog
-            The trace: idle means available. Before it no node is available; after it each keeps its last state.
-        names : sequence of str
-            Names of the log's nodes, in order, then of nodes that were never available.
-        records : int
-            Number of rows in the trace.
+        Before it no node is available; after it each keeps its last state. `names` are those of the log's nodes, in
+        order, then of nodes that were never available.
         """
         self.tally.records += records
         away_ns = [OPEN_START_NS] * len(names)
@@ -201,8 +224,8 @@ class Reading:
     @property
     def min_gap_s(self) -> float:
         """Length, in seconds, below which a gap between two busy intervals is clean-up."""
-        given = self.settings.min_gap_s
-        return (0.0 if self.is_exact else _CLEAN_UP_S) if given is None else given
+        gap_s = self.settings.min_gap_s
+        return (0.0 if self.is_exact else _CLEAN_UP_S) if gap_s is None else gap_s
 
     def origin_ns(self) -> int:
         """The instant that a log's relative times count from: the window's start, else 1970."""
@@ -214,16 +237,10 @@ class Reading:
 
 @runtime_checkable
 class Importer(Protocol):
-    """Reads one format.
+    """Reads one format, which `name` names.
 
-    Attributes
-    ----------
-    name : str
-        Name of the format, as users give it.
-    tells_changes : bool
-        Whether such logs tell of starts and ends alone, not of jobs that ran all the time.
-    is_availability : bool
-        Whether such logs list available nodes, which count as idle.
+    `tells_changes` if such logs tell of starts and ends alone, not of jobs that ran all the time; `is_availability` if
+    they list available nodes, which count as idle.
     """
 
     name: ClassVar[str]
@@ -283,22 +300,12 @@ def importer_names() -> tuple[str, ...]:
 
 
 def get_importer(name: str) -> Importer:
-    """The importer of a format.
-
-    Raises
-    ------
-    SettingsError
-        If there is no format of that name.
-    """
-    if name not in _HOMES:
-        return _make_plug_in(name)
-    module, attribute = _HOMES[name]
-    importer: Importer = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)()
-    return importer
-
-
-def _make_plug_in(name: str) -> Importer:
-    make = IMPORTERS.get(name, others=_HOMES)
+    """The importer of a format, or of another package."""
+    if name in _HOMES:
+        module, attribute = _HOMES[name]
+        make = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)
+    else:
+        make = IMPORTERS.get(name, others=_HOMES)
     with answering(f"importer {name}", SettingsError):
         importer = make()
     if not isinstance(importer, Importer):
@@ -307,13 +314,7 @@ def _make_plug_in(name: str) -> Importer:
 
 
 def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) -> None:
-    """Have an importer read files; an error of one that is not ours names it.
-
-    Raises
-    ------
-    LogError, SettingsError
-        As the importer does.
-    """
+    """Have an importer read files; an error of one that is not ours names it."""
     own = type(importer).__module__.startswith("bftrainer.")
     with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
         if (frame := importer.read(files, reading)) is not None:
@@ -322,13 +323,7 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
 
 
 def recognise(lines: Sequence[str], path: str) -> Importer:
-    """The importer of a log that begins with these lines; those of other packages are asked first.
-
-    Raises
-    ------
-    LogError
-        If no format is recognised.
-    """
+    """The importer of a log that begins with these lines; those of other packages are asked first."""
     for name in IMPORTERS.names():
         with answering(f"importer {name}", LogError):
             if (importer := get_importer(name)).recognises(lines):

@@ -1,4 +1,4 @@
-"""Choose the nodes of a node log: from the inventory, the names in the scheduler's log, and the user's selection."""
+"""Choose the nodes of a node log, and when they were there: from inventory, log and the user's selection."""
 
 from __future__ import annotations
 
@@ -9,17 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, at_place
+from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.inventory import Inventory, listed, natural_order, partition_names, read_inventory
-from bftrainer.nodelogs.node_spans import NodeSpans
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
+from bftrainer.schedulers.coverage import Coverage
 from bftrainer.schedulers.downtimes import read_dated_nodes
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
 
 SEEN = "seen"
 _MOST_PARTITIONS = 200
+_LEAST_EDGE_NS = 7 * 86_400 * NS_PER_S
+"""Nodes of which nothing is recorded for so long, at either end of a window, may not have been there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +41,8 @@ class NodeChoice:
         How these nodes are treated.
     outside : tuple of str
         Nodes that the scheduler's log names but the inventory does not.
-    partitions : mapping of str to tuple of str
-        Chosen nodes by partition; empty if partitions are unknown.
-    types : mapping of str to tuple of str
-        Chosen nodes by their numbers of cores and GPUs; empty if these are unknown.
+    partitions, types : mapping of str to tuple of str
+        Chosen nodes by partition, and by their numbers of cores and GPUs; empty if these are unknown.
     units : mapping of str to int
         GPUs or cores of the chosen nodes, if these are what is offered.
     lives : NodeSpans, optional
@@ -48,7 +50,7 @@ class NodeChoice:
     """
 
     names: tuple[str, ...]
-    seen: int
+    seen: int = 0
     unseen: int = 0
     unseen_are: str = "absent"
     outside: tuple[str, ...] = ()
@@ -61,109 +63,76 @@ class NodeChoice:
 def choose_nodes(
     records: BusyRecords, is_seen: NDArray[np.bool_], reading: Reading, *, is_availability: bool = False
 ) -> NodeChoice:
-    """Choose the nodes of a log that names them.
-
-    Parameters
-    ----------
-    records : BusyRecords
-    is_seen : ndarray of bool
-        Which of the records' names come from the scheduler's log; the rest come from downtimes alone.
-    reading : Reading
-        Gives the settings and the nodes that the log lists, if any; takes notes of assumptions.
-    is_availability : bool
-        Whether the log names every node of the machine, as availability traces do.
-
-    Raises
-    ------
-    LogError
-        If no node is left.
-    SettingsError
-        If a partition is unknown.
-    """
+    """Choose the nodes of a log that names them; `is_seen` marks names that are not of downtimes alone."""
     settings = reading.settings
     in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
     dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading.clock)
-    inventory, unseen_are = _inventory(in_log, reading, dated, is_availability=is_availability)
-    known, found = set(inventory.names), set(in_log)
-    outside = tuple(name for name in natural_order(in_log) if name not in known)
+    inventory, unseen_are = _find_inventory(in_log, reading, dated, is_availability=is_availability)
+    listed_names = set(inventory.names)
+    outside = natural_order([name for name in in_log if name not in listed_names])
     if in_log and len(outside) == len(in_log):
         raise LogError(
             f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
             f"({listed(inventory.names)})."
         )
-    _note_strange([name for name in others if name not in known], reading)
-    unseen = [name for name in inventory.names if name not in found]
-    absent = set(unseen) if unseen_are == "absent" else inventory.out_of_service & set(unseen)
+    if strange := natural_order([name for name in others if name not in listed_names]):
+        shown = listed(strange)
+        reading.note(f"{len(strange):,} nodes that downtimes or reservations alone name are left out: {shown}.")
+    unseen = listed_names.difference(in_log)
+    absent = unseen if unseen_are == "absent" else inventory.out_of_service & unseen
     if absent and unseen_are == "idle":
         reading.note(f"{len(absent):,} of the nodes that the log never names were out of service, and are left out.")
     partitions = inventory.partitions or records.partition_nodes(_MOST_PARTITIONS)
-    chosen = [name for name in inventory.names if name not in absent]
+    left_out = absent | expand_excluded(settings.exclude_nodes)
     if settings.partitions:
-        wanted = partition_names(settings.partitions, partitions)
+        left_out |= listed_names - set(partition_names(settings.partitions, partitions))
         if not inventory.partitions:
             reading.note("the nodes of a partition are those that ran its jobs: the inventory names no partitions.")
-        chosen = [name for name in chosen if name in wanted]
-    excluded = expand_excluded(settings.exclude_nodes)
-    names = tuple(name for name in chosen if name not in excluded)
+    names = tuple(name for name in inventory.names if name not in left_out)
     if not names:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
+    chosen = set(names)
+    within = {name: tuple(node for node in some if node in chosen) for name, some in sorted(partitions.items())}
     return NodeChoice(
         names=names,
-        seen=sum(name in found for name in names),
+        seen=len(chosen.intersection(in_log)),
         unseen=len(unseen),
         unseen_are=unseen_are,
         outside=outside,
-        partitions=_within(set(names), partitions),
-        types=_types(names, inventory),
-        units=_units(names, inventory, settings),
-        lives=None if dated is None else _lives(dated, names),
+        partitions={name: some for name, some in within.items() if some},
+        types=_group_by_type(names, inventory),
+        units=_count_units(names, inventory, settings),
+        lives=None if dated is None else dated.union(places(dated.names, names)),
     )
 
 
-def _note_strange(names: Sequence[str], reading: Reading) -> None:
-    """Note the nodes that neither the log nor the inventory names."""
-    if names:
-        shown = listed(natural_order(names))
-        reading.note(f"{len(names):,} nodes that downtimes or reservations alone name are left out: {shown}.")
-
-
-def _within(kept: set[str], groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
-    """The nodes of each group that were kept; groups without any are left out."""
-    within = {name: tuple(node for node in some if node in kept) for name, some in sorted(groups.items())}
-    return {name: some for name, some in within.items() if some}
-
-
-def _types(names: Sequence[str], inventory: Inventory) -> dict[str, tuple[str, ...]]:
-    """Nodes by what they are like; empty if the inventory does not tell."""
-    found: dict[str, list[str]] = {}
+def _group_by_type(names: Sequence[str], inventory: Inventory) -> dict[str, tuple[str, ...]]:
+    """Nodes by their numbers of cores and GPUs; empty if the inventory does not tell."""
+    types: dict[str, tuple[str, ...]] = {}
     for name in names if inventory.cores else ():
-        cores, gpus = inventory.cores.get(name, 0), inventory.gpus.get(name, 0)
-        found.setdefault(f"{cores} cores" + (f", {gpus} GPUs" if gpus else ""), []).append(name)
-    return {kind: tuple(some) for kind, some in sorted(found.items())}
+        gpus = inventory.gpus.get(name, 0)
+        kind = f"{inventory.cores.get(name, 0)} cores" + f", {gpus} GPUs" * (gpus > 0)
+        types[kind] = (*types.get(kind, ()), name)
+    return dict(sorted(types.items()))
 
 
-def _units(names: Sequence[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
+def _count_units(names: Sequence[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
     """How many GPUs or cores each node has; none if nodes are offered."""
     if settings.unit == "node":
         return {}
-    known = inventory.gpus if settings.unit == "gpu" else inventory.cores
-    each = settings.gpus_per_node if settings.unit == "gpu" else settings.cores_per_node
-    lacking = next((name for name in names if name not in known), None)
-    if each is None and lacking is not None:
+    counts, per_node = inventory.cores, settings.cores_per_node
+    if settings.unit == "gpu":
+        counts, per_node = inventory.gpus, settings.gpus_per_node
+    lacking = next((name for name in names if name not in counts), None)
+    if per_node is None and lacking is not None:
         raise SettingsError(
             f"Missing --{settings.unit}s-per-node, or --nodes with what scontrol show node prints: "
             f"nothing tells how many {settings.unit}s {lacking} has."
         )
-    return {name: known.get(name, each or 0) for name in names}
+    return {name: counts.get(name, per_node or 0) for name in names}
 
 
-def _lives(dated: BusyRecords, names: Sequence[str]) -> NodeSpans:
-    """When nodes were part of the machine, by a list that dates them."""
-    blocks = dated.unions(places(dated.names, names))
-    return NodeSpans.joined([spans for block in blocks for spans in block.values()])
-
-
-def _inventory(
+def _find_inventory(
     in_log: Sequence[str], reading: Reading, dated: BusyRecords | None, *, is_availability: bool
 ) -> tuple[Inventory, str]:
     """The machine's nodes, and whether those that the log does not name are absent or idle."""
@@ -179,24 +148,16 @@ def _inventory(
 
 
 def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
-    """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number.
-
-    Raises
-    ------
-    SettingsError
-        If the number of nodes is unknown.
-    LogError
-        If the inventory is malformed.
-    """
-    if nodes in (None, SEEN):
-        if counted is None:
-            raise SettingsError("Missing --nodes, their number or names: the log has neither.")
-        names = anonymous(counted)
-    elif (number := node_number(nodes)) is not None:
-        names = anonymous(number)
-    else:
-        names = read_inventory(str(nodes)).names
-    return NodeChoice(names=names, seen=0)
+    """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number."""
+    number = counted if nodes in (None, SEEN) else node_number(nodes)
+    if number is None and nodes in (None, SEEN):
+        raise SettingsError("Missing --nodes, their number or names: the log has neither.")
+    if number is None:
+        return NodeChoice(read_inventory(str(nodes)).names)
+    if not 1 <= number <= MOST_NODES:
+        raise LogError(f"Expected 1 to {MOST_NODES:,} nodes, got {number:,}.")
+    width = max(4, len(str(number)))
+    return NodeChoice(tuple(f"n{at:0{width}}" for at in range(1, number + 1)))
 
 
 def node_number(nodes: str | None) -> int | None:
@@ -204,28 +165,8 @@ def node_number(nodes: str | None) -> int | None:
     return None if nodes is None else natural_number(nodes)
 
 
-def anonymous(count: int) -> tuple[str, ...]:
-    """Make up names for nodes: n0001 and so on.
-
-    Raises
-    ------
-    LogError
-        If `count` is below 1 or above `MOST_NODES`.
-    """
-    if not 1 <= count <= MOST_NODES:
-        raise LogError(f"Expected 1 to {MOST_NODES:,} nodes, got {count:,}.")
-    width = max(4, len(str(count)))
-    return tuple(f"n{number:0{width}}" for number in range(1, count + 1))
-
-
 def expand_excluded(hostlist: str | None) -> frozenset[str]:
-    """Nodes that `--exclude-nodes` names.
-
-    Raises
-    ------
-    LogError
-        If it is not a hostlist.
-    """
+    """Nodes that `--exclude-nodes` names."""
     with at_place("--exclude-nodes", LogError):
         return frozenset(expanded(hostlist)) if hostlist else frozenset()
 
@@ -234,3 +175,36 @@ def places(names: Sequence[str], chosen: Sequence[str]) -> NDArray[np.int32]:
     """Index of each name in `chosen`; -1 for a name that is not in it."""
     index = {name: at for at, name in enumerate(chosen)}
     return np.array([index.get(name, -1) for name in names], dtype=np.int32)
+
+
+def find_lives(
+    records: BusyRecords, place: NDArray[np.int32], names: Sequence[str], window: Window, coverage: Coverage | None
+) -> tuple[NodeSpans, str]:
+    """Time in which each node may have been part of the machine, within a window; and what says so.
+
+    A node that nothing names for more than a week, or twice the age of the oldest jobs, at one end of the window was
+    added or renamed after its start, or retired before its end: what it did then is unknown. Records outside the
+    window also show that a node was there. `place` is the index in `names` of each node of the records, -1 for one
+    that counts whether it is recorded or not.
+    """
+    first, last = np.full(len(names), OPEN_START_NS), np.full(len(names), OPEN_END_NS)
+    edge_ns = max(_LEAST_EDGE_NS, round((0.0 if coverage is None else 2 * coverage.tail_s) * NS_PER_S))
+    # Near the edges of a log jobs are missing: that a node is not named there says nothing.
+    trusted = window if coverage is None or coverage.trusted is None else coverage.trusted
+    low, high = max(window.start_ns, trusted.start_ns), min(window.end_ns, trusted.end_ns)
+    if high - low > edge_ns:
+        is_placed = place >= 0
+        first[place[is_placed]] = records.extreme_of_nodes(np.minimum, "start_ns", OPEN_END_NS)[is_placed]
+        last[place[is_placed]] = records.extreme_of_nodes(np.maximum, "end_ns", OPEN_START_NS)[is_placed]
+    is_late, is_gone = first - low > edge_ns, high - last > edge_ns
+    start = np.where(is_late, first, window.start_ns)
+    end = np.where(is_gone, last, window.end_ns)
+    lives = NodeSpans(np.arange(len(names), dtype=np.int32), start, end).within(window.start_ns, window.end_ns)
+    faults = []
+    for which, text in (
+        (is_late, f"before {iso(int(first[is_late].min(initial=OPEN_END_NS)))}"),
+        (is_gone, f"after {iso(int(last[is_gone].max(initial=OPEN_START_NS)))}"),
+    ):
+        if some := [names[at] for at in np.flatnonzero(which).tolist()]:
+            faults.append(f"{len(some):,} nodes are named in no record {text} ({listed(some)})")
+    return lives, "; ".join(faults) + ": were they added, renamed or retired? They count while they are named"

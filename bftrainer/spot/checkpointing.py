@@ -40,12 +40,10 @@ class CheckpointedTraining:
     on_loss_during_reconfigure : {"restart", "extend"}
         Whether a loss during a reconfiguration starts it again, or adds the length of a whole one to the time left.
     tick_s : float, optional
-        Interval at which the run notices changes; the last tick is before the window's end. By default it notices them
-        at once. Iterations and checkpoints take no longer with ticks; only new and lost nodes, nodes that finished
-        their preparation, and the end of a reconfiguration wait for the next tick.
+        Interval at which the run notices changes, the last time before the window's end; by default it does at once.
+        Iterations and checkpoints take no longer with ticks.
     cold_start : bool
-        Whether nodes that are present when the window opens must first prepare and form pipelines. By default the run
-        is already under way: as many of them as fill whole pipelines are active at once.
+        Whether nodes that are present when the window opens must first prepare; by default the run is under way.
 
     Raises
     ------
@@ -73,44 +71,25 @@ class CheckpointedTraining:
             (self.tick_s is None or 1e-6 <= self.tick_s < 1e9, f"1e-6 <= tick_s < 1e9, got {self.tick_s}"),
         )
 
-    @property
-    def tick_ns(self) -> int:
-        """Nanoseconds between two ticks; 1 if changes are noticed at once."""
-        return 1 if self.tick_s is None else round(self.tick_s * NS_PER_S)
-
     def next_tick_ns(self, time_ns: int) -> int:
         """Time at which the run notices a change that happens at `time_ns`."""
-        return -(-time_ns // self.tick_ns) * self.tick_ns
-
-    def last_look_ns(self, span_ns: int) -> int:
-        """Last time at which the run notices changes: the window's end, or the last tick before it."""
-        return span_ns if self.tick_s is None else max(0, self.next_tick_ns(span_ns) - self.tick_ns)
+        tick_ns = 1 if self.tick_s is None else round(self.tick_s * NS_PER_S)
+        return -(-time_ns // tick_ns) * tick_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """A part of a run in one condition. Times are nanoseconds since the window's start.
 
-    Parameters
-    ----------
-    condition : {"training", "reconfiguring", "stalled"}
-    start_ns, end_ns : int
-    seen_ns : int
-        Time until which the run notices what is done in it.
-    first, most : int
-        Number of iterations that the last checkpoint held when it started, and the largest number done before.
-    world_size : int
-        Number of active nodes; 0 unless training.
-    iteration_ns, checkpoint_ns : int
-        Time of an iteration, and of a checkpoint.
-    is_over : bool
-        Whether it ended before the window did.
+    The run notices what is done in it until `last_look_ns`. When it started, the last checkpoint held `first` of at
+    `most` so many iterations done. `world_size` counts active nodes, 0 unless training. It `is_over` if it ended before
+    the window did.
     """
 
     condition: Condition
     start_ns: int
     end_ns: int
-    seen_ns: int
+    last_look_ns: int
     first: int = 0
     most: int = 0
     world_size: int = 0
@@ -126,7 +105,7 @@ class Phase:
     @property
     def iterations(self) -> int:
         """Number of iterations done in it."""
-        return (self.seen_ns - self.start_ns) // self.iteration_ns if self.world_size else 0
+        return (self.last_look_ns - self.start_ns) // self.iteration_ns if self.world_size else 0
 
     @property
     def redone(self) -> int:
@@ -146,17 +125,17 @@ class Phase:
     @property
     def checkpoints(self) -> int:
         """Number of checkpoints completed in it."""
-        since_ns = self.seen_ns - self.start_ns - self.iteration_ns - self.checkpoint_ns
+        since_ns = self.last_look_ns - self.start_ns - self.iteration_ns - self.checkpoint_ns
         return since_ns // (self.period * self.iteration_ns) + 1 if self.world_size and since_ns >= 0 else 0
 
     @property
     def checkpoints_lost(self) -> int:
         """Number of checkpoints that its end interrupted."""
-        begun = (self.iterations - 1) // self.period + 1 if self.iterations else 0
-        return begun - self.checkpoints if self.is_over else 0
+        started = (self.iterations - 1) // self.period + 1 if self.iterations else 0
+        return started - self.checkpoints if self.is_over else 0
 
     @property
-    def saved(self) -> int:
+    def safe(self) -> int:
         """Number of iterations that the last checkpoint holds at its end."""
         checkpoints = self.checkpoints
         return self.first + 1 + (checkpoints - 1) * self.period if checkpoints else self.first
@@ -164,15 +143,13 @@ class Phase:
     @property
     def lost(self) -> int:
         """Number of iterations done by its end that no checkpoint holds; 0 if the window ends first."""
-        return self.first + self.iterations - self.saved if self.is_over else 0
+        return self.first + self.iterations - self.safe if self.is_over else 0
 
 
 class Step(NamedTuple):
-    """A finished iteration, or the start of a reconfiguration.
+    """A finished iteration (0 is the start of the run), or the start of a reconfiguration, when the run notices it.
 
-    The world size is that of the iteration, or after the reconfiguration; the time is when the run notices it, in
-    nanoseconds since the window's start. Iterations have numbers from 1 on (0 is the start of the run),
-    reconfigurations too.
+    The world size is that of the one, or after the other; the time counts from the window's start.
     """
 
     world_size: int
@@ -183,19 +160,10 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SpotRun:
-    """A simulated run, from the trace's start to its end.
+    """A simulated run on a trace: consecutive phases from the window's start to its end.
 
-    Parameters
-    ----------
-    log : NodeLog
-        The trace.
-    settings : CheckpointedTraining
-    phases : tuple of Phase
-        Consecutive phases from the window's start to its end.
-    preemptions, active_preemptions : int
-        Number of nodes taken, and how many of them were active.
-    restarts : int
-        Number of times that a further loss restarted or extended a reconfiguration.
+    It counts nodes taken, those of them that were active, and how often a further loss restarted or extended a
+    reconfiguration.
     """
 
     log: NodeLog
@@ -206,7 +174,7 @@ class SpotRun:
     restarts: int
 
     @property
-    def held_node_s(self) -> float:
+    def available_node_s(self) -> float:
         """Node-seconds of all available nodes."""
         log = self.log
         sign = np.where(log.idle, 1.0, -1.0)
@@ -235,12 +203,8 @@ class SpotRun:
 class Fleet:
     """Nodes of a pipeline-parallel run: each is preparing, on standby or active, in order of arrival in that state.
 
-    Parameters
-    ----------
-    depth, most : int
-        Nodes per pipeline, and largest number of active nodes.
-    preparing, standby, active : dict of int to int
-        Nodes, in order, and when each finishes its preparation; these times must not decrease.
+    Pipelines have `depth` nodes each, at `most` so many in all are active. Of each node it has the time in nanoseconds
+    at which its preparation ends, which does not decrease in a state.
     """
 
     depth: int
@@ -259,15 +223,11 @@ class Fleet:
         for node in [*takewhile(lambda node: self.preparing[node] <= now_ns, self.preparing)]:
             self.standby[node] = self.preparing.pop(node)
 
-    def leave(self, nodes: Iterable[int]) -> None:
+    def remove(self, nodes: Iterable[int]) -> None:
         """Remove nodes."""
         for node in nodes:
             for state in (self.active, self.standby, self.preparing):
                 state.pop(node, None)
-
-    def dissolve(self) -> None:
-        """Move all active nodes to standby, ahead of the nodes already there."""
-        self.standby, self.active = self.active | self.standby, {}
 
     def form(self) -> int:
         """Form as many pipelines as possible from nodes on standby; returns the number of active nodes."""
@@ -280,11 +240,7 @@ class Fleet:
 class CheckpointedRun:
     """State of a run: `apply` changes of the trace; `next_ns` is when the run next changes without one.
 
-    Parameters
-    ----------
-    settings : CheckpointedTraining
-    opening : iterable of int
-        Nodes that are ready (on standby) when the window opens.
+    Nodes of `opening` are ready (on standby) when the window opens.
     """
 
     def __init__(self, settings: CheckpointedTraining, opening: Iterable[int] = ()) -> None:
@@ -310,19 +266,19 @@ class CheckpointedRun:
         times += [] if self._ready_ns is None else [self._ready_ns]
         return self._settings.next_tick_ns(min(times)) if times else None
 
-    def phase(self, end_ns: int, seen_ns: int | None = None) -> Phase:
-        """The current phase until `end_ns`; with `seen_ns`, the last look, as the window's end cuts it off."""
+    def phase(self, end_ns: int, last_look_ns: int | None = None) -> Phase:
+        """The current phase until `end_ns`; with the last look, as the window's end cuts it off."""
         return Phase(
             self.condition,
             self._started_ns,
             end_ns,
-            end_ns if seen_ns is None else seen_ns,
+            end_ns if last_look_ns is None else last_look_ns,
             self._saved,
             max(self._most, self._saved),
             self._world_size,
             self._iteration_ns,
             self._checkpoint_ns,
-            is_over=seen_ns is None,
+            is_over=last_look_ns is None,
         )
 
     def apply(self, now_ns: int, joins_ns: Mapping[int, int], leaves: Iterable[int]) -> None:
@@ -336,14 +292,14 @@ class CheckpointedRun:
             self._end_phase(now_ns)
             self._train(now_ns)
         active, standby = len(leaves & fleet.active.keys()), len(leaves & fleet.standby.keys())
-        fleet.leave(leaves)
+        fleet.remove(leaves)
         self.preemptions += len(leaves)
         self.active_preemptions += active
         fleet.preparing |= {node: came_ns + self._preparation_ns for node, came_ns in joins_ns.items()}
         if self._ready_ns is None:
             if active or fleet.can_grow:
                 self._end_phase(now_ns)
-                fleet.dissolve()
+                fleet.standby, fleet.active = fleet.active | fleet.standby, {}
                 self.condition, self._world_size, self._started_ns = "reconfiguring", 0, now_ns
                 self._ready_ns = now_ns + self._reconfiguration_ns
         elif standby:
@@ -364,17 +320,15 @@ class CheckpointedRun:
         """End the phase; iterations that no checkpoint holds are lost."""
         phase = self.phase(now_ns)
         self._most = max(self._most, phase.first + phase.iterations)
-        self._saved = phase.saved
+        self._saved = phase.safe
         self.phases.append(phase)
 
 
 def simulate(log: NodeLog, settings: CheckpointedTraining) -> SpotRun:
-    """Simulate training on the nodes of a trace, each of which is available while the log says it is idle.
-
-    Run time and memory grow with the log's transitions, not with the number of iterations or ticks.
-    """
+    """Simulate training on the nodes of a trace, in time that grows with its transitions alone."""
     span_ns = log.end_ns - log.start_ns
-    last_ns = settings.last_look_ns(span_ns)
+    # The run looks at the window's end for the last time, or at the last tick before it.
+    last_ns = span_ns if settings.tick_s is None else max(0, settings.next_tick_ns(span_ns) - settings.next_tick_ns(1))
     rows = _rows_by_tick(log, settings)
     row = next(rows, None)
     opening: Iterable[int] = ()
@@ -406,11 +360,11 @@ class _Row(NamedTuple):
 
 def _rows_by_tick(log: NodeLog, settings: CheckpointedTraining) -> Iterator[_Row]:
     """Rows of a log, merged by tick; a node that left and came back is in both, one that came and left in neither."""
-    rows = ((nanoseconds(time_s), joined, left) for time_s, joined, left in log.rows())
+    rows = ((nanoseconds(time_s), joined, gone) for time_s, joined, gone in log.rows())
     for tick_ns, together in groupby(rows, lambda row: settings.next_tick_ns(row[0])):
         joins_ns: dict[int, int] = {}
         leaves: set[int] = set()
-        for time_ns, joined, left in together:
-            leaves |= {node for node in left if joins_ns.pop(node, None) is None}
+        for time_ns, joined, gone in together:
+            leaves |= {node for node in gone if joins_ns.pop(node, None) is None}
             joins_ns.update(dict.fromkeys(joined, time_ns))
         yield _Row(tick_ns, joins_ns, leaves)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
@@ -13,7 +12,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability_trace import FORM, MOST_NODES, AvailabilityTrace, churned
-from bftrainer.spot.statistics import mean_or_none, trace_statistics
+from bftrainer.spot.statistics import trace_statistics
 
 BIG_SIZES = (11, 31)
 """Smallest and largest size of a big addition; sizes are uniform between them, both included."""
@@ -25,30 +24,11 @@ def draw_sizes(rng: np.random.Generator, mean: float, std: float, count: int) ->
     return np.maximum(1, np.abs(np.rint(mean + std * rng.standard_normal(count)))).astype(np.int64)
 
 
-def mean_size(mean: float, std: float) -> float:
-    """Mean of `draw_sizes`: larger than `mean`, as sizes are at least 1 and mirrored at 0."""
-    if std == 0:
-        return float(max(1, abs(round(mean))))
-    # E[max(1, K)] = 1 + sum over k >= 1 of P(K > k); K > k where N lies outside of [-k - 1/2, k + 1/2].
-    edges = np.arange(1, math.ceil(mean + 10.0 * std) + 1) + 0.5
-    scale = std * math.sqrt(2.0)
-    above = [math.erfc((edge - mean) / scale) + math.erfc((edge + mean) / scale) for edge in edges.tolist()]
-    return 1.0 + math.fsum(above) / 2.0
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn:
+class MinuteChanges:
     """Changes drawn for some minutes, before the bounds on the number of nodes cut them.
 
-    Parameters
-    ----------
-    minutes : int
-    taken_at, added_at : ndarray of int64, shape (P,) and (A,)
-        Indices of minutes with a preemption, or an addition.
-    taken, added : ndarray of int64, shape (P,) and (A,)
-        Number of nodes taken, or added.
-    is_big : ndarray of bool, shape (A,)
-        Whether each addition is big.
+    Nodes are `taken`, in the minutes of the indices `taken_at`, and `added`, of which some additions are big.
     """
 
     minutes: int
@@ -58,17 +38,7 @@ class Drawn:
     added: NDArray[np.int64]
     is_big: NDArray[np.bool_]
 
-    def figures(self) -> dict[str, float | None]:
-        """Statistics of the changes."""
-        return {
-            "preemption_chance": self.taken_at.size / self.minutes,
-            "addition_chance": self.added_at.size / self.minutes,
-            "big_addition_share": mean_or_none(self.is_big),
-            "preemption_mean": mean_or_none(self.taken),
-            "regular_addition_mean": mean_or_none(self.added[~self.is_big]),
-        }
-
-    def changes(self, start_ns: int, initial: int, most: int) -> Iterator[tuple[int, int, int]]:
+    def limit(self, start_ns: int, initial: int, most: int) -> Iterator[tuple[int, int, int]]:
         """Times, nodes taken and nodes added, limited to the nodes available and to `most`.
 
         Preemptions fall in the middle of their minute, additions at its end.
@@ -129,13 +99,10 @@ class MinuteModel:
         )
 
     @classmethod
-    def fitted(cls, trace: AvailabilityTrace) -> MinuteModel:
+    def fit(cls, trace: AvailabilityTrace) -> MinuteModel:
         """Fit the model to a trace: it opens with the mean number of nodes; what never happens gets chance 0.
 
-        Raises
-        ------
-        SettingsError
-            If the trace does not give preemptions and additions, or has more than one per minute.
+        A `SettingsError` if the trace does not give preemptions and additions, or has more than one per minute.
         """
         figures = trace_statistics(trace).figures
         for name in ("preemption_chance", "addition_chance"):
@@ -157,15 +124,12 @@ class MinuteModel:
             max_nodes=max(1, figures["max_nodes"]),
         )
 
-    def changed(
+    def adjust(
         self, *, preemption_scale: float = 1.0, addition_scale: float = 1.0, **values: float | int
     ) -> MinuteModel:
         """The model with other values of its fields, and then with its chances multiplied by the scales.
 
-        Raises
-        ------
-        SettingsError
-            If a value is out of range, or a scale is negative or makes a chance larger than 1.
+        A `SettingsError` if a value is out of range, or a scale is negative or makes a chance larger than 1.
         """
         if "max_nodes" in values:
             values.setdefault("initial_nodes", min(self.initial_nodes, values["max_nodes"]))
@@ -179,7 +143,7 @@ class MinuteModel:
             chances[f"{name}_chance"] = scale * chance
         return replace(model, **chances)
 
-    def draw(self, rng: np.random.Generator, minutes: int) -> Drawn:
+    def draw(self, rng: np.random.Generator, minutes: int) -> MinuteChanges:
         """Draw the changes of some minutes.
 
         Preemptions and additions come from streams of their own: another level of one leaves the other as it is, and
@@ -192,11 +156,11 @@ class MinuteModel:
         added = draw_sizes(adding, self.addition_mean, self.addition_std, added_at.size)
         is_big = adding.random(added_at.size) < self.big_addition_share
         added[is_big] = adding.integers(*BIG_SIZES, endpoint=True, size=int(is_big.sum()))
-        return Drawn(minutes, taken_at, taken, added_at, added, is_big)
+        return MinuteChanges(minutes, taken_at, taken, added_at, added, is_big)
 
-    def generate(self, rng: np.random.Generator, drawn: Drawn, start_ns: int = 0) -> NodeLog:
+    def generate(self, rng: np.random.Generator, drawn: MinuteChanges, start_ns: int = 0) -> NodeLog:
         """Make a log of drawn changes, from `start_ns` on; the nodes to take are drawn among those available."""
         window_ns = (start_ns, start_ns + drawn.minutes * _MINUTE_NS)
         shares = iter(rng.random(int(drawn.taken.sum())).tolist())
-        changes = drawn.changes(start_ns, self.initial_nodes, self.max_nodes)
+        changes = drawn.limit(start_ns, self.initial_nodes, self.max_nodes)
         return churned(window_ns, self.initial_nodes, changes, lambda live: int(next(shares) * live), {FORM: "spot"})

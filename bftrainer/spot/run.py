@@ -24,10 +24,7 @@ EVENT_COLUMNS = ("ws", "dt", "event", "event-id")
 INITIAL_NODES = 32
 TIME_ACCOUNTS = ("training_s", "redoing_s", "reconfiguring_s", "stalled_s")
 """Parts of the span; an unfinished iteration counts as if it had finished."""
-COST_FIGURES = (
-    *("cost", "iterations_per_currency", "samples_per_currency", "on_demand_nodes", "on_demand_iterations"),
-    *("on_demand_cost", "on_demand_iterations_per_currency", "value_against_on_demand"),
-)
+COST_FIGURES = ("cost", "iterations_per_currency", "samples_per_currency", "value_against_on_demand")
 """Figures of a run that need prices."""
 
 
@@ -63,7 +60,7 @@ class Prices:
         Nodes on demand train all the time, in whole pipelines: checkpoints are written during training.
         """
         settings = run.settings
-        cost = self.spot * (run.held_node_s / 3600.0)
+        cost = self.spot * (run.available_node_s / 3600.0)
         value = ratio(run.iterations, cost)
         figures: dict[str, Any] = {"cost": cost, "iterations_per_currency": value}
         if value is not None and settings.profile.samples_per_iteration is not None:
@@ -71,42 +68,25 @@ class Prices:
         if self.on_demand is None:
             return figures
         nodes, span_s = settings.max_world_size, run.log.window_s
-        done = int(span_s / settings.profile.iteration_time_s(nodes // settings.depth * settings.depth))
-        paid = self.on_demand * nodes * span_s / 3600.0
-        other = ratio(done, paid)
-        return figures | {
-            "on_demand_nodes": nodes,
-            "on_demand_iterations": done,
-            "on_demand_cost": paid,
-            "on_demand_iterations_per_currency": other,
-            "value_against_on_demand": value / other if value is not None and other else None,
-        }
+        iterations = int(span_s / settings.profile.iteration_time_s(nodes // settings.depth * settings.depth))
+        on_demand = ratio(iterations, self.on_demand * nodes * span_s / 3600.0)
+        return figures | {"value_against_on_demand": value / on_demand if value is not None and on_demand else None}
 
 
 def run_figures(run: SpotRun, prices: Prices | None = None) -> dict[str, Any]:
-    """Figures of a run, ready for JSON; the four times add up to the span, those of cost need prices.
-
-    Examples
-    --------
-    >>> from bftrainer.nodelogs.availability_trace import churned
-    >>> from bftrainer.spot import simulate
-    >>> settings = CheckpointedTraining(load_profile(None)[0])
-    >>> run = simulate(churned((0, 3600 * 10**9), 16, []), settings)
-    >>> run_figures(run)["iterations_done"]  # an hour on 16 nodes, 17.994 s each
-    200
-    """
+    """Figures of a run, ready for JSON; the four times add up to the span, those of cost need prices."""
     span_s = run.log.window_s
     times_ns = dict.fromkeys(("training", "reconfiguring", "stalled"), 0)
     for phase in run.phases:
         times_ns[phase.condition] += phase.length_ns
     redoing_ns = sum(phase.redoing_ns for phase in run.phases)
-    held_node_s = run.held_node_s
+    available_node_s = run.available_node_s
     used_node_s = sum(phase.world_size * phase.length_ns for phase in run.phases) / NS_PER_S
     samples = run.settings.profile.samples_per_iteration
     return {
         "span_s": span_s,
         "iterations_done": run.iterations,
-        "iterations_saved": run.phases[-1].saved,
+        "iterations_saved": run.phases[-1].safe,
         "iterations_executed": sum(phase.iterations for phase in run.phases),
         "iterations_lost": sum(phase.lost for phase in run.phases),
         "iterations_redone": sum(phase.redone for phase in run.phases),
@@ -122,9 +102,9 @@ def run_figures(run: SpotRun, prices: Prices | None = None) -> dict[str, Any]:
         "checkpoints_lost": sum(phase.checkpoints_lost for phase in run.phases),
         "preemptions": run.preemptions,
         "active_preemptions": run.active_preemptions,
-        "node_hours_held": held_node_s / 3600.0,
+        "node_hours_held": available_node_s / 3600.0,
         "node_hours_used": used_node_s / 3600.0,
-        "mean_nodes": ratio(held_node_s, span_s),
+        "mean_nodes": ratio(available_node_s, span_s),
         "mean_world_size": ratio(used_node_s, span_s),
         "largest_world_size": max(phase.world_size for phase in run.phases),
         **dict.fromkeys(COST_FIGURES),
@@ -134,18 +114,15 @@ def run_figures(run: SpotRun, prices: Prices | None = None) -> dict[str, Any]:
 
 def settings_summary(settings: CheckpointedTraining, prices: Prices | None) -> dict[str, Any]:
     """Settings that affect the result, besides the trace."""
-    chosen = asdict(settings)
-    profile = chosen.pop("profile")
-    paid = {"price": prices and prices.spot, "on_demand_price": prices and prices.on_demand}
-    return {**chosen, **profile, **paid}
+    values = asdict(settings)
+    profile = values.pop("profile")
+    return {**values, **profile, "price": prices and prices.spot, "on_demand_price": prices and prices.on_demand}
 
 
 def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str]]:
-    """Read a profile, by default the embedded one; returns its source too. Raw measurements have no checksum."""
+    """Read a profile, by default the embedded one; returns its source too."""
     place = sample_path(SAMPLE_SPOT_PROFILE) if path is None else path
     profile = read_training_profile(place)
-    if place.is_dir():
-        return profile, {"path": str(place)}
     return profile, file_source(place) if path is not None else {**file_source(place), "path": place.name}
 
 
@@ -155,12 +132,8 @@ def load_log(
     """Read the trace to simulate; returns its source too, and tells `warn` of assumptions.
 
     It is one of any kind except terminations alone, or with `additions` the preemptions that belong to them; such a
-    pair begins with `initial_nodes`, 32 by default.
-
-    Raises
-    ------
-    InputError
-        If a file cannot be used, or an option does not belong to it.
+    pair begins with `initial_nodes`, 32 by default. An `InputError` if a file cannot be used, or an option does not
+    belong to it.
     """
     if additions is not None:
         initial = INITIAL_NODES if initial_nodes is None else initial_nodes

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.availability_trace import CountTrace
-from bftrainer.report.drawing import axes_or_new, below_axes, line_look, palette, plot_counts
+from bftrainer.report.drawing import palette, plot_counts
 from bftrainer.spot.checkpointing import SpotRun
 from bftrainer.spot.statistics import Survival
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _TIMES = {
@@ -50,22 +49,6 @@ def run_figure(run: SpotRun, figures: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def plot_sweep(rows: Sequence[Mapping[str, Any]], name: str = "iterations_per_hour") -> Axes:
-    """Plot a swept figure over levels of preemption, one line per level of addition, with 95 % confidence intervals."""
-    ax = axes_or_new(None)
-    for number, addition in enumerate(sorted({row["addition_scale"] for row in rows})):
-        at_level = [row for row in rows if row["addition_scale"] == addition]
-        line = sorted(at_level, key=lambda row: row["preemption_scale"])
-        widths = [row[f"{name}_ci95"] or 0.0 for row in line]
-        levels = [row["preemption_scale"] for row in line]
-        values = [np.nan if row[name] is None else row[name] for row in line]
-        ax.errorbar(levels, values, widths, marker="o", capsize=3, label=f"{addition:g}", **line_look(number))
-    ax.set(xlabel="preemption level", ylabel=name.replace("_", " "))
-    below_axes(ax, 0.5)
-    ax.get_legend().set_title("addition level")
-    return ax
-
-
 def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
     """Plot nodes over time above the share of nodes that stay longer than a time (Kaplan-Meier), on a log axis."""
     from matplotlib.figure import Figure
@@ -74,7 +57,7 @@ def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
     above, below = figure.subplots(2, 1)
     if counts is not None:
         plot_counts(counts, above)
-    steps = survival.thinned(2000)
+    steps = survival.thin(2000)
     if steps.time_s.size:
         below.step(np.append(steps.time_s[0] / 2.0, steps.time_s), np.append(1.0, steps.share), where="post")
     below.set(xlabel="lifetime (s)", ylabel="share of nodes that stay longer", xscale="log", ylim=(0, 1.02))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.model.node_rows import sorted_by_node
 from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability_trace import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.nodelogs.node_spans import whole_idle_spans
@@ -51,15 +50,10 @@ _FIGURES = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragments:
-    """Longest intervals in which a node is available (idle, live), by node, then time, clipped to the window.
+    """Longest intervals in which a node is available, by node, then time, clipped to the window; shapes are (F,).
 
-    Parameters
-    ----------
-    start_ns, end_ns : ndarray of int64, shape (F,)
-    cut_at_start, cut_at_end : ndarray of bool, shape (F,)
-        Whether the window cuts it off at its start or end, so that it lasted or may have lasted longer.
-    age_s : ndarray of float64, shape (F,)
-        How long it had lasted when the window opened, as the log tells; 0 if it began later, NaN if nobody knows.
+    The window may cut an interval off at its start or end. `age_s` is how long it had lasted when the window opened: 0
+    if it began later, NaN if nobody knows.
     """
 
     start_ns: Ints
@@ -69,25 +63,25 @@ class Fragments:
     age_s: Floats
 
     @classmethod
-    def of(cls, log: NodeLog, *, come_at_start: bool = False) -> Fragments:
+    def from_log(cls, log: NodeLog, *, come_at_start: bool = False) -> Fragments:
         """The fragments of a log; a node that leaves at the very end of the window completes its fragment.
 
         Nodes that are there from the window's start on come then with `come_at_start`, as a spot event trace says; else
         they were there before, and of those that are there where the log itself begins nobody knows since when.
         """
         spans = whole_idle_spans(log)
-        seen = spans.end_ns > log.start_ns
-        began, end = spans.start_ns[seen], spans.end_ns[seen]
+        in_window = spans.end_ns > log.start_ns
+        began, end = spans.start_ns[in_window], spans.end_ns[in_window]
         stays = np.zeros(len(log.nodes), dtype=np.bool_)
         stays[log.node] = log.idle  # of several transitions the last one
         opened = began < log.start_ns + (0 if come_at_start else 1)
         start = np.maximum(began, log.start_ns)
         age_s = (start - began) / NS_PER_S
         age_s[opened & (began == log.time_ns.min(initial=log.start_ns))] = np.nan
-        return cls(start, end, opened, (end == log.end_ns) & stays[spans.node[seen]], age_s)
+        return cls(start, end, opened, (end == log.end_ns) & stays[spans.node[in_window]], age_s)
 
     @property
-    def completed(self) -> NDArray[np.bool_]:
+    def is_complete(self) -> NDArray[np.bool_]:
         """Which of the intervals begin and end within the window."""
         return ~self.cut_at_start & ~self.cut_at_end
 
@@ -98,19 +92,19 @@ class Fragments:
 
     def mean_group(self) -> float | None:
         """Mean number of nodes of one hole that are taken back together; None without completed fragments."""
-        start, end = self.start_ns[self.completed], self.end_ns[self.completed]
+        start, end = self.start_ns[self.is_complete], self.end_ns[self.is_complete]
         order = np.lexsort((end, start))
         apart = (np.diff(start[order]) != 0) | (np.diff(end[order]) != 0)
         return start.size / (1 + int(apart.sum())) if start.size else None
 
     def lifetimes(self) -> Survival:
         """Survival curve of the nodes, of those whose age is known."""
-        known = ~np.isnan(self.age_s)
-        return survival((self.length_s + self.age_s)[known], self.cut_at_end[known], self.age_s[known])
+        has_age = ~np.isnan(self.age_s)
+        return survival((self.length_s + self.age_s)[has_age], self.cut_at_end[has_age], self.age_s[has_age])
 
     def figures(self) -> Figures:
         """Statistics of the lengths of completed fragments."""
-        length_s = self.length_s[self.completed]
+        length_s = self.length_s[self.is_complete]
         figures = {
             "fragments": length_s.size,
             "fragments_cut_at_start": int(self.cut_at_start.sum()),
@@ -128,25 +122,14 @@ class Fragments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Survival:
-    """Share of nodes that stay longer than a given time: a step function, 1 before its first step.
+    """Share of nodes that stay longer than a given time: 1, and from each of the times on, ascending, another value.
 
-    Parameters
-    ----------
-    time_s : ndarray of float64, shape (K,)
-        Times at which it falls, ascending.
-    share : ndarray of float64, shape (K,)
-        Its value from each of these times on.
-    seen_s : float
-        Longest time that a node was seen to stay, whether or not it left then.
+    `longest_s` is the longest time that a node was seen to stay, whether or not it left then.
     """
 
     time_s: Floats
     share: Floats
-    seen_s: float = 0.0
-
-    def at(self, time_s: float) -> float:
-        """Share of the nodes that stay longer than a time."""
-        return float(np.append(1.0, self.share)[np.searchsorted(self.time_s, time_s, side="right")])
+    longest_s: float = 0.0
 
     def quantile(self, share: float) -> float | None:
         """Time by which `share` of the nodes are gone; None if the trace is too short to tell."""
@@ -159,15 +142,15 @@ class Survival:
         """Mean time that nodes stay, up to the longest time seen (beyond it counts as 0); None if no node left."""
         if not self.time_s.size:
             return None
-        widths = np.diff(np.concatenate(([0.0], self.time_s, [max(self.seen_s, self.time_s[-1])])))
+        widths = np.diff(np.concatenate(([0.0], self.time_s, [max(self.longest_s, self.time_s[-1])])))
         return float(widths @ np.concatenate(([1.0], self.share)))
 
-    def thinned(self, points: int) -> Survival:
+    def thin(self, points: int) -> Survival:
         """The curve with at most about `points` of its steps, evenly chosen, including the last one."""
         if self.time_s.size <= points:
             return self
         chosen = np.unique(np.linspace(0, self.time_s.size - 1, points).round().astype(np.int64))
-        return Survival(self.time_s[chosen], self.share[chosen], self.seen_s)
+        return Survival(self.time_s[chosen], self.share[chosen], self.longest_s)
 
 
 def survival(length_s: Floats, censored: NDArray[np.bool_], entered_s: Floats | None = None) -> Survival:
@@ -202,15 +185,16 @@ def seconds_by_hour(start_ns: int, end_ns: int) -> Floats:
     return np.bincount(hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S, minlength=HOURS).astype(np.float64)
 
 
+class DailyWave(NamedTuple):
+    """A cosine of one day: its amplitude as a share of the mean, and the hour of its peak (UTC)."""
+
+    amplitude: float
+    peak_hour: float
+
+
 @dataclass(frozen=True, slots=True)
 class DailyCycle:
-    """Relative rate of an event in each hour of the day (UTC).
-
-    Parameters
-    ----------
-    weight : tuple of float, shape (24,)
-        Weight of each hour, at least 0, not all 0; only their ratios matter.
-    """
+    """Relative rate of an event in each hour of the day (UTC): 24 weights, not all 0, of which only ratios matter."""
 
     weight: tuple[float, ...] = (1.0,) * HOURS
 
@@ -225,11 +209,12 @@ class DailyCycle:
         hours = np.arange(HOURS) + 0.5
         return cls(tuple((1.0 + amplitude * np.cos(2.0 * np.pi * (hours - peak_hour) / HOURS)).tolist()))
 
-    def harmonic(self) -> tuple[float, float]:
-        """Amplitude, as a share of the mean, and peak (h) of the cosine of one day that is in the weights."""
+    def harmonic(self) -> DailyWave:
+        """The cosine of one day that is in the weights."""
         weight = np.array(self.weight)
         wave = (weight * np.exp(2j * np.pi * (np.arange(HOURS) + 0.5) / HOURS)).mean()
-        return float(2.0 * abs(wave) / weight.mean()), float(np.angle(wave)) / (2.0 * math.pi) * HOURS % HOURS
+        peak_hour = float(np.angle(wave)) / (2.0 * math.pi) * HOURS % HOURS
+        return DailyWave(float(2.0 * abs(wave) / weight.mean()), peak_hour)
 
 
 def daily_cycle(time_ns: Ints, window_ns: tuple[int, int]) -> DailyCycle | None:
@@ -254,55 +239,21 @@ def hole_figures(log: NodeLog) -> Figures:
     return figures
 
 
-def count_lengths(log: NodeLog) -> tuple[Ints, Ints]:
-    """Different lengths of the fragments that begin and end within the window, in ns and ascending, and their numbers.
-
-    They are those of `Fragments`, found in little memory.
-    """
-    found = [np.unique(np.empty(0, dtype=np.int64), return_counts=True)]
-    since = np.full(len(log.nodes), log.start_ns, dtype=np.int64)
-    for _, block in log.row_index.blocks():
-        order, node, opens = sorted_by_node(log.node[block], len(log.nodes))
-        time, idle = log.row_index.times_ns(block.start, block.stop)[order], log.idle[block][order]
-        began = np.empty_like(time)
-        began[1:] = time[:-1]
-        began[opens] = since[node[opens]]
-        since[node] = time  # of several the last one
-        done = ~idle & (began > log.start_ns)
-        found.append(np.unique(time[done] - began[done], return_counts=True))
-    lengths, numbers = map(np.concatenate, zip(*found, strict=True))
-    different, place = np.unique(lengths, return_inverse=True)
-    return different, np.bincount(place, numbers, different.size).astype(np.int64)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class TraceStatistics:
-    """Figures of a trace.
-
-    Parameters
-    ----------
-    figures : dict
-        Ready for JSON, with the same keys for every kind of trace; None where the kind does not give a figure.
-    survival : Survival
-        Survival curve of the nodes' lifetimes; without steps where the kind does not give them.
-    """
+    """Figures of a trace, with the same keys for every kind, None where it does not give one; lifetimes of nodes."""
 
     figures: Figures
     survival: Survival
 
     def as_json(self, points: int = 200) -> Figures:
         """The figures, and the survival curve with at most `points` steps."""
-        curve = self.survival.thinned(points)
+        curve = self.survival.thin(points)
         return {**self.figures, "survival": {"time_s": curve.time_s.tolist(), "share": curve.share.tolist()}}
 
 
 def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
-    """All figures of a trace; those that its kind does not give are None.
-
-    Minutes are those that the count trace spans (its window). Rows of the count trace are the instants of a node log,
-    its window's ends included. What is called a mean time to preemption in places, the mean time between consecutive
-    rows of the count trace, is `row_interval_mean_s`; the mean time between terminations is beside it.
-    """
+    """All figures of a trace; rows of the count trace are the instants of a node log, its window's ends included."""
     start_ns, end_ns = trace.window_ns
     span_s = (end_ns - start_ns) / NS_PER_S
     figures: Figures = dict.fromkeys(_FIGURES) | {
@@ -315,20 +266,21 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         "events_by_hour_of_day": _hourly_rates(trace),
     }
     figures |= _sizes("preemption", trace.terminations, trace.window_ns)
-    figures |= _intervals("termination", np.unique(trace.terminations.time_ns))
+    figures |= _spread("termination_interval", np.diff(np.unique(trace.terminations.time_ns)) / NS_PER_S, "_s")
     if trace.counts is not None:
         additions = trace.counts.additions()
-        figures |= _intervals("row", trace.counts.time_ns) | _sizes("addition", additions, trace.window_ns)
+        figures |= _spread("row_interval", np.diff(trace.counts.time_ns) / NS_PER_S, "_s")
+        figures |= _sizes("addition", additions, trace.window_ns)
         is_big = additions.number > BIG_ADDITION
         figures["big_addition_share"] = mean_or_none(is_big)
         figures |= _spread("regular_addition", additions.number[~is_big])
     if trace.log is None:
         return TraceStatistics(figures, Survival(np.empty(0), np.empty(0)))
     is_spot, log = trace.kind == "spot", trace.log
-    whole = Fragments.of(log, come_at_start=is_spot)
-    curve = whole.lifetimes()
-    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | whole.figures()
-    figures["hole_group_mean_nodes"] = (Fragments.of(log) if is_spot else whole).mean_group()
+    fragments = Fragments.from_log(log, come_at_start=is_spot)
+    curve = fragments.lifetimes()
+    figures |= pool_figures(log) | _transitions(log) | hole_figures(log) | fragments.figures()
+    figures["hole_group_mean_nodes"] = (Fragments.from_log(log) if is_spot else fragments).mean_group()
     figures["lifetime_mean_s"] = curve.mean_s
     for name, share in (("median", 0.5), ("p10", 0.1), ("p90", 0.9)):
         figures[f"lifetime_{name}_s"] = curve.quantile(share)
@@ -339,10 +291,10 @@ def pool_figures(log: NodeLog) -> Figures:
     """Statistics of the number of nodes, weighted by time."""
     counts = CountTrace.of(log)
     length_s = np.diff(counts.time_ns) / NS_PER_S
-    held = counts.count[:-1]
-    node_s = float(held @ length_s)
+    levels = counts.count[:-1]
+    node_s = float(levels @ length_s)
     mean = ratio(node_s, log.window_s)
-    order = np.argsort(held, kind="stable")
+    order = np.argsort(levels, kind="stable")
     passed = np.cumsum(length_s[order])
     return {
         "nodes": len(log.nodes),
@@ -350,7 +302,7 @@ def pool_figures(log: NodeLog) -> Figures:
         "idle_share": None if mean is None else ratio(mean, len(log.nodes)),
         "mean_nodes": mean,
         # The smallest number that is not exceeded half of the time.
-        "median_nodes": float(held[order][np.searchsorted(passed, passed[-1] / 2.0)]) if log.window_s else None,
+        "median_nodes": float(levels[order][np.searchsorted(passed, passed[-1] / 2.0)]) if log.window_s else None,
         "max_nodes": int(counts.count.max()),
         "end_nodes": int(counts.count[-1]),
     }
@@ -359,14 +311,13 @@ def pool_figures(log: NodeLog) -> Figures:
 def _transitions(log: NodeLog) -> Figures:
     """Single nodes that come and go."""
     inside = log.idle[log.time_ns > log.start_ns]
-    recorded = log.provenance.get(NO_TIME)
-    without = recorded if isinstance(recorded, dict) else {}
+    of_no_time = log.provenance.get(NO_TIME) or {}
     return {
         "transitions": log.node.size,
         "nodes_joined": int(inside.sum()),
         "nodes_left": int((~inside).sum()),
-        "stays_of_no_time": without.get("stays", 0),
-        "absences_of_no_time": without.get("absences", 0),
+        "stays_of_no_time": of_no_time.get("stays", 0),
+        "absences_of_no_time": of_no_time.get("absences", 0),
     }
 
 
@@ -384,10 +335,6 @@ def _sizes(name: str, changes: ChangeTrace, window_ns: tuple[int, int]) -> Figur
         f"{name}_minute_share": ratio(np.unique(minute).size, minutes),
         **_spread(name, size),
     }
-
-
-def _intervals(name: str, time_ns: Ints) -> Figures:
-    return _spread(f"{name}_interval", np.diff(time_ns) / NS_PER_S, "_s")
 
 
 def _hourly_rates(trace: AvailabilityTrace) -> list[float | None]:

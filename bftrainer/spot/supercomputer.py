@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.node_rows import BLOCK, RowParts
+from bftrainer.model.node_rows import BLOCK
 from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability_trace import MOST_NODES, ChangeTrace
 from bftrainer.spot.statistics import HOURS, DailyCycle, Fragments, daily_cycle, hour_cuts, hour_of_day
@@ -29,37 +29,13 @@ _GRID = 100_001
 
 @dataclass(frozen=True, slots=True)
 class Quantiles:
-    """A measured distribution of positive numbers, log-linear between quantiles.
-
-    Parameters
-    ----------
-    share : tuple of float, shape (K,)
-        Ascending from 0 to 1.
-    value : tuple of float, shape (K,)
-        Positive, in ascending order; values may repeat.
-
-    Raises
-    ------
-    SettingsError
-        If shares or values are out of range or order.
-    """
+    """A measured distribution of positive numbers, log-linear between quantiles: both ascend, shares from 0 to 1."""
 
     share: tuple[float, ...]
     value: tuple[float, ...]
 
-    def __post_init__(self) -> None:
-        share, value = np.array(self.share), np.array(self.value)
-        ascends = share.size > 1 and share[0] == 0 and share[-1] == 1 and (np.diff(share) > 0).all()
-        is_positive = np.isfinite(value).all() and value.min(initial=np.inf) > 0
-        require(
-            SettingsError,
-            (share.shape == value.shape, f"as many values as shares, got {value.size} and {share.size}"),
-            (bool(ascends), "shares to ascend from 0 to 1"),
-            (bool(is_positive and (np.diff(value) >= 0).all()), "quantiles that are positive and do not descend"),
-        )
-
     @classmethod
-    def of(cls, sample: NDArray[np.int64] | Floats) -> Quantiles:
+    def from_sample(cls, sample: NDArray[np.int64] | Floats) -> Quantiles:
         """Quantiles of a sample of positive numbers, closer together at its upper end, which dominates the mean."""
         shares = np.unique(np.concatenate((np.linspace(0.0, 0.99, 100), 1.0 - np.logspace(-2, -5, 31), [1.0])))
         return cls(tuple(shares.tolist()), tuple(np.quantile(sample, shares).tolist()))
@@ -67,22 +43,16 @@ class Quantiles:
     @property
     def mean(self) -> float:
         """Mean."""
-        return float(np.trapezoid(self.at(np.linspace(0, 1, _GRID)), dx=1 / (_GRID - 1)))
+        return float(np.trapezoid(self.values(np.linspace(0, 1, _GRID)), dx=1 / (_GRID - 1)))
 
-    def at(self, share: Floats) -> Floats:
+    def values(self, share: Floats) -> Floats:
         """Values below which those shares lie."""
         return np.exp(np.interp(share, self.share, np.log(self.value)))
 
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Values whose logarithm is normal: ``mean = median * exp(sigma ** 2 / 2)``.
-
-    Raises
-    ------
-    SettingsError
-        Unless ``0 < median <= mean < inf``.
-    """
+    """Values whose logarithm is normal: ``mean = median * exp(sigma ** 2 / 2)``, with ``0 < median <= mean < inf``."""
 
     mean: float
     median: float
@@ -92,14 +62,14 @@ class LogNormal:
             got = f"{self.median} and {self.mean}"
             raise SettingsError(f"Expected 0 < median <= mean of a log-normal distribution, got {got}.")
 
-    def at(self, share: Floats) -> Floats:
+    def values(self, share: Floats) -> Floats:
         """Values below which those shares lie, 0 < share < 1; same shape."""
         scores: Floats = np.vectorize(NormalDist().inv_cdf, otypes=[np.float64])(share)
         return self.median * np.exp(math.sqrt(2.0 * math.log(self.mean / self.median)) * scores)
 
 
 Distribution = Quantiles | LogNormal
-"""Of positive numbers, by its mean and its quantiles `at` shares."""
+"""Of positive numbers, by its mean and its values at shares."""
 
 
 def even_shares(count: int) -> Floats:
@@ -133,7 +103,7 @@ LONGEST_S = 1e9
 _MOST_SHARE = 0.6
 """Largest share of the machine in one hole. A larger one would leave no room for the next ones."""
 HOLE_OPTIONS = ("nodes", "idle_share", "fragment_mean_s", "fragment_median_s", "daily_amplitude", "peak_hour")
-"""Options of `SupercomputerModel.changed`."""
+"""Options of `SupercomputerModel.adjust`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,99 +149,85 @@ class SupercomputerModel:
         )
 
     @classmethod
-    def fitted(cls, log: NodeLog) -> SupercomputerModel:
+    def fit(cls, log: NodeLog) -> SupercomputerModel:
         """Fit the model to a log: nodes, idle share, fragments, holes, groups and daily cycle.
 
-        The cycle is flat if the log does not span every hour of the day.
-
-        Raises
-        ------
-        SettingsError
-            If the log has no completed fragment or no hole to fit.
+        The cycle is flat if the log does not span every hour of the day. A `SettingsError` if the log has no completed
+        fragment or no hole.
         """
-        whole = Fragments.of(log)
+        fragments = Fragments.from_log(log)
         holes = ChangeTrace.of(log, joins=True)
-        completed_s = whole.length_s[whole.completed]
+        completed_s = fragments.length_s[fragments.is_complete]
         if not completed_s.size or not holes.number.size:
             raise SettingsError("Expected a log with nodes that become idle and are taken back, got one without.")
-        share = float(whole.length_s.sum()) / (len(log.nodes) * log.window_s)
+        share = float(fragments.length_s.sum()) / (len(log.nodes) * log.window_s)
         return cls(
             nodes=len(log.nodes),
             idle_share=share,
-            fragment_s=Quantiles.of(completed_s),
-            hole_nodes=Quantiles.of(holes.number),
+            fragment_s=Quantiles.from_sample(completed_s),
+            hole_nodes=Quantiles.from_sample(holes.number),
             cycle=daily_cycle(holes.time_ns, (log.start_ns, log.end_ns)) or DailyCycle(),
-            split_mean=_split_mean(holes.number, whole.mean_group()),
+            split_mean=_split_mean(holes.number, fragments.mean_group()),
         )
 
-    def changed(self, **options: float) -> SupercomputerModel:
+    def adjust(self, **options: float) -> SupercomputerModel:
         """The model with the values of some of `HOLE_OPTIONS`.
 
         Measured sizes of holes scale with the number of nodes. Mean and median of fragments (seconds), both or neither,
         are those of a log-normal distribution. The daily cycle is a cosine with an amplitude, as a share of the mean,
-        and its peak at an hour (UTC); one of the two is kept if the other one is given.
-
-        Raises
-        ------
-        SettingsError
-            If a value is out of range.
+        and its peak at an hour (UTC); one of the two stays if only the other one is named. A `SettingsError` if a value
+        is out of range.
         """
         nodes = options.get("nodes", self.nodes)
         sizes, lengths, cycle = self.hole_nodes, self.fragment_s, self.cycle
         if isinstance(sizes, Quantiles) and nodes != self.nodes:
             sizes = Quantiles(sizes.share, tuple(max(1.0, size * nodes / self.nodes) for size in sizes.value))
-        given = options.keys() & {"fragment_mean_s", "fragment_median_s"}
-        if len(given) == 1:
+        named = options.keys() & {"fragment_mean_s", "fragment_median_s"}
+        if len(named) == 1:
             raise SettingsError("Expected both fragment_mean_s and fragment_median_s, or neither.")
-        if given:
+        if named:
             lengths = LogNormal(options["fragment_mean_s"], options["fragment_median_s"])
         if options.keys() & {"daily_amplitude", "peak_hour"}:
-            amplitude, peak = cycle.harmonic()
-            cycle = DailyCycle.cosine(options.get("daily_amplitude", amplitude), options.get("peak_hour", peak))
+            amplitude, peak_hour = cycle.harmonic()
+            cycle = DailyCycle.cosine(options.get("daily_amplitude", amplitude), options.get("peak_hour", peak_hour))
         share = options.get("idle_share", self.idle_share)
         return replace(self, nodes=int(nodes), idle_share=share, fragment_s=lengths, hole_nodes=sizes, cycle=cycle)
 
     def generate(
         self, rng: np.random.Generator, window_ns: tuple[int, int], provenance: Mapping[str, Any] = MappingProxyType({})
     ) -> NodeLog:
-        """Generate a log of this machine; the same generator state gives the same log.
-
-        The window's start and end, in nanoseconds since the Unix epoch, are whole seconds apart.
-        """
+        """Generate a log of this machine, in a window (nanoseconds since the Unix epoch) of whole seconds."""
         window_s = (window_ns[1] - window_ns[0]) // NS_PER_S
-        wanted = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
-        if wanted < 1:
+        target = round(self.idle_share * self.nodes * window_s / self.fragment_s.mean)
+        if target < 1:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
-        starts, sizes = self.draw_holes(rng, wanted, window_ns)
+        starts, sizes = self.draw_holes(rng, target, window_ns)
         groups, lengths = self._groups(rng, sizes)
-        parts = RowParts(2 * int(sizes.sum()))
+        parts = []
         for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
             inside = slice(0, int(np.searchsorted(time, window_s)))
-            parts.add(window_ns[0] + time[inside] * NS_PER_S, node[inside], idle[inside])
-        rows, nodes, states = parts.join()
-        return NodeLog.of_rows(
-            rows,
+            parts.append((window_ns[0] + time[inside] * NS_PER_S, node[inside].astype(np.int32), idle[inside]))
+        times, nodes, states = map(np.concatenate, zip(*parts, strict=True))
+        return NodeLog(
             nodes=tuple(f"n{index:04d}" for index in range(self.nodes)),
             start_ns=window_ns[0],
             end_ns=window_ns[1],
+            time_ns=times,
             node=nodes,
             idle=states,
             provenance=provenance,
-            unchanged_ns=np.empty(0, dtype=np.int64),
         )
 
     def draw_holes(
-        self, rng: np.random.Generator, wanted: int, window_ns: tuple[int, int]
+        self, rng: np.random.Generator, target: int, window_ns: tuple[int, int]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Draw when holes come (seconds since the window's start, ascending), and their sizes, `wanted` nodes in total.
 
-        Sizes are an even sample of their distribution in random order. The number of holes in each hour of the day is
-        that of the cycle; days and instants within the hour are uniform, so that between two holes there is the
-        exponential time of a Poisson process.
+        Sizes are an even sample in random order; hours of the day follow the cycle, days and instants are uniform.
         """
-        count = max(1, min(wanted, round(wanted / self.hole_nodes.mean)))
+        count = max(1, min(target, round(target / self.hole_nodes.mean)))
         most = max(1, int(_MOST_SHARE * self.nodes))
-        sizes = rng.permutation(_whole_sizes(self.hole_nodes.at(even_shares(count)), wanted, most))
+        sizes = rng.permutation(_whole_sizes(self.hole_nodes.values(even_shares(count)), target, most))
         cuts = hour_cuts(*window_ns)
         hour, length_s = hour_of_day(cuts[:-1]), np.diff(cuts) / NS_PER_S
         weight = np.array(self.cycle.weight) * np.bincount(hour, length_s, minlength=HOURS)
@@ -293,29 +249,29 @@ class SupercomputerModel:
         Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         """
         sizes = array("q")
-        for left in holes.tolist():
-            while left > 0:
-                sizes.append(min(left, rng.geometric(1 / self.split_mean)))
-                left -= sizes[-1]
+        for remaining in holes.tolist():
+            while remaining > 0:
+                sizes.append(min(remaining, rng.geometric(1 / self.split_mean)))
+                remaining -= sizes[-1]
         flat = np.frombuffer(sizes, dtype=np.int64)
         order = rng.permutation(flat.size)
         share = np.empty(flat.size)
         share[order] = (np.cumsum(flat[order]) - flat[order] / 2) / flat.sum()
-        return flat.data, np.rint(self.fragment_s.at(share)).astype(np.int64).clip(min=1).data
+        return flat.data, np.rint(self.fragment_s.values(share)).astype(np.int64).clip(min=1).data
 
 
-def _whole_sizes(sizes: NDArray[np.float64], wanted: int, most: int) -> NDArray[np.int64]:
+def _whole_sizes(sizes: NDArray[np.float64], target: int, most: int) -> NDArray[np.int64]:
     """Scale sizes by one factor and round them to 1 to `most`, so that their sum is as near to `wanted` as possible."""
 
     def round_sizes(factor: float) -> NDArray[np.int64]:
         return np.rint(factor * sizes).clip(1, most).astype(np.int64)
 
     low, high = 0.0, 1.0
-    while round_sizes(high).sum() < min(wanted, most * sizes.size) and math.isfinite(high):
+    while round_sizes(high).sum() < min(target, most * sizes.size) and math.isfinite(high):
         low, high = high, 2.0 * high
     for _ in range(60):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if round_sizes(middle).sum() < wanted else (low, middle)
+        low, high = (middle, high) if round_sizes(middle).sum() < target else (low, middle)
     return round_sizes(high)
 
 
@@ -390,7 +346,7 @@ def _sort_changes(
     """Times, nodes and states of changes (time, whether to idle, nodes), by time and node."""
     bits = (nodes - 1).bit_length()
     times, states, members = zip(*changes, strict=True)
-    sizes = [each.size for each in members]
+    sizes = [group.size for group in members]
     # Each transition as a number: time, node, and state in the last bit.
     codes = (np.repeat(np.array(times) << bits, sizes) + np.concatenate(members)) << 1 | np.repeat(states, sizes)
     codes.sort(kind="stable")  # nearly in order

@@ -26,8 +26,7 @@ SWEPT = (
 """Figures of a run that a sweep averages."""
 _MOST_DAYS = 6940.0
 _MOST_REPEATS = 1_000_000
-_FEW = 4
-"""Number of runs up to which no processes are started."""
+_FEW = 4  # runs, up to which no processes are started
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +72,7 @@ class SpotSweep:
             (self.seed >= 0, f"seed >= 0, got {self.seed}"),
         )
         for preemption, addition in self.levels:
-            self.model.changed(preemption_scale=preemption, addition_scale=addition)
+            self.model.adjust(preemption_scale=preemption, addition_scale=addition)
 
     @property
     def levels(self) -> list[tuple[float, float]]:
@@ -84,22 +83,16 @@ class SpotSweep:
         """Figures of one repeat at one pair of levels."""
         (preemption, addition), repeat = point
         rng = np.random.default_rng([self.seed, repeat])
-        model = self.model.changed(preemption_scale=preemption, addition_scale=addition)
+        model = self.model.adjust(preemption_scale=preemption, addition_scale=addition)
         log = model.generate(rng, model.draw(rng, round(self.days * 1440)))
         return run_figures(simulate(log, self.settings), self.prices)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SpotSweepResult:
-    """Result of a sweep.
+    """Result of a sweep, a row per pair of levels: of each swept figure its mean and half the width of its interval.
 
-    Parameters
-    ----------
-    sweep : SpotSweep
-    rows : list of dict
-        One per pair of levels: `preemption_scale`, `addition_scale`, `repeats`, and per swept figure its mean and, as
-        `NAME_ci95`, half the width of its 95 % confidence interval; None where the runs have no such figure, or one
-        repeat tells no width.
+    Widths, of 95 % confidence intervals, are called `NAME_ci95`; None where there is none.
     """
 
     sweep: SpotSweep
@@ -116,23 +109,15 @@ class SpotSweepResult:
 
 
 def sweep_spot(sweep: SpotSweep, jobs: int | None = None) -> SpotSweepResult:
-    """Simulate all levels and repeats; the same sweep gives the same result, whatever the number of processes.
-
-    By default there are as many processes (`jobs`) as processors to be used.
-
-    Raises
-    ------
-    SettingsError
-        If `jobs` is below 1.
-    """
+    """Simulate all levels and repeats; the same sweep gives the same result, however many processes (`jobs`) do it."""
     usable = usable_processors() if jobs is None else jobs
     if usable < 1:
         raise SettingsError(f"Expected jobs >= 1, got {usable}.")
     points = list(product(sweep.levels, range(sweep.repeats)))
     chunk = max(1, len(points) // (4 * usable))
     runs = list(in_order(sweep.run, points, usable if len(points) > _FEW else 1, chunk))
-    parts = [runs[at : at + sweep.repeats] for at in range(0, len(runs), sweep.repeats)]
-    return SpotSweepResult(sweep, [_row(*levels, part) for levels, part in zip(sweep.levels, parts, strict=True)])
+    groups = [runs[at : at + sweep.repeats] for at in range(0, len(runs), sweep.repeats)]
+    return SpotSweepResult(sweep, [_row(*levels, group) for levels, group in zip(sweep.levels, groups, strict=True)])
 
 
 def _row(preemption: float, addition: float, runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,6 @@ _CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
 _PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
 _FEW = 3
 _MOST_NUMBER = 1 << 64
-_NS_PER_UNIT = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _REAL = (float, int, np.integer, np.floating)  # made once, as a task set has tens of thousands of numbers
 
 
@@ -41,11 +40,11 @@ def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: 
         notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
     if scaling_path is None or (notes and not scaling_path.is_file()):
         return finished(bounds_path, drafts, None, scaling)
-    curves = _read_scalability(scaling_path, drafts, bounds_path)
-    other = sum(draft.fields["submit_ns"] != curves[draft.fields["name"]].submit_ns for draft in drafts)
+    curves, submit_ns = _read_scalability(scaling_path, drafts, bounds_path)
+    other = sum(draft.fields["submit_ns"] != submit_ns[draft.fields["name"]] for draft in drafts)
     if other:
         notes += (f"{scaling_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.",)
-    tasks = finished(bounds_path, drafts, {name: row.curve for name, row in curves.items()}, scaling)
+    tasks = finished(bounds_path, drafts, curves, scaling)
     return replace(tasks, warnings=notes, sources=(bounds_path, scaling_path))
 
 
@@ -58,36 +57,29 @@ def scalability_path(bounds_path: Path) -> Path | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Scalability:
-    """A row of pickled scalability."""
-
-    curve: ScalingCurve
-    submit_ns: int
-
-
-def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) -> dict[str, _Scalability]:
-    """Pickled scalability by task; its tasks must be those of `drafts`."""
-    made: dict[Any, ScalingCurve] = {}
-    found: dict[str, _Scalability] = {}
+def _read_scalability(
+    path: Path, drafts: Sequence[Draft], bounds_path: Path
+) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
+    """Pickled scalability, and submission (ns), by task; the tasks must be those of `drafts`."""
+    distinct: dict[Any, ScalingCurve] = {}
+    curves: dict[str, ScalingCurve] = {}
+    submit_ns: dict[str, int] = {}
     for where, row in _rows(path, (*_CURVE, "Tsub")):
-        if row["name"] in found:
+        if row["name"] in curves:
             raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(row['name'])!r} twice.")
-        points: Any = tuple(
-            tuple(_number(where, key, value) for value in _list(where, key, row[key])) for key in _CURVE
-        )
-        if points not in made:
+        points: Any = tuple(tuple(_number(where, key, cell) for cell in _list(where, key, row[key])) for key in _CURVE)
+        if points not in distinct:
             with locating(where):
                 curve = ScalingCurve(*points)
-                made[points] = replace(curve, credit=None) if curve.credit == curve.throughput else curve
-        found[row["name"]] = _Scalability(made[points], _instant(where, row["Tsub"]))
-    here, there = set(found), {draft.fields["name"] for draft in drafts}
+                distinct[points] = replace(curve, credit=None) if curve.credit == curve.throughput else curve
+        curves[row["name"]], submit_ns[row["name"]] = distinct[points], _instant(where, row["Tsub"])
+    here, there = set(curves), {draft.fields["name"] for draft in drafts}
     for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
         if only:
             few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
             got = f"got {len(only)} in {has} but not in {lacks} ({few})"
             raise InvalidTaskError(f"{path}: Expected the tasks of {bounds_path}, {got}.")
-    return found
+    return curves, submit_ns
 
 
 def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
@@ -98,6 +90,8 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
     if beside is None:
         raise OutputError(f"{bounds_path}: Expected a name with Jbnd in it (the scalability goes to JNPs).")
     for task in tasks:
+        if task.tuning is not None:
+            raise InvalidTaskError(f"{bounds_path}: Only TOML can hold the zeus section of task {task.name}.")
         if task.submit_ns is None:
             raise InvalidTaskError(f"Expected submission by date, got {task.submit_s} s (task {task.name}).")
     index = pd.Index([task.name for task in tasks], dtype=object)  # plain objects load in every pandas
@@ -112,14 +106,10 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
             columns = pd.Index([*data, "Tsub"], dtype=object)
             frame = pd.DataFrame({**data, "Tsub": submitted}, index=index, columns=columns)
             frame.to_pickle(stream, compression=None, protocol=4)
-    return _warn_of_lost(bounds_path, tasks)
-
-
-def _warn_of_lost(path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
-    defaults = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
-    defaults |= dict.fromkeys(SAVING_FIELDS)
-    lost = [key for key, usual in defaults.items() if any(getattr(task, key) != usual for task in tasks)]
-    return (f"{path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
+    usual = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
+    usual |= dict.fromkeys(SAVING_FIELDS)
+    lost = [key for key, value in usual.items() if any(getattr(task, key) != value for task in tasks)]
+    return (f"{bounds_path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -134,7 +124,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str,
     if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
         raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
     names = label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError)
-    for name, *cells in zip(names, *map(frame.column, columns), strict=True):
+    for name, *cells in zip(names, *(frame.values[frame.columns.index(column)] for column in columns), strict=True):
         yield f"{path}, task {one_line(name)}", {"name": name, **dict(zip(columns, cells, strict=True))}
 
 
@@ -155,12 +145,11 @@ def _number(where: str, key: str, value: Any) -> float:
 
 
 def _instant(where: str, value: Any) -> int:
-    if not isinstance(value, np.datetime64) or np.isnat(value):
-        raise InvalidTaskError(f"{where}: Expected Tsub to be a date and time, got {shorten(value)}.")
-    count = int(value.astype(np.int64)) * _NS_PER_UNIT[np.datetime_data(value)[0]]
-    if abs(count) > np.iinfo(np.int64).max:
-        raise InvalidTaskError(f"{where}: Expected Tsub between the years 1678 and 2262, got {value}.")
-    return count
+    is_time = isinstance(value, np.datetime64)
+    if not is_time or value.astype("M8[ns]").astype(value.dtype) != value:  # NaT, or too far away for nanoseconds
+        got = f"a date and time between the years 1678 and 2262, got {shorten(value)}"
+        raise InvalidTaskError(f"{where}: Expected Tsub to be {got}.")
+    return int(value.astype("M8[ns]").astype(np.int64))
 
 
 def read_task_set(
@@ -200,7 +189,7 @@ def read_task_set(
     drafts = toml_drafts(path)
     if curves_path is None:
         return finished(path, drafts, None, model)
-    curves = {name: row.curve for name, row in _read_scalability(curves_path, drafts, path).items()}
+    curves, _ = _read_scalability(curves_path, drafts, path)
     return replace(finished(path, drafts, curves, model), sources=(path, curves_path))
 
 
@@ -221,9 +210,6 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     """
     path = Path(path)
     form = suffix_form(path)
-    tuned = [task.name for task in tasks if task.tuning is not None]
-    if tuned and form is Form.PICKLE:
-        raise InvalidTaskError(f"{path}: Only TOML can hold the zeus section of task {tuned[0]}.")
     if form is Form.PICKLE:
         return _write_pickled(path, tasks)
     if form is not Form.TOML:

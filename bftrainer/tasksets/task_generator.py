@@ -51,37 +51,18 @@ def generate_tasks(
     start_ns: int | None = None,
     user: str | None = None,
 ) -> tuple[TaskSpec, ...]:
-    """Generate tasks of one of the paper's two scenarios.
+    """Generate tasks of one of the two scenarios of arXiv:2106.12091, section 5.
 
-    Parameters
-    ----------
-    scenario : {"hpo", "nas"}
-        Many equal trials of one model, with one pair of costs; or the seven models mixed, each task with its own costs.
-    count : int
-    rng : numpy Generator
-        Draws costs, and which models come when (each equally often).
-    model : str
-        Of the trials (hpo only): a key of `IMAGENET_CURVES`.
-    work : float
-        Number of images that each task trains on.
-    min_nodes, max_nodes : int
-        Bounds of each task, at most 64 nodes.
-    interval_s : float
-        Time between submissions.
-    start_ns : int, optional
-        First submission, nanoseconds since the epoch; None counts seconds from the window's start.
-    user : str, optional
-
-    Raises
-    ------
-    SettingsError
-        If the scenario or model is unknown, or a number is out of range.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 5.
+    "hpo" is many equal trials of one `model`, with one pair of costs; "nas" the seven models mixed, equally often, each
+    task with its own costs. Tasks train on `work` images each, and are submitted every `interval_s` from `start_ns` on
+    (nanoseconds since the epoch; None counts seconds from the window's start).
     """
-    _check_schedule(count, interval_s, start_ns)
+    if count < 1:
+        raise SettingsError(f"Expected at least one task, got {count}.")
+    if not 0 <= interval_s < math.inf:
+        raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
+    if start_ns is not None and start_ns + (count - 1) * interval_s * NS_PER_S >= _LAST_NS:
+        raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
     models, group = _models(scenario, count, rng, model)
     draws = 1 if scenario == "hpo" else count
     grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))
@@ -100,24 +81,14 @@ def generate_tasks(
     )
 
 
-def _check_schedule(count: int, interval_s: float, start_ns: int | None) -> None:
-    """Check the number of tasks and that all submission times are in range."""
-    if count < 1:
-        raise SettingsError(f"Expected at least one task, got {count}.")
-    if not 0 <= interval_s < math.inf:
-        raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
-    if start_ns is not None and start_ns + (count - 1) * interval_s * NS_PER_S >= _LAST_NS:
-        raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
-
-
 def _models(scenario: str, count: int, rng: np.random.Generator, model: str) -> tuple[list[str], str]:
     """Name of each task's model, and of the tasks' group."""
-    known = list(IMAGENET_CURVES)
-    if scenario == "hpo":
-        if model not in known:
-            raise SettingsError(f"Unknown model {model!r}.{suggestion(model, known)}")
-        return [model] * count, f"hpo-{model}"
+    names = list(IMAGENET_CURVES)
     if scenario == "nas":
-        order = np.resize(np.arange(len(known)), count)
-        return [known[index] for index in rng.permutation(order)], "nas"
+        order = np.resize(np.arange(len(names)), count)
+        return [names[index] for index in rng.permutation(order)], "nas"
+    if scenario == "hpo" and model in names:
+        return [model] * count, f"hpo-{model}"
+    if scenario == "hpo":
+        raise SettingsError(f"Unknown model {model!r}.{suggestion(model, names)}")
     raise SettingsError(f"Unknown scenario {scenario!r}.{suggestion(scenario, ['hpo', 'nas'])}")

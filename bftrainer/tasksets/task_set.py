@@ -130,31 +130,18 @@ def doubts_of_scaling(task_set: TaskSet, window_s: float) -> list[str]:
     if task_set.assumed_scaling is None:
         return []
     notes = []
-    shortest_s = min(map(least_time_s, task_set.tasks))
-    if shortest_s > window_s:
+    if (shortest_s := min(map(least_time_s, task_set.tasks))) > window_s:
         least, end = _format_time(shortest_s), _format_time(window_s)
         why = f"none takes less than {least} on as many nodes as it may have, and the node log ends after {end}"
         notes.append(f"no task can complete: {why}.")
     beside = [place.name for path in task_set.sources[:1] for place in path.parent.iterdir()]
-    measured = sorted(name for name in beside if "jnps" in name.lower())
-    if measured:
+    if measured := sorted(name for name in beside if "jnps" in name.lower()):
         notes.append(f"measured scaling may be in {', '.join(measured)}: give it by -scfn.")
     return notes
 
 
 def parse_scaling_model(text: str) -> ScalingModel:
-    """Model from `linear` or `amdahl:F`, F the parallel fraction.
-
-    Raises
-    ------
-    SettingsError
-        If the text is neither, or F is not a number from 0 to 1.
-
-    Examples
-    --------
-    >>> parse_scaling_model("amdahl:0.95").curve(64).at(64) < 20
-    True
-    """
+    """Model from `linear` or `amdahl:F`, F the parallel fraction from 0 to 1; anything else is a `SettingsError`."""
     kind, colon, fraction = text.partition(":")
     try:
         if kind == "amdahl":
@@ -169,18 +156,10 @@ def parse_scaling_model(text: str) -> ScalingModel:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A task as read from its file, before its scaling is known.
+    """A task as read from its file, before its scaling is known: arguments of `TaskSpec` but `scaling`.
 
-    Parameters
-    ----------
-    where : str
-        File and task or line, for messages.
-    fields : mapping
-        Arguments of `TaskSpec` except `scaling`.
-    curve : ScalingCurve or ScalingModel, optional
-        Scaling given in the file itself.
-    is_learned : bool
-        Whether the file says that decisions are to learn it.
+    `where` is file and task or line, for messages; `curve` is scaling of the file itself, which decisions are to learn
+    if `is_learned`.
     """
 
     where: str
@@ -192,16 +171,7 @@ class Draft:
 def finished(
     path: Path, drafts: Sequence[Draft], measured: Mapping[str, ScalingCurve] | None, model: ScalingModel | None
 ) -> TaskSet:
-    """Make tasks of drafts; scaling is a measured curve, else the file's own, else `model` (linear if None).
-
-    Raises
-    ------
-    InvalidTaskError
-        If a field is out of range, a name comes twice, or a curve is learned and nothing tells what it truly is; names
-        file and task.
-    SettingsError
-        If there is a `model`, but every task has a scaling.
-    """
+    """Make tasks of drafts; scaling is a measured curve, else the file's own, else `model` (linear if None)."""
     if not drafts:
         raise InvalidTaskError(f"{path}: Expected at least one task, got none.")
     law = model or ScalingModel()
@@ -246,13 +216,7 @@ def locating(where: str) -> Iterator[None]:
 
 
 def time_fields(key: str, value: object) -> dict[str, Any]:
-    """`{key}_ns` of a date, or `{key}_s` of a number of seconds since the window's start.
-
-    Raises
-    ------
-    InvalidTaskError
-        If the value is neither, not finite, or outside the years 1678 to 2262.
-    """
+    """`{key}_ns` of a date, or `{key}_s` of a number of seconds since the window's start."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return {f"{key}_s": float(value)}
     try:

@@ -1,7 +1,7 @@
 """Batch sizes and GPU power limits of recurring training jobs, tuned for energy and time, simulated from traces."""
 
 from bftrainer.zeus.policies.bandit import GaussianTS, PruningExploreManager
-from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
+from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
 from bftrainer.zeus.policies.published import (
@@ -21,7 +21,6 @@ from bftrainer.zeus.simulation.simulator import (
 )
 
 __all__ = [
-    "UCB",
     "BatchSizeOptimizer",
     "BatchSizeTrace",
     "Corrections",

@@ -30,8 +30,6 @@ from bftrainer.zeus.simulation.simulator import JobTuning, Run, Training
 
 PowerOptions = Literal["chosen", "pareto", "all"]
 Policies = tuple[str, str]
-# Policies whose first run is at the default batch size.
-_DEFAULT_FIRST = ("zeus", "default", "grid", "ucb")
 _Traces = Mapping[tuple[str, str], TrainingTrace]
 
 
@@ -79,10 +77,7 @@ class _Group:
         self.in_flight: dict[str, _Launch] = {}
 
     def launch(self, task: str) -> _Launch:
-        """Choose settings and draw the path of the task's next run; skip tries that never start.
-
-        `TuningError` if no batch size or no try is left.
-        """
+        """Choose settings and draw the path of the task's next run; skip tries that never start."""
         tuning, trace = self.tuning, self.tuning.training.trace
         recurrence = self.recurrences.setdefault(task, len(self.recurrences))
         while True:
@@ -118,22 +113,9 @@ class GroupTuner:
     Tasks of one group are recurrences of one job and share its policies; a task without a group forms its own. A task
     that is admitted while others of its group run uses the best known batch size; otherwise the policy chooses. The
     policies learn a run's net work on one node, which can be compared between node counts; waiting, rescaling and
-    preemption are left out.
-
-    The traces are by the two file names in tuning sections. Of the power limits measured for a batch size, the
-    allocator may use the chosen one, those on the energy-time Pareto front, or all (`power_options`). Groups without a
-    seed or policies of their own get those given.
-
-    Raises
-    ------
-    InvalidTaskError, TuningInputError
-        If a job or its default batch size is not in its traces, tasks of one group have different sections, a group has
-        the name of a task without a group, or there is no policy of a name; or a policy cannot be copied and, by the
-        methods, if one fails, or chooses what was not measured.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, sections 4.2 to 4.4.
+    preemption are left out. The traces are by the two file names in tuning sections. Of the power limits measured for a
+    batch size, the allocator may use the chosen one, those on the energy-time Pareto front, or all (`power_options`).
+    See You et al., "Zeus", NSDI '23, sections 4.2 to 4.4.
     """
 
     def __init__(
@@ -157,21 +139,6 @@ class GroupTuner:
                     f"Group {task.group!r} of task {task.name} has the name of a task without a group."
                 )
             self._group(task, section)
-
-    def warnings(self) -> list[str]:
-        """List groups that will be given up: no measured run at their default batch size reaches the target in time."""
-        warnings = []
-        for key, group in self._groups.items():
-            section = group.section
-            epochs = group.tuning.training.trace.at(section.default_batch_size).target_epochs
-            # The target's epoch is NaN if it is never reached, which compares false.
-            if not any(epoch <= section.max_epochs for epoch in epochs):
-                will = "will" if group.policies[0] in _DEFAULT_FIRST else "may"
-                warnings.append(
-                    f"group {key}: no measured run at the default batch size {section.default_batch_size} reaches "
-                    f"{section.target_metric:g} within {section.max_epochs} epochs; its tasks {will} be given up."
-                )
-        return warnings
 
     def _group(self, task: TaskSpec, section: TuningSpec) -> _Group:
         """Return a task's group; make it at its first task."""

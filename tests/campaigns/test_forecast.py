@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.campaigns.engines import LocalEngine
-from bftrainer.campaigns.forecast import Forecast, ForecastPlan, forecast, next_weekday, quantile
+from bftrainer.campaigns.forecast import Forecast, ForecastPlan, forecast, quantile
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import write_node_log
@@ -74,13 +74,6 @@ def test_dates_count_from_the_start():
     assert foretold(steady(), tasks, 100.0, 200.0, start_ns=700 * NS).completion_s == (100.0,) * 10
     assert foretold(steady(), [tasks[1]], 100.0, 200.0, start_ns=500 * NS).completion_s == (80.0,) * 10
     assert foretold(steady(), [tasks[1]], 100.0, 200.0).completion_s == (50.0,) * 10
-
-
-def test_weekdays_are_the_next_ones():
-    """After a Thursday morning: Friday is tomorrow, Thursday evening today, Thursday at dawn in a week."""
-    start_ns = 1_764_838_800 * NS  # Thursday 2025-12-04, 9:00
-    for weekday, hour, after_h in ((4, 18, 33), (3, 18, 9), (3, 9, 168), (3, 6, 165), (0, 0, 87)):
-        assert next_weekday(start_ns, weekday, 3600.0 * hour) == start_ns + after_h * 3600 * NS
 
 
 def test_stretches_lie_within_what_is_replayed():

@@ -14,7 +14,7 @@ from bftrainer.campaigns.paired import paired_changes, plot_changes, read_points
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SweepPoint, read_sweep
 from bftrainer.errors import SettingsError
-from bftrainer.report.drawing import Sheet
+from bftrainer.report.drawing import Sheet, page_style
 
 WORK = {
     (seed, name): 1000.0 * 10**seed * gain for seed in range(3) for name, gain in (("a", 1.0), ("b", 1.1 + seed / 100))
@@ -120,9 +120,8 @@ def test_the_directory_of_a_sweep_gives_the_changes_of_the_sweep(sweep):
 def test_changes_are_drawn_with_their_intervals(sweep):
     """The figure's data are the changes in percent; the first value stands at 0."""
     folder, points = sweep
-    sheet = Sheet()
-    with sheet.ready():
-        figure = plot_changes(read_points(folder / "out"), "max_tasks", "work_done", sheet)
+    with page_style():
+        figure = plot_changes(read_points(folder / "out"), "max_tasks", "work_done", Sheet())
     changes = paired_changes(points, "max_tasks", ["work_done"])
     expected = [(str(each.value), "2", 100 * each.change.mean, 100 * each.change.half_width, 2, 0) for each in changes]
     assert figure.rows == expected

@@ -174,7 +174,7 @@ def test_what_zeus_saves_is_said_by_job(monkeypatch):
     saved = sorted(-line[0.5].mean for line in energy.lines.values())
     assert found.reported[0].here == f"{100 * saved[0]:.1f} to {100 * saved[-1]:.1f} % by job"
     assert 0 < saved[0] < saved[-1] < 1
-    assert list(regret.lines) == ["zeus+jit", "grid+jit", "ucb+jit"]
+    assert list(regret.lines) == ["zeus+jit", "grid+jit"]
     tuned, grid = (fmean(at.mean for at in regret.lines[name].values()) for name in ("zeus+jit", "grid+jit"))
     assert 0 < tuned < grid < 1
     assert all(set(line) == set(energy.lines) for line in regret.lines.values())

@@ -194,7 +194,7 @@ def test_a_sweep_of_which_no_point_can_begin_is_refused(tmp_path):
     (tmp_path / "log.bin").write_bytes(b"nothing")
     path = tmp_path / "sweep.toml"
     path.write_text('schema = 1\n[base]\nnode_log = "log.bin"\nsolver = "dp"\n[grid]\nmax_tasks = [3, 10]\n')
-    with pytest.raises(InputError, match=r"log\.bin: Expected pickle"):
+    with pytest.raises(InputError, match=r"log\.bin:1: Expected"):
         swept(read_sweep(path), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

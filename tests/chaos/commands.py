@@ -96,7 +96,7 @@ COMMANDS = {
         ("idle.csv", "idle.json"),
     ),
     "generate": Command(
-        "trace generate --model minutes --days 0.1 --seed {v} --spot --counts -o made.csv.gz --force",
+        "trace generate --model minutes --days 0.1 --seed {v} -o made.csv.gz --force",
         ("made.csv.gz", "made.json"),
     ),
     "convert": Command("convert tasks-{v}.toml made-Jbnd.pkl --force", ("made-Jbnd.pkl", "made-JNPs.pkl")),

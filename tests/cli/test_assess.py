@@ -12,13 +12,12 @@ from bftrainer import parallel
 from bftrainer.campaigns import assess as assessing
 from bftrainer.files.directories import JOURNAL
 from bftrainer.nodelogs import write_node_log
-from bftrainer.nodelogs.offers import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s
 from tests.campaigns.test_assess import machine
 from tests.cli.conftest import check_refusal
 from tests.tiny import TASKS_TOML
 
 # A job of 4 nodes every two hours, for an hour each: of six nodes four are idle for half of the time, two always.
-HALF_DAY = ("--window", "asked", "--start", "2026-09-01T00:00", "--end", "2026-09-01T12:00")
 SWF = "; MaxNodes: 6\n; UnixStartTime: 1788220800\n" + "".join(
     f"{n} {7200 * n} 0 3600 4 -1 -1 4 -1 -1 1 1 1 1 1 1 -1 -1\n" for n in range(24 * 15)
 )
@@ -212,7 +211,6 @@ def test_results_are_replaced_on_demand(call, log, here):
         ("idle.parquet", "--worth-share", "much"),
         ("idle.parquet", "--worth-share", "0"),
         ("idle.parquet", "--pue", "0.1"),
-        ("idle.parquet", "--worth-value", "5"),
         ("idle.parquet", "--downtimes", "evt.pkl"),
         ("idle.parquet", "--scalability", "JNPs.pkl"),
         ("idle.parquet", "--tasks", "nothing.toml"),
@@ -232,30 +230,6 @@ def test_bad_input(call, log, words):
     assert log == "idle.parquet"
     check_refusal(call("assess", *words))
     assert not os.path.exists("assessment")
-
-
-HALF_DAY = ("--window", "asked", "--start", "2026-09-01T00:00", "--end", "2026-09-01T12:00")
-OVERFULL = "; MaxNodes: 1\n; UnixStartTime: 1788220800\n" + "".join(
-    f"{job} 0 0 3600 1 -1 -1 1 3600 -1 1 1 1 1 1 1 -1 -1\n" for job in (1, 2)
-)
-
-
-@pytest.mark.parametrize(
-    ("text", "words", "option"),
-    [
-        ("begin,finish,names\n1,2,a\n", ("--format", "table"), "these"),
-        ("begin,finish,names\n1,2,a\n", (), "--map"),
-        ("1|2026-09-01T00:00:00|2026-09-01T01:00:00|a\n", ("--format", "slurm"), "--columns"),
-        (OVERFULL, ("--nodes", "1", *HALF_DAY), "--max-overcommit"),
-    ],
-)
-@pytest.mark.usefixtures("here_alone")
-def test_options_of_imports_alone(call, here, text, words, option):
-    """Where only an import takes the option that is lacking, the message says so."""
-    (here / "some.log").write_text(text)
-    done = call("assess", "some.log", *words)
-    check_refusal(done)
-    assert f"For {option}, import the log by `bftrainer import`, then assess the node log." in done.err
 
 
 @pytest.mark.long

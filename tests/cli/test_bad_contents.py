@@ -27,8 +27,8 @@ def times(frame: pd.DataFrame, *rows: int) -> pd.DataFrame:
 
 
 NODE_LOGS = {
-    "duplicate times": (lambda f: times(f, 0, 1, 1, 3, 4), "unique times, got 2021-02-10T00:00:10.*row 3"),
-    "unsorted times": (lambda f: times(f, 0, 2, 1, 3, 4), "times to ascend, got 2021-02-10T00:00:10.*row 3"),
+    "duplicate times": (lambda f: times(f, 0, 1, 1, 3, 4), "unique times that ascend, got 2021-02-10T00:00:10.*row 3"),
+    "unsorted times": (lambda f: times(f, 0, 2, 1, 3, 4), "times that ascend, got 2021-02-10T00:00:10.*row 3"),
     "duplicate nodes": (lambda f: f.set_axis(pd.Index(list("abbd")), axis=1), "unique node names, got 'b' twice"),
     "NaN": (lambda f: at(f, 1, "c", np.nan), "0 or 1, got nan .*row 2.*node c"),
     "two": (lambda f: at(f, 1, "c", 2, "int8"), "0 or 1, got 2 .*row 2.*node c"),
@@ -38,7 +38,7 @@ NODE_LOGS = {
     "no rows": (lambda f: f.iloc[:0], "rows of node states, got an empty frame"),
     "no nodes": (lambda f: f.iloc[:, :0], "rows of node states, got an empty frame"),
     "no times": (lambda f: f.reset_index(drop=True), "an index of datetimes"),
-    "NaT": (lambda f: f.set_axis([*f.index[:4], pd.NaT], axis=0), r"datetimes, got NaT \(row 5\)"),
+    "NaT": (lambda f: f.set_axis([*f.index[:4], pd.NaT], axis=0), r"2262, got NaT \(row 5\)"),
 }
 
 

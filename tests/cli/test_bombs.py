@@ -144,14 +144,11 @@ def test_the_limit_counts_what_is_unpacked(tmp_path, monkeypatch):
     packed(gzip.GzipFile, path)
     monkeypatch.setenv(SETTING, "0.09")
     said = r"log.gz: Expected at most 92 MiB unpacked, got more; BFTRAINER_MAX_GIB raises the limit"
-    with open_plain(path) as stream, pytest.raises(InputError, match=said):
-        stream.read()
-    with pytest.raises(InputError, match=said), open_plain(path, ahead=True):
+    with pytest.raises(InputError, match=said), open_plain(path):
         pytest.fail("the stream was handed out")
     monkeypatch.setenv(SETTING, "0.11")
-    for ahead in (False, True):
-        with open_plain(path, ahead=ahead) as stream:
-            assert len(stream.read()) == LONG * len(PIECE)
+    with open_plain(path) as stream:
+        assert len(stream.read()) == LONG * len(PIECE)
 
 
 @pytest.mark.parametrize("text", ["x", "0", "-1", "inf", "10x", "nan"])

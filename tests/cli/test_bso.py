@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
-import os
 import re
 import sqlite3
 from dataclasses import fields
@@ -75,7 +73,7 @@ def test_a_job_is_shown(bso):
     *_, eight, sixteen, large = done.out.splitlines()
     assert [line.split()[0] for line in (eight, sixteen, large)] == ["8", "16", "32"]
     # 16 was explored first and fifth of all.
-    assert sixteen.split()[1:3] == ["1.602", "kJ"]
+    assert sixteen.split()[1] == "1,602"
     assert json.loads(bso("jobs", "t-1", "--json").out)["observations"] == 10
 
 
@@ -108,14 +106,13 @@ def test_names_are_no_formulas(tmp_path, sign):
     assert written == (f"'{name}" if sign != "\r" else repr(f"'{name}"))
 
 
-def test_a_job_is_deleted(bso, running, monkeypatch):
+def test_a_job_is_deleted(bso, running):
     """Not without a yes."""
-    monkeypatch.setattr("sys.stdin", io.StringIO())
     spec = SPEC | {"job_id": "t-3"}
     httpx.post(f"{running}/jobs", json=spec, headers={"Authorization": f"Bearer {TOKEN}"})
     refused = bso("jobs", "t-3", "--delete")
-    assert refused.status == 2
-    assert refused.err.splitlines()[1:] == ["Error: Expected a yes at a terminal, or --yes."]
+    check_refusal(refused)
+    assert_matches(r"Expected --yes to delete t-3 with its 0 trials\.", refused.err)
     assert bso("jobs", "t-3", "--delete", "--yes").out == "Deleted t-3.\n"
     done = bso("jobs", "t-3", "--delete", "--yes")
     check_refusal(done)
@@ -181,15 +178,6 @@ def test_help_tells_the_defaults_of_servers(call):
     assert call("bso", "serve", "--help").status == 0
 
 
-def test_help_names_the_commands(call):
-    """`bftrainer bso` lists what there is; a typo is answered with the closest."""
-    done = call("bso")
-    assert done.status == 0
-    for name in ("serve", "jobs", "quickstart", "token"):
-        assert_matches(rf"\n  {name} +[A-Z]", done.out)
-    check_refusal(call("bso", "serv"))
-
-
 def test_certificates_that_are_none(call, here, monkeypatch):
     """The variable and the file are told, though the error of the system names neither."""
     (here / "nope.pem").write_text("no certificate")
@@ -245,7 +233,7 @@ def test_tokens_are_added_and_revoked(call, here, running):
     assert_matches(r"^alice is let in as trainer \([0-9a-f]{8}\) for 90 days\.\n$", done.err)
     (row,) = token_command("list", "--json").json
     assert (row["user"], row["role"], row["valid"]) == ("alice", "trainer", True)
-    listed = rf"\n{row['id']} +alice +trainer +\d{{4}}-\d\d-\d\d \d\d:\d\d UTC\n"
+    listed = rf"\n{row['id']} +alice +trainer +\d{{4}}-\d\d-\d\d \d\d:\d\d UTC +yes\n"
     assert_matches(listed, token_command("list").out)
     (here / "mine").write_text(f"{token}\n")
     assert call("bso", "jobs", "--server", running, "--token-file", "mine").status == 1
@@ -253,15 +241,11 @@ def test_tokens_are_added_and_revoked(call, here, running):
     for words, message in (
         (("revoke", "alice"), "Unknown user or token 'alice'."),
         (("add", "bob", "--role", "trainr"), "Unknown role 'trainr'. Did you mean 'trainer'?"),
-        (("add", "root", "--local"), "--local was removed: give the user the token that is printed."),
         (("add", "b ob"), "Expected a user's name of at most 64 letters"),
-        (("add", "bob", "--days", "nan"), "--days: Expected at most 36,525, got nan;"),
-        (("add", "bob", "--days", "1e10"), "--days: Expected at most 36,525, got 1e+10;"),
+        (("add", "bob", "--days", 10**10), "'--days': 10000000000 is not in the range 1<=x<=36525."),
     ):
         done = token_command(*words)
         check_refusal(done)
         assert message in done.err
-    os.fchmod(1, 0o644)  # as a shell makes a file that it sends output to
-    done = token_command("add", "bob")
-    assert_matches(r"\nNote: Others may read the file that has the token \(mode 0644\): chmod 600 it\.\n$", done.err)
+    assert token_command("add", "bob").status == 0
     assert token_command("revoke", "bob").status == 0

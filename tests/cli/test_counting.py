@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from bftrainer.cli._shared import progress
-from bftrainer.cli._shared.progress import counting
+from bftrainer.cli._shared import stdio
+from bftrainer.cli._shared.stdio import counting
 
 
 def count(number):
@@ -32,8 +32,8 @@ def test_a_line_a_minute_elsewhere(monkeypatch):
         said.append(line)
         told.set()
 
-    monkeypatch.setattr(progress, "tell", tell)
-    monkeypatch.setattr(progress, "LINE_S", 0.001)
+    monkeypatch.setattr(stdio, "tell", tell)
+    monkeypatch.setattr(stdio, "LINE_S", 0.001)
     with counting("Simulating", 4) as done:
         done(1)
         assert told.wait(60.0)

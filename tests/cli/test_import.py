@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import resource
-import subprocess
-import sys
 
 import pyarrow.parquet as pq
 import pytest
@@ -187,14 +185,6 @@ def test_help_names_every_format(call):
     assert refused.status == 2
 
 
-@pytest.mark.usefixtures("files")
-def test_former_calls_name_the_new_one(call):
-    """A format in place of the first file is told what to write instead."""
-    refused = call("import", "slurm", "sacct.txt", "-o", "x.csv")
-    message = "Error: 'bftrainer import slurm' was removed: use `bftrainer import --format slurm FILES`.\n"
-    assert (refused.status, refused.err) == (2, message)
-
-
 def test_help_is_quick(files):
     """Help of `bftrainer` and of an import answers in a fraction of a second."""
     for words in (("--help",), ("import", "--help")):
@@ -205,16 +195,6 @@ def test_help_is_quick(files):
             ended = resource.getrusage(resource.RUSAGE_CHILDREN)
             took.append(ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime)
         assert min(took) < 1.0
-
-
-def test_help_imports_nothing_heavy():
-    """Help of an import loads neither NumPy nor pyarrow."""
-    code = (
-        "import sys; sys.argv = ['bftrainer', 'import', '--help']\n"
-        "from bftrainer.cli._shared.group import cli, guarded\nassert guarded(cli, 'bftrainer') == 0\n"
-        "assert not {'numpy', 'pandas', 'pyarrow', 'solvers'} & set(sys.modules), sorted(sys.modules)\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(("text", "status"), [("12x26,80x18", 0), ("2", 0), ("12x", 2), ("0", 2), ("x", 2)])

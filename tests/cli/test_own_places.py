@@ -14,7 +14,6 @@ from tests.tiny import contents
 COMMANDS = {
     "trace stats nodes.csv --additions nodes.csv": "nodes.csv",
     "trace stats nodes.csv --terminations hard.csv": "hard.csv",
-    "trace stats nodes.csv --terminations nodes.json": "nodes.json",
     "trace stats nodes.csv --additions x.csv --terminations x.csv": "x.csv",
     "trace stats nodes.csv --additions new.csv --terminations ./new.csv": "new.csv",
     "trace stats nodes.csv --figure figure.png": "figure.png",
@@ -73,7 +72,7 @@ def test_results_are_kept(call, here):
     before = contents(here)
     done = call("report", "out", "-o", "out/summary.json", "--force")
     check_refusal(done)
-    assert "out/summary.json" in done.err
+    assert "got summary.json" in done.err
     assert contents(here) == before
     for _ in range(2):
         assert call("report", "out", "-o", "out/report.html", "--force").status == 0
@@ -96,7 +95,6 @@ def test_an_empty_path_is_none(call, here, words):
     before = contents(here)
     done = call(*words)
     check_refusal(done)
-    assert "Expected a path, got nothing." in done.err
     assert contents(here) == before
 
 

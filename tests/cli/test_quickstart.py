@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.cli.zeus.quickstart import explain_choice, find_chosen
-from bftrainer.zeus.integrations.sample_digits import JOB_ID
-from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.job_figures import figures_by_size
-from bftrainer.zeus.server.messages import JobSummary, TrialRow
+from bftrainer.cli.zeus.bso import find_chosen
+from bftrainer.zeus.server.messages import JobSummary
 from tests.cli.conftest import assert_matches
-from tests.zeus.server.support import in_folder, listening
+from tests.tiny import spawn
 
 pytest.importorskip("sklearn")
 
@@ -30,23 +27,11 @@ def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
 
 
 @pytest.mark.long
-def test_another_server_may_decide(call, tmp_path):
-    """With --server the job is on that server then, and what its runs took is printed as a table."""
-    with listening(create_app(in_folder(tmp_path))) as url:
-        done = call("bso", "quickstart", "--runs", 1, "--server", url)
-        assert done.status == 0, done.err
-        assert_matches(
-            r"Cheapest so far: batch size 16, .* J and .* s a run .*; the default, 16, .* s\.\nTime is .* modelled",
-            done.out,
-        )
-        assert JOB_ID in call("bso", "jobs", "--server", url).out
-
-
-def row(number, batch_size, cost, *, converged=True):
-    """A trial of a batch size."""
-    ended = {"type": "MAB", "status": "Succeeded" if cost else "Failed", "started": 0.0, "ended": 1.0}
-    result = {"time": cost, "energy": cost, "cost": cost, "converged": converged, "observation": number}
-    return TrialRow(job_id="d", batch_size=batch_size, trial_number=number, **ended, **result)
+def test_what_runs_took_is_a_table(here):
+    """A line says which batch size was the cheapest so far, and what energy is."""
+    done = spawn("bftrainer", "bso", "quickstart", "--runs", 1, cwd=here)
+    assert done.status == 0, done.err
+    assert_matches(r"Cheapest so far: batch size 16; the default is 16\.\nTime is .* modelled", done.out)
 
 
 SPEC = {
@@ -74,16 +59,3 @@ def test_what_is_chosen():
     """The arm of the highest mean, the negative cost; while there are no arms, the cheapest run's."""
     assert find_chosen(job("Pruning")) == 8
     assert find_chosen(job(b8=-9.0, b64=-3.0, b32=None)) == 64
-
-
-def test_the_choice_is_explained():
-    """A batch size whose table row is cheaper than the chosen one's says why it is not chosen."""
-    sizes = figures_by_size(
-        [row(1, 16, 9.0), row(2, 32, 4.0), row(3, 32, 30.0, converged=False), row(4, 64, 5.0), row(5, 64, 5.0)]
-    )
-    lines = explain_choice(job(b16=-9.0, b64=-5.0), sizes)
-    assert lines == [
-        "Chosen: batch size 64, 5.0 J and 5.00 s a run that reaches the target; the default, 16, takes 9.0 J and "
-        "9.00 s.",
-        "Batch size 32 cost 4.00 J where it reached the target, but it fell out when 1 of its 2 runs did not.",
-    ]

@@ -368,7 +368,7 @@ def test_a_partial_run_goes_on_from_anywhere(here):
     (here / "stopper.py").write_text(STOPPER.format(presses=0, call=3_000, signal="SIGINT"))
     before = names(here)
     refused = spawn("bftrainer", "replay", "--resume", "debug-itrOut", "--solver", "exhaustive", cwd=here)
-    assert (refused.status, "these differ: " in refused.err) == (2, True), refused
+    assert (refused.status, "--solver (--resume goes on" in refused.err) == (2, True), refused
     assert names(here) == before
     (here / "other").mkdir()
     done = spawn("bftrainer", "replay", "--resume", "../debug-itrOut", "--open", cwd=here / "other")

@@ -1,4 +1,4 @@
-"""Comparisons of any number of runs in terminals of any width: nothing is cut, values stand at the right."""
+"""Comparisons of any number of runs: a column for each, and a line for each figure where no terminal is."""
 
 from __future__ import annotations
 
@@ -40,32 +40,15 @@ def runs(summary, tmp_path):
 
 
 @pytest.fixture
-def compare(call, monkeypatch):
-    """`compare(width, runs)`: the lines of `bftrainer compare` in a terminal of that width."""
+def compare(call):
+    """`compare(runs)`: the lines of `bftrainer compare`."""
 
-    def lines(width, runs, *words):
-        if width is not None:
-            monkeypatch.setenv("COLUMNS", str(width))
-        done = call("compare", *runs, *words)
+    def lines(runs):
+        done = call("compare", *runs)
         assert done.status == 0, done.err
         return done.out.splitlines()
 
     return lines
-
-
-@pytest.mark.parametrize("name", ["run-{}", NAME])
-@pytest.mark.parametrize("width", [40, 80, 100, 200])
-@pytest.mark.parametrize("count", [1, 2, 5, 20])
-def test_nothing_is_cut(runs, compare, count, width, name):
-    """No line is longer than the terminal, and every run's name and values are whole, folded at most."""
-    lines = compare(width, runs(count, name))
-    assert max(map(len, lines)) <= width
-    assert "…" not in "".join(lines)
-    rows = " ".join(line for line in lines if line.startswith("work done "))
-    assert len(re.findall(r"1e\+09", rows)) == count
-    if name != NAME:
-        words = " ".join(lines).split()
-        assert all(f"run-{number}" in words for number in range(count))
 
 
 def test_unlike_runs_are_told(summary, runs, compare):
@@ -73,31 +56,15 @@ def test_unlike_runs_are_told(summary, runs, compare):
     one, other = runs(2)
     found = json.loads((other / "summary.json").read_text())
     (other / "summary.json").write_text(json.dumps(found | {"nodes_total": 9}))
-    lines = compare(200, [one, other])
+    lines = compare([one, other])
     told = f"run-1 cannot be compared with run-0: another machine (9 nodes, not {summary['nodes_total']})."
     assert told in lines
     assert not [line for line in lines if re.search(r"\([+-][\d.]+ (%|points)\)", line)]
 
 
-def test_values_stand_at_the_right(runs, compare):
-    """In a table that fits, all cells of a column end in the same place, under the run's name."""
-    lines = [line.rstrip() for line in compare(100, runs(2)) if line[40:].strip()]
-    assert len({len(line) for line in lines}) == 1
-    assert lines[0].split()[1:] == ["run-0", "run-1"]
-
-
-@pytest.mark.parametrize("width", [80, 100])
-def test_five_runs_are_a_table(runs, compare, width):
-    """Five runs take one or two tables of whole columns, a row a figure with its difference below it."""
-    lines = compare(width, runs(5))
-    headings = [line.split()[1:] for line in lines if line.startswith("figure")]
-    assert [name for heading in headings for name in heading] == [f"run-{number}" for number in range(5)]
-    assert len(headings) <= 2
-
-
 def test_each_run_is_in_one_column(runs, compare):
-    """Of twenty runs each has its own value under its own name, in whichever table."""
-    lines = compare(100, runs(20))
+    """Of twenty runs each has its own value under its own name."""
+    lines = compare(runs(20))
     found, heading = {}, []
     for line in lines:
         words = line.split()
@@ -108,10 +75,9 @@ def test_each_run_is_in_one_column(runs, compare):
     assert found == {f"run-{number}": str(number) for number in range(20)}
 
 
-def test_a_pipe_has_a_line_a_row(runs, compare, monkeypatch):
+def test_a_pipe_has_a_line_a_row(runs, compare):
     """Where nobody looks at a terminal, every figure is one line, with all runs in it."""
-    monkeypatch.delenv("COLUMNS", raising=False)
-    lines = compare(None, runs(20, NAME))
+    lines = compare(runs(20, NAME))
     assert sum(line.startswith("work done") for line in lines) == 1
     (row,) = (line for line in lines if line.startswith("forward time (s)"))
     assert row.split()[3:] == [str(10.0 + number) for number in range(20)]
@@ -119,5 +85,5 @@ def test_a_pipe_has_a_line_a_row(runs, compare, monkeypatch):
 
 def test_files_are_called_by_name_and_digest(runs, compare):
     """An input's file by its name, and the beginning of the digest that tells it from the others."""
-    (row,) = (line for line in compare(None, runs(2)) if line.startswith("node log"))
+    (row,) = (line for line in compare(runs(2)) if line.startswith("node log"))
     assert "  summit-idle-nodes.parquet (00000000)" in row

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from tests.cli.conftest import check_refusal
-from tests.cli.test_commands import HEAVY, imported_by
 from tests.tiny import contents
 
 SPOT = "".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n3600000,add,n20\n7200000,remove,n9\n"
@@ -27,13 +27,6 @@ def spot(call, here):
     (here / "one.csv").write_text("0,add,a\n")
     (here / "p.toml").write_text(PROFILE)
     return lambda *words: call("spot", *words)
-
-
-@pytest.mark.parametrize("words", [["spot"], ["spot", "simulate", "--help"], ["spot", "sweep", "--help"]])
-def test_help_imports_nothing_heavy(words):
-    """Help answers at once."""
-    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli._shared.group import cli, guarded\n"
-    assert not imported_by(code + "assert guarded(cli, 'bftrainer') == 0") & (HEAVY | {"solvers"})
 
 
 def test_simulate_by_hand(spot):
@@ -62,12 +55,10 @@ def test_simulate_prints_a_table(spot):
     assert done.status == 0
     lines = done.out.splitlines()
     assert lines[0] == "Checkpointed training on 21 nodes over 2.00 h"
-    names = [line[:23].strip() for line in lines[1:]]
-    assert names == [
-        *("iterations", "throughput", "training", "redoing", "reconfiguring", "stalled", "reconfigurations"),
-        *("checkpoints", "preemptions", "node-hours", "world size", "cost", "on demand"),
-    ]
-    assert "samples/s" in lines[2]
+    figures = dict(re.split(r"  +", line) for line in lines[1:])
+    assert figures["iterations done"] == "377"
+    assert figures["training (s)"] == "6,948"
+    assert {"samples per (s)", "checkpoints lost", "cost", "value against on demand"} <= set(figures)
 
 
 def test_simulate_writes_results(spot, here):
@@ -96,9 +87,9 @@ def test_simulate_a_pair(spot, here):
 
 @pytest.mark.long
 def test_sweep(spot, here):
-    """A row per pair of levels, with intervals; files and figure where asked."""
+    """A row per pair of levels, with intervals; files where asked."""
     words = ("sweep", "--days", 0.1, "--repeats", 3, "--preemption-scale", "0.5,2", "--addition-scale", "0,1")
-    done = spot(*words, "-o", "out", "--figure", "f.png", "--jobs", 1)
+    done = spot(*words, "-o", "out", "--jobs", 1)
     assert done.status == 0
     assert len(done.out.splitlines()) == 5
     assert " +- " in done.out
@@ -121,7 +112,7 @@ BAD = {
     "simulate --trace p.toml": "p.toml: Expected a node log",
     "simulate --trace s.csv --profile absent.toml": "absent.toml: No such file.",
     "simulate --trace s.csv --profile s.csv": "s.csv: Expected TOML",
-    "simulate --trace s.csv --profile .": ".: Expected loop_times_*.csv there, found none.",
+    "simulate --trace s.csv --profile .": ".: Expected a file, got a directory.",
     "simulate --trace s.csv --depth 0": "depth >= 1, got 0",
     "simulate --trace s.csv --depth 65": "max_world_size >= depth, got 64 < 65",
     "simulate --trace s.csv --preparation -1": "preparation_s",
@@ -137,14 +128,13 @@ BAD = {
     "simulate --trace s.csv -o s.csv": "s.csv: Expected a directory or nothing, found a file.",
     "sweep --preemption-scale 1;2": "numbers separated by commas, got '1;2'",
     "sweep --preemption-scale 9": "preemption scale <= 6.121",
-    "sweep --repeats 0": "1 <= repeats <= 1,000,000, got 0",
-    "sweep --days 0": "days from one minute",
+    "sweep --repeats 0": "'--repeats': 0 is not in the range",
     "sweep --days nan": "days from one minute to 19 years, got nan",
     "sweep --days inf": "days from one minute to 19 years, got inf",
-    "sweep --jobs 0": "jobs >= 1, got 0",
+    "sweep --jobs 0": "'--jobs': 0 is not in the range",
     "sweep --like one.csv": "one.csv: Expected a trace that tells preemptions and additions over time",
     "sweep --like absent.csv": "absent.csv: No such file.",
-    "sweep --initial-nodes -1": "0 <= initial nodes",
+    "sweep --initial-nodes -1": "'--initial-nodes': -1 is not in the range",
 }
 
 

@@ -9,30 +9,21 @@ from tests.tiny import contents
 
 SPOT = "0,add,a\n0,add,b\n60000,remove,a\n"
 PROFILE = "schema = 1\nworld_size = [1]\niteration_s = [18.0]\nreconfiguration_s = 90.0\ncheckpoint_s = 80.0\n"
-TRACES = "--train train.csv --power power.csv --jobs jobs.toml"
 REPLAY = "replay -ndmap evt.pkl -bdfn tasks.toml"
 UNUSED = {
     "convert evt.pkl o.csv --scaling @": "--scaling (a node log has no scaling)",
     "convert evt.pkl o.csv -scfn JNPs.pkl": "--scalability (a node log has no scaling)",
     "convert tasks.toml o.csv --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
     "convert Jbnd.pkl o.toml -scfn JNPs.pkl --scaling linear": "--scaling (all tasks of Jbnd.pkl have a scaling)",
-    "plot pool run -o p.svg --against seed": "--against (of the kinds setting and paired alone)",
-    "plot pool run -o p.svg --against seed --metric occupancy": "--metric (of the kinds setting and paired alone)",
-    "compare run run --json --metric occupancy": "--metric (--json has all figures)",
     "tasks generate --scenario nas --count 2 --model resnet18 -o t.toml": "--model (nas is a mix of all models)",
     "trace edit evt.pkl --start 1612915200 --tz Europe/Berlin -o x.csv": "--tz (the times say theirs)",
     "trace edit evt.pkl --end 2021-02-10T00:00:20Z --tz Asia/Tokyo -o x.csv": "--tz (the times say theirs)",
     "trace generate --nodes 2 --model minutes -o a.parquet": "--nodes (of the model supercomputer alone)",
     "trace generate --set big-addition-share=0 -o a.parquet": "--set big-addition-share (of the model minutes alone)",
-    "trace stats s.csv --force": "--force (nothing is written)",
-    "spot simulate --trace s.csv --force": "--force (nothing is written)",
     "spot simulate --trace s.csv --initial-nodes 4": "--initial-nodes (without --additions",
     "spot simulate --trace s.csv --profile p.toml --load-on-reconfigure": "--load-on-reconfigure (the profile has no",
     "spot sweep --on-demand-price 3": "--on-demand-price (without --price",
-    "import --format spot s.csv -o x.csv --unseen idle": "--unseen (without an inventory",
-    "import --format counts c.csv -o x.csv --nodes 5 --unseen idle": "--unseen (counts names no nodes)",
     "sweep s.toml --engine local --scheduler tcp://x:1": "--scheduler (of the engine dask alone)",
-    "sweep s.toml --scheduler tcp://x:1 --workers 2": "--workers (a Dask cluster has its own)",
     "sweep s.toml --resume --force": "--force (--resume",
     f"{REPLAY} --seed 3": "--seed (nothing is drawn",
     f"{REPLAY} --sample plain": "--sample (-bdfn names the tasks)",
@@ -40,20 +31,12 @@ UNUSED = {
     f"{REPLAY} --policy grid --power-policy oracle": "--policy (no task is tuned), --power-policy (no task is tuned)",
     f"{REPLAY} --profile-noise 0.1": "--profile-noise (no curve is learned)",
     f"{REPLAY} --power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
-    "replay --force": "--force (runs of the sample go to the next free directory)",
-    "forecast -ndmap evt.pkl -bdfn tasks.toml --deadline 30 --start 2021-02-10": "--start (no task has a date",
-    f"zeus compare {TRACES} --force": "--force (nothing is written)",
-    f"zeus groups {TRACES} --groups groups.csv --force": "--force (nothing is written)",
-    "assess evt.pkl --price-kwh 0.3 --node-power 9": "--price-kwh (of a net value, which takes --price-node-hour)",
-    "assess evt.pkl --carbon 350 --price-node-hour 1": "--carbon (of energy, which takes --node-power)",
-    "bso quickstart --token-file t": "--token-file (there is no --server)",
 }
 
 
 @pytest.fixture
-def inputs(here, trace):
+def inputs(here):
     """Whatever the commands below need to come as far as that."""
-    del trace
     files = {
         "s.csv": SPOT,
         "c.csv": "timestamp,count\n2026-09-01T12:00:00Z,1\n2026-09-01T12:01:00Z,2\n",
@@ -68,11 +51,6 @@ def inputs(here, trace):
 @pytest.mark.parametrize(("words", "said"), UNUSED.items(), ids=UNUSED.keys())
 def test_options_that_have_no_effect(call, inputs, words, said):
     """One line names the option and why, exit status 2, and nothing is written."""
-    if "run run" in words or "pool run" in words:
-        assert (
-            call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--output-dir", "run").status
-            == 0
-        )
     before = contents(inputs)
     done = call(*words.split())
     check_refusal(done)

@@ -20,32 +20,28 @@ def test_compare_is_relative_to_not_tuning(zeus):
     done = zeus("compare", *JOB, "--policy", "oracle", "--seeds", "3", "--recurrences", "20")
     assert (done.status, done.err) == (0, "")
     lines = {line[0]: " ".join(line[1:]) for line in cells(done.out)[2:] if line}
-    assert lines["default+max-power"].startswith("17,500 ± 0 15,000 ± 0 100 ± 0 234,800 ± 0 +0.00 ± 0.00 %")
-    change = 100 * (5760 / 17500 - 1)
-    assert f"5,760 ± 0 5,120 ± 0 32 ± 0 0 ± 0 {change:+.2f} ± 0.00 %" in lines["oracle+oracle"]
+    assert lines["default+max-power"].startswith("17,500 ± 0 15,000 ± 0 100 ± 0 234,800 ± 0 100.00 % ± 0.00 %")
+    assert f"5,760 ± 0 5,120 ± 0 32 ± 0 0 ± 0 {100 * 5760 / 17500:.2f} % ± 0.00 %" in lines["oracle+oracle"]
 
 
 def test_compare_as_json(zeus, trace):
-    """Each figure is the mean over the seeds; over both jobs it is the geometric mean of what each saves."""
-    words = ("--jobs", "jobs.toml", "--policy", "ucb+max-power", "--policy", "oracle", "--seeds", "4", "--beta", "inf")
+    """Each figure is the mean over the seeds."""
+    words = ("--jobs", "jobs.toml", "--policy", "grid+max-power", "--policy", "oracle", "--seeds", "4", "--beta", "inf")
     rows = zeus("compare", *words, "--recurrences", "15", "--json").json["comparisons"]
-    keys = [(row["job"] and row["job"]["dataset"], row["policies"]) for row in rows]
-    pairs = ("default+max-power", "ucb+max-power", "oracle+oracle")
-    assert keys == [(dataset, pair) for dataset in ("pages", "words", None) for pair in pairs]
+    keys = [(row["job"]["dataset"], row["policies"]) for row in rows]
+    pairs = ("default+max-power", "grid+max-power", "oracle+oracle")
+    assert keys == [(dataset, pair) for dataset in ("pages", "words") for pair in pairs]
     simulations = [
-        Simulation(WORDS, 15, policy="ucb", power_policy="max-power", seed=123456 + each, beta_knob=math.inf)
+        Simulation(WORDS, 15, policy="grid", power_policy="max-power", seed=123456 + each, beta_knob=math.inf)
         for each in range(4)
     ]
     costs = [summarise(trace, result).used.cost_j / 15 for result in simulate_all(trace, simulations)]
     by_key = dict(zip(keys, rows, strict=True))
-    assert by_key["words", "ucb+max-power"]["cost_j"]["mean"] == pytest.approx(sum(costs) / 4)
-    assert by_key["words", "ucb+max-power"]["cost_j"]["number"] == 4
+    assert by_key["words", "grid+max-power"]["cost_j"]["mean"] == pytest.approx(sum(costs) / 4)
+    assert by_key["words", "grid+max-power"]["cost_j"]["number"] == 4
     assert by_key["pages", "oracle+oracle"]["relative"]["cost"]["mean"] == pytest.approx(5760 / 17500)
     baseline = by_key["words", "default+max-power"]["relative"]["energy"]
     assert (baseline["mean"], baseline["half_width"]) == (1.0, 0.0)
-    changes = [by_key[dataset, "oracle+oracle"]["relative"]["cost"]["mean"] for dataset in ("pages", "words")]
-    total = by_key[None, "oracle+oracle"]["relative"]["cost"]["mean"]
-    assert min(changes) < total < max(changes)
 
 
 def test_compare_counts_failures(zeus):

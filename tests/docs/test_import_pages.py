@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from bftrainer.cli.logs.imports import import_log
-from bftrainer.schedulers.data_quality import DataQuality
+from bftrainer.schedulers.import_log import import_log as import_files
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, settings_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -38,7 +37,9 @@ def test_every_option_is_described():
     assert [option for option in options if f"{option}" not in text] == []
 
 
-def test_every_figure_is_described():
+def test_every_figure_is_described(tmp_path):
     """What is written beside a node log stands on the common page."""
     text = page("import")
-    assert [one.name for one in fields(DataQuality) if f"`{one.name}`" not in text] == []
+    (tmp_path / "counts.csv").write_text("timestamp,count\n2026-09-01T08:00:00,1\n2026-09-01T09:00:00,2\n")
+    figures = import_files("counts", [tmp_path / "counts.csv"]).quality.summary()
+    assert [name for name in figures if f"`{name}`" not in text] == []

@@ -9,8 +9,7 @@ import pytest
 from benchmarks.published import ROOT
 from bftrainer.cli.zeus.master import run, status
 from bftrainer.zeus.master import ZeusMaster
-from bftrainer.zeus.master.plan import JobFile, LaunchedJob
-from bftrainer.zeus.master.script import MEASURES, RunEnvironment
+from bftrainer.zeus.master.script import MEASURES, JobFile, LaunchedJob, RunEnvironment
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
 
 PAGE = (ROOT / "docs" / "master.md").read_text(encoding="utf-8")

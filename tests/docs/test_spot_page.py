@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.published import ROOT
-from bftrainer.cli.logs.trace_models import generate, stats
+from bftrainer.cli.logs.trace import generate, stats
 from bftrainer.cli.spot import simulate, sweep
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churned
 from bftrainer.spot import CheckpointedTraining, trace_statistics

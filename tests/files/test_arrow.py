@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.files.arrow import booleans, instants, integers, lists, reals, texts, to_numpy
+from bftrainer.files.arrow import instants, lists, make_column, texts, to_numpy
 
 
 @given(st.lists(st.text(max_size=5)))
@@ -35,7 +35,7 @@ def test_chosen_texts(values, data):
 @given(st.lists(st.none() | st.floats()))
 def test_reals_are_finite_or_null(values):
     """None, infinities and NaN are null."""
-    column = reals(values)
+    column = make_column(pa.float64(), values)
     column.validate(full=True)
     assert column.to_pylist() == [value if value is not None and np.isfinite(value) else None for value in values]
 
@@ -43,7 +43,7 @@ def test_reals_are_finite_or_null(values):
 @given(st.lists(st.booleans()))
 def test_booleans_come_back(values):
     """Booleans come back as they went in, however many of them share a byte."""
-    column = booleans(values)
+    column = make_column(pa.bool_(), values)
     column.validate(full=True)
     assert column.type == pa.bool_()
     assert column.to_pylist() == values
@@ -52,7 +52,7 @@ def test_booleans_come_back(values):
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1)))
 def test_missing_integers_are_null(values):
     """None is null among integers, the others come back."""
-    column = integers(values)
+    column = make_column(pa.int64(), values)
     column.validate(full=True)
     assert column.to_pylist() == values
 
@@ -60,7 +60,7 @@ def test_missing_integers_are_null(values):
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4)))
 def test_lists_are_cut_where_they_were(rows):
     """Lists of integers come back, empty ones too."""
-    column = lists(np.cumsum([0, *map(len, rows)]), integers([value for row in rows for value in row]))
+    column = lists(np.cumsum([0, *map(len, rows)]), make_column(pa.int64(), [value for row in rows for value in row]))
     column.validate(full=True)
     assert column.to_pylist() == rows
 

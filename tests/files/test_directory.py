@@ -12,21 +12,20 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import OutputError
-from bftrainer.files import directories
+from bftrainer.files import writing
 from bftrainer.files.directories import (
     JOURNAL,
     LOCK,
     MANIFEST,
     check_free,
-    claimed,
     clear_leftovers,
     list_written,
-    numbered,
+    number_paths,
     remove_written,
     result_directory,
-    writer_of,
     written_files,
 )
+from bftrainer.files.writing import lock_file, lock_holder
 from tests.checksums import changed_files
 from tests.tiny import contents
 
@@ -154,7 +153,7 @@ def run_killed(number, work):
 def test_killed_at_any_step(tmp_path, monkeypatch):
     """What is in place is whole, or readers find no summary; the next run cleans up."""
     place = write_results(tmp_path / "out", "old")
-    monkeypatch.setattr(directories, "PATIENCE_S", 10.0)
+    monkeypatch.setattr(writing, "PATIENCE_S", 10.0)
     number = 0
     while run_killed(number := number + 1, lambda: write_results(place, "new", force=True)):
         if (place / "summary.json").exists():
@@ -229,9 +228,9 @@ def test_a_taken_place_is_refused(tmp_path):
 def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
     """A place is taken from the start of a run: another one gets the next number, and the results of both are kept."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(directories, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
     write_results(Path("s-2-itrOut"))
-    with result_directory(numbered("s")) as first, result_directory(numbered("s")) as second:
+    with result_directory(number_paths("s")) as first, result_directory(number_paths("s")) as second:
         (first.working / "1").touch()
         (second.working / "2").touch()
     assert (str(first.path), str(second.path)) == ("s-1-itrOut", "s-3-itrOut")
@@ -292,11 +291,11 @@ def test_a_directory_in_a_read_only_one(tmp_path, monkeypatch):
     place = tmp_path / "mine" / "out"
     place.mkdir(parents=True)
 
-    def refuse(*_: object, **__: object) -> None:
+    def refuse(*_: object) -> None:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("filelock.FileLock.acquire", refuse)
-    with pytest.raises(OutputError, match=r"out: Cannot write results: Permission denied\."):
+    monkeypatch.setattr(writing, "_try_to_lock", refuse)
+    with pytest.raises(OutputError, match=r"out: cannot be written \(Permission denied\)\."):
         write_results(place)
     assert names(place) == []
 
@@ -314,7 +313,7 @@ def test_a_link_is_followed(tmp_path):
 
 def test_one_writer(tmp_path, monkeypatch):
     """A second one is refused by the first one's number, in another process and in the same."""
-    monkeypatch.setattr(directories, "PATIENCE_S", 0.0)
+    monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
     place = write_results(tmp_path / "out")
     with result_directory([place], force=True):
         with pytest.raises(OutputError, match=f"{place}: Process {os.getpid()} on .* is writing there"):
@@ -325,13 +324,13 @@ def test_one_writer(tmp_path, monkeypatch):
                 write_results(place, force=True)
             os._exit(0)
         assert os.waitpid(child, 0)[1] == 0
-    with claimed(place):
-        assert writer_of(place).startswith(f"Process {os.getpid()} on ")
-    assert writer_of(place) == ""
+    with lock_file(place / LOCK, place):
+        assert lock_holder(place / LOCK).startswith(f"Process {os.getpid()} on ")
+    assert lock_holder(place / LOCK) == ""
     assert names(tmp_path) == ["out"]
 
 
 def test_a_lock_that_is_a_pipe(tmp_path):
     """Nobody writes where a pipe has the name of the lock, and looking does not wait."""
     os.mkfifo(tmp_path / LOCK)
-    assert writer_of(tmp_path) == ""
+    assert lock_holder(tmp_path / LOCK) == ""

@@ -13,9 +13,8 @@ from bftrainer.nodelogs import read_node_log
 from bftrainer.runs.run_files import read_summary
 from bftrainer.tasksets import read_task_set
 from bftrainer.tasksets.measurements import read_training_profile
-from bftrainer.zeus.master.plan import read_job_file
-from bftrainer.zeus.master.script import read_report
-from bftrainer.zeus.simulation.files import read_history, read_simulations
+from bftrainer.zeus.master.script import read_job_file, read_report
+from bftrainer.zeus.simulation.files import read_history
 from bftrainer.zeus.simulation.inputs import read_jobs
 
 
@@ -34,7 +33,7 @@ def summary(path: Path) -> None:
 
 
 TOML = [read_task_set, read_sweep, lambda path: read_job_file(path, {}), read_jobs, read_training_profile]
-JSON = [beside, summary, read_simulations, read_history, read_report]
+JSON = [beside, summary, read_history, read_report]
 CONTENTS = {
     "deep": lambda form: b"x = " * (form == "toml") + b"[" * 3000,
     "deep and closed": lambda form: b"x = " * (form == "toml") + b"[" * 3000 + b"]" * 3000,

@@ -33,7 +33,6 @@ def packed(path, data):
 def test_lines(tmp_path, monkeypatch, name, chunk):
     """Lines and their numbers are the same however a file is packed and cut into chunks."""
     monkeypatch.setattr(log_files, "_CHUNK", chunk)
-    monkeypatch.setattr(log_files._chunks, "__defaults__", (chunk,))
     path = packed(tmp_path / name, TEXT.encode())
     blocks = list(line_blocks(path))
     assert [line for block in blocks for line in block.lines] == LINES
@@ -91,26 +90,19 @@ def test_archives_of_several_files(tmp_path):
     with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
         archive.writestr("a", "x\n")
         archive.writestr("b", "x\n")
-    with pytest.raises(LogError, match=r"Expected one file in the archive, got 2\."):
+    with pytest.raises(LogError, match=r"log\.zip: Expected an archive of one file"):
         head(tmp_path / "log.zip")
 
 
-@pytest.mark.parametrize(
-    ("after", "byte", "message"),
-    [
-        (6, 148, r"log\.zip: Expected an archive that zipfile reads, got another \(zip file version 14\.8\)"),
-        (8, 1, r"log\.zip: Expected an archive without a password, got an encrypted one"),
-        (10, 99, r"log\.zip: Expected an archive that zipfile reads, got another"),
-    ],
-)
-def test_archives_of_other_kinds(tmp_path, after, byte, message):
+@pytest.mark.parametrize(("after", "byte"), [(6, 148), (8, 1), (10, 99)], ids=["later", "password", "packed otherwise"])
+def test_archives_of_other_kinds(tmp_path, after, byte):
     """Later versions, passwords and unknown ways to pack are refused in one line that names the file."""
     with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
         archive.writestr("a", "x\n")
     data = bytearray((tmp_path / "log.zip").read_bytes())
     data[data.index(b"PK\x01\x02") + after] = byte
     (tmp_path / "log.zip").write_bytes(data)
-    with pytest.raises(LogError, match=message):
+    with pytest.raises(LogError, match=r"log\.zip: Expected an archive of one file without a password"):
         head(tmp_path / "log.zip")
 
 

@@ -26,11 +26,10 @@ READERS = {
 
 
 @pytest.mark.parametrize("reader", READERS.values(), ids=READERS.keys())
-@pytest.mark.parametrize("name", ["x" * 300, "a\0b"], ids=["long", "NUL"])
-def test_names_that_no_file_has(tmp_path, reader, name):
-    """They are errors of what should be there, not of the system."""
+def test_a_name_that_no_file_has(tmp_path, reader):
+    """It is an error of what should be there, not of the system."""
     with pytest.raises(InputError):
-        reader(tmp_path / name)
+        reader(tmp_path / ("x" * 300))
 
 
 def test_text_that_begins_like_bzip2(tmp_path):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from bftrainer.errors import InputError
 from bftrainer.files import opening
 
 
@@ -19,9 +16,3 @@ def test_finds_files_in_an_installed_wheel(tmp_path, monkeypatch):
     (tmp_path / "bftrainer" / "data" / "README.md").touch()
     monkeypatch.setattr(opening, "__file__", str(tmp_path / "bftrainer" / "files" / "opening.py"))
     assert opening.sample_path("README.md") == tmp_path / "bftrainer" / "data" / "README.md"
-
-
-def test_says_what_is_missing():
-    """A file that was not installed is one line that names it."""
-    with pytest.raises(InputError, match=r"absent\.toml .*datasets"):
-        opening.sample_path("absent.toml")

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import OutputError
-from bftrainer.files.writing import replacing, replacing_together
+from bftrainer.files import writing
+from bftrainer.files.writing import lock_file, replacing, replacing_together
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
+from tests.tiny import contents
 
 
 def test_failure_leaves_the_earlier_file(tmp_path):
@@ -102,15 +104,26 @@ def test_files_that_belong_together(tmp_path, earlier):
     assert number > 2
 
 
-def test_who_is_writing_is_left_alone(tmp_path):
-    """A temporary file of a process that is alive is not taken for left over, nor is one of another name."""
-    (tmp_path / ".x.csv.12345678").touch()
-    (tmp_path / ".x[a].csv.12345678").touch()
-    with replacing(tmp_path / "x[a].csv") as one, replacing(tmp_path / "x[a].csv") as other:
-        one.write(b"1")
-        other.write(b"2")
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".x.csv.12345678", "x[a].csv"]
-    assert (tmp_path / "x[a].csv").read_bytes() == b"1"
+def test_two_writers_of_a_file(tmp_path, monkeypatch):
+    """While one writes a file, another one is refused; what a killed one left is written over."""
+    monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
+    (tmp_path / ".x.csv.part").write_text("half of something long")
+    with replacing(tmp_path / "x.csv") as stream:
+        stream.write(b"1")
+        with pytest.raises(OutputError, match=r"x\.csv: Another process is writing"), replacing(tmp_path / "x.csv"):
+            pytest.fail("written twice at once")
+    assert contents(tmp_path) == {"x.csv": b"1"}
+
+
+def test_the_name_of_a_lock_passes_to_whoever_waits(tmp_path):
+    """Who has ended takes no other's lock away, also if that one came when the file was renamed."""
+    with lock_file(tmp_path / "lock", "it"):
+        (tmp_path / "lock").rename(tmp_path / "result")
+        with lock_file(tmp_path / "lock", "it"):
+            pass
+        with lock_file(tmp_path / "lock", "it") as held:
+            os.fstat(held)
+    assert [path.name for path in tmp_path.iterdir()] == ["result"]
 
 
 def test_permissions_are_the_usual_ones(tmp_path):

@@ -50,7 +50,7 @@ replay -ndmap idle.csv -bdfn {bounds} -scfn {scaling} --solver dp --json
 replay -ndmap idle.csv -bdfn {bounds} --scaling amdahl:0.1 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn sample-tasks.toml --max-events 2 --solver dp --dry-run
 replay -ndmap idle.csv -bdfn tuned.toml --solver dp --power-cap cap.csv --carbon carbon.csv | train.csv power.csv
-replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy ucb --power-policy oracle --json | train.csv power.csv
+replay -ndmap idle.csv -bdfn tuned.toml --solver dp --policy grid --power-policy oracle --json | train.csv power.csv
 replay -ndmap idle.csv -bdfn saving.toml --solver dp --json
 replay -ndmap idle.csv -bdfn tasks.toml --solver dp --scaling learned --profile-noise 0.1 --json
 bound -ndmap idle.csv -bdfn saving.toml --solver dp --notices 5,20
@@ -117,10 +117,10 @@ import --format pbs 20260901 --nodes seen -o out.csv --window asked
 import sacct.txt --exclude-nodes n[1-2] -o out.csv {window}
 """,
     "harvest": """
-harvest run live.toml --dry-run --for 0.1s --max-nodes 3 -o out
-harvest run live.toml --dry-run --for 0.1s --pool {world} --speed 200 --json -o out
-harvest run live.toml --dry-run --for 0.1s -o out
-harvest run live.toml --dry-run --for 0.1s -o harvest
+harvest run live.toml --dry-run --max-nodes 3 -o out
+harvest run live.toml --dry-run --pool {world} --speed 200 --json -o out
+harvest run live.toml --dry-run -o out
+harvest run live.toml --dry-run -o harvest
 harvest status harvest
 harvest status harvest --json
 harvest add harvest live.toml
@@ -136,7 +136,6 @@ tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 
 """,
     "servers": """
 bso serve --host 127.0.0.1 --port 0 --database sqlite:///absent/x.db
-bso quickstart --server http://127.0.0.1:1 --token-file tokens --runs 1
 bso jobs --server http://127.0.0.1:1 --token-file tokens
 bso jobs job --server http://127.0.0.1:1
 bso jobs job -o out.csv --server http://127.0.0.1:1
@@ -163,7 +162,7 @@ _PLACES = [*"out2.csv out . fifo folder link no/such/out.csv idle.csv -".split()
 _COUNTS = {"workers", "jobs", "gpus"}
 _FILES = [*"idle.csv tasks.toml fifo folder link /dev/null /dev/zero . absent run".split(), "x" * 300]
 _WORDS = (
-    "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus ucb grid "
+    "dp cbc highs exhaustive equal-share energy deadline fair-share 1h 10 a,b zeus gts grid "
     "oracle pool learned amdahl:0.1 work_done max_nodes policy json:loads os:path re:x"
 ).split()
 

@@ -61,7 +61,7 @@ class World:
             for effect in self.made.step(self.time_s, events):
                 self.do(effect)
         for life in self.made.tasks.values():
-            here = {node for node, each in self.made.pool.carriers.items() if each.told and not each.leaving}
+            here = {node for node, each in self.made.pool.carriers.items() if each.offered and not each.leaving}
             assert life.nodes <= here, "a task holds a node that left"
             assert not (life.is_over and life.nodes)
             assert life.saved <= self.saved.get(life.name, 0.0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import tomllib
 
@@ -11,7 +10,6 @@ import pytest
 
 from bftrainer.harvest.harvest_directory import describe_status
 from bftrainer.harvest.harvest_events import CarrierLost, Submitted
-from bftrainer.harvest.live_allocator import LEAST_WORK
 from tests.cli.conftest import assert_matches, call, check_refusal, here
 from tests.harvest.worlds_of_nodes import carried, controller, exits, progress, run_on, table
 
@@ -63,24 +61,12 @@ def test_work_is_what_was_reported(call, here, harvested):
     assert call("audit", "h").status == 0
 
 
-def test_what_was_not_measured_is_said_to_be_so(call, here, harvested):
-    """A task of less than a second is replayed at what it did on average, with a mark."""
+def test_what_was_not_measured_is_said_to_be_so(call, harvested):
+    """A task of less than a second is replayed as it was declared, with a mark; here it ends after the nodes go."""
     harvested("h", ("a", 5, "train.py"))
-    found = tasks_of(here / "h" / "measured.toml")["a"]
-    assert found["scaling"]["nodes"] == [0, 2]
-    assert found["scaling"]["throughput"][1] != 2.0
     predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
-    assert_matches(r"a \(not measured\): work done +5 +5 +\+0\.0 %", predicted.out)
-    assert_matches(r"Besides: a was not seen to train for long enough", predicted.out)
-
-
-def test_a_prediction_that_is_a_trifle_slower(call, here, harvested):
-    """Loses its last task as the harvest's nodes go, which is said; when it ended cannot be compared then."""
-    harvested("h", ("a", 5, "train.py"))
-    file = here / "h" / "measured.toml"
-    file.write_text(re.sub(r"(throughput = .0\.0, )(.*)]", lambda m: f"{m[1]}{0.9 * float(m[2])}]", file.read_text()))
-    predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
-    assert_matches(r"Besides: a had done 4\.\d* of 5 in the replay when all nodes were gone", predicted.out)
+    assert_matches(r"a \(not measured\): work done +[\d.]+ +5 ", predicted.out)
+    assert_matches(r"a \(not measured\): ended after \(s\) +- ", predicted.out)
     assert_matches(r"makespan \(s\) +- ", predicted.out)
 
 
@@ -91,8 +77,7 @@ def test_a_task_that_never_had_a_node_is_not_replayed(call, here, harvested):
     waits = ({"a", "b"} - measured.keys()).pop()
     predicted = call("replay", "--from-harvest", "h", "--no-baseline", "-o", "predicted")
     assert predicted.status == 0, predicted.err
-    assert_matches(rf"Besides: {waits} never had a node, and is not replayed", predicted.out)
-    assert f"{waits} was not seen" not in predicted.out
+    assert f"{waits}: " not in predicted.out
 
 
 @pytest.mark.long
@@ -119,12 +104,10 @@ def test_a_parked_task_is_tried_again(call, here, harvested):
     assert audited.status == 0, audited.out
 
 
-def test_what_an_edited_file_changes_is_said(harvested):
-    """A task stays as it was when it was added; what is not heard is named."""
+def test_an_edited_file_brings_new_tasks(harvested):
+    """A task stays as it was when it was added; others join."""
     harvested("h", ("a", 9, "train.py"))
     again = harvested("h", ("a", 7, "train.py"), ("b", 5, "train.py"))
-    assert "a stays as it was added: work in live.toml is not heard.\n" in again.err
-    assert "b joins.\n" in again.err
     assert again.out == "h: 2 of 2 tasks done\n"
 
 
@@ -169,11 +152,11 @@ def test_an_attempt_begins_where_the_last_one_ended():
 
 
 def test_a_task_that_never_trained_is_not_measured():
-    """It has what it did on average, which is nothing, and is named."""
+    """It is as it was declared, and is named."""
     made = controller(table(max_failures=1), stays=True)
     carried(made, 1.0, "n1")
     exits(made, 9.0, "a", 1, "n1", status=1)
-    assert made.measured_specs()["a"].rates[1] * 8.0 == pytest.approx(LEAST_WORK)
+    assert made.measured_specs()["a"].scaling == made.tasks["a"].task.spec.scaling
     assert not describe_status(made)["tasks"][0]["is_measured"]
     made.step(10.0, [CarrierLost("n1", "c-n1"), Submitted("tasks.toml", table())])
     carried(made, 11.0, "n1")

@@ -49,9 +49,9 @@ def test_tasks_are_trained_on_nodes_of_slurm(call, here, toy):
 def test_a_dry_run_starts_nothing(call, toy):
     """It looks at the nodes as they are, and says what it would do."""
     toy.put("nodes", "n1 idle", "n2 drain", "n3 idle")
-    done = call("harvest", "run", "live.toml", *SLURM, "--dry-run", "--for", "1s", "-o", "h")
+    done = call("harvest", "run", "live.toml", *SLURM, "--dry-run", "-o", "h")
     assert done.status == 0
-    assert "would take n1 n3" in done.err
+    assert "would take n1 n3" in done.out
     assert not any(line.startswith(("sbatch", "scancel")) for line in toy.asked())
 
 
@@ -81,7 +81,7 @@ def test_what_is_refused(call, here, words, message):
 @pytest.mark.long
 def test_a_step_that_hears_nothing_ends_the_harvest(call, toy, monkeypatch):
     """One line, status 1, and no job is left."""
-    monkeypatch.setattr("bftrainer.harvest.slurm.slurm_engine._SIGNAL_S", 0.3)
+    monkeypatch.setattr("bftrainer.harvest.slurm_carriers._SIGNAL_S", 0.3)
     toy.put("deaf")
     done = call("harvest", "run", "live.toml", *SLURM, "--i-know", "-o", "h")
     assert done.status == 1

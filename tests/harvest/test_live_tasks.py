@@ -48,7 +48,6 @@ def test_a_task_has_what_a_replay_needs_and_a_command(written):
             TASK + COMMAND + "max_failures = 0\n",
             r"max_failures: Input should be greater than or equal to 1, got 0.",
         ),
-        (TASK + COMMAND + 'rescale = "elastic"\n', r"task a: Key 'rescale' was removed: all ranks start again"),
         (TASK + COMMAND + 'progress = "stdout:("\n', r"task a: progress: Expected reported, file:PATH or stdout"),
         (TASK + COMMAND + 'progress = "lines"\n', r"task a: progress: Expected reported, file:PATH or stdout"),
         (TASK + COMMAND + "env = 3\n", r"task a: Expected env to be a table, got 3."),

@@ -12,66 +12,67 @@ import pytest
 from bftrainer.harvest.malleable import MalleableTraining, training
 
 
-@pytest.fixture
-def environ(tmp_path):
+@pytest.fixture(autouse=True)
+def _rank(tmp_path, monkeypatch):
     """What a harvest gives a rank."""
-    found = {"BFTRAINER_CHECKPOINT_DIR": str(tmp_path / "place"), "BFTRAINER_PROGRESS": str(tmp_path / "progress")}
+    for name, value in {"CHECKPOINT_DIR": tmp_path / "place", "PROGRESS": tmp_path / "progress", "WORK": 10}.items():
+        monkeypatch.setenv(f"BFTRAINER_{name}", str(value))
     before = signal.getsignal(signal.SIGTERM)
-    yield found | {"BFTRAINER_WORK": "10"}
+    yield
     signal.signal(signal.SIGTERM, before)
 
 
-def made(environ, state, **more):
+def made(state, **more):
     """A training whose state is a list of numbers."""
 
     def load(path):
         state[:] = map(int, path.read_text().split())
 
-    return MalleableTraining(lambda path: path.write_text(" ".join(map(str, state))), load, environ=environ, **more)
+    return MalleableTraining(lambda path: path.write_text(" ".join(map(str, state))), load, **more)
 
 
-def trained(environ, state, then=lambda _: None, **more):
+def trained(state, then=lambda _: None, **more):
     """Train in steps of two units of work; after each, something happens."""
-    with made(environ, state, **more) as run:
+    with made(state, **more) as run:
         for step in run:
             state.append(step)
             run.report(2)
             then(step)
 
 
-def test_it_trains_until_the_work_is_done(environ, tmp_path):
+def test_it_trains_until_the_work_is_done(tmp_path):
     """Ten units of work in steps of two; the last checkpoint alone stays; progress says what is done and saved."""
     state = []
-    trained(environ, state)
+    trained(state)
     assert state == [0, 1, 2, 3, 4]
     assert [path.name for path in (tmp_path / "place").iterdir()] == ["save-000000000005"]
     assert [float(word) for word in (tmp_path / "progress").read_text().split()[:2]] == [10.0, 10.0]
 
 
-def test_asked_to_end_it_saves_and_goes_on_from_there(environ):
+def test_asked_to_end_it_saves_and_goes_on_from_there():
     """SIGTERM in a step: the step is done, the script ends with status 0, the next one begins with the step after."""
     state, again = [], []
     with pytest.raises(SystemExit) as ended:
-        trained(environ, state, lambda step: step == 1 and os.kill(os.getpid(), signal.SIGTERM))
+        trained(state, lambda step: step == 1 and os.kill(os.getpid(), signal.SIGTERM))
     assert ended.value.code == 0
-    trained(environ, again)
+    trained(again)
     assert (state, again) == ([0, 1], [0, 1, 2, 3, 4])
 
 
-def test_a_script_that_fails_saves_nothing(environ, tmp_path):
+def test_a_script_that_fails_saves_nothing(tmp_path):
     """Its error is not hidden."""
 
     def fail(_):
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        trained(environ, [], fail)
+        trained([], fail)
     assert [*(tmp_path / "place").glob("save-*")] == []
 
 
-def test_checkpoints_between(environ, tmp_path):
+def test_checkpoints_between(tmp_path):
     """Every step with `every_s` of 0: what is saved is told."""
-    with made(environ, [], every_s=0.0) as run:
+    with made([], every_s=0.0) as run:
         steps = iter(run)
         next(steps)
         run.report(2)
@@ -79,20 +80,21 @@ def test_checkpoints_between(environ, tmp_path):
         assert (tmp_path / "progress").read_text().split()[:2] == ["2.0", "2.0"]
 
 
-def test_ranks_end_together(environ):
+def test_ranks_end_together():
     """Where they agree on it, one that was not asked to ends after the same step as one that was."""
     state = []
     with pytest.raises(SystemExit) as ended:
-        trained(environ, state, agree=lambda asked: asked or len(state) == 2)
+        trained(state, agree=lambda asked: asked or len(state) == 2)
     assert (ended.value.code, state) == (0, [0, 1])
 
 
-def test_a_rank_whose_peers_are_gone_ends_as_they_did(environ):
+def test_a_rank_whose_peers_are_gone_ends_as_they_did(tmp_path, monkeypatch):
     """It fails as they were asked to end; when it is asked to as well, it saves what it has, with status 0."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(SystemExit) as ended:
-        trained(environ | {"WORLD_SIZE": "2"}, [], lambda _: run_away())
+        trained([], lambda _: run_away())
     assert ended.value.code == 0
-    assert [*Path(environ["BFTRAINER_CHECKPOINT_DIR"]).glob("save-*")]
+    assert [*(tmp_path / "place").glob("save-*")]
 
 
 def run_away():
@@ -101,18 +103,19 @@ def run_away():
     raise ConnectionError("A peer is gone.")
 
 
-@pytest.mark.parametrize(("given", "asked", "total"), [({}, None, np.inf), ({}, 5, 5), ({"BFTRAINER_WORK": "9"}, 5, 9)])
-def test_how_much_there_is_to_do(given, asked, total):
-    """By hand what the script says, or it goes on without end; in a harvest what its task says."""
-    assert made(given, [], total=asked).total == total
+def test_how_much_there_is_to_do(monkeypatch):
+    """In a harvest what its task says; by hand what the script says, or it goes on without end."""
+    assert made([], total=5).total == 10
+    monkeypatch.delenv("BFTRAINER_WORK")
+    assert [made([], total=total).total for total in (None, 5)] == [np.inf, 5]
 
 
 def test_alone_it_needs_no_harvest(tmp_path, monkeypatch):
     """A script run by hand: one rank, checkpoints beside it."""
     monkeypatch.chdir(tmp_path)
-    before = signal.getsignal(signal.SIGTERM)
+    for name in ("CHECKPOINT_DIR", "PROGRESS", "WORK"):
+        monkeypatch.delenv(f"BFTRAINER_{name}")
     with training(lambda path: path.touch(), lambda _: None, total=2) as run:
         for _ in run:
             run.report(1)
-    signal.signal(signal.SIGTERM, before)
     assert Path("checkpoint/save-000000000002/state").exists()

@@ -6,6 +6,7 @@ import os
 import random
 from dataclasses import dataclass, field
 from itertools import groupby
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ import pytest
 from bftrainer.errors import OutputError, PollError, RunDirectoryError, SettingsError
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+from bftrainer.harvest import watch as watching
 from bftrainer.harvest.scheduler_polls import slurm_pool
-from bftrainer.harvest.watch import Watch, WatchClock, begin_or_continue, journal_path
+from bftrainer.harvest.watch import Watch, begin_or_continue, journal_path
 from bftrainer.model import iso
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.busy_records import BusyKind
@@ -54,12 +56,11 @@ class Scripted:
             raise PollError("sinfo: slurm_load_partitions: Unable to contact slurm controller (connect failure).")
         return slurm_pool(said)
 
-    @property
-    def clock(self):
-        """Times of day, steady ones, and how to wait."""
-        return WatchClock(self.time_s, lambda: self.now_s, self.sleep)
+    def monotonic(self):
+        """What a clock says that is never put back."""
+        return self.now_s
 
-    def time_s(self):
+    def time(self):
         """What the clock on the wall says."""
         return DAY + self.now_s - sum(by for at, by in self.put_back.items() if at <= self.now_s)
 
@@ -71,9 +72,11 @@ class Scripted:
 def watched(scripted, path, for_s, every_s=EVERY_S):
     """Watch for some seconds, into a node log; what was said, and the import."""
     said = []
-    with Watch(scripted, path, every_s, said.append, "bftrainer watch slurm", scripted.clock) as watch:
-        watch.run(for_s)
-        return said, watch.write()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watching, "time", scripted)
+        with Watch(scripted, path, every_s, said.append, "bftrainer watch slurm") as watch:
+            watch.run(for_s)
+            return said, watch.write()
 
 
 def at(time_s):
@@ -215,24 +218,16 @@ def test_a_machine_that_slept(tmp_path):
     assert done.quality.busy_node_s == {"job": 600.0, "unknown": 2 * 5000.0}
 
 
-def test_slow_answers(tmp_path):
+def test_slow_answers(tmp_path, monkeypatch):
     """Polls that take longer than the interval are begun at multiples of it, and what lies between is not known."""
     scripted = Scripted(lambda _: scripted.sleep(40.0) or "n1 idle idle\n")
-    with Watch(scripted, tmp_path / "idle.parquet", EVERY_S, print, clock=scripted.clock) as watch:
+    monkeypatch.setattr(watching, "time", scripted)
+    with Watch(scripted, tmp_path / "idle.parquet", EVERY_S, print) as watch:
         watch.run(600)
         done = watch.write()
     assert (watch.polls, watch.missed) == (11, 10)
     assert np.isin(done.log.time_ns, [int((DAY + at * 30) * 1e9) for at in range(30)]).all()
     assert done.quality.busy_node_s == {"unknown": 300.0}
-
-
-def test_writing_takes_a_thousandth_of_the_time(tmp_path, monkeypatch):
-    """A node log that takes 40 s to write costs a poll of 30 s every 40,000 s, which is counted."""
-    scripted, written = Scripted(IDLE), []
-    monkeypatch.setattr(Watch, "write", lambda _: written.append(scripted.now_s) or scripted.sleep(40.0))
-    with Watch(scripted, tmp_path / "idle.parquet", EVERY_S, print, clock=scripted.clock) as watch:
-        watch.run(86_400)
-    assert (written, watch.missed) == ([30.0, 40_080.0, 80_130.0], 3)
 
 
 def test_two_watches_on_one_file(tmp_path):
@@ -344,8 +339,8 @@ class Replayed:
 def bytes_a_year(log, folder, nodes=1000):
     """Size of a year's journal of polls of so many nodes, if all of it is like the log."""
     replayed, path = Replayed(log, nodes), folder / "idle.parquet"
-    clock = WatchClock(lambda: DAY + replayed.now_s, lambda: replayed.now_s, None)
-    with Watch(replayed, path, EVERY_S, print, clock=clock) as watch:
+    with pytest.MonkeyPatch.context() as patch, Watch(replayed, path, EVERY_S, print) as watch:
+        patch.setattr(watching, "time", SimpleNamespace(time=lambda: DAY + replayed.now_s))
         while replayed.now_s <= log.window_s:
             watch.look()
             replayed.now_s += EVERY_S

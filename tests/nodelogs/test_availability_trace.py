@@ -75,27 +75,6 @@ def test_additions_carry_the_earlier_time_and_falls_the_later():
     assert trace.falls().number.tolist() == [2]
 
 
-@pytest.mark.parametrize(
-    ("times", "values", "said"),
-    [
-        ([], [], "rows of a count trace, got none"),
-        ([0, 1], [1, -1], r"row 1: Expected a count >= 0, got -1\."),
-        ([5, 3], [1, 1], r"row 1: Expected times to ascend, got 1970-01-01T00:00:03Z after 1970-01-01T00:00:05Z\."),
-        ([0], [1, 2], "as many times as numbers"),
-    ],
-)
-def test_bad_counts(times, values, said):
-    """Negative counts, times that descend and an empty trace are refused by row."""
-    with pytest.raises(NodeLogError, match=said):
-        CountTrace(np.array(times, dtype=np.int64) * S, np.array(values, dtype=np.int64))
-
-
-def test_nobody_takes_zero_nodes():
-    """A change of no node is none."""
-    with pytest.raises(NodeLogError, match=r"row 0: Expected a number of nodes >= 1, got 0\."):
-        ChangeTrace(np.array([0]), np.array([0]))
-
-
 def test_events_of_each_kind():
     """A spot trace counts single nodes, a count trace its rows, a node log its instants, wherever they are kept."""
     changes = [(10 * S, 0, 2), (20 * S, 1, 0)]

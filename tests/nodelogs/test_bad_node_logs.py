@@ -11,9 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.errors import BftrainerError, NodeLogError
-from bftrainer.files.opening import Form
-from bftrainer.nodelogs import node_log_files, read_node_log
-from bftrainer.nodelogs.native_logs import read_csv_node_log
+from bftrainer.nodelogs import read_node_log
 
 HOUR = ["1970-01-01T00:00:00Z", "1970-01-01T01:00:00Z"]
 META = {"schema": 1, "nodes": ["a", "b"], "window": HOUR, "provenance": {}}
@@ -164,19 +162,3 @@ def test_csv_in_other_encodings(tmp_path, capfd, content, said):
     with pytest.raises(NodeLogError, match=rf"idle\.csv{said}"):
         read_node_log(path)
     assert capfd.readouterr() == ("", "")
-
-
-def test_a_log_that_changes_while_it_is_read_is_refused(tmp_path, monkeypatch):
-    """Its checksum would be that of one file and its contents those of another."""
-    path = tmp_path / "idle.csv"
-    path.write_text("time,node,idle\n2020-01-01T00:00:00Z,a,1\n")
-
-    def append_while_reading(path, warn):
-        log = read_csv_node_log(path, warn)
-        with path.open("a") as stream:
-            stream.write("2020-01-01T00:00:08Z,a,0\n")
-        return log
-
-    monkeypatch.setitem(node_log_files._NODE_LOG_READERS, Form.CSV, append_while_reading)
-    with pytest.raises(NodeLogError, match=r"idle.csv: Expected a log that stays as it is"):
-        read_node_log(path)

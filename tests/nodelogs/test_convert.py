@@ -133,8 +133,8 @@ def test_kinds(tmp_path, fixtures):
     with pytest.raises(InputError, match=r"got scalability: name its bounds"):
         kind_of(fixtures / "scalability-pandas1.1-protocol0.pkl")
     (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"x\.csv:1: Expected the columns of a node log, .* or a task set, got a, b\."):
-        kind_of(tmp_path / "x.csv")
+    with pytest.raises(InputError, match=r"x\.csv:1: Expected a node log .*, got 'a,b'\."):
+        convert(tmp_path / "x.csv", tmp_path / "x.parquet")
 
 
 def test_unfit_targets(tmp_path, fixtures):
@@ -159,8 +159,10 @@ def test_unreadable_sources(tmp_path, read, error):
         ("", r"Expected a file, got a directory\."),
         ("empty.csv", r"empty\.csv: Expected data, got an empty file\."),
         ("empty.csv.gz", r"empty\.csv\.gz: Expected a whole archive, got a damaged one"),
-        ("unknown.bin", r"unknown\.bin: Expected pickle, .*, got something else\."),
+        ("unknown.bin", r"unknown\.bin:?1?: Expected "),
     ):
+        if read is kind_of and name == "unknown.bin":  # taken for a table, which is refused when it is read
+            continue
         with pytest.raises(error, match=message) as caught:
             read(tmp_path / name)
         assert "\n" not in str(caught.value)
@@ -241,7 +243,7 @@ def test_what_a_spot_trace_cannot_hold(tmp_path, log):
         ("timestamp,number\n2021-01-01T00:00:00Z,2\n", "x.csv", None, NodeLogError, "Terminations alone"),
         ("timestamp,count\n2021-01-01T00:00:00Z,0\n", "x.csv", "spot", NodeLogError, "come or go"),
         ("0,add,a\n9,remove,b\n", "x.csv", None, NodeLogError, r"t\.csv:2: Node 'b' is removed"),
-        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", InputError, "Expected a node log .*got a task set"),
+        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", InputError, "Expected a node log .*got 'name,min_nodes"),
     ],
 )  # fmt: skip
 def test_traces_that_cannot_be_converted(tmp_path, text, target, to, error, said):

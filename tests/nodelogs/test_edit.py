@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.edit import cut_log, filtered_log, merged_logs, partitions_of, record_command
+from bftrainer.nodelogs.edit import cut_log, filter_log, merged_logs, partitions_of, record_command
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
 from tests.importing import idle_of
 from tests.strategies import node_logs
@@ -35,9 +35,9 @@ def test_cut():
     assert idle_of(log) == {"a": [(15, 50)], "b": [(15, 20), (40, 50)], "c": []}
     assert idle_of(cut_log(LOG, None, 50 * NS))["b"] == [(10, 20), (40, 50)]
     assert idle_of(cut_log(LOG, None, None)) == idle_of(LOG)
-    with pytest.raises(SettingsError, match=r"Expected a window within that of the log, 1970-.*00Z to 1970-.*40Z, got"):
+    with pytest.raises(SettingsError, match=r"Expected a start within the log's window, 1970-.*00Z to 1970-.*40Z, got"):
         cut_log(LOG, -1, None)
-    with pytest.raises(LogError, match="Expected the window to start before its end"):
+    with pytest.raises(SettingsError, match="Expected an end within the log's window"):
         cut_log(LOG, 50 * NS, 50 * NS)
 
 
@@ -47,21 +47,21 @@ def test_notes_of_a_part():
     said = ("for 9 days no job starts. (Said of the log that this is a part of.)",)
     assert cut_log(log, None, 50 * NS).notes == said
     assert cut_log(cut_log(log, None, 50 * NS), 10 * NS, None).notes == said
-    assert filtered_log(log, ["a"]).notes == said
+    assert filter_log(log, ["a"]).notes == said
     assert cut_log(merged_logs([log, log]).log, None, 50 * NS).notes == said
-    assert cut_log(log, None, None).notes == filtered_log(log, min_hole_ns=1).notes == log.notes
+    assert cut_log(log, None, None).notes == filter_log(log, min_hole_ns=1).notes == log.notes
 
 
 def test_filter():
     """A filtered log has the nodes that are wanted, in their order, and partitions of them."""
-    assert idle_of(filtered_log(LOG, nodes=("c", "a"))) == {"a": [(0, 100)], "c": [(95, 100)]}
-    log = filtered_log(LOG, exclude=("a",))
+    assert idle_of(filter_log(LOG, nodes=("c", "a"))) == {"a": [(0, 100)], "c": [(95, 100)]}
+    log = filter_log(LOG, exclude=("a",))
     assert log.nodes == ("b", "c")
     assert log.provenance["partitions"] == {"p": "b", "q": "c"}
-    assert filtered_log(LOG, partitions=("p",)).nodes == ("a", "b")
-    assert filtered_log(LOG, nodes=("b", "c"), partitions=("p",)).nodes == ("b",)
-    assert idle_of(filtered_log(LOG, min_hole_ns=10 * NS)) == {"a": [(0, 100)], "b": [(10, 20), (40, 90)], "c": []}
-    assert idle_of(filtered_log(LOG, min_hole_ns=10 * NS + 1))["b"] == [(40, 90)]
+    assert filter_log(LOG, partitions=("p",)).nodes == ("a", "b")
+    assert filter_log(LOG, nodes=("b", "c"), partitions=("p",)).nodes == ("b",)
+    assert idle_of(filter_log(LOG, min_hole_ns=10 * NS)) == {"a": [(0, 100)], "b": [(10, 20), (40, 90)], "c": []}
+    assert idle_of(filter_log(LOG, min_hole_ns=10 * NS + 1))["b"] == [(40, 90)]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_filter():
 def test_filters_that_leave_nothing(asked, message):
     """Names that are not in the log, and filters that leave nothing, are refused."""
     with pytest.raises(SettingsError, match=message):
-        filtered_log(LOG, **asked)
+        filter_log(LOG, **asked)
 
 
 def test_partitions_that_are_none():
@@ -114,8 +114,6 @@ def test_merging_logs_that_disagree():
     done = merged_logs([log_of(0, 50, {"a": [(10, 40)]}, "a"), log_of(20, 100, {"a": [(30, 60)]}, "a")])
     assert idle_of(done.log) == {"a": [(10, 20), (30, 40), (50, 60)]}
     assert done.disputed_node_s == 10 + 10
-    with pytest.raises(SettingsError, match="No node logs"):
-        merged_logs([])
 
 
 @given(node_logs())
@@ -141,7 +139,7 @@ def test_cut_and_merged_again(log, share):
 def test_nothing_left_out(log):
     """A log of which all is kept is the same, to the changes in its last instant."""
     assume(log.start_ns < log.end_ns)
-    for again in (cut_log(log, None, None), filtered_log(log, log.nodes)):
+    for again in (cut_log(log, None, None), filter_log(log, log.nodes)):
         assert [(time, *map(list, rest)) for time, *rest in again.rows() if any(map(len, rest))] == [
             (time, *map(list, rest)) for time, *rest in log.rows() if any(map(len, rest))
         ]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded, folded, known_part, numbers
-from bftrainer.schedulers.formats.locations import expand_location
+from bftrainer.schedulers.formats.tables import expand_location
 
 words = st.from_regex(r"[a-z]{1,3}(-[a-z]{1,2})?", fullmatch=True)
 

@@ -13,9 +13,8 @@ from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec, iso
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.nodelogs.edit import filtered_log
+from bftrainer.nodelogs.edit import filter_log, idle_node_s, note_unknown_ages, read_departures
 from bftrainer.nodelogs.node_spans import idle_spans
-from bftrainer.nodelogs.offers import idle_node_s, note_unknown_ages, offered_log, read_departures
 from bftrainer.runs import ReplayConfig, load_inputs, write_run
 from bftrainer.runs.audit import audit
 from tests.report.test_ledger import log_of
@@ -35,7 +34,7 @@ def spans(log):
 def test_a_node_is_offered_once_it_has_been_idle_so_long():
     """Every hole loses its first part; what is no longer than that is never offered."""
     log = log_of([(0, 0, 100), (1, 10, 30), (2, 50, 200)], 200)
-    assert spans(offered_log(log, 20 * S)) == [(0, 20, 100), (2, 70, 200)]
+    assert spans(filter_log(log, offer_after_ns=20 * S)) == [(0, 20, 100), (2, 70, 200)]
     assert idle_node_s(log, 200.0) == 270.0
     assert idle_node_s(log, 60.0) == 60 + 20 + 10
 
@@ -48,10 +47,9 @@ def opened_later(spans, start_s, end_s):
 def test_the_age_of_nodes_that_are_idle_at_the_start_counts():
     """The window opens at 60 s. Idle since 10 s: offered at once; since 50 s: at 80 s; until 70 s only: never."""
     log = opened_later([(0, 10, 200), (1, 50, 200), (2, 55, 70)], 60, 200)
-    assert spans(offered_log(log, 30 * S)) == [(0, 60, 200), (1, 80, 200)]
-    assert spans(filtered_log(log, offer_after_ns=30 * S)) == [(0, 60, 200), (1, 80, 200)]
+    assert spans(filter_log(log, offer_after_ns=30 * S)) == [(0, 60, 200), (1, 80, 200)]
     # Idle for 15 s in all, of which 10 s are within the window.
-    assert spans(filtered_log(log, min_hole_ns=15 * S)) == [(0, 60, 200), (1, 60, 200), (2, 60, 70)]
+    assert spans(filter_log(log, min_hole_ns=15 * S)) == [(0, 60, 200), (1, 60, 200), (2, 60, 70)]
 
 
 @pytest.mark.parametrize("options", [{"since": 60.0}, {"skip_events": 2}, {"skip_events": 2, "since": 0.0}])
@@ -99,7 +97,7 @@ def test_nothing_is_foreseen():
     """Cutting the log later changes nothing of what was offered before."""
     log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0)
     cut_ns = log.start_ns + 80_000 * S
-    whole, part = (offered_log(each, 600 * S) for each in (log, log.ending(cut_ns)))
+    whole, part = (filter_log(each, offer_after_ns=600 * S) for each in (log, log.ending(cut_ns)))
     assert spans(whole.ending(cut_ns)) == spans(part)
 
 

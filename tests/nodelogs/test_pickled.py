@@ -112,10 +112,13 @@ def test_tar_of_one_pickle(tmp_path, count, found):
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (frame([[1, 0]] * 3, TIMES[[0, 1, 1]]), r"Expected unique times, got 2021-02-10T00:01:00.*\(row 3\)"),
+        (
+            frame([[1, 0]] * 3, TIMES[[0, 1, 1]]),
+            r"Expected unique times that ascend, got 2021-02-10T00:01:00.*\(row 3\)",
+        ),
         (
             frame([[1, 0]] * 3, TIMES[[0, 2, 1]]),
-            r"Expected times to ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
+            r"Expected unique times that ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
         ),
         (frame([[1, 0]] * 3, nodes="aa"), r"Expected unique node names, got 'a' twice"),
         (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected nodes to be names, got '' among them\."),
@@ -139,7 +142,10 @@ def test_tar_of_one_pickle(tmp_path, count, found):
         (frame([[1, 0]] * 3).reset_index(drop=True), r"Expected an index of datetimes, got whole numbers"),
         (frame([[1, 0]] * 3).set_axis([1.0, 2.0, 3.0]), r"Expected an index of datetimes, got float64"),
         (frame([[1, 0]] * 3).set_axis(["x", "y", "z"]), r"Expected an index of datetimes, got object"),
-        (frame([[1, 0]] * 3, np.array(["2021", "NaT", "2022"], "M8[ns]")), r"Expected datetimes, got NaT \(row 2\)"),
+        (
+            frame([[1, 0]] * 3, np.array(["2021", "NaT", "2022"], "M8[ns]")),
+            r"Expected times between the years 1678 and 2262, got NaT \(row 2\)",
+        ),
         (frame([[1, 0]] * 3, np.array(["2021", "2022", "3021"], "M8[s]")), r"between the years 1678 and 2262"),
         (pd.DataFrame(), r"got an empty frame"),
         (frame([[1, 0]] * 3).iloc[:0], r"got an empty frame"),

@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.errors import NodeLogError
-from bftrainer.model import NodeLog, node_rows
+from bftrainer.model import node_rows
 from bftrainer.nodelogs import native_logs, read_node_log, write_node_log
 
 NS = 10**9
@@ -67,21 +66,3 @@ def test_written_in_parts_is_written_at_once(size: int, tmp_path: Path, monkeypa
     whole = pa.table(columns, pq.read_schema(tmp_path / "parts.parquet"))
     pq.write_table(whole, tmp_path / "whole.parquet", row_group_size=size, compression="zstd")
     assert (tmp_path / "parts.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
-
-
-def test_a_part_of_a_row_may_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parts that cut through rows, or hold nothing, make the same rows as one."""
-    monkeypatch.setattr(node_rows, "BLOCK", 2)
-    time, node, idle = np.array(TIME) * NS, np.array([1, 0, 2, 1, 0, 0, 1]), np.array(IDLE) == 1
-    for first in range(8):
-        for second in range(first, 8):
-            parts = node_rows.RowParts(9)
-            for part in (slice(first), slice(first, second), slice(second, None)):
-                parts.add(time[part], node[part], idle[part])
-            rows, nodes, states = parts.join()
-            log = NodeLog.of_rows(
-                rows, nodes=("a", "b", "c"), start_ns=0, end_ns=9 * NS, node=nodes, idle=states, provenance={},
-                unchanged_ns=np.empty(0, dtype=np.int64),
-            )  # fmt: skip
-            assert log.time_ns.tolist() == time.tolist()
-            assert log.row_index.time_ns.tolist() == [0, NS, 4 * NS, 5 * NS]

@@ -14,7 +14,7 @@ from bftrainer.report.glossary import format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages, render_pages
 from bftrainer.report.run_figures import draw_ledger
-from bftrainer.report.run_page import Worth, first_side
+from bftrainer.report.run_page import first_side
 from bftrainer.report.words import format_amount
 from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
@@ -46,16 +46,6 @@ def test_the_headline_names_node_hours_and_what_limited_the_run(runs):
     few = changed(runs[0], limited_by="below_best", tasks_total=3, max_tasks=10)
     assert "does less than it could" in first_side(few).verdict
     assert "-maxJ" not in first_side(few).verdict  # all tasks were admitted
-
-
-def test_worth_follows_from_useful_node_hours(runs):
-    """GPU-hours and worth are node-hours times what was given."""
-    ledger = runs[0].summary["ledger"]
-    hours = ledger["useful"] * ledger["idle_node_s"] / 3600
-    cards = {card.label: card.value for card in first_side(runs[0], Worth(4, 2.5)).cards}
-    assert cards["GPU-hours"] == format_amount(4 * hours)
-    assert cards["worth"] == format_amount(2.5 * hours)
-    assert {"GPU-hours", "worth"}.isdisjoint(card.label for card in first_side(runs[0]).cards)
 
 
 def test_minutes_are_not_told_as_no_node_hours(runs):

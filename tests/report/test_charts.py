@@ -12,7 +12,7 @@ import pytest
 
 from bftrainer.report import timeline
 from bftrainer.report.drawing import axes_or_new, svg_of
-from bftrainer.report.finished_run import FinishedRun, Holdings, NodeMoves, short_names
+from bftrainer.report.finished_run import FinishedRun, Holdings, short_names
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.run_figures import draw_losses, losses_picture
 from bftrainer.report.timeline import time_charts, timeline_of
@@ -69,16 +69,8 @@ def lines(runs, key):
 
 
 def unpacked(runs):
-    """Data of the page's script, with numbers in place of their differences, as the script reads them."""
-
-    def column(value):
-        if "d" not in value:
-            return value
-        known = [0 if step is None else step for step in value["d"]]
-        missing = np.array([step is None for step in value["d"]], dtype=bool)
-        return np.where(missing, np.nan, np.cumsum(known) * value["s"])
-
-    return json.loads(zlib.decompress(base64.b64decode(timeline_of(runs).data)), object_hook=column)
+    """Data of the page's script."""
+    return json.loads(zlib.decompress(base64.b64decode(timeline_of(runs).data)))
 
 
 def test_pool_is_the_step_log(runs):
@@ -88,12 +80,12 @@ def test_pool_is_the_step_log(runs):
     assert list(found) == ["idle", "used"]
     assert found["idle"].value.tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
     assert found["used"].value[:-1].tolist() == run.steps["used"].tolist()
-    assert found["idle"].time_s[-1] == run.window_s
+    assert found["idle"].time[-1] == run.window_s
 
 
-def test_runs_of_one_log_share_its_idle_nodes(runs):
-    """They are drawn once, those of the run that lasts longest; used nodes are drawn for each run."""
-    assert list(lines(runs, "pool")) == ["idle", "a: used", "b: used"]
+def test_each_run_has_its_lines(runs):
+    """Idle nodes lie below used ones, and names say whose they are."""
+    assert list(lines(runs, "pool")) == ["a: idle", "b: idle", "a: used", "b: used"]
 
 
 def test_long_series_keep_their_outline(runs, monkeypatch):
@@ -110,45 +102,22 @@ def test_long_series_keep_their_outline(runs, monkeypatch):
 def test_spans_by_hand():
     """Each task's interval begins and ends with its holding, and has its nodes."""
     spans = unpacked([roster(3)])["runs"][0]["spans"]
-    assert spans["begin"].tolist() == [0, 20, 40]
-    assert spans["length"].tolist() == [10, 10, 10]
-    assert spans["row"].tolist() == [0, 1, 2]
-    assert spans["nodes"].tolist() == [1, 2, 3]
-
-
-def test_spans_of_nodes_by_hand():
-    """A node is a task's until it moves, is released, or the window ends."""
-    time_s, node, task = np.array([0.0, 1.0, 3.0, 5.0]), np.array([1, 0, 1, 1]), np.array([0, 1, 1, -1])
-    run = replace(roster(2), moves=NodeMoves(time_s, node, task, ["n0", "n1"]))
-    found = unpacked([run])["runs"][0]["by_node"]
-    rows = zip(*(found[key].tolist() for key in ("row", "begin", "length", "task")), strict=True)
-    assert list(rows) == [(0, 1, 39, 1), (1, 0, 3, 0), (1, 3, 2, 1)]
-    assert unpacked([run])["runs"][0]["nodes"] == ["n0", "n1"]
-
-
-def test_node_time_is_the_same_by_task_and_by_node(runs):
-    """Intervals of nodes add up to those of tasks, task by task."""
-    run = runs[0]
-    begin, end, task, nodes = run.holdings.spans(run.window_s)
-    by_task = np.bincount(task, (end - begin) * nodes, len(run.tasks["name"]))
-    begin, end, _, task = run.moves.spans(run.window_s)
-    assert np.bincount(task, end - begin, len(run.tasks["name"])) == pytest.approx(by_task)
+    assert spans == {"begin": [0, 20, 40], "length": [10, 10, 10], "task": [0, 1, 2], "nodes": [1, 2, 3]}
 
 
 def test_many_tasks_are_all_there():
     """Of 10,000 tasks each has its name and its intervals."""
     data = unpacked([roster(10_000)])["runs"][0]
     assert data["tasks"] == [f"J{number}" for number in range(10_000)]
-    assert np.unique(data["spans"]["row"]).size == 10_000
+    assert len({*data["spans"]["task"]}) == 10_000
 
 
 def test_what_is_left_out_is_told(runs, monkeypatch):
-    """More intervals than a page holds are joined, or left out where they are of nodes, and a note says so."""
+    """More intervals than a page holds are joined, and a note says so."""
     monkeypatch.setattr(timeline, "MOST_SPANS", 40)
-    whole = timeline_of(runs[:1]).notes
-    assert [note.partition(": ")[0] for note in whole] == ["a", "a"]
-    assert "intervals of tasks are joined to" in whole[0]
-    assert "intervals of nodes are more than a page holds" in whole[1]
+    (note,) = timeline_of(runs[:1]).notes
+    assert note.startswith("a: for the screen, ")
+    assert "intervals of tasks are joined to" in note
 
 
 def test_completions_end_with_all_that_are_done(runs):
@@ -182,7 +151,7 @@ def test_submissions_after_the_window_are_not_drawn():
     run = roster(2)
     run.tasks["submitted_s"][1] = 1e9
     found = lines([run], "completion")
-    assert max(line.time_s.max() for line in found.values()) == run.window_s
+    assert max(line.time.max() for line in found.values()) == run.window_s
     assert found["submitted"].value[-1] == 1
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.report.comparison import TIES, alike, compare_runs, figures_of, order_by_settings
+from bftrainer.report.comparison import TIES, compare_runs, figures_of, group_seeds
 
 _WINDOW = {"nodes_total": 9, "window_s": 10.0, "window_start": "2026-01-01", "window_end": "2026-01-02"}
 BASE = {
@@ -69,35 +69,20 @@ def test_json_has_it_all():
 
 
 def test_runs_that_differ_in_seeds_alone_are_alike():
-    """Other settings and interrupted runs are not."""
+    """Other settings and interrupted runs are not; without seeds runs keep their names, and their order."""
     settings = [{**BASE["settings"], "seed": seed} for seed in (1, 2, 3)]
     runs = [*(run(settings=each) for each in settings[:2]), run(settings=settings[2], partial=True), run()]
-    groups = alike("abcd", runs)
-    assert sorted(group.places for group in groups) == [(0, 1, 3), (2,)]
-    labels = {group.places: group.label for group in groups}
-    assert labels[0, 1, 3].endswith("3 seeds")
-    assert labels[2,] == "c"
+    assert group_seeds("abcd", runs) == {("partial False", None): [0, 1, 3], ("partial True", None): [2]}
+    other = [run(settings={"max_tasks": most}) for most in (20, 5)]
+    assert group_seeds("ba", other) == {("b", None): [0], ("a", None): [1]}
 
 
 def test_runs_of_a_sweep_are_called_by_their_settings():
-    """Names that are keys say nothing to people; others stay as they are."""
-    runs = [run(settings={"max_tasks": most}) for most in (5, 10)]
-    assert [group.label for group in alike(["0f8bba581807fa2b", "mine"], runs)] == ["max tasks 5", "mine"]
-    keys = ["0f8bba581807fa2b", "a/133411cc3f7a87e2"]
-    assert [group.label for group in alike(keys, runs[::-1])] == ["max tasks 5", "max tasks 10"]
-
-
-def test_runs_of_a_sweep_are_ordered_by_their_settings():
-    """By what differs between them, as people sort numbers; runs with names of their own, or alike, stay as given."""
-    keys, runs = (
-        ["1" * 16, "a/" + "0" * 16, "f" * 16],
-        [run(settings={"forward_time_s": s}) for s in (100.0, 20.0, 3.0)],
-    )
-    words = {2: "forward time 3.0 s", 1: "forward time 20.0 s", 0: "forward time 100.0 s"}
-    assert list(order_by_settings(keys, runs).items()) == list(words.items())
-    assert order_by_settings(["mine", *keys[1:]], runs) == {0: "mine", 1: keys[1], 2: keys[2]}
-    assert order_by_settings(keys[:1], runs[:1]) == {0: keys[0]}
-    assert order_by_settings(keys[:2], [runs[0]] * 2) == {0: keys[0], 1: keys[1]}
+    """Names that are keys say nothing to people, who sort numbers by their size."""
+    runs = [run(settings={"forward_time_s": time_s}) for time_s in (100.0, 20.0, 3.0)]
+    keys = ["1" * 16, "a/" + "0" * 16, "f" * 16]
+    assert list(group_seeds(keys, runs)) == [(f"forward time {time_s} s", None) for time_s in (3.0, 20.0, 100.0)]
+    assert group_seeds(keys, runs, apart="forward_time_s") == {("", 100.0): [0], ("", 20.0): [1], ("", 3.0): [2]}
 
 
 def test_times_of_the_clock_are_not_judged():
@@ -115,31 +100,7 @@ def test_a_prediction_is_neither_better_nor_worse_than_the_harvest():
 
 def test_the_same_run_again_is_not_alike():
     """A copy says nothing about spread."""
-    assert [group.places for group in alike("ab", [BASE, BASE])] == [(0,), (1,)]
-
-
-def test_runs_of_several_windows_are_alike_where_asked():
-    """Of one machine and unit, whatever their node logs; an interrupted run, and one of other settings, is not."""
-    settings = BASE["settings"]
-    changes = [
-        {},
-        {"settings": {**settings, "since": "2026-01-02T00:00:00Z"}},
-        {"inputs": {**BASE["inputs"], "node_log": {"path": "b", "sha256": "00"}}, "settings": {**settings, "seed": 2}},
-        {"settings": {**settings, "since": "2026-01-03T00:00:00Z"}, "partial": True},
-        {"settings": {**settings, "max_tasks": 1}},
-        {"nodes_total": 1},
-    ]
-    runs = [run(**each) for each in changes]
-    groups = [group.places for group in alike("abcdef", runs, over_windows=True)]
-    assert sorted(groups) == [(0, 1, 2), (3,), (4,), (5,)]
-    assert len(alike("abcdef", runs)) == 6
-
-
-def test_alike_runs_sort_by_their_settings():
-    """As people sort numbers; without repeats the sequence is that of the user."""
-    runs = [run(settings={"seed": seed, "max_tasks": most}) for most in (20, 5, 100) for seed in (1, 2)]
-    assert [group.setting for group in alike("abcdef", runs)] == ["max tasks 5", "max tasks 20", "max tasks 100"]
-    assert [group.setting for group in alike("abc", runs[::2])] == ["max tasks 20", "max tasks 5", "max tasks 100"]
+    assert list(group_seeds("ab", [BASE, BASE]).values()) == [[0], [1]]
 
 
 def test_other_ends_of_other_solvers_are_explained():

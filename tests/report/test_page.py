@@ -149,17 +149,6 @@ def test_differences_by_hand(runs):
     assert (rows["makespan"][1].below, rows["makespan"][1].tone) == ("-50.00 %", "better")
 
 
-def test_runs_that_differ_by_seed_have_a_mean(runs):
-    """Of three occupancies the mean and Student's interval; a run with other settings is not among them."""
-    seeds = [
-        changed(runs[0], occupancy=value, settings=runs[0].summary["settings"] | {"seed": number})
-        for number, value in enumerate((0.4, 0.5, 0.6))
-    ]
-    (group,) = (table for table in run_page([*seeds, runs[1]]).tables if "alike" in table.title)
-    assert group.title.startswith("3 runs")
-    assert ("occupancy", "50.00 % ± 24.84 points", "3") in group.rows
-
-
 def figures_of(found):
     """Cells of each figure of runs side by side."""
     rows = [row for table in found.tables if table.headings[:1] == ("figure",) for row in table.rows]
@@ -175,14 +164,6 @@ def test_partial_runs_are_marked(runs):
     """A note at the top says so."""
     partial = replace(runs[0], summary={**runs[0].summary, "partial": True})
     assert "Partial: the run was interrupted" in made([partial]).text
-
-
-@pytest.mark.long
-def test_a_run_without_completions_says_why_it_has_no_makespan(runs):
-    """The makespan stands among the headlines, with the reason in place of its meaning."""
-    assert runs[0].summary["makespan_s"] is None
-    assert "makespan - No task was completed." in made(runs[:1]).text
-    assert "No task was completed." not in made(runs[1:]).text
 
 
 def test_who_waited_longest_is_told(runs):
@@ -205,9 +186,8 @@ def test_times_are_those_of_the_site(runs):
 def test_what_tables_leave_out_is_told(runs, monkeypatch):
     """How many rows, and which file has them."""
     monkeypatch.setattr("bftrainer.report.run_page.MOST_ROWS", 20)
-    text, total, decisions = made(runs[:1]).text, len(runs[0].tasks["name"]), runs[0].summary["decisions"]
+    text, total = made(runs[:1]).text, len(runs[0].tasks["name"])
     assert f"{total - 20:,} of {total:,} tasks are left out here; tasks.parquet in the run's directory has all." in text
-    assert f"{decisions - 4:,} of {decisions:,} decisions are left out here; decisions.parquet" in text
 
 
 @pytest.mark.long

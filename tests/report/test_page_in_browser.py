@@ -78,11 +78,11 @@ def test_the_page_is_accessible(browser, pages, name, width):
     """axe-core finds no violation, on phones and wide screens, light and dark; no error, and no request."""
     opened(browser, pages[name], (width, 900))
     assert asked_for(browser) == []
-    for _ in range(2):
+    for scheme in SCHEMES:
+        opened(browser, pages[name], (width, 900), scheme)
         found, passed = violations(browser)
         assert found == []
         assert {"color-contrast", "scrollable-region-focusable"} <= passed
-        browser.find_element("id", "theme").click()
     assert browser.get_log("browser") == []
 
 
@@ -102,17 +102,19 @@ def test_nothing_is_asked_of_the_network(browser, pages):
     assert asked_for(browser) == []
 
 
-def test_the_theme_follows_the_system_and_the_button(browser, pages):
-    """Colours are those of the theme, on canvases too; the button changes them."""
+def test_colours_follow_the_system(browser, pages):
+    """Pages and canvases are light or dark as the system is, and change with it."""
     ink = "return getComputedStyle(document.body).color"
+    looks = []
     opened(browser, pages["plain"], scheme="dark")
-    dark = browser.execute_script(ink), browser.execute_script(PIXELS)
-    browser.find_element("id", "theme").click()
-    settled(browser)
-    light = browser.execute_script(ink), browser.execute_script(PIXELS)
-    assert dark[0] != light[0]
-    assert dark[1] != light[1]
-    assert browser.find_element("id", "theme").get_attribute("aria-pressed") == "false"
+    for scheme in ("dark", "light", "dark"):
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+        settled(browser)
+        looks.append((browser.execute_script(ink), browser.execute_script(PIXELS)))
+    assert looks[0] == looks[2]
+    assert looks[0][0] != looks[1][0]
+    assert looks[0][1] != looks[1][1]
 
 
 PIXELS = "return document.querySelector('#pool-chart canvas').toDataURL()"
@@ -120,11 +122,11 @@ PIXELS = "return document.querySelector('#pool-chart canvas').toDataURL()"
 
 @pytest.mark.long
 def test_the_keyboard_reaches_everything(browser, pages):
-    """From the top, Tab goes to the skip link, the button, every link, chart, tool and table."""
+    """From the top, Tab goes to the skip link, and every link, tool and table."""
     from selenium.webdriver.common.keys import Keys
 
     opened(browser, pages["plain"])
-    wanted = "return [...document.querySelectorAll('.chart, .scroll, select, input, .tools button')]"
+    wanted = "return [...document.querySelectorAll('.scroll, select, .tools button')]"
     wanted += ".filter(each => each.checkVisibility() && each.tabIndex >= 0).length"
     body = browser.find_element("tag name", "body")
     seen = []
@@ -133,33 +135,40 @@ def test_the_keyboard_reaches_everything(browser, pages):
         active = browser.switch_to.active_element
         if active.tag_name == "body":
             break
-        seen.append((active.tag_name, active.get_attribute("class"), active.get_attribute("id")))
-    assert seen[0][:2] == ("a", "skip")
-    assert seen[1] == ("button", "", "theme")
-    charts = {element.get_attribute("id") for element in browser.find_elements("css selector", ".chart")}
-    assert charts <= {name for _, _, name in seen}
-    tools = browser.execute_script("return document.querySelectorAll('.tools button').length")
-    reached = sum(kind in ("scroll", "chart") or tag in ("select", "input") for tag, kind, _ in seen)
-    assert reached + tools == browser.execute_script(wanted)
+        in_tools = browser.execute_script("return !!arguments[0].closest('.tools')", active)
+        seen.append((active.tag_name, "tools" if in_tools else active.get_attribute("class")))
+    assert seen[0] == ("a", "skip")
+    assert sum(kind in ("scroll", "tools") for _, kind in seen) == browser.execute_script(wanted)
 
 
-def test_the_keyboard_zooms_all_charts(browser, pages):
-    """On a chart with the focus, + shows half as much, an arrow moves on, and 0 goes back to all; others follow."""
+def test_tools_and_the_mouse_zoom_all_charts(browser, pages):
+    """+ shows half as much, an arrow moves on, All goes back, and what is dragged over on a chart is shown by all."""
+    from selenium.webdriver.common.action_chains import ActionChains
+
     opened(browser, pages["plain"])
-    chart = browser.find_element("id", "gantt-chart")
+    tools = browser.find_elements("css selector", ".tools button")
     whole, before = browser.execute_script(SEEN), browser.execute_script(PIXELS)
-    chart.send_keys("+")
+    tools[0].send_keys("\ue007")
     settled(browser)
     near = browser.execute_script(SEEN)
     assert near[1] - near[0] == pytest.approx((whole[1] - whole[0]) / 2)
     assert browser.execute_script(PIXELS) != before
-    chart.send_keys("\ue014")
+    tools[3].send_keys("\ue007")
     moved = browser.execute_script(SEEN)
     assert moved[0] - near[0] == pytest.approx((near[1] - near[0]) / 4)
-    chart.send_keys("0")
+    tools[4].send_keys("\ue007")
     settled(browser)
     assert browser.execute_script(SEEN) == whole
     assert browser.execute_script(PIXELS) == before
+    chart = browser.find_element("css selector", "#completion-chart .u-over")
+    browser.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", chart)
+    ActionChains(browser).move_to_element(chart).click_and_hold().move_by_offset(150, 0).release().perform()
+    settled(browser)
+    begin, end = browser.execute_script(SEEN)
+    assert whole[0] < begin < end < whole[1]
+    assert browser.execute_script(PIXELS) != before
+    ranges = browser.execute_script("return explorer.all.map(chart => [chart.scales.x.min, chart.scales.x.max])")
+    assert len({tuple(each) for each in ranges}) == 1
     assert browser.get_log("browser") == []
 
 

@@ -40,7 +40,7 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "tuned, capped": {"solver": "dp", "tasks": TUNED, "power_cap": 15_000.0, "power_options": "pareto"},
 }
 CLOCK = ["solve_s", "backend_s"]
-CONFIGS |= {f"tuned by {name}": CONFIGS["tuned"] | {"policy": name} for name in ("gts", "ucb", "grid", "oracle")}
+CONFIGS |= {f"tuned by {name}": CONFIGS["tuned"] | {"policy": name} for name in ("gts", "grid", "oracle")}
 
 
 def plain(value: Any) -> Any:
@@ -199,20 +199,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     """--resume alone takes the options that the run was begun with; without anything to resume it is refused."""
     monkeypatch.chdir(tmp_path)
     call = partial(called, monkeypatch)
-    begun = (
-        "--solver",
-        "dp",
-        "--max-events",
-        "20",
-        "--no-baseline",
-        "--output-dir",
-        "run",
-        "-maxJ",
-        "10",
-        "-Tfwd",
-        "20",
-    )
-    swapped = (*begun[:-4], "-maxJ", "20", "-Tfwd", "10")
+    begun = ("--solver", "dp", "--max-events", "20", "--no-baseline", "--output-dir", "run", "-Tfwd", "20")
     real = run.replay
 
     def killed(*given: Any, **options: Any) -> str:
@@ -229,15 +216,9 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: py
     assert sorted(path.name for path in tmp_path.iterdir()) == [".run.new"]
     assert call(*begun) == 2
     assert "run: An unfinished run is there; --resume continues it, --force starts anew." in capsys.readouterr().err
-    assert call("--resume", "run", "--solver", "cbc") == 2
-    assert "these differ: --solver." in capsys.readouterr().err
-    assert call("--resume", "run", *swapped, "--checkpoint-every", "0.000001s") == 2
-    assert "these differ: --forward-time, --max-tasks." in capsys.readouterr().err
-    assert call("--resume", "run", *begun, "--checkpoint-every", "0.000001s", "--seed", "3") == 2
-    assert capsys.readouterr().err == (
-        "Error: Expected the options that the run was begun with, or none; these differ: --seed.\n"
-    )
-    assert call("--resume", "run", "--json") == 2
+    for other in (("--solver", "cbc"), ("--json",)):
+        assert call("--resume", "run", *other) == 2
+        assert f"{other[0]} (--resume goes on as the run was begun)" in capsys.readouterr().err
     assert call("--resume", "run") == 0
     assert "run: Resumed after 20 decisions." in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["run"]

@@ -134,7 +134,7 @@ def test_policies_differ():
 
 def test_the_audit_finds_a_choice_that_is_not_the_policys(here):
     """A run that says that it was tuned by another policy than it was does not pass."""
-    for ran, said in (("grid", "ucb"), ("default", "gts"), ("ucb", "zeus")):
+    for ran, said in (("grid", "zeus"), ("default", "gts")):
         result = run(here, policy=ran, max_tasks=1)
         told = replace(result, inputs=replace(result.inputs, config=replace(result.config, policy=said)))
         (here / ran).mkdir()

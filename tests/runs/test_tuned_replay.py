@@ -218,22 +218,12 @@ def test_a_batch_size_without_runs_is_no_fault():
     measured = tuned.trace()
     job = measured.of(tuned.job())
     bare = replace(job.batch_sizes[16], target_epochs=())
-    started = GroupTuner(
+    GroupTuner(
         tuned.recurrences(1),
         {tuned.FILES: SimpleNamespace(of=lambda _: replace(job, batch_sizes=job.batch_sizes | {16: bare}))},
         1,
         "chosen",
     )
-    assert started.warnings() == []
-
-
-def test_warnings_come_first():
-    """A default batch size at which no run reaches the target, at all or in time, is known before the replay."""
-    never = tuned.recurrences(1, group="never", tuning=tuned.section(default_batch_size=128))
-    late = tuned.recurrences(1, group="late", tuning=tuned.section(max_epochs=6))
-    fine = tuned.recurrences(1, group="fine", tuning=tuned.section(max_epochs=7))
-    groups = [replace(task[0], name=task[0].group) for task in (never, late, fine)]
-    assert [warning.split(":")[0] for warning in tuned.tuner(groups).warnings()] == ["group never", "group late"]
 
 
 @pytest.mark.parametrize(

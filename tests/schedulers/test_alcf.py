@@ -6,10 +6,10 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.tables import AlcfImporter
+from bftrainer.schedulers.formats.tables import AlcfImporter, expand_location
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading, recognise
-from tests.importing import OPEN_END, records_of, which_repeated
+from bftrainer.schedulers.reading import Reading
+from tests.importing import records_of
 
 HEADER = '"JOB_NAME","START_TIMESTAMP","END_TIMESTAMP","QUEUE_NAME","NODES_USED","LOCATION"\n'
 START, END = "2019-01-01 00:00:08.000000", "2019-01-01 01:00:08.250000"
@@ -86,25 +86,6 @@ def test_rows_that_give_no_job(tmp_path, text, reason, is_bad):
         assert "djc.csv:3: Expected" in reading.tally.examples[0]
 
 
-def test_jobs_that_go_on(tmp_path):
-    """A job without an end is busy to the end of any window."""
-    assert read(tmp_path, row(end=""))[1] == [("1,2", 0, OPEN_END, BusyKind.JOB)]
-
-
-def test_repeated_rows(tmp_path):
-    """A row that comes twice is one job."""
-    reading, _ = read(tmp_path, row(), row(), row(name="2.theta"))
-    assert which_repeated(reading.rows.records()) == [False, True, False]
-
-
-def test_files_that_are_none(tmp_path):
-    """A table without the columns that are needed is refused."""
-    with pytest.raises(
-        LogError, match=r"djc.csv:1: Expected a column START_TIMESTAMP for start of preset alcf, got none"
-    ):
-        read(tmp_path, "1,2\n", header="a,b\n")
-
-
 def test_the_largest_machines(tmp_path):
     """A job's list of nodes may be longer than the csv module reads by itself."""
     location = ":".join(map(str, range(40_000)))
@@ -112,19 +93,29 @@ def test_the_largest_machines(tmp_path):
     assert len(reading.rows.lists.names) == 40_000
 
 
-@pytest.mark.parametrize("location", ["MIR-04000-7BFF1-32768", "MIR-R10-R13-4096", "CET-00000-33331-512"])
-def test_blocks_of_unknown_midplanes(tmp_path, location):
-    """Blocks that do not tell their midplanes are counted, and never nodes of their own; alone they are refused."""
-    reading, jobs = read(tmp_path, row(location, "4096"), row())
-    assert jobs == [("", 0, 3600.25, BusyKind.UNKNOWN), ("1,2", 0, 3600.25, BusyKind.JOB)]
-    assert reading.rows.records().names == ("1", "2")
-    with pytest.raises(LogError, match=r"blocks of a Blue Gene/Q, which do not name theirs: .*count="):
-        read(tmp_path, row(location, "4096"))
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("ANL-R00-M0-N04-64", ("ANL-R00-M0",)),
+        ("ANL-R47-1024", ("ANL-R47-M0", "ANL-R47-M1")),
+        ("a:b:a", ("a", "b")),
+        ("n[1-2],m", ("n1", "n2", "m")),
+        ("[12, 15]", ("12", "15")),
+        ("a;b|c", ("a", "b", "c")),
+    ],
+)
+def test_locations(text, names):
+    """Racks and midplanes of a Blue Gene/P, lists with any separator."""
+    assert expand_location(text) == names
 
 
-def test_recognition():
-    """A table is known by its header, though that begins like a record of LSF."""
-    assert recognise([HEADER.strip()], "djc.csv").name == "alcf"
-    assert AlcfImporter().recognises([HEADER.strip()])
-    assert not AlcfImporter().recognises(["a,b"])
-    assert not AlcfImporter().recognises([])
+def test_ranges_of_racks():
+    """Racks are numbered in rows of eight: from R07 the next one is R10."""
+    assert len(expand_location("ANL-R00-R47-40960")) == 80
+
+
+@pytest.mark.parametrize("text", ["ANL-R00-M0-1024", "ANL-R00-R03-2048", "n[1-", "", "MIR-04000-7BFF1-32768"])
+def test_locations_that_are_refused(text):
+    """A block's size has to be that of its racks; blocks of a Blue Gene/Q name no midplanes."""
+    with pytest.raises(LogError, match="Expected "):
+        expand_location(text)

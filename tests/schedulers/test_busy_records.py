@@ -10,10 +10,8 @@ from hypothesis import strategies as st
 
 from bftrainer.model import NS_PER_S as NS
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers import busy_records, node_lists
+from bftrainer.schedulers import busy_records
 from bftrainer.schedulers.busy_records import BusyKind, BusyRows, extent_ns
-from bftrainer.schedulers.node_lists import NodeLists
-from tests.importing import which_repeated
 
 NODES = [f"n{number}" for number in range(6)]
 
@@ -81,22 +79,6 @@ def test_node_seconds_of_jobs(rows, kept, begin, length):
     assert records.job_node_s(Window(begin * NS, (begin + length) * NS), place) == wanted
 
 
-def test_lists_are_read_once(monkeypatch):
-    """A node list that comes again is not parsed again, as long as there is room to remember it."""
-    monkeypatch.setattr(node_lists, "_TEXTS_KNOWN", 2)
-    read = []
-
-    def names(text):
-        read.append(text)
-        return text.split(",")
-
-    lists = NodeLists()
-    numbers = [lists.parse(text, names) for text in ("a,b", "a,b", "b,b,a", "c", "c", "a,b")]
-    assert read == ["a,b", "b,b,a", "c", "a,b"]
-    assert [lists.size(number) for number in numbers] == [2, 2, 2, 1, 1, 2]
-    assert list(lists.names) == ["a", "b", "c"]
-
-
 def test_frames():
     """Rows of a frame are written down like single ones; malformed lists are named by their place."""
     rows = BusyRows()
@@ -109,14 +91,6 @@ def test_frames():
     assert records.sizes().tolist() == [2, 1]
 
 
-def test_repeated_records():
-    """A record repeats another one if key and times are the same."""
-    rows = BusyRows()
-    for start, end, key in ((0, 5, 1), (0, 5, 2), (0, 6, 1), (0, 5, 1), (1, 5, 1), (0, 5, 1)):
-        rows.add(start, end, rows.lists.add("a"), key)
-    assert which_repeated(rows.records()) == [False, False, False, True, False, True]
-
-
 def test_extent():
     """The extent of a log is that of the times it names; open ends name none."""
     rows = BusyRows()
@@ -127,13 +101,3 @@ def test_extent():
     assert extent_ns(rows.frame()) == (7, 7)
     rows.add(OPEN_START_NS, 3, rows.lists.add("a"), 0)
     assert extent_ns(rows.frame()) == (3, 7)
-
-
-def test_partitions():
-    """Nodes of a partition are those that ran its jobs; too many partitions are none."""
-    rows = BusyRows()
-    for nodes, partition in ((["a", "b"], "batch"), (["b", "c"], "gpu"), (["b"], "batch"), (["d"], "")):
-        rows.add(0, 1, rows.lists.add(nodes), 0, partition=partition)
-    assert rows.records().partition_nodes(2) == {"batch": ("a", "b"), "gpu": ("b", "c")}
-    assert rows.records().partition_nodes(1) == {}
-    assert BusyRows().records().partition_nodes(9) == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import LogError
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
@@ -85,9 +85,3 @@ def test_malformed_files(tmp_path, text, message):
     """What is no table of downtimes is refused with its line."""
     with pytest.raises(LogError, match=message):
         read(tmp_path, text)
-
-
-def test_local_times_need_a_zone(tmp_path):
-    """As in the log itself."""
-    with pytest.raises(SettingsError, match="--tz"):
-        read(tmp_path, EVENTS, zone=None)

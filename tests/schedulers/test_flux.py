@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import SettingsError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.flux import FluxImporter
 from bftrainer.schedulers.import_log import import_log
@@ -197,25 +197,6 @@ def test_names_of_ranks(tmp_path):
         read(tmp_path, events, (job(120, 130, nodelist="d1"),))
 
 
-def test_eventlogs_as_downtimes(tmp_path):
-    """An eventlog tells the downtimes of another log, if the inventory lists nodes in order of rank."""
-    (tmp_path / "events").write_text(
-        START + event(110, "online", idset="0-1") + event(150, "drain", idset="1") + event(160, "undrain", idset="1")
-    )
-    (tmp_path / "sacct").write_text("JobID|Start|End|NodeList\n1|120|130|a\n2|120|140|b\n")
-    given = {
-        "start": "1970-01-01T00:01:50",
-        "end": "1970-01-01T00:03:20",
-        "downtimes": (tmp_path / "events",),
-        "window": "asked",
-    }
-    done = import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given, nodes="a,b"))
-    assert idle_of(done.log) == {"a": [(110, 120), (130, 200)], "b": [(110, 120), (140, 150), (160, 200)]}
-    assert done.quality.records == 2
-    with pytest.raises(SettingsError, match=r"events: .*--nodes with all names in order of rank"):
-        import_log("slurm", [tmp_path / "sacct"], ImportSettings(**given))
-
-
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
@@ -233,13 +214,6 @@ def test_events_that_are_unusable(tmp_path, line, reason):
     assert runs == [("rank0", OPEN_START, 110, BusyKind.DOWN)]
     assert dict(reading.tally.dropped) == {reason: 1}
     assert "events:3: " in reading.tally.examples[0]
-
-
-def test_files_that_are_none(tmp_path):
-    """What is neither an eventlog nor a list of jobs is refused."""
-    (tmp_path / "x").write_text('{"a": 1,\n"b": 2}\n')
-    with pytest.raises(LogError, match="x: Expected a resource eventlog or jobs in JSON, got something else"):
-        FluxImporter().read([tmp_path / "x"], Reading.begun(ImportSettings()))
 
 
 @pytest.mark.parametrize(

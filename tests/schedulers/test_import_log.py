@@ -75,14 +75,6 @@ def test_records_add_up(imported):
     assert quality.bad_examples[0].endswith("sacct.txt:9: Expected 6 columns, got 3")
 
 
-def test_duplicates_change_nothing(imported):
-    """A log read twice gives the same node log, and the same overlap."""
-    once, twice = imported(JOBS), imported(JOBS + JOBS)
-    assert idle(once) == idle(twice)
-    assert twice.quality.duplicates == 3
-    assert once.quality.overlap_factor == twice.quality.overlap_factor == 1.0
-
-
 def test_shared_nodes(imported):
     """Jobs that share a node are a union, never a sum."""
     done = imported(rows((100, 140, "n1"), (120, 160, "n1")))

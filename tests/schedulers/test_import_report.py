@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.schedulers.data_quality import quality_path, write_quality_json
-from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.tally import Tally
+from bftrainer.schedulers.reading import Tally
 
 LOG = Path("log")
 

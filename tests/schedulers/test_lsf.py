@@ -92,12 +92,6 @@ def test_numbered_members_of_arrays(tmp_path):
     assert which_repeated(reading.rows.records()) == [False, False, True]
 
 
-def test_files_that_are_none(tmp_path):
-    """Another format is refused at its first line."""
-    with pytest.raises(LogError, match=r"lsb.acct:1: Expected a record of lsb.acct, got 'JobID\|Start'"):
-        read(tmp_path, "JobID|Start\n")
-
-
 def test_blank_files(tmp_path):
     """A file of blank lines does not make its neighbours another format, and is a log without records."""
     (tmp_path / "a.log").write_text("\n")
@@ -106,13 +100,6 @@ def test_blank_files(tmp_path):
     (tmp_path / "b.log").write_text(finish())
     day = ImportSettings(window="asked", start="1970-01-01", end="1970-01-02")
     assert import_log("lsf", [tmp_path], day).quality.kept == 1
-
-
-def test_recognition():
-    """A log is known by its records' names."""
-    assert LsfImporter().recognises([finish().strip()])
-    assert not LsfImporter().recognises(["JOB_FINISH 1 2"])
-    assert not LsfImporter().recognises([])
 
 
 def test_samples(sample_logs):

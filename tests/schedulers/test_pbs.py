@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.pbs import PbsImporter
 from bftrainer.schedulers.import_log import import_log
@@ -295,12 +294,6 @@ def test_hosts_that_cannot_be_trusted(tmp_path):
     assert [kind for *_, kind in read(tmp_path, cut, short)[1]] == [BusyKind.UNKNOWN, BusyKind.UNKNOWN]
 
 
-def test_files_that_are_none(tmp_path):
-    """A file of another format is refused at its first line."""
-    with pytest.raises(LogError, match=r"20260901:1: Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got 'JobID\|Start'"):
-        read(tmp_path, "JobID|Start\n")
-
-
 def test_files_are_read_in_their_order(tmp_path):
     """Days are put in order by their first lines, whatever they are called."""
     start, end = run()
@@ -309,12 +302,6 @@ def test_files_are_read_in_their_order(tmp_path):
     reading = Reading.begun(ImportSettings())
     PbsImporter().read([tmp_path / "a", tmp_path / "b"], reading)
     assert records_of(reading, MIDNIGHT) == [("c1", 0, 3600, BusyKind.JOB)]
-
-
-def test_recognition():
-    """A log is known by the date and type of its lines."""
-    assert PbsImporter().recognises(["", entry("Q").strip()])
-    assert not PbsImporter().recognises(["1|2026-09-01T00:00:00", "x"])
 
 
 def test_a_full_day(tmp_path, fixtures):
@@ -367,18 +354,14 @@ def test_a_run_without_an_end(tmp_path):
     assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 
 
-def test_submissions_are_told_by_all_lines_of_a_job(tmp_path):
-    """When a job was queued is what any of its lines says, of jobs that are still running as well."""
+def test_submissions_are_told_by_starts_and_ends(tmp_path):
+    """When a job was queued is what its lines say, of jobs that are still running as well."""
     lines = (
-        entry("Q", "1.pbs", 10, queue="q"),
-        entry("Q", "2.pbs", 20, queue="q"),  # never starts
-        entry("S", "1.pbs", 100, start=100, exec_host="c1/0"),
-        entry("E", "1.pbs", 900, start=100, end=900, exec_host="c1/0"),
         entry("R", "3.pbs", 950, qtime=MIDNIGHT + 30, start=200, exec_host="c2/0"),
         entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0"),  # has no end
     )
     reading, _ = read(tmp_path, *lines)
-    assert ((reading.rows.records()["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [10, 30, 40]
+    assert ((reading.rows.records()["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [30, 40]
 
 
 def test_values_in_quotes_hold_blanks(tmp_path):

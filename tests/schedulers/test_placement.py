@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bftrainer.nodelogs.node_spans import Window
 from bftrainer.schedulers import idle_spans
-from bftrainer.schedulers.idle_spans import form_blocks, over_capacity_share, place_jobs
+from bftrainer.schedulers.idle_spans import choose_block, over_capacity_share, place_jobs
 
 NS = 10**9
 END = 40
@@ -84,18 +84,14 @@ def test_blocks(monkeypatch):
     window = Window(0, END * NS)
     sizes = [64, 128, 192] * 100
     demand = demand_of([(0, 10, size) for size in sizes])
-    assert form_blocks(demand, 1280, window)[0] == 1
+    assert choose_block(demand, 1280, window) == 1
     monkeypatch.setattr(idle_spans, "_MOST_SPANS", 1000)
-    block, blocks, exact = form_blocks(demand, 1280, window)
-    assert (block, exact) == (64, "idle counts are exact")
-    assert (blocks["nodes"] * block).tolist() == sizes
-    block, blocks, exact = form_blocks(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window)
-    assert (block, exact) == (64, "idle counts are exact but for 1 jobs that get whole blocks")
-    assert blocks["nodes"].iloc[-1] == 2
+    assert choose_block(demand, 1280, window) == 64
+    assert choose_block(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window) == 64
     for others, block in (([1] * 9, 1), ([129], 2)):  # too many of other sizes, and one that lasts
         rows = [(0, 1, size) for size in sizes] + [(0, 30, size) for size in others]
-        assert form_blocks(demand_of(rows), 1280, window)[0] == block
-    assert form_blocks(demand_of([(0, 10, 64)] * 300), 1250, window)[0] == 2
+        assert choose_block(demand_of(rows), 1280, window) == block
+    assert choose_block(demand_of([(0, 10, 64)] * 300), 1250, window) == 2
 
 
 def test_nodes_of_several_sizes():

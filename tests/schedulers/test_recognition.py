@@ -108,26 +108,3 @@ def test_rows_without_times_or_nodes_are_counted(column, values):
     reading.take(pd.DataFrame(GIVEN | {column: values}))
     assert reading.tally.bad == 1
     assert len(reading.rows.frame()) == 1
-
-
-def test_missing_numbers_of_lists_leave_the_others_numbers():
-    """A list's number stays one where another row has none, and names no node."""
-    reading = Reading.begun(ImportSettings(max_bad=1.0))
-    number = reading.rows.lists.parse("n1")
-    reading.take(pd.DataFrame(GIVEN | {"nodes": [number, float("nan")]}))
-    assert reading.tally.bad == 1
-    assert list(reading.rows.lists.names) == ["n1"]
-
-
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        ({"nodes": [0, 7]}, "Expected numbers of lists below 0, got 7"),
-        ({"kind": [0, 99]}, "Expected kinds of busy time such as 0, got 99"),
-        ({"start_ns": ["early", "late"]}, "Expected start_ns in nanoseconds since the epoch, got"),
-    ],
-)
-def test_a_frame_of_another_kind_is_refused(columns, message):
-    """One line says what a column should hold."""
-    with pytest.raises(LogError, match=re.escape(message)):
-        Reading.begun(ImportSettings()).take(pd.DataFrame(GIVEN | columns))

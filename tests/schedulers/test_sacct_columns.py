@@ -6,19 +6,17 @@ import gzip
 from collections import Counter
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded
-from bftrainer.schedulers import node_lists
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers import busy_records
+from bftrainer.schedulers.busy_records import BusyKind, NodeLists
 from bftrainer.schedulers.clock import read_stamps
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.node_lists import NodeLists
 from bftrainer.schedulers.reading import Reading
 from tests.importing import records_of
 
@@ -180,10 +178,10 @@ def test_lists_expanded_together(blocks, known, at_a_time):
     """Lists that are expanded many at a time give what each gives alone, whatever is remembered of earlier ones."""
     lists = NodeLists()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(node_lists, "_TEXTS_KNOWN", known)
-        patch.setattr(node_lists, "_NODES_AT_A_TIME", at_a_time)
+        patch.setattr(busy_records, "_TEXTS_KNOWN", known)
+        patch.setattr(busy_records, "_NODES_AT_A_TIME", at_a_time)
         for texts in filter(None, blocks):
-            numbers, faults = lists.parse_all(pa.array(texts))
+            numbers, faults = lists.parse_all(texts)
             names, nodes, ends = list(lists.names), lists.nodes().tolist(), lists.ends().tolist()
             for at, (text, number) in enumerate(zip(texts, numbers.tolist(), strict=True)):
                 some = nodes[ends[number] : ends[number + 1]] if number >= 0 else []

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from bftrainer.errors import SettingsError
-from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
+from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 

@@ -8,7 +8,6 @@ import pytest
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
@@ -93,16 +92,6 @@ def test_the_state_filters_nothing(tmp_path):
     states = ["COMPLETED", "CANCELLED by 1234", "CANCELLED+", "NODE_FAIL", "REQUEUED", "RESIZING", "FOO"]
     text = "\n".join(f"{at}|{state}|{at}|99|1|n1|x" for at, state in enumerate(states, start=1))
     assert len(read(tmp_path, f"{HEADER}\n{text}\n")[1]) == len(states)
-
-
-def test_requeued_jobs(tmp_path):
-    """All rows of a requeued job are kept (-D)."""
-    rows = "7|REQUEUED|100|150|1|n1|x\n7|NODE_FAIL|160|170|1|n2|x\n7|COMPLETED|180|200|1|n1|x"
-    assert [row[:3] for row in read(tmp_path, f"{HEADER}\n{rows}\n")[1]] == [
-        ("n1", 100, 150),
-        ("n2", 160, 170),
-        ("n1", 180, 200),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -316,26 +305,3 @@ def test_a_day(fixtures):
     assert dict(quality.dropped) == {"job step": 3, "no nodes": 2, "zero length": 1}
     assert quality.overlap_factor == 1.0
     assert quality.busy_node_s == {"down": 2 * 3600, "drain": (9 + 3.5) * 3600, "job": 67 * 3600, "unknown": 3 * 3600}
-
-
-@pytest.mark.parametrize(
-    ("name", "start", "hours"),
-    [
-        # Clocks go back at 01:00 UTC, an hour after Berlin shows 02:00 for the first time.
-        (
-            "sacct-autumn.txt",
-            "2026-10-24T10:00:00Z",
-            [(13.5, 14.5), (13.5, 15.5), (14.5, 15.25), (15.5, 16.5), (14.5, 16.5), (0, 25)],
-        ),
-        ("sacct-spring.txt", "2026-03-28T11:00:00Z", [(13.5, 14.5), (0, 23)]),
-    ],
-)
-def test_clock_changes(fixtures, name, start, hours):
-    """Runs over a change of clocks are as long as they were, in both directions."""
-    given = ImportSettings(start=start, end=f"{start[:8]}30", zone="Europe/Berlin", window="asked")
-    done = import_log("slurm", [fixtures / "logs" / name], given)
-    origin = Clock().instant_ns(start) / 10**9
-    idle = idle_of(done.log, origin, 3600).values()
-    found = [(spans[0][1], spans[1][0]) if spans[0][0] == 0 else (0, spans[0][0]) for spans in idle]
-    assert found == hours
-    assert done.quality.notes[0].startswith("nothing tells")

@@ -164,8 +164,8 @@ def test_logs_without_waits(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (line().strip().replace(" ", ";"), r"log.swf:1: Expected 18 numbers .* fields separated by semicolons\."),
-        (line().strip().replace(" ", ","), r"log.swf:1: Expected 18 numbers .* fields separated by commas\."),
+        (line().strip().replace(" ", ";"), r"log.swf:1: Expected 18 numbers separated by blanks, got '1;0"),
+        (line().strip().replace(" ", ","), r"log.swf:1: Expected 18 numbers separated by blanks, got '1,0"),
         ("; UnixStartTime: 0\nJobID|Start|End\n", r"log.swf:2: Expected 18 numbers separated by blanks, got 'JobID"),
         (HEADER, r"No job ran among 0 records\."),
         (HEADER + line(run=-1), r"No job ran among 1 records\."),

@@ -84,8 +84,8 @@ def test_claims_are_told_on_every_surface(tmp_path) -> None:
     write_run(result, tmp_path)
     run = read_run(tmp_path)
     assert set(run.decisions["held"].tolist()) == {"claimed"}
-    (section,) = (table for table in run_page([run]).tables if table.title == "Decisions")
-    assert text in section.texts[0]
+    (section,) = (table for table in run_page([run]).tables if table.title == "What happened")
+    assert f"{text}." in section.texts
     wrong = [line for line in audit(tmp_path).wrong if "held: claimed with 0" in line]
     assert len(wrong) == claimed
     assert wrong[0].endswith("is possible")

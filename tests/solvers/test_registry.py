@@ -143,10 +143,10 @@ def test_two_solvers_of_one_name(monkeypatch):
         assert registry.names() == SHIPPED
         with pytest.raises(SettingsError, match=r"^solver dp: ") as caught:
             registry.get_solver("dp")
-        assert "solvers.dynamic_programme:DynamicProgramme of bftrainer 0." in str(caught.value)
-        assert f"{__name__}:Lazy of an unknown package and " in str(caught.value)
+        assert "solvers.dynamic_programme:DynamicProgramme and " in str(caught.value)
+        assert f"{__name__}:Lazy; name one" in str(caught.value)
         listed = {row["name"]: row for row in registry.catalogue()}
-        assert "an unknown package" in listed["dp"]["licensed"]
+        assert f"{__name__}:Lazy" in listed["dp"]["licensed"]
         assert listed["equal-share"]["installed"]
     finally:
         forget_entries()

@@ -333,7 +333,7 @@ class Watch:
         assert not (fleet.standby.keys() & fleet.preparing.keys())
         assert (state.condition == "training") == bool(fleet.active)
         phase = state.phase(now)
-        assert 0 <= phase.saved <= phase.first + phase.iterations
+        assert 0 <= phase.safe <= phase.first + phase.iterations
 
 
 def check_invariants(draw):

@@ -10,7 +10,7 @@ import pytest
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churned
 from bftrainer.report.drawing import plot_counts, rendered
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
-from bftrainer.spot.run_plots import plot_sweep, run_figure, trace_figure
+from bftrainer.spot.run_plots import run_figure, trace_figure
 from bftrainer.spot.statistics import Survival
 from bftrainer.tasksets.measurements import TrainingProfile
 
@@ -18,11 +18,6 @@ S = 10**9
 LOG = churned((0, 7200 * S), 4, [(1800 * S, 1, 0), (3600 * S, 2, 3)])
 SETTINGS = CheckpointedTraining(TrainingProfile((2,), (10.0,), 60.0, 30.0), depth=2)
 RUN = simulate(LOG, SETTINGS)
-ROWS = [
-    {"preemption_scale": level, "addition_scale": addition, "rate": level * addition, "rate_ci95": None}
-    for level in (2.0, 1.0)
-    for addition in (1.0, 3.0)
-]
 
 
 def test_counts_are_drawn_in_hours():
@@ -49,15 +44,6 @@ def test_a_run_is_drawn():
     assert [text.get_text().split()[0] for text in below.get_legend().texts] == [
         *("training", "redoing", "reconfiguring", "stalled"),
     ]
-
-
-def test_sweep_has_a_line_per_level_of_addition():
-    """Levels ascend along each line."""
-    ax = plot_sweep(ROWS, "rate")
-    lines = [container.lines[0] for container in ax.containers]
-    assert [line.get_xdata().tolist() for line in lines] == [[1.0, 2.0], [1.0, 2.0]]
-    assert [line.get_ydata().tolist() for line in lines] == [[1.0, 2.0], [3.0, 6.0]]
-    assert [text.get_text() for text in ax.get_legend().texts] == ["1", "3"]
 
 
 def test_whole_figures_are_drawn():

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.nodelogs import write_node_log
-from bftrainer.nodelogs.availability import read_pair, write_spot_trace
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace
+from bftrainer.nodelogs.availability import write_spot_trace
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.runs import run_replay
 from bftrainer.spot import MinuteModel, trace_statistics
-from bftrainer.spot.generation import fit_minutes, generate_trace, sibling, write_pair
+from bftrainer.spot.generation import fit_minutes, generate_trace
 
 
 def minutes(days=0.5, **options):
@@ -59,7 +58,7 @@ def test_bounds_of_a_fitted_trace():
     found = trace_statistics(AvailabilityTrace.of_log(log)).figures
     fitted = fit_minutes(AvailabilityTrace.of_log(log), None)
     bounds = [(round(found["mean_nodes"]), 20), (8, 8), (5, 64)]
-    models = [fitted, MinuteModel().changed(max_nodes=8), MinuteModel().changed(initial_nodes=5)]
+    models = [fitted, MinuteModel().adjust(max_nodes=8), MinuteModel().adjust(initial_nodes=5)]
     assert [(model.initial_nodes, model.max_nodes) for model in models] == bounds
 
 
@@ -122,15 +121,3 @@ def test_terminations_alone_are_not_enough(tmp_path):
     for model in ("minutes", "supercomputer"):
         with pytest.raises(SettingsError, match=r"t\.csv: Expected a "):
             generate_trace(1.0, model=model, like=path)
-
-
-def test_the_pair_beside_a_log(tmp_path):
-    """Preemptions and additions are written with what happens at each instant, and make the same counts again."""
-    log = minutes(0.2)
-    places = write_pair(tmp_path / "a.csv.gz", log)
-    assert places == (tmp_path / "a-preemptions.csv", tmp_path / "a-additions.csv")
-    assert sibling(tmp_path / "b.parquet", "spot") == tmp_path / "b-spot.csv"
-    again = read_pair(*places, initial_nodes=32)
-    one, two = CountTrace.of(log), CountTrace.of(again)
-    at = np.searchsorted(one.time_ns, two.time_ns, side="right") - 1
-    assert one.count[at].tolist() == two.count.tolist()

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import InputError, SettingsError
-from bftrainer.nodelogs.availability import read_availability, write_spot_trace
-from bftrainer.nodelogs.availability_trace import churned
+from bftrainer.nodelogs.availability import read_availability, write_measured, write_spot_trace
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churned
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, simulate
-from bftrainer.spot.generation import generate_trace, write_pair
+from bftrainer.spot.generation import generate_trace
 from bftrainer.spot.run import load_log, load_profile, run_figures, summarise_run, write_spot
 from bftrainer.spot.sweep import SWEPT, SpotSweep, sweep_spot, write_sweep
 
@@ -70,7 +70,8 @@ def test_which_traces_can_be_simulated(tmp_path):
     log = minutes(0.1)
     write_spot_trace(tmp_path / "s.csv", log)
     assert same(load_log(tmp_path / "s.csv")[0], read_availability(tmp_path / "s.csv", print).log)
-    write_pair(tmp_path / "p.csv", log)
+    pair = (tmp_path / "p-additions.csv", tmp_path / "p-preemptions.csv")
+    write_measured(AvailabilityTrace.of_log(log), *pair)
     with pytest.raises(InputError, match=r"p-preemptions\.csv: Expected additions beside terminations"):
         load_log(tmp_path / "p-preemptions.csv")
     with pytest.raises(InputError, match="no effect: --initial-nodes"):

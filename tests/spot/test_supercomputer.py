@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
-from bftrainer.model import NodeLog, node_rows
+from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace
 from bftrainer.spot import SupercomputerModel, generate_holes, supercomputer, trace_statistics
@@ -64,7 +64,7 @@ def test_figures_come_out_over_seeds(name, seed):
 def summit(published):
     """The figures of the Summit log, and the model that is fitted to it."""
     log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz")
-    return trace_statistics(AvailabilityTrace.of_log(log)).figures, SupercomputerModel.fitted(log)
+    return trace_statistics(AvailabilityTrace.of_log(log)).figures, SupercomputerModel.fit(log)
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_fitted_model_has_the_figures_of_its_log():
     """A log that was generated is met by a model that is fitted to it."""
     model = SupercomputerModel(nodes=600, hole_nodes=LogNormal(5.0, 2.0), cycle=DailyCycle.cosine(0.4, 12.0))
     first = generate_holes(model, np.random.default_rng(1), WINDOW).log
-    again = SupercomputerModel.fitted(first)
+    again = SupercomputerModel.fit(first)
     assert again.nodes == 600
     made = generate_holes(again, np.random.default_rng(2), WINDOW)
     original = trace_statistics(AvailabilityTrace.of_log(first)).figures
@@ -133,7 +133,7 @@ def test_holes_by_hand():
     log = NodeLog(("a", "b", "c"), 0, 3600 * 10**9, time, node, np.array([1, 1, 0, 1, 0, 0], dtype=bool))
     figures = hole_figures(log)
     assert [figures[name] for name in ("holes", "hole_max_nodes", "holes_per_hour")] == [2, 2, 2.0]
-    assert Fragments.of(log).mean_group() == 1.0
+    assert Fragments.from_log(log).mean_group() == 1.0
     assert "hole_peak_hour" not in figures
 
 
@@ -154,10 +154,10 @@ def test_a_cycle_is_found_again(amplitude, peak):
 def test_quantiles_of_a_sample():
     """A sample's quantiles keep its mean and median, and draw within its range."""
     sample = np.random.default_rng(0).lognormal(3.0, 1.5, 20_000).round() + 1
-    made = Quantiles.of(sample)
+    made = Quantiles.from_sample(sample)
     assert made.mean == pytest.approx(sample.mean(), rel=0.01)
-    assert float(made.at(np.array(0.5))) == np.median(sample)
-    drawn = made.at(np.random.default_rng(1).random(2000))
+    assert float(made.values(np.array(0.5))) == np.median(sample)
+    drawn = made.values(np.random.default_rng(1).random(2000))
     assert sample.min() <= drawn.min() <= drawn.max() <= sample.max()
     assert np.median(drawn) == pytest.approx(np.median(sample), rel=0.15)
 
@@ -165,7 +165,7 @@ def test_quantiles_of_a_sample():
 def test_log_normal_by_mean_and_median():
     """An even sample of it has the median and, but for its far end, the mean."""
     made = LogNormal(1191.9, 475.0)
-    values = made.at(even_shares(100_001))
+    values = made.values(even_shares(100_001))
     assert (made.mean, np.median(values)) == (pytest.approx(1191.9), pytest.approx(475.0))
     assert values.mean() == pytest.approx(1191.9, rel=0.005)
 
@@ -178,11 +178,7 @@ def test_log_normal_by_mean_and_median():
         (lambda: SupercomputerModel(split_mean=0.5), r"split after 1 node or more, got 0\.5"),
         (lambda: LogNormal(1.0, 2.0), r"0 < median <= mean of a log-normal distribution, got 2\.0 and 1\.0"),
         (lambda: LogNormal(1.0, 0.0), r"0 < median <= mean of a log-normal distribution, got 0\.0 and 1\.0"),
-        (lambda: Quantiles((0.0, 1.0), (2.0, 1.0)), "positive and do not descend"),
-        (lambda: Quantiles((0.0, 0.5), (1.0, 2.0)), "ascend from 0 to 1"),
-        (lambda: Quantiles((0.0,), (1.0,)), "ascend from 0 to 1"),
-        (lambda: Quantiles((0.0, 1.0), (1.0,)), "as many values as shares, got 1 and 2"),
-        (lambda: SupercomputerModel.fitted(NodeLog(("a",), 0, 9, *(np.empty(0, t) for t in (int, np.int32, bool)))),
+        (lambda: SupercomputerModel.fit(NodeLog(("a",), 0, 9, *(np.empty(0, t) for t in (int, np.int32, bool)))),
          "nodes that become idle and are taken back"),
     ],
 )  # fmt: skip
@@ -190,18 +186,6 @@ def test_bad_settings(make, said):
     """Numbers out of range, and logs without a fragment, are refused."""
     with pytest.raises(SettingsError, match=said):
         make()
-
-
-@pytest.mark.parametrize("block", [100, 1 << 20])
-def test_realised_figures_are_those_of_the_statistics(block, monkeypatch):
-    """What is printed of a generated log is what its statistics say, however few transitions are looked at at once."""
-    for module in (node_rows, supercomputer):
-        monkeypatch.setattr(module, "BLOCK", block)
-    for seed in range(3):
-        made = generate_holes(SupercomputerModel(nodes=40), np.random.default_rng(seed), (0, 3 * DAY_NS))
-        found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
-        for figure in made.figures:
-            assert figure.realised == pytest.approx(found[figure.name], rel=1e-12), figure.name
 
 
 def test_parts_do_not_show(monkeypatch):

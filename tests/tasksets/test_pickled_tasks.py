@@ -164,13 +164,16 @@ def test_assumed_scaling(read, scaling, rate_at_4):
         ),
         (
             {"Tsub": [TIMES[0], np.datetime64("NaT", "ns")]},
-            r"b\.pkl, task J1: Expected Tsub to be a date and time, got NaT\.",
+            r"b\.pkl, task J1: Expected Tsub to be a date and time between the years 1678 and 2262, got NaT\.",
         ),
         (
             {"Pmax": pd.Series([10**400, 1], index=["J0", "J1"], dtype=object)},
             r"b\.pkl, task J0: Expected Pmax to be a number, got a number of many digits\.",
         ),
-        ({"Tsub": [0.0, 1.0]}, r"b\.pkl, task J0: Expected Tsub to be a date and time, got 0\.0\."),
+        (
+            {"Tsub": [0.0, 1.0]},
+            r"b\.pkl, task J0: Expected Tsub to be a date and time between the years 1678 and 2262, got 0\.0\.",
+        ),
     ],
 )
 def test_bad_bounds(read, change, message):

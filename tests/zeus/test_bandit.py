@@ -127,9 +127,9 @@ def test_order_of_rewards_does_not_matter(rewards, random):
     [
         (([], 1.0), "at least one arm, and each once, got"),
         (([8, 8], 1.0), "each once"),
-        (([8, 16], [1.0]), "one for each of 2 arms, got 1"),
-        (([8], -1.0), "precision of 0 or more, got -1"),
-        (([8, 16], [1.0, math.nan]), "precision of 0 or more, got nan"),
+        (([8, 16], [1.0]), "one for each of 2 arms, got"),
+        (([8], -1.0), "precision of 0 or more, .* got .-1"),
+        (([8, 16], [1.0, math.nan]), "precision of 0 or more, .* got .1.0, nan"),
         (([8], 1.0, 0.0, 0.0, -1), "0 or more explorations of each arm, got -1"),
         (([8], 1.0, math.nan), "finite prior mean"),
         (([8], 1.0, 0.0, -1.0), "prior precision of 0 or more"),

@@ -6,11 +6,20 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
-from bftrainer.zeus import UCB, DefaultBatchSize, GridSearch, JITPowerLimitOptimizer, MaxPowerLimit, Oracle, Simulator
+from bftrainer.zeus import (
+    DefaultBatchSize,
+    GridSearch,
+    Group,
+    GroupJob,
+    JITPowerLimitOptimizer,
+    MaxPowerLimit,
+    Oracle,
+    Simulator,
+)
 from bftrainer.zeus.policies.trace import configurations, optimum
 from tests.zeus.traced import JOB, Measured, measurements, state_text, training_trace
 
@@ -24,14 +33,12 @@ TRACE = training_trace(
         32: Measured([math.nan], {200: (1.0, 190.0)}),
     }
 )
-LEARNERS = {"grid": GridSearch, "ucb": UCB}
+LEARNERS = {"grid": GridSearch}
 BATCH_SIZE_POLICIES = LEARNERS | {"default": DefaultBatchSize, "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5)}
 POWER_LIMIT_POLICIES = {
     "max-power": lambda: MaxPowerLimit.of(TRACE, [JOB]),
     "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
 }
-
-steps = st.lists(st.tuples(st.sampled_from((None, *SIZES)), st.floats(0.0, 1e9), st.booleans()), max_size=25)
 
 
 @pytest.fixture(params=LEARNERS)
@@ -138,7 +145,7 @@ def test_simulates_groups(sizes):
     """Jobs that overlap are tuned by each policy too."""
     policy = BATCH_SIZE_POLICIES[sizes]()
     simulator = Simulator(TRACE, None, policy, JITPowerLimitOptimizer(), seed=1)
-    jobs = [(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)]
+    jobs = Group("g", "d", tuple(GroupJob(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)))
     history = simulator.simulate_one_alibaba_group(JOB, jobs, 2.0, 0.5)
     assert sum(entry.reached for entry in history) == 20
 
@@ -165,53 +172,6 @@ def test_grid_search_takes_what_overlaps_as_its_trial():
     policy.register_job(JOB, SIZES)
     policy.observe(JOB, 16, 3.0, True)
     assert play(policy, [(None, 4.0, True)] * 4) == [8, 4, 32, 16]
-
-
-def test_ucb_by_hand():
-    """Costs 1 and 3, range 2: after a run each, bounds 1 - 2a and 3 - 2a; the cheap one leads until it is known."""
-    policy = UCB()
-    policy.register_job(JOB, [8, 16])
-    costs = {8: 1.0, 16: 3.0}
-    choices = []
-    for _ in range(40):
-        choices.append(policy.predict(JOB))
-        policy.observe(JOB, choices[-1], costs[choices[-1]], True)
-    expected, plays = [], {8: 0, 16: 0}
-    for turn in range(40):
-        bounds = {
-            size: costs[size] - 2.0 * math.sqrt(2.0 * math.log(turn) / plays[size]) if plays[size] else -math.inf
-            for size in (8, 16)
-        }
-        expected.append(min(bounds, key=bounds.get))
-        plays[expected[-1]] += 1
-    assert choices == expected
-    assert 10 > plays[16] > 2
-
-
-@given(observations=steps, exponent=st.integers(-20, 20))
-def test_ucb_has_no_scale(observations, exponent):
-    """Costs that are all multiplied by a power of two give the same choices."""
-    assume(all(cost == 0.0 or cost > 1e-200 for _, cost, _ in observations))
-    policies = UCB(), UCB()
-    for policy in policies:
-        policy.register_job(JOB, SIZES)
-    scaled = [(size, math.ldexp(cost, exponent), reached) for size, cost, reached in observations]
-    assert play(policies[0], observations) == play(policies[1], scaled)
-
-
-def test_ucb_counts_failures_against_their_size():
-    """A batch size whose cheap runs mostly fail costs more a success than a dearer one that always converges."""
-    turns = {8: 0}
-
-    def outcome(size):
-        if size != 8:
-            return 20.0, size == 16
-        turns[8] += 1
-        return 10.0, turns[8] % 4 == 1
-
-    choices = play_rounds(UCB(), outcome, 400)
-    assert choices.count(16) > 3 * choices.count(8)
-    assert (choices.count(4), choices.count(32)) == (1, 1)
 
 
 @given(sizes=measurements(), eta=st.sampled_from((0.0, 0.5, 1.0)))

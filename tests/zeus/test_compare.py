@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_all, compare_policies, simulations_of
+from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, simulations_of
 from bftrainer.zeus.simulation.simulator import Run
 from tests.recurring import PAGES, WORDS, write_world
 
@@ -85,27 +83,9 @@ def test_failures_count_in_no_mean(tmp_path):
     assert (zeus.cost_j.number, zeus.relative["cost"].number, zeus.relative["cost"].mean) == (2, 1, 0.5)
 
 
-def test_all_jobs_together():
-    """By hand: a half and twice as much cancel in the geometric mean; a seed that failed on one job is left out."""
-    results = [
-        *(result(job, BASELINE, seed, 100.0) for job in (PAGES, WORDS) for seed in (1, 2)),
-        *(result(PAGES, ZEUS, seed, 50.0) for seed in (1, 2)),
-        result(WORDS, ZEUS, 1, 200.0),
-        result(WORDS, ZEUS, 2, 900.0, "stuck"),
-    ]
-    baseline, zeus = compare_all(results)
-    assert (baseline.policies, baseline.relative["cost"].mean) == (BASELINE, 1.0)
-    assert zeus.relative["cost"].mean == pytest.approx(1.0)
-    assert (zeus.relative["cost"].number, zeus.relative["cost"].half_width, zeus.failed) == (1, None, 1)
-    assert (zeus.job, zeus.cost_j) == (None, None)
-
-
 def test_nothing_but_failures(tmp_path):
     """Where all failed there is no mean, and that is no error; all is fit for JSON."""
     results = [result(PAGES, BASELINE, 1, 100.0, "stuck")]
     (found,) = compare_policies(write_world(tmp_path), results)
     assert (found.cost_j, found.regret_j, found.relative["cost"], found.failed) == (None, None, None, 1)
     assert found.to_dict()["job"]["dataset"] == "pages"
-    (every,) = compare_all(results)
-    assert every.relative["time"] is None
-    assert not math.isnan(every.failed)

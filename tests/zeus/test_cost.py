@@ -12,11 +12,6 @@ from bftrainer.zeus.policies.job import check_knobs, usage_fault
 from tests.zeus.golden import units
 
 
-def test_by_hand():
-    """Half of 1,000 J and half of 200 W for 7 s."""
-    assert zeus_cost(1000.0, 7.0, 0.5, 200) == 500.0 + 700.0
-
-
 def test_published_costs():
     """All recorded costs to the bit: the order of the operations is the published one."""
     rows = units()["zeus_cost"]

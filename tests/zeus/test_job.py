@@ -36,12 +36,6 @@ def test_published_learning_rates(optimizer):
         assert job.scale_lr(batch_size) == rate
 
 
-def test_learning_rates_by_hand():
-    """Four times the batch size: twice the rate for Adam, four times for SGD."""
-    assert JOB.scale_lr(32) == 0.2
-    assert replace(JOB, optimizer="sgd").scale_lr(32) == 0.4
-
-
 def test_command_counts_for_nothing():
     """Jobs that differ in the command alone are one job, to policies too."""
     other = replace(JOB, command=["python"])
@@ -82,13 +76,3 @@ def test_impossible_jobs(changes, message):
     """Numbers that no training can have are refused when the job is made."""
     with pytest.raises(TuningInputError, match=message):
         replace(JOB, **changes)
-
-
-def test_what_is_missing_is_named():
-    """No command, no rate to scale from, an optimizer without a rule: each is said, the last with those known."""
-    with pytest.raises(TuningInputError, match="command"):
-        JOB.gen_command(8, 0.1, 1, 1)
-    with pytest.raises(TuningInputError, match="default batch size and learning rate"):
-        replace(JOB, default_lr=None).scale_lr(8)
-    with pytest.raises(TuningInputError, match=r"'lamb' is not supported. Known: adadelta, adam, adamw, sgd"):
-        replace(JOB, optimizer="lamb").scale_lr(8)

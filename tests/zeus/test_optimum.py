@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import TuningInputError
 from bftrainer.zeus import MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Run, Simulator
 from bftrainer.zeus.policies.job import RecurrenceTracker
 from bftrainer.zeus.policies.trace import Configuration, configurations, optimum, pareto_front
@@ -154,10 +153,3 @@ def test_tuning_pays_for_what_it_learns():
     found = regrets(runs, optimum(configurations(trace.of(JOB), JOB, 0.5)))
     assert len(found) == 50
     assert sum(found[:10]) > sum(found[-10:]) >= 0
-
-
-@pytest.mark.parametrize("eta", [-0.1, 1.5, NAN])
-def test_eta_out_of_range(eta):
-    """Costs need an eta between 0 and 1."""
-    with pytest.raises(TuningInputError, match="Expected eta from 0"):
-        of({8: Measured([1.0], {100: (1.0, 50.0)})}, eta)

@@ -9,7 +9,6 @@ import pytest
 
 from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
 from bftrainer.zeus import (
-    UCB,
     GridSearch,
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,
@@ -91,7 +90,7 @@ def test_what_is_refused_leaves_no_trace():
     assert state_text(policy) == before
 
 
-@pytest.mark.parametrize("policy", [GridSearch, UCB, lambda: GTSBatchSizeOptimizer(True, verbose=False)])
+@pytest.mark.parametrize("policy", [GridSearch, lambda: GTSBatchSizeOptimizer(True, verbose=False)])
 def test_costs_are_numbers(policy):
     """The other policies that learn from costs refuse what is no number, too, and learn nothing."""
     policy = policy()
@@ -110,7 +109,6 @@ def test_costs_are_numbers(policy):
         lambda: GTSBatchSizeOptimizer(False),
         lambda: GTSBatchSizeOptimizer(False, math.inf),
         GridSearch,
-        UCB,
     ],
 )
 def test_numbers_of_numpy_become_plain(policy):

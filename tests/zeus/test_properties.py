@@ -23,9 +23,8 @@ from bftrainer.zeus.policies.policy_registry import (
 )
 from tests.examples import examples
 from tests.shipped import shipped
-from tests.zeus.golden import WatchedSimulator
 from tests.zeus.traced import state_text
-from tests.zeus.worlds import betas, etas, groups, seeds, usual_world, worlds
+from tests.zeus.worlds import betas, etas, groups, seeds, worlds
 
 many = examples(40)
 OPTIONS = {
@@ -145,38 +144,3 @@ def test_units_do_not_matter(world, seed, beta, eta, jobs, time_power, power_pow
             replace(entry, pl=entry.pl * int(power), energy=entry.energy * time * power, time=entry.time * time)
             for entry in histories[0]
         ] == histories[1]
-
-
-class Pruned(PruningGTSBatchSizeOptimizer):
-    """Writes down each run: batch size, and whether it missed the target before the bandit played."""
-
-    def __init__(self, seed):
-        super().__init__(seed=seed, verbose=False)
-        self.runs = []
-
-    def observe(self, job, batch_size, cost, converged=None):
-        self.runs.append((batch_size, job not in self.mabs and not converged))
-        super().observe(job, batch_size, cost, converged)
-
-
-@many
-@given(worlds, seeds, betas, etas)
-def test_what_missed_while_pruning_is_never_tried_again(world, seed, beta, eta):
-    """Until the bandit plays, a run that misses the target is the last one of its batch size, for ever."""
-    simulated = WatchedSimulator(world.trace(), None, Pruned(seed), JITPowerLimitOptimizer(False), seed, verbose=False)
-    ended(simulated.simulate_one_job, world.job, 40, beta, eta)
-    runs = simulated.tuning.batch_sizes.runs
-    for number, (size, missed) in enumerate(runs):
-        assert not missed or size not in [other for other, _ in runs[number + 1 :]]
-
-
-def test_seeds_matter():
-    """Other seeds of paths, or of the bandit, lead to other histories: the draws are used."""
-    world = usual_world(0)
-    policies = [PruningGTSBatchSizeOptimizer(seed=seed, verbose=False) for seed in (1, 1, 2)]
-    histories = [
-        simulator(world, policy, seed).simulate_one_job(world.job, 60, 2.0, 0.5)
-        for policy, seed in zip(policies, (1, 2, 1), strict=True)
-    ]
-    assert histories[0] != histories[1]
-    assert [entry.bs for entry in histories[0]] != [entry.bs for entry in histories[2]]

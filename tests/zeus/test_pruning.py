@@ -41,21 +41,6 @@ def test_published_explorations():
                 manager.next_batch_size()
 
 
-def test_by_hand():
-    """Down from 32 until 8 misses, up until 128 does; the second round starts at 16, the cheapest."""
-    cost = {16: 1.0, 32: 2.0, 64: 3.0}
-    manager = PruningExploreManager([128, 64, 32, 16, 8, 256, 4], 32)
-    asked = explore(manager, lambda size: (cost.get(size, 9.0), size in cost))
-    assert asked == [32, 16, 8, 64, 128, 16, 32, 64]
-    assert manager.batch_sizes == [16, 32, 64]
-
-
-def test_the_first_of_equally_cheap_ones_is_the_next_default():
-    """Of 32, 16 and 64, all of equal cost, the second round starts at 32, which was tried first."""
-    manager = PruningExploreManager([16, 32, 64], 32)
-    assert explore(manager, lambda _: (1.0, True)) == [32, 16, 64, 32, 16, 64]
-
-
 def test_without_rounds_all_survive():
     """With no round to go nothing is asked for."""
     manager = PruningExploreManager([16, 8], 8, 0)

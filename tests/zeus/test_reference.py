@@ -92,7 +92,7 @@ def overlapping(world, jobs, beta, eta, seed, policy_seed, window, corrections):
         simulator,
         lambda: simulator.simulate_one_alibaba_group(world.job, jobs, beta, eta),
         reference,
-        lambda: reference.group(jobs),
+        lambda: reference.group(list(jobs.jobs)),
     )
 
 

@@ -11,6 +11,7 @@ from bftrainer.errors import TuningError, TuningInputError
 from bftrainer.zeus import (
     BatchSizeOptimizer,
     Corrections,
+    Group,
     GroupJob,
     HistoryEntry,
     JITPowerLimitOptimizer,
@@ -74,25 +75,6 @@ def test_recurrences_by_hand():
     assert history[3] == HistoryEntry(16, 100, 3000.0, True, 40.0)
 
 
-def test_early_stopping_by_hand():
-    """A run stops when it has cost beta times the cheapest recurrence; retries add up to what that cost."""
-    made = world({8: [4.0], 16: [9.0]}, default_bs=8)
-    policy = Scripted(8, 16, 8, 16, 8)
-    runs = simulator(made, policy).job_runs(made.job, 3, 1.0, 0.0)
-    # Eta 0: 200 W times the time. At batch size 8 an epoch takes 12.5 s, profiled 16.25 s; at 16 half of it.
-    costs = [200 * (16.25 + 37.5), 200 * (8.125 + 7 * 6.25), 200 * 50.0, 200 * 8 * 6.25, 200 * 50.0]
-    assert [run.cost_j for run in runs] == costs
-    assert [(run.recurrence, run.attempt, run.reached) for run in runs] == [
-        (0, 0, True),
-        (1, 0, False),
-        (1, 1, True),
-        (2, 0, False),
-        (2, 1, True),
-    ]
-    # 10,750 allow for 8 epochs of 1,250. The second recurrence cost more, so the bound stays.
-    assert [run.epochs for run in runs] == [4, 8, 4, 8, 4]
-
-
 def test_costs_as_the_server_counts_them():
     """With `server_costs` a run beyond its bound has not converged, and bounds follow the cheapest run alone."""
     made = world({8: [4.0], 16: [8.0]}, default_bs=8)
@@ -129,65 +111,6 @@ def test_a_run_that_never_starts():
     assert {run.cost_j for run in runs.runs[1:]} == {100 * 0.5 * 10_750.0}
 
 
-def test_the_first_recurrence_must_reach_its_target():
-    """If the default batch size does not, that ends it; the error holds the run."""
-    made = world({8: [NEVER], 16: [4.0]})
-    with pytest.raises(TuningError, match="The default batch size 8 did not converge") as failed:
-        simulator(made).simulate_one_job(made.job, 2, 2.0, 0.5)
-    assert [(entry.bs, entry.reached) for entry in failed.value.history] == [(8, False)]
-
-
-def test_groups_by_hand():
-    """A job that starts while others run takes the best known batch size, at first the default; entries are by end."""
-    made = world({8: [4.0], 16: [4.0]}, default_bs=8)
-    jobs = [GroupJob(0.0, 10.0, 2.0), GroupJob(5.0, 7.0, 1.0), GroupJob(20.0, 30.0, 1.0), GroupJob(25.0, 26.0, 0.5)]
-    policy = Scripted(8, 16)
-    history = simulator(made, policy).simulate_one_alibaba_group(made.job, jobs, math.inf, 0.0)
-    # Eta 0: 200 W. The first job profiles batch size 8, the second takes the default with the limit now known;
-    # the third is the policy's, 16; the fourth finds 8 still the best, as the third has not ended.
-    assert history == [
-        HistoryEntry(8, 200, 7500.0, True, 50.0),
-        HistoryEntry(8, 200, 2 * (1687.5 + 3 * 1875.0), True, 2 * (16.25 + 37.5)),
-        HistoryEntry(8, 200, 3750.0, True, 25.0),
-        HistoryEntry(16, 200, 843.75 + 3 * 937.5, True, 8.125 + 18.75),
-    ]
-
-
-def test_retries_of_a_group():
-    """A job that misses is run again as long as it took; what it costs is not added up, unless corrected."""
-    made = world({8: [NEVER], 16: [4.0]}, default_bs=8, max_epochs=6)
-    jobs = [GroupJob(0.0, 10.0, 1.0), GroupJob(100.0, 101.0, 1.0)]
-    for accumulate in (False, True):
-        simulated = simulator(made, Scripted(8, 16, 8), corrections=Corrections(group_min_cost_accumulates=accumulate))
-        runs = Runs()
-        simulated.observers = (runs,)
-        with pytest.raises(TuningError, match="Recurrence 2 did not reach the target metric in 101 tries"):
-            simulated.simulate_one_alibaba_group(made.job, jobs, 1.0, 0.0)
-        assert [(run.recurrence, run.attempt, run.batch_size) for run in runs.runs[:3]] == [
-            (0, 0, 8),
-            (0, 1, 16),
-            (1, 0, 8),
-        ]
-        failed, reached = runs.runs[0].cost_j, runs.runs[1].cost_j
-        assert (failed, reached) == (200 * (16.25 + 62.5), 200 * (8.125 + 18.75))
-        # The bound of the third run is 5,375, which allows for 2 epochs of 2,500, or 21,125 for all 6.
-        assert runs.runs[2].epochs == (6 if accumulate else 2)
-
-
-def test_never_ran_in_a_group():
-    """As published it costs nothing, so that it looks like the best there is; corrected, 100 times its bound."""
-    made = world({8: [4.0], 1: [4.0]}, default_bs=8)
-    jobs = [GroupJob(0.0, 10.0, 1.0), GroupJob(20.0, 30.0, 1.0)]
-    for corrected, cost in ((False, 0.0), (True, 100 * 0.5 * 10_750.0)):
-        policy = Scripted(8, 1, 8)
-        runs = Runs()
-        simulated = simulator(made, policy, corrections=Corrections(corrected), observers=[runs], max_group_retries=1)
-        with pytest.raises(TuningError, match="in 2 tries") as failed:
-            simulated.simulate_one_alibaba_group(made.job, jobs, 0.5, 0.0)
-        assert (runs.runs[1].batch_size, runs.runs[1].started, runs.runs[1].cost_j) == (1, False, cost)
-        assert [entry.bs for entry in failed.value.history] == [8, 8]
-
-
 def test_published_call_order():
     """Paths or frames, and positional arguments in the published order; entries hold plain Python values."""
     from bftrainer.zeus import Job
@@ -211,18 +134,11 @@ def test_published_call_order():
     assert eval(repr(histories[0]), {"HistoryEntry": HistoryEntry}) == histories[0]
 
 
-def test_nothing_to_simulate():
-    """No recurrences and no jobs: an empty history."""
-    made = world({8: [4.0]})
-    assert simulator(made).simulate_one_job(made.job, 0, 2.0, 0.5) == []
-    assert simulator(made, concurrency=True).simulate_one_alibaba_group(made.job, [], 2.0, 0.5) == []
-
-
 @pytest.mark.parametrize(
     ("changes", "knobs", "message"),
     [
-        ({"default_bs": None}, (2.0, 0.5), r"Expected a default batch size .*, got none. Known: 8, 16\."),
-        ({"default_bs": 12}, (2.0, 0.5), r"default batch size to be in the trace. Closest: 8, 16\."),
+        ({"default_bs": None}, (2.0, 0.5), r"Expected a default batch size, got none. Closest: 8, 16\."),
+        ({"default_bs": 12}, (2.0, 0.5), r"one of the job's batch sizes, got 12. Closest: 8, 16\."),
         ({"dataset": "e"}, (2.0, 0.5), r"e,n,sgd\. Did you mean 'd,n,sgd'\?"),
         ({"target_metric": 0.8}, (2.0, 0.5), r"target metric 0.8. Closest: 0.9\."),
         ({}, (0.0, 0.5), "beta above 0"),
@@ -237,7 +153,7 @@ def test_what_cannot_be_simulated(changes, knobs, message):
     with pytest.raises(TuningInputError, match=message):
         simulator(made).simulate_one_job(job, 3, *knobs)
     with pytest.raises(TuningInputError, match=message):
-        simulator(made).simulate_one_alibaba_group(job, [(0.0, 1.0, 1.0)], *knobs)
+        simulator(made).simulate_one_alibaba_group(job, Group("g", "d", (GroupJob(0.0, 1.0, 1.0),)), *knobs)
 
 
 def test_numbers_out_of_range():
@@ -262,7 +178,7 @@ def test_a_policy_that_makes_up_a_batch_size():
 def test_a_group_without_concurrency():
     """A policy that is not made for runs that overlap refuses them, and the error holds the runs before it."""
     made = world({8: [4.0], 16: [4.0]})
-    jobs = [(0.0, 10.0, 1.0), (5.0, 12.0, 1.0)]
+    jobs = Group("g", "d", (GroupJob(0.0, 10.0, 1.0), GroupJob(5.0, 12.0, 1.0)))
     with pytest.raises(TuningError, match="size 8 was reported") as failed:
         simulator(made).simulate_one_alibaba_group(made.job, jobs, 2.0, 0.5)
     assert [entry.bs for entry in failed.value.history] == [8]

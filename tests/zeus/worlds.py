@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from hypothesis import strategies as st
 
-from bftrainer.zeus import GroupJob, Job, TrainingTrace
+from bftrainer.zeus import Group, GroupJob, Job, TrainingTrace
 
 NEVER = math.nan
 
@@ -145,4 +145,6 @@ def odd_groups(draw: st.DrawFn) -> list[GroupJob]:
 
 
 worlds = st.one_of(odd_worlds(), seeds.map(usual_world), seeds.map(usual_world))
-groups = st.one_of(odd_groups(), seeds.map(usual_group), seeds.map(usual_group))
+groups = st.one_of(odd_groups(), seeds.map(usual_group), seeds.map(usual_group)).map(
+    lambda jobs: Group("g", "d", tuple(jobs))
+)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -14,26 +15,21 @@ import click
 from bftrainer._version import __version__
 from bftrainer.cli._shared.removed import describe_unknown_option, refuse_removed_command
 from bftrainer.cli._shared.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
-from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
+from bftrainer.cli._shared.stdio import settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported when they are called, and which suggests the closest for an unknown one.
+    """A group that imports a command when it is called, and suggests the closest for an unknown one.
 
-    Parameters
-    ----------
-    lazy : mapping of str to (str, str)
-        Place as ``module:attribute`` below `bftrainer.cli`, and one line of help, of each command.
-    seldom : collection of str
-        Names that help shows in a second section.
+    `lazy` holds the place of each command, as ``module:attribute`` below `bftrainer.cli`, and its line of help; help
+    shows `seldom` used ones in a second section.
     """
 
     def __init__(
         self, *args: Any, lazy: Mapping[str, tuple[str, str]], seldom: tuple[str, ...] = (), **options: Any
     ) -> None:
-        options.setdefault("context_settings", {"help_option_names": ["-h", "--help"]})
-        super().__init__(*args, **options)
+        super().__init__(*args, context_settings={"help_option_names": ["-h", "--help"]}, **options)
         self._lazy, self._seldom = lazy, seldom
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -43,22 +39,16 @@ class LazyGroup(click.Group):
             ctx.exit()
         return super().parse_args(ctx, args)
 
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command that the first argument names, or suggest the closest one."""
-        if not args[0].startswith("-") and args[0] not in self._lazy:
-            refuse_removed_command(ctx, args[0])
-            ctx.fail(f"No such command {args[0]!r}.{suggestion(args[0], self.list_commands(ctx))}")
-        return super().resolve_command(ctx, args)
-
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Names of the commands, sorted; nothing is imported."""
         return sorted(self._lazy)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the called command; None if there is none of that name."""
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the called command, or fail with the closest one."""
         if cmd_name not in self._lazy:
+            if not ctx.resilient_parsing:
+                refuse_removed_command(ctx, cmd_name)
+                ctx.fail(f"No such command {cmd_name!r}.{suggestion(cmd_name, self._lazy)}")
             return None
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(f"bftrainer.cli.{module}"), attribute)
@@ -66,11 +56,12 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names and help lines, without importing commands."""
-        names = self.list_commands(ctx)
-        for heading, is_seldom in (("Commands", False), ("Seldom used", True)):
-            if rows := [(name, self._lazy[name][1]) for name in names if (name in self._seldom) == is_seldom]:
+        rows = {name: (name, self._lazy[name][1]) for name in self.list_commands(ctx)}
+        seldom = [rows.pop(name) for name in self._seldom]
+        for heading, shown in (("Commands", list(rows.values())), ("Seldom used", seldom)):
+            if shown:
                 with formatter.section(heading):
-                    formatter.write_dl(rows)
+                    formatter.write_dl(shown)
 
 
 _COMMANDS = {
@@ -88,10 +79,10 @@ _COMMANDS = {
     "plot": ("replay.results:plot", "Draw a figure of finished runs for print."),
     "replay": ("replay.replay:replay", "Replay a node log with a task set."),
     "report": ("replay.results:report", "Make one page of finished runs."),
-    "reproduce": ("sweeps:reproduce", "Make the evaluation of a paper again, as one page."),
+    "reproduce": ("campaigns:reproduce", "Make the evaluation of a paper again, as one page."),
     "solvers": ("replay.replay:solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("spot:spot", "Simulate checkpointed training on preemptible nodes."),
-    "sweep": ("sweeps:sweep", "Replay a grid or list of settings."),
+    "sweep": ("campaigns:sweep", "Replay a grid or list of settings."),
     "tasks": ("logs.tasks:tasks", "Make task sets and scalability curves."),
     "trace": ("logs.trace:trace", "Measure, generate, edit and share traces of nodes."),
     "watch": ("harvest.watch:watch", "Write down when nodes are idle, by asking a scheduler."),
@@ -127,13 +118,11 @@ def guarded(command: Callable[..., Any], program: str) -> int:
             number = number_of(error)
             click.echo(SAID[signal.Signals(number)], err=True)
             return KILLED_BY + number
-        except BrokenPipeError:
-            settle_stdout()
-            return KILLED_BY + signal.SIGPIPE
-        except SystemExit as error:
+        except (BrokenPipeError, SystemExit) as error:
             # So end click and rich where nobody reads what they print.
             if not (type(sys.stdout).__name__.endswith("PacifyFlushWrapper") or _stems_from(error, errno.EPIPE)):
                 raise
+            settle_stdout()
             return KILLED_BY + signal.SIGPIPE
         except (click.ClickException, BftrainerError, OSError, ImportError, MemoryError, OverflowError) as error:
             message, status = _explain(error)
@@ -142,9 +131,13 @@ def guarded(command: Callable[..., Any], program: str) -> int:
             return status
 
 
+# A disk, quota or file that is full is no fault of the input.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
 def _explain(error: Exception) -> tuple[str, int]:
     """What an error says, and the exit status for it."""
-    failure, input_fault = BftrainerError.exit_status, InputError.exit_status
+    failure = BftrainerError.exit_status
     match error:
         case click.NoSuchOption():
             return describe_unknown_option(error), error.exit_code
@@ -153,19 +146,19 @@ def _explain(error: Exception) -> tuple[str, int]:
         case BftrainerError():
             return str(error), failure if _stems_from(error, *_FULL) else error.exit_status
         case OSError():
-            where = "" if error.filename is None else f"{error.filename}: "
-            return f"{where}{error.strerror or error}.", failure if _stems_from(error, *_FULL) else input_fault
+            place = "" if error.filename is None else f"{error.filename}: "
+            status = failure if _stems_from(error, *_FULL) else InputError.exit_status
+            return f"{place}{error.strerror or error}.", status
         case ImportError():
-            return f"Cannot load {error.name or 'a library'}: {_find_root(error)}.", failure
+            cause: BaseException = error  # libraries wrap the system's message in pages of advice
+            while (inner := cause.__cause__ or cause.__context__) is not None:
+                cause = inner
+            return f"Cannot load {error.name or 'a library'}: {cause}.", failure
         case MemoryError():
             return "Out of memory.", failure
         case _:
             # Numbers are checked where they are read, but what follows from two of them may be too large all the same.
-            return f"A number that is given, or follows from one, is too large: {error}.", input_fault
-
-
-# A disk, quota or file that is full is no fault of the input.
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            return f"A number that is given, or follows from one, is too large: {error}.", InputError.exit_status
 
 
 def _stems_from(error: BaseException | None, *numbers: int) -> bool:
@@ -175,13 +168,6 @@ def _stems_from(error: BaseException | None, *numbers: int) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
-
-
-def _find_root(error: BaseException) -> BaseException:
-    """Original cause of an error: libraries wrap the system's message in pages of advice."""
-    while (cause := error.__cause__ or error.__context__) is not None:
-        error = cause
-    return error
 
 
 def main() -> None:
@@ -197,7 +183,8 @@ def replay_main() -> None:
 
 
 def _run(command: click.Command, program: str) -> NoReturn:
-    ready_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr anyway; names of files may be any bytes
     status = guarded(command, program)
     if status > KILLED_BY:
         ignore_signals()  # a second one would only add a traceback

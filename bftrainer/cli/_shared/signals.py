@@ -18,13 +18,7 @@ SAID = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Terminated.", signal.SIG
 
 
 class Signalled(KeyboardInterrupt):
-    """A signal that asks the process to end.
-
-    Parameters
-    ----------
-    number : int
-        The signal.
-    """
+    """A signal, by its `number`, that asks the process to end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -41,13 +35,6 @@ def number_of(error: BaseException | None) -> int:
 def raise_signalled(number: int, _: Any = None) -> None:
     """Handle a signal that asks the process to end."""
     raise Signalled(number)
-
-
-@contextmanager
-def endable() -> Iterator[None]:
-    """Raise `Signalled` in the block at signals that ask the process to end, as Ctrl-C does anyway."""
-    with _heard(raise_signalled):
-        yield
 
 
 class Received(list[int]):
@@ -67,24 +54,24 @@ def interruptible() -> Iterator[Received]:
             raise_signalled(number)
         received.append(number)
 
-    with _heard(remember):
+    with endable(remember):
         yield received
 
 
 @contextmanager
-def _heard(handler: Callable[[int, Any], None]) -> Iterator[None]:
-    """Handle these signals in the block; those that are ignored stay so, such as SIGHUP under nohup."""
+def endable(handler: Callable[[int, Any], None] = raise_signalled) -> Iterator[None]:
+    """Handle these signals in the block, by raising `Signalled` if not otherwise; those that are ignored stay so."""
     if threading.current_thread() is not threading.main_thread():
         yield  # the main thread handles signals
         return
     before = {number: signal.getsignal(number) for number in ENDING}
-    heard = [number for number, former in before.items() if former not in (None, signal.SIG_IGN)]
-    for number in heard:
+    handled = [number for number, former in before.items() if former not in (None, signal.SIG_IGN)]
+    for number in handled:
         signal.signal(number, handler)
     try:
         yield
     finally:
-        for number in heard:
+        for number in handled:
             signal.signal(number, before[number])
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import IO, Any, NamedTuple
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import IO, Any
 
 import click
 
@@ -36,23 +37,6 @@ def print_json(document: Any) -> None:
     click.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
-def ready_streams() -> None:
-    """Redirect closed standard streams to nowhere, and escape characters that their encoding lacks.
-
-    Otherwise the next opened file would get a closed stream's number, and libraries' output with it.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
-    # Python has none for what was closed when it started.
-    sys.stdout = sys.stdout or os.fdopen(1, "w")
-    sys.stderr = sys.stderr or os.fdopen(2, "w")
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr anyway; names of files may be any bytes
-
-
 def settle_stdout() -> None:
     """Flush stdout, or drop what cannot be written, as Python would report the error again at exit."""
     try:
@@ -77,6 +61,50 @@ def write_rows(
         out.writelines(f"{part}\n" for part in folded)
 
 
+def heading(name: str) -> str:
+    """Words of a figure's name, with the unit in which it ends."""
+    words, _, ending = name.rpartition("_")
+    unit = {"s": "s", "j": "J", "w": "W"}.get(ending)
+    return (f"{words} ({unit})" if words and unit else name).replace("_", " ")
+
+
+def cell(value: Any, name: str = "") -> str:
+    """A figure of this name as text; an estimate with half the width of its interval."""
+    match value:
+        case None:
+            return "-"
+        case bool():
+            return "yes" if value else "no"
+        case int():
+            return f"{value:,}"
+        case float() if name.endswith("share"):
+            return f"{100 * value:.2f} %"
+        case float():
+            return f"{value:,.0f}" if abs(value) >= 1e4 else f"{round(value, 9) + 0.0:,.5g}"
+        case {"mean": mean, "half_width": half_width}:
+            return cell(mean, name) + ("" if half_width is None else f" ± {cell(half_width, name)}")
+        case list() | tuple():
+            return " ".join(map(cell, value))
+        case _:
+            return str(value)
+
+
+def print_figures(title: str | None, figures: Mapping[str, Any]) -> None:
+    """Print figures and texts that are known under a title, by their names, with the units in which these end."""
+    rows = [
+        (heading(name), cell(value, name)) for name, value in figures.items() if isinstance(value, int | float | str)
+    ]
+    write_rows(title, rows, indent=2 + max(len(label) for label, _ in rows))
+
+
+def print_records(records: Sequence[Mapping[str, Any]], names: Iterable[str] | None = None) -> None:
+    """Print records as a table: a column for each figure, or for those of these names."""
+    chosen = list(names or (records[0] if records else ()))
+    texts = [any(isinstance(record[name], str) for record in records) for name in chosen]
+    rows = [[cell(record[name], name) for name in chosen] for record in records]
+    print_table([heading(name) for name in chosen], rows, left=[*texts, False].index(False))
+
+
 def duration(value_s: float | None) -> str:
     """Format a duration in hours, or in seconds if short."""
     if value_s is None:
@@ -84,98 +112,53 @@ def duration(value_s: float | None) -> str:
     return f"{value_s / 3600:,.2f} h" if value_s >= 3600 else f"{value_s:,.1f} s"
 
 
-FILE_WIDTH = 10_000
-
-
-def line_width() -> int | None:
-    """Line width of a terminal, or the environment's ``COLUMNS``; None if unlimited."""
-    if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal():
-        return shutil.get_terminal_size().columns
-    return None
-
-
-def print_table(
-    headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    left: int | None = 1,
-    widths: Sequence[int] | None = None,
-) -> None:
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = 1) -> None:
     """Print a table; cells are wrapped on a terminal, elsewhere a row is a line.
 
-    Parameters
-    ----------
-    headings : sequence of str
-    rows : iterable of sequence of str
-    left : int or None
-        Number of text columns; the others hold numbers, aligned right. None: all are text.
-    widths : sequence of int, optional
-        Widths of the columns, also without a terminal; longer cells are wrapped.
+    The first `left` columns are text, the others numbers, aligned right; None: all are text.
     """
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for number, heading in enumerate(headings):
-        justify: Any = "left" if left is None or number < left else "right"
-        table.add_column(heading, justify=justify, width=None if widths is None else widths[number], overflow="fold")
+        table.add_column(heading, justify="left" if left is None or number < left else "right", overflow="fold")
     for row in rows:
-        table.add_row(*("\n".join(map(escaped, cell.split("\n"))) for cell in row))  # names come from files
-    fits = widths is None and sys.stdout.isatty()
-    console = Console(markup=False, highlight=False, width=None if fits else FILE_WIDTH)
-    console.print(table)
+        table.add_row(*map(escaped, row))  # names come from files
+    Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
 
 
-_GAP, _LEAST_TEXT, _LEAST_LABEL = 2, 12, 16
+_FILE_WIDTH = 10_000
 
 
-class Section(NamedTuple):
-    """Rows of a comparison that share a heading.
-
-    Parameters
-    ----------
-    heading : str
-        Heading of the labels.
-    rows : sequence of sequence of str
-        A label, and one cell per column. A cell's second line is put behind the first if there is room.
-    is_text : bool
-        Whether cells may be wrapped.
-    """
-
-    heading: str
-    rows: Sequence[Sequence[str]]
-    is_text: bool = False
-
-    def lengths(self, *, is_folded: bool) -> tuple[int, int]:
-        """Least and greatest width that the longest cell takes."""
-        parts = [cell.split("\n") if is_folded else [cell] for _, *cells in self.rows for cell in cells]
-        longest = max((len(part) for each in parts for part in each), default=0)
-        return (min(longest, _LEAST_TEXT) if self.is_text else longest), longest
+LINE_S = 60.0
+"""How often a line says how far a count is, where there is no terminal."""
 
 
-def print_side_by_side(names: Sequence[str], sections: Sequence[Section]) -> None:
-    """Print a column for each name, its values at the right.
+@contextmanager
+def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
+    """Yield a callable that counts up by one, shown on stderr: as a bar on a terminal, else by a line a minute."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    On a terminal, or if the environment sets ``COLUMNS``, what does not fit continues below: first the second lines of
-    cells, then columns, in further tables. Elsewhere a row is a line.
-    """
-    width, beside, is_folded, widths = line_width(), len(names), False, None
-    if width is not None:
-        longest = max(len(text) for each in sections for text in (each.heading, *(row[0] for row in each.rows)))
-        label = min(longest, max(_LEAST_LABEL, width // 3))
-        named = Section("", [["", *names]], is_text=True)
-        for is_folded in (False, True):
-            found = [each.lengths(is_folded=is_folded) for each in (*sections, named)]
-            fitting = max(1, (width - label) // (max(least for least, _ in found) + _GAP))
-            if fitting >= len(names):
-                break
-        beside = -(-len(names) // -(-len(names) // fitting))  # tables as wide as one another
-        widths = [label, *[min(max(most for _, most in found), (width - label) // beside - _GAP)] * beside]
-    for begin in range(0, len(names), beside):
-        here = slice(begin, begin + beside)
-        for section in sections:
-            if begin or section is not sections[0]:
-                print()
-            rows = [[label, *cells[here]] for label, *cells in section.rows]
-            if not is_folded:
-                rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
-            print_table([section.heading, *names[here]], rows, widths=widths)
+        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task(label, total=total)
+            yield lambda _: bar.advance(task)
+        return
+    done: list[object] = []
+    ended = threading.Event()
+
+    def tell_minutes() -> None:
+        """Say each minute how far it is."""
+        minutes = 0
+        while not ended.wait(LINE_S):
+            minutes += 1
+            tell(f"{label}: {len(done):,} of {total:,} after {minutes:,} min")
+
+    threading.Thread(target=tell_minutes, daemon=True).start()
+    try:
+        yield done.append
+    finally:
+        ended.set()

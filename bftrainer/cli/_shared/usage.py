@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import math
-import os
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,11 +24,6 @@ else:
 
 F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
-WIDE = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
-"""Settings of commands that have many options."""
-SETTINGS = {**WIDE, "show_default": True}
-"""Settings of commands whose help shows all defaults."""
-
 _ALL, _OPENS = f"{__name__}.all", f"{__name__}.opens"
 
 
@@ -40,6 +33,34 @@ def command_line() -> str:
 
 
 # --- Help
+
+
+def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], click.Command]:
+    """Declare a command whose help shows all defaults."""
+    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+    return click.command(name, context_settings=settings, **more)
+
+
+class Brief(click.Command):
+    """A command whose help shows the options of these names, `shown`, and all of them with `--help-all`."""
+
+    def __init__(self, *args: Any, shown: Iterable[str], **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._shown = frozenset(shown)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, and the option for the whole help."""
+        return [*super().get_params(ctx), _HELP_ALL]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and how all of them are shown."""
+        is_whole = ctx.meta.get(_ALL, False)
+        params = [param for param in self.get_params(ctx) if is_whole or param.name in self._shown]
+        with formatter.section("Options"):
+            formatter.write_dl([record for param in params if (record := param.get_help_record(ctx)) is not None])
+        if not is_whole:
+            formatter.write_paragraph()
+            formatter.write_text(f"`{ctx.command_path} --help-all` shows all options.")
 
 
 def _print_whole_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
@@ -59,36 +80,6 @@ _HELP_ALL = click.Option(
 )
 
 
-class Sectioned(click.Command):
-    """A command whose help shows the options of its first section, and all of them with `--help-all`.
-
-    Parameters
-    ----------
-    sections : mapping of str to iterable of str
-        Heading, and names of options, in the order of the help; the others follow. Of several, the first counts.
-    """
-
-    def __init__(self, *args: Any, sections: Mapping[str, Iterable[str]], **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._sections = sections
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters, and the option for the whole help."""
-        return [*super().get_params(ctx), _HELP_ALL]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections that hold options."""
-        records = {str(param.name): param.get_help_record(ctx) for param in self.get_params(ctx)}
-        for heading, names in {**self._sections, "Other options": list(records)}.items():
-            if rows := [record for name in names if (record := records.pop(name, None)) is not None]:
-                with formatter.section(heading.removesuffix("?")):
-                    formatter.write_dl(rows)
-            if not ctx.meta.get(_ALL):
-                formatter.write_paragraph()
-                formatter.write_text(f"`{ctx.command_path} --help-all` shows all options.")
-                return
-
-
 def with_options(*options: Decorator) -> Callable[[F], F]:
     """Make a decorator that adds all these options to a command, in this order."""
 
@@ -104,30 +95,11 @@ def with_options(*options: Decorator) -> Callable[[F], F]:
 # --- Types of values
 
 
-class _File(click.Path):
-    """A path; an empty text, as a variable of a shell that is not set gives, is none."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
-        if value == "":
-            self.fail("Expected a path, got nothing.", param, ctx)
-        return super().convert(value, param, ctx)
-
-
-FILE = _File(path_type=Path)
+FILE = click.Path(path_type=Path)
 
 
 class Parsed(_ParamType):
-    """Type of options whose text a function parses; what is no text is taken as it is.
-
-    Parameters
-    ----------
-    name : str
-        Stands for the value in help.
-    parse : callable
-        Raises a `ValueError` for a text that is not what was `expected`.
-    expected : str
-    """
+    """Type of options whose text a function parses, which raises a `ValueError` for what is not `expected`."""
 
     def __init__(self, name: str, parse: Callable[[str], Any], expected: str) -> None:
         self.name, self._parse, self._expected = name, parse, expected
@@ -136,7 +108,7 @@ class Parsed(_ParamType):
         """What the text says."""
         try:
             return self._parse(value) if isinstance(value, str) else value
-        except ValueError:
+        except (ValueError, LookupError):
             self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
 
 
@@ -150,49 +122,17 @@ def _figure_key(name: str) -> str:
 FIGURE = Parsed("NAME", _figure_key, "a figure")
 """A figure by its key in summaries, or by the words that pages have for it."""
 
-LARGE_SIZE = 200_000  # recurrences, tasks, trials, nodes; the largest machines have 160,000 nodes
-LARGE_PROCESSES = 1_000
-LARGE_RUNS = 10_000  # of a real script, each of which takes seconds at least
-LARGE_TOTAL = 20_000_000  # what usual sizes amount to together
-LARGE_DAYS = 2_000
-
-_ALLOWED = "BFTRAINER_LARGE"
-"""Environment variable that allows unusual sizes."""
-
-
-def check_size(what: str, number: float, usual: int = LARGE_SIZE) -> None:
-    """Refuse an unusually large size, which often is a slip, unless the environment allows it."""
-    if usual < number < math.inf and not os.environ.get(_ALLOWED):
-        raise click.UsageError(f"Expected {what} <= {usual:,}, got {number:,}; set {_ALLOWED}=1 if you mean it.")
-
-
-class _Size(_ParamType):
-    """A number that is refused if it is larger than `usual`, unless the environment allows it."""
-
-    def __init__(self, kind: click.ParamType[Any], usual: int) -> None:
-        self._kind, self._usual = kind, usual
-        self.name = kind.name
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """The number, if it is a usual or an allowed one."""
-        number: float = self._kind.convert(value, param, ctx)
-        if ctx is not None and param is not None:
-            check_size(max(param.opts, key=len), number, self._usual)
-        return number
-
-
-def size_option(*names: str, usual: int = LARGE_SIZE, kind: click.ParamType[Any] = click.INT, **more: Any) -> Decorator:
-    """Make an option for a size; numbers above `usual` are refused, see `check_size`."""
-    return click.option(*names, type=_Size(kind, usual), **more)
+SIZE = click.IntRange(1, 1_000_000)
+"""Type of a count of tasks, nodes, trials or recurrences: more would be a slip."""
+PROCESSES = click.IntRange(1, 1_000)
+POSITIVE = click.FloatRange(0, min_open=True)
 
 
 # --- Options of many commands
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 force_option = click.option("--force", is_flag=True, help="Replace existing files.")
-workers_option = size_option(
-    "--workers", usual=LARGE_PROCESSES, kind=click.IntRange(min=1), help="Processes.  [default: one per processor]"
-)
+workers_option = click.option("--workers", type=PROCESSES, help="Processes.  [default: one per processor]")
 open_option = click.option(
     "--open",
     is_flag=True,
@@ -250,44 +190,20 @@ def show_page(path: Path | None, *, quiet: bool = False) -> None:
 
 
 def refuse_inputs(*outputs: Path | None) -> None:
-    """Refuse to overwrite an input, or to write two outputs to one file, even with `--force`.
-
-    Inputs are all files that other parameters name, companion files beside them, and the results in a named directory.
-    """
+    """Refuse to overwrite a file that another parameter names, or to write two outputs to one file."""
     from bftrainer.files.writing import refuse_clash
 
     ctx = click.get_current_context()
     written = [path for path in outputs if path is not None]
     inputs: dict[Path, str] = {}
     for param in ctx.command.params:
-        for path in _files(param, ctx.params.get(str(param.name))):
-            if not any(path is output for output in written):
+        values = ctx.params.get(str(param.name))
+        kinds = (Path, str) if "FILE" in (getattr(param, "metavar", None) or "") else Path
+        for value in values if isinstance(values, tuple) else (values,):
+            if isinstance(value, kinds) and not any(value is output for output in written):
                 name = max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
-                inputs |= dict.fromkeys(_companions(path), f"{name} {path}")
+                inputs[Path(value)] = f"{name} {value}"
     refuse_clash(written, inputs)
-
-
-def _files(param: click.Parameter, value: Any) -> Iterator[Path]:
-    """Files that a value names: paths, and text if the parameter takes a file or something else."""
-    for each in value if isinstance(value, tuple) else (value,):
-        if isinstance(each, Path):
-            yield each
-        elif isinstance(each, str) and "FILE" in (getattr(param, "metavar", None) or ""):
-            yield Path(each)
-
-
-def _companions(path: Path) -> Iterator[Path]:
-    """The path, the results in it if it is a directory, and the files that belong to it."""
-    from bftrainer.files.directories import written_files
-    from bftrainer.nodelogs.native_logs import metadata_path
-    from bftrainer.tasksets.task_files import scalability_path
-
-    yield path
-    if path.is_dir():
-        yield from (path / name for name in written_files(path))
-        return
-    beside = (metadata_path(path) if ".csv" in path.suffixes else None, scalability_path(path))
-    yield from (other for other in beside if other is not None and other.is_file())
 
 
 def refuse_files(*paths: Path | None, force: bool) -> None:
@@ -295,17 +211,17 @@ def refuse_files(*paths: Path | None, force: bool) -> None:
     from bftrainer.files.writing import refuse_existing
 
     refuse_inputs(*paths)
-    for path in paths:
-        if path is not None:
-            refuse_existing(path, force=force)
+    for path in filter(None, paths):
+        refuse_existing(path, force=force)
 
 
-def refuse_figure(path: Path | None) -> None:
-    """Refuse a figure that could not be drawn, before any work is done."""
+def refuse_figure(path: Path | None, *, force: bool) -> None:
+    """Refuse a figure that could not be drawn or written, before any work is done."""
     from bftrainer.report.drawing import check_drawable
 
     if path is not None:
         check_drawable(path.name)
+        refuse_files(path, force=force)
 
 
 def write_figure(path: Path, figure: Axes | Figure) -> None:
@@ -318,19 +234,12 @@ def write_figure(path: Path, figure: Axes | Figure) -> None:
 
 
 def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:
-    """Refuse given options that have no effect in this call.
-
-    Parameters
-    ----------
-    reasons : mapping of str to str, bool or None
-        By parameter names, why they have no effect, in a few words; empty, None or False if they have one.
-    """
+    """Refuse typed options that have no effect in this call: by parameter names, why, or something empty."""
     ctx = click.get_current_context()
     unused: dict[str, str] = {}
     for option in ctx.command.params:
-        reason = reasons.get(str(option.name))
-        typed = ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
-        if reason and typed:
-            unused[max(option.opts, key=len)] = str(reason)
+        name = str(option.name)
+        if reasons.get(name) and ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            unused[max(option.opts, key=len)] = str(reasons[name])
     if unused:
         raise unused_options(unused)

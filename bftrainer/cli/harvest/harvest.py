@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import socket
@@ -17,7 +18,7 @@ import click
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
-from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import DURATION, LENGTH, declared_option
 from bftrainer.cli.replay.replay import print_fidelity
@@ -35,7 +36,7 @@ _COMMANDS = {
     "status": ("harvest.harvest:status", "Tell where a harvest stands."),
     "stop": ("harvest.harvest:stop", "Have a harvest save its tasks, give its nodes back, and end."),
 }
-SAMPLE_SPEED, _NOTES, MOST_NODES, MOST_SPEED = 60.0, 10, 1_000_000, 1e9
+SAMPLE_SPEED, _NOTES, MOST_NODES = 60.0, 10, 1_000_000
 DEFAULTS: dict[str, Any] = {
     "solver": "dp",
     "objective": "scaling-efficiency",
@@ -53,47 +54,34 @@ def harvest() -> None:
     """Train on nodes that nobody uses, and give them back when somebody does."""
 
 
-@click.command(
-    cls=usage.Sectioned,
-    context_settings=usage.WIDE,
-    sections={
-        "Common options": ("sample", "engine", "partition", "pool", "speed", "max_nodes", "output_dir", "dry_run"),
-        "How much is taken": ("offer_after_s", "max_hold_s", "grace_s", "for_s", "stays"),
-        "With --engine slurm": _SLURM,
-        "How it is decided": (*_SETTINGS, "profile_noise"),
-    },
+@usage.command(
     epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest",
 )
 @click.argument("tasks", required=False, type=FILE)
 @click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
-@click.option(
-    "--engine", type=click.Choice(["local", "slurm"]), default="local", show_default=True, help="Where nodes are from."
-)
+@click.option("--engine", type=click.Choice(["local", "slurm"]), default="local", help="Where nodes are from.")
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
 @click.option(
-    "--speed", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="Times as fast as the log."
+    "--speed",
+    type=click.FloatRange(0, 1e9, min_open=True),
+    default=1.0,
+    help="Times as fast as the log.",
 )
-@click.option("-o", "--output-dir", type=FILE, default=Path("harvest"), show_default=True, help="Its directory.")
+@click.option("-o", "--output-dir", type=FILE, default=Path("harvest"), help="Its directory.")
 @click.option(
     "--max-nodes", type=click.IntRange(1, MOST_NODES), help="Most nodes at once.  [default: all; here all processors]"
 )
-@click.option(
-    "--offer-after", "offer_after_s", type=DURATION, default="0s", show_default=True, help="Take nodes idle so long."
-)
-@click.option(
-    "--max-hold", "max_hold_s", type=LENGTH, default="30min", show_default=True, help="Give a node back after so long."
-)
-@click.option("--grace", "grace_s", type=DURATION, default="10s", show_default=True, help="Time to save before a kill.")
+@click.option("--offer-after", "offer_after_s", type=DURATION, default="0s", help="Take nodes idle so long.")
+@click.option("--max-hold", "max_hold_s", type=LENGTH, default="30min", help="Give a node back after so long.")
+@click.option("--grace", "grace_s", type=DURATION, default="10s", help="Time to save before a kill.")
 @click.option("--partition", metavar="NAME", help="Partition of the carriers, whose jobs make room for others.")
-@click.option(
-    "--poll-every", "poll_every_s", type=LENGTH, default="30s", show_default=True, help="Interval between polls."
-)
+@click.option("--poll-every", "poll_every_s", type=LENGTH, default="30s", help="Interval between polls.")
 @click.option("--address", metavar="HOST", help="Where nodes reach this machine.  [default: its name]")
 @click.option("--i-know", "knows", is_flag=True, help="Take a partition without preemption, or run as root.")
 @click.option("--for", "for_s", type=LENGTH, help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
 @click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
-@click.option("--dry-run", is_flag=True, help="Decide and say what would be done; start and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done with nodes that are idle now; start nothing.")
 @usage.with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
@@ -102,10 +90,10 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
     TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
     checkpoints, and at the end the files of a run, which report, compare and audit read.
     """
-    from bftrainer.files.directories import claimed
+    from bftrainer.files.directories import LOCK
+    from bftrainer.files.writing import lock_file
     from bftrainer.harvest.controller import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, refuse_other_files
-    from bftrainer.harvest.sample_classifier import TASKS as SAMPLE_TASKS
     from bftrainer.harvest.session import SETTINGS, make_controller
     from bftrainer.runs import ReplayConfig
 
@@ -114,13 +102,13 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         raise click.UsageError("Expected either TASKS or --sample, also to go on: the same command does.")
     no_log = "the sample has its own" if sample else options["pool"] is None and "no node log is played"
     usage.refuse_unused({"speed": no_log, "pool": sample and no_log})
-    if not options["speed"] < MOST_SPEED:  # nor is it NaN
-        raise click.BadParameter(f"Expected less than {MOST_SPEED:g}, got {options['speed']}.", param_hint="--speed")
+    if math.isnan(options["speed"]):
+        raise click.BadParameter("Expected a number, got nan.", param_hint="--speed")
     _check_engine(options)
     options["speed"] = SAMPLE_SPEED if sample else options["speed"]
     config = ReplayConfig(**{name: options[name] for name in SETTINGS}, baseline=False)
     make_controller(config, 0, HarvestLimits())  # what cannot be is refused before anything is written
-    refuse_other_files(directory, SAMPLE_TASKS, tasks)
+    refuse_other_files(directory)
     with TemporaryDirectory(prefix="bftrainer-") if is_dry else nullcontext(directory) as place:
         working = Path(place)
         if is_dry and (directory / JOURNAL).exists():  # what would be done next
@@ -130,7 +118,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
         inputs = _Inputs.read(working, tasks, options)
         working.mkdir(parents=True, exist_ok=True)
         with ExitStack() as claims, interruptible() as received:
-            claims.enter_context(claimed(working))
+            claims.enter_context(lock_file(working / LOCK, working))
             status = _run_session(working, config, inputs, received, options)
     if sample and not is_dry:
         _show_prediction(directory, quiet=options["as_json"])
@@ -140,7 +128,7 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
 def _check_engine(options: dict[str, Any]) -> None:
     """Refuse options of another engine, and put in the place of the partition's name what there is to know of it."""
     from bftrainer.errors import SettingsError
-    from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
+    from bftrainer.harvest.slurm_carriers import carrier_partition
 
     if options["engine"] != "slurm":
         usage.refuse_unused(dict.fromkeys(_SLURM, "--engine is not slurm"))
@@ -176,15 +164,13 @@ def _show_prediction(directory: Path, *, quiet: bool) -> None:
         note("Nothing was done, so that there is nothing to compare, and no page.")
         return
     predicted, page = predict(directory), directory / "page.html"
-    missing = absent(*EXTRAS["report"])
-    if missing:
-        note(f"{missing_extra('A page needs', 'report', missing)}.")
-    else:
-        write_page(read_runs([directory, predicted]), page, force=True)
     if not quiet:
         print_fidelity(directory, predicted)
-    if not (quiet or missing):
-        click.echo(f"Page: {page}")
+    if missing := absent(*EXTRAS["report"]):
+        note(f"{missing_extra('A page needs', 'report', missing)}.")
+        return
+    write_page(read_runs([directory, predicted]), page, force=True)
+    usage.show_page(page, quiet=quiet)
 
 
 @dataclass(frozen=True)
@@ -239,16 +225,24 @@ def _run_session(
         directory, journal, inputs.tasks, inputs.file, config, limits, speed, say=tell,
         interrupted=lambda: bool(received), command=usage.command_line(),
     )  # fmt: skip
+    played_s = session.controller.time_s - session.controller.down_s
+    if is_dry:
+        lines = [] if session.reason is not None else session.rehearse(_list_idle(inputs, played_s, options))
+        if options["as_json"]:
+            print_json({"effects": lines})
+        else:
+            click.echo("\n".join([*lines, "Nothing was started or written."]))
+        return 0
     if options["for_s"] is not None:
         session.until_s = session.now_s + options["for_s"]
     if session.reason is None:
-        engine = _make_engine(directory, inputs, session.played_s, options)
+        engine = _make_engine(directory, inputs, played_s, options)
         received.patient = True  # tasks have their time to save
-        tell(_describe_start(directory, inputs.log, session.played_s, options))
+        status = shlex.join(["bftrainer", "harvest", "status", str(directory)])
+        tell(f"{directory}: `{status}` shows how it goes; Ctrl-C ends it, and the same command goes on.")
         result = session.run(engine)
     else:
-        again = "" if is_dry else "; its results are written again"
-        note(f"The harvest in {directory} is over ({session.reason}){again}.")
+        note(f"The harvest in {directory} is over ({session.reason}); its results are written again.")
         result = session.finish(session.reason)
     parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
     for life in parked:
@@ -256,48 +250,48 @@ def _run_session(
     if options["as_json"]:
         print_json(result.summary() | {"tasks": session.statuses})
     else:
-        click.echo("Nothing was started or written." if is_dry else f"{directory}: {session.outcome}")
+        counts = session.statuses
+        more = f", {counts['parked']} parked" if counts["parked"] else ""
+        click.echo(f"{directory}: {counts['done']} of {counts.total()} tasks done{more}")
     return bool(parked)
 
 
-def _describe_start(directory: Path, log: NodeLog | None, since_s: float, options: dict[str, Any]) -> str:
-    """What people are told at the start: where to look, and how it ends."""
-    if not options["dry_run"]:
-        status = shlex.join(["bftrainer", "harvest", "status", str(directory)])
-        return f"{directory}: `{status}` shows how it goes; Ctrl-C ends it, and the same command goes on."
-    ends_s = [] if log is None else [max(0.0, log.window_s / options["speed"] - since_s)]
-    ends_s += [] if options["for_s"] is None else [options["for_s"]]
-    return f"Dry run: {f'It ends after {duration(min(ends_s))}' if ends_s else 'It goes on until --for'} or Ctrl-C."
+def _list_idle(inputs: _Inputs, since_s: float, options: dict[str, Any]) -> list[str]:
+    """Nodes that are idle now."""
+    from bftrainer.harvest.local_engine import LogPool
+    from bftrainer.harvest.scheduler_polls import SlurmPoll
+
+    if options["engine"] == "slurm":
+        return sorted(node for node, cause in SlurmPoll(options["partition"].name)().items() if cause is None)
+    pool = LogPool(inputs.log, options["speed"], inputs.max_nodes, since_s)
+    pool.changes()
+    return sorted(pool.idle)
 
 
 def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict[str, Any]) -> CarrierEngine:
-    """What holds nodes, or only says what it would do."""
-    from bftrainer.harvest.local_engine import LocalCarriers, LogPool, PolledPool, ShadowCarriers
-    from bftrainer.harvest.scheduler_polls import SlurmPoll
-    from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
+    """What holds nodes."""
+    from bftrainer.harvest.local_engine import LocalCarriers, LogPool
+    from bftrainer.harvest.slurm_carriers import SlurmCarriers
 
     hold_s, every_s, partition = options["max_hold_s"], options["poll_every_s"], options["partition"]
     if options["engine"] == "slurm":
-        if options["dry_run"]:
-            return ShadowCarriers(PolledPool(SlurmPoll(partition.name), every_s, tell), tell)
         address, listen = options["address"] or socket.gethostname(), options["address"] or ""
         return SlurmCarriers(directory, partition, hold_s, every_s, address, listen, tell)
     pool = LogPool(inputs.log, options["speed"], inputs.max_nodes, since_s)
-    return (
-        ShadowCarriers(pool, tell) if options["dry_run"] else LocalCarriers(directory, pool, options["grace_s"], hold_s)
-    )
+    return LocalCarriers(directory, pool, options["grace_s"], hold_s)
 
 
-@click.command(epilog="Example: bftrainer harvest status my-harvest")
+@usage.command(epilog="Example: bftrainer harvest status my-harvest")
 @_DIRECTORY
 @usage.json_option
 def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
-    from bftrainer.files.directories import writer_of
+    from bftrainer.files.directories import LOCK
+    from bftrainer.files.writing import lock_holder
     from bftrainer.harvest.harvest_directory import describe_unused, read_status, status_rows, status_text
 
     found = read_status(directory)
-    runs = bool(writer_of(directory))
+    runs = bool(lock_holder(directory / LOCK))
     if as_json:
         print_json(found | {"runs": runs})
         return
@@ -309,7 +303,7 @@ def status(directory: Path, as_json: bool) -> None:
         click.echo(line)
 
 
-@click.command(epilog="Example: bftrainer harvest stop my-harvest")
+@usage.command(epilog="Example: bftrainer harvest stop my-harvest")
 @_DIRECTORY
 @click.option("--drain", is_flag=True, help="Only take no more nodes, and end when there are none.")
 def stop(directory: Path, drain: bool) -> None:
@@ -321,30 +315,23 @@ def stop(directory: Path, drain: bool) -> None:
     _confirm(directory)
 
 
-@click.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
+@usage.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
 @click.argument("directory", metavar="DIR", type=FILE)
 @click.argument("tasks", type=FILE)
 def add(directory: Path, tasks: Path) -> None:
     """Add the tasks of the file TASKS to the harvest in DIR: those that are new, or parked."""
-    from bftrainer.errors import RunDirectoryError
-    from bftrainer.harvest.harvest_directory import ask, statuses
+    from bftrainer.harvest.harvest_directory import ask
     from bftrainer.harvest.harvest_events import Submitted
     from bftrainer.harvest.live_tasks import read_live_tasks
 
-    known, asked = statuses(directory), False
     for task in read_live_tasks(tasks):
-        if known.get(task.name, "parked") == "parked":
-            ask(directory, Submitted(str(tasks.resolve()), task.table))
-            asked = True
-        else:
-            note(f"{task.name} is {known[task.name]} there, and stays as it was added.")
-    if not asked:
-        raise RunDirectoryError(f"{directory}: Expected a task that is new or parked in {tasks}, got none.")
+        ask(directory, Submitted(str(tasks.resolve()), task.table))
     _confirm(directory)
 
 
 def _confirm(directory: Path) -> None:
-    from bftrainer.files.directories import writer_of
+    from bftrainer.files.directories import LOCK
+    from bftrainer.files.writing import lock_holder
 
-    runs = bool(writer_of(directory))
+    runs = bool(lock_holder(directory / LOCK))
     click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import duration, print_json, print_table, tell
-from bftrainer.cli._shared.usage import FILE, command_line, refuse_unused
 from bftrainer.cli.replay.options import DURATION, LENGTH
 from bftrainer.report.glossary import format_value
 
@@ -20,15 +20,17 @@ if TYPE_CHECKING:
     from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll
 
 
-@click.command(epilog="Example: bftrainer watch slurm --once --partition batch")
+@usage.command(epilog="Example: bftrainer watch slurm --once --partition batch")
 @click.argument("source", type=click.Choice(["slurm", "command"]))
 @click.argument("command", nargs=-1)
 @click.option("--partition", metavar="NAME", help="Only nodes of this partition, or of several between commas.")
 @click.option(
     "--carriers", metavar="NAME", help="Partition whose jobs make room for others: nodes that only they hold are idle."
 )
-@click.option("-o", "--output", type=FILE, help="Node log to write, or to go on with; its journal stands beside it.")
-@click.option("--every", "every_s", type=DURATION, default="30s", show_default=True, help="Interval between polls.")
+@click.option(
+    "-o", "--output", type=usage.FILE, help="Node log to write, or to go on with; its journal stands beside it."
+)
+@click.option("--every", "every_s", type=DURATION, default="30s", help="Interval between polls.")
 @click.option("--for", "for_s", type=LENGTH, help="How long to watch.  [default: until a signal comes]")
 @click.option("--once", is_flag=True, help="Print how the nodes are now, and stop.")
 @click.option("--json", "as_json", is_flag=True, help="With --once: print JSON instead of a table.")
@@ -47,13 +49,7 @@ def watch(
 
     if (source == "command") != bool(command):
         raise click.UsageError("Expected a command of yours after `watch command`, and nothing after `watch slurm`.")
-    refuse_unused(
-        {
-            **dict.fromkeys(("partition", "carriers"), source == "command" and "of slurm"),
-            **dict.fromkeys(("output", "every_s", "for_s"), once and "--once only looks"),
-            "as_json": not once and "of --once",
-        }
-    )
+    usage.refuse_unused(dict.fromkeys(("partition", "carriers"), source == "command" and "of slurm"))
     is_carrier = (lambda _, name: name == carriers) if carriers else None
     poll = CommandPoll(command) if command else SlurmPoll(partition, is_carrier, carriers or "")
     if once:
@@ -68,7 +64,7 @@ def _watch(poll: SlurmPoll | CommandPoll, output: Path, every_s: float, for_s: f
     """Watch until the time is over, or a signal comes."""
     from bftrainer.harvest.watch import Watch, journal_path
 
-    with Watch(poll, output, every_s, tell, command_line()) as watching:
+    with Watch(poll, output, every_s, tell, usage.command_line()) as watching:
         tell(f"{journal_path(output)}: {poll.source}, every {every_s:g} s; Ctrl-C ends the watch.")
         with suppress(KeyboardInterrupt):  # as a server, it ends when it is told to
             watching.run(for_s)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.removed import refuse_removed_command
 from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.replay.options import DURATION
@@ -18,39 +17,38 @@ from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
 if TYPE_CHECKING:
-    from bftrainer.schedulers.data_quality import DataQuality
+    from bftrainer.schedulers.import_log import DataQuality
 
 
 def _print_quality(quality: DataQuality) -> None:
     """Print the data quality of an import."""
     busy = ", ".join(f"{cause_name(kind)} {_hours(node_s)}" for kind, node_s in quality.busy_node_s.items())
-    unusable = whole = over = None
-    if quality.bad:
-        unusable = f"{quality.bad:,} ({_percent(quality.bad / quality.records)}), the first: {quality.bad_examples[0]}"
-    if quality.whole_idle_share is not None:
-        whole = f"{_percent(quality.whole_idle_share)}; the figures above are those of {quality.unit}s"
-    if quality.over_capacity_share is not None:
-        over = f"{100 * quality.over_capacity_share:.4g} % of the window"
-    rows = [
-        ("dropped", ", ".join(f"{count:,} {reason}" for reason, count in quality.dropped.items()) or "none"),
-        ("duplicates", f"{quality.duplicates:,}"),
-        ("unusable", unusable),
-        ("nodes unknown", f"{quality.unknown:,} records; their nodes count as busy" if quality.unknown else None),
-        ("outside the window", f"{quality.outside_window:,}" if quality.outside_window else None),
-        ("window", f"{quality.window_start[:19]} to {quality.window_end[:19]} UTC, {duration(quality.window_s)}"),
-        ("zone", quality.zone or "not needed"),
-        ("nodes", _nodes(quality)),
-        ("not in the inventory", _outside(quality)),
-        ("not there", f"{_hours(quality.away_node_s)} node-hours, left out" if quality.away_node_s else None),
-        ("busy", _percent(1 - quality.idle_share) + (f" (node-hours: {busy})" if busy else "")),
-        ("idle", f"{_percent(quality.idle_share)}, {_hours(quality.idle_node_s)} node-hours"),
-        ("idle, whole nodes", whole),
-        *(("  " + name, _group(figures)) for name, figures in quality.by.items()),
-        ("overlap factor", "-" if quality.overlap_factor is None else f"{quality.overlap_factor:.3f}"),
-        ("over capacity", over or "-"),
-        *((("notes" if number == 0 else ""), note) for number, note in enumerate(quality.notes)),
-    ]
-    write_rows(f"Import of {quality.format}: {quality.records:,} records read, {quality.kept:,} kept", rows)
+    rows = {
+        "dropped": ", ".join(f"{count:,} {reason}" for reason, count in quality.dropped.items()) or "none",
+        "duplicates": f"{quality.duplicates:,}",
+        "unusable": quality.bad
+        and f"{quality.bad:,} ({_percent(quality.bad / quality.records)}), the first: {quality.bad_examples[0]}",
+        "nodes unknown": quality.unknown and f"{quality.unknown:,} records; their nodes count as busy",
+        "outside the window": quality.outside_window and f"{quality.outside_window:,}",
+        "window": f"{quality.window_start[:19]} to {quality.window_end[:19]} UTC, {duration(quality.window_s)}",
+        "zone": quality.zone or "not needed",
+        "nodes": _nodes(quality),
+        "not in the inventory": quality.nodes_outside and _outside(quality),
+        "not there": quality.away_node_s and f"{_hours(quality.away_node_s)} node-hours, left out",
+        "busy": _percent(1 - quality.idle_share) + (f" (node-hours: {busy})" if busy else ""),
+        "idle": f"{_percent(quality.idle_share)}, {_hours(quality.idle_node_s)} node-hours",
+        "idle, whole nodes": None
+        if quality.whole_idle_share is None
+        else f"{_percent(quality.whole_idle_share)}; the figures above are those of {quality.unit}s",
+        **{f"  {name}": _group(figures) for name, figures in quality.by.items()},
+        "overlap factor": "-" if quality.overlap_factor is None else f"{quality.overlap_factor:.3f}",
+        "over capacity": f"{100 * (quality.over_capacity_share or 0):.4g} % of the window"
+        if quality.over_capacity_share is not None
+        else "-",
+    }
+    notes = [("" if number else "notes", note) for number, note in enumerate(quality.notes)]
+    title = f"Import of {quality.format}: {quality.records:,} records read, {quality.kept:,} kept"
+    write_rows(title, [*((label, text or None) for label, text in rows.items()), *notes])
 
 
 def _percent(share: float) -> str:
@@ -68,14 +66,11 @@ def _nodes(quality: DataQuality) -> str:
     if quality.unit != "node":
         return f"{quality.nodes:,} {quality.unit}s, on {quality.nodes_seen:,} nodes that the log names and others"
     text = f"{quality.nodes:,}, of them {quality.nodes_seen:,} named by the log"
-    return text + (
-        f"; {quality.nodes_unseen:,} that it never names are {quality.unseen}" if quality.nodes_unseen else ""
-    )
+    unseen = f"; {quality.nodes_unseen:,} that it never names are {quality.unseen}"
+    return text + (unseen if quality.nodes_unseen else "")
 
 
-def _outside(quality: DataQuality) -> str | None:
-    if not quality.nodes_outside:
-        return None
+def _outside(quality: DataQuality) -> str:
     more = quality.nodes_outside - len(quality.outside_examples)
     tail = f" and {more:,} more" if more else ""
     return f"{quality.nodes_outside:,} nodes, left out: {', '.join(quality.outside_examples)}{tail}"
@@ -142,32 +137,16 @@ def log_option(name: str) -> Callable[[Any], Any]:
 
 
 AUTO = "auto"
-_COUNTING = ("counts", "swf")
-"""Formats that tell how many nodes were busy or there, and not which."""
 
 
-class _Import(usage.Sectioned):
-    """The command; a format in place of the first file, unless there is such a file, is told the new call."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse what follows the command's name."""
-        if args and not Path(args[0]).exists():
-            refuse_removed_command(ctx, args[0])
-        return super().parse_args(ctx, args)
-
-
-@click.command(
+@usage.command(
     "import",
-    cls=_Import,
+    cls=usage.Brief,
+    shown=("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
     help="Turn a scheduler's log into a node log, and report on its records.\n\nFILES may be packed, or directories of "
     "files; they are read in order.\n\nFormats:\n\n\b\n"
     + "\n".join(f"{k:<6}  {text}" for k, text in LOG_FORMATS.items()),
-    context_settings=usage.WIDE,
     epilog="Example: bftrainer import sacct.txt -o idle.csv",
-    sections={
-        "Common options": ("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
-        "Options of some formats": OWN_SETTINGS,
-    },
 )
 @click.argument("files", nargs=-1, required=True, type=FILE)
 @click.option(
@@ -175,8 +154,6 @@ class _Import(usage.Sectioned):
     "format_name",
     metavar="FORMAT",
     default=AUTO,
-    show_default=True,
-    shell_complete=lambda _, __, incomplete: [name for name in (AUTO, *LOG_FORMATS) if name.startswith(incomplete)],
     help="Format of the log, by name, or a plug-in by module:callable; auto tells it by the first records.",
 )
 @usage.with_options(*map(log_option, SETTINGS))
@@ -190,8 +167,8 @@ def import_log(
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
-    from bftrainer.schedulers.data_quality import quality_path, write_quality_json
     from bftrainer.schedulers.import_log import import_log as import_files
+    from bftrainer.schedulers.import_log import quality_path, write_quality_json
 
     account = quality_path(output)
     places = (*node_log_files(output), account)
@@ -202,10 +179,7 @@ def import_log(
     name = _recognise(files) if format_name == AUTO else format_name
     own = settings_of(name)
     usage.refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
-    settings = ImportSettings(**options)
-    named = settings.nodes in (None, "seen") and "without an inventory the nodes are those that the log names"
-    usage.refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
-    done = import_files(name, files, settings, usage.command_line())
+    done = import_files(name, files, ImportSettings(**options), usage.command_line())
     write_node_log(output, done.log)
     write_quality_json(account, done.quality)
     if as_json:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
+from dataclasses import asdict, astuple
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,10 +13,11 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note
+from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_table
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import log_option
-from bftrainer.errors import InputError, LogError, NodeLogError, SettingsError
+from bftrainer.cli.spot import MINUTES, model_options
+from bftrainer.errors import InputError, SettingsError, at_place
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
@@ -22,8 +25,8 @@ if TYPE_CHECKING:
 
 _COMMANDS = {
     "edit": ("logs.trace:edit", "Merge node logs, cut a window out, leave nodes out, replace names."),
-    "generate": ("logs.trace_models:generate", "Generate a trace by a model, fitted to another or not."),
-    "stats": ("logs.trace_models:stats", "Print the figures of a trace."),
+    "generate": ("logs.trace:generate", "Generate a trace by a model, fitted to another or not."),
+    "stats": ("logs.trace:stats", "Print the figures of a trace."),
 }
 
 
@@ -32,7 +35,7 @@ def trace() -> None:
     """Measure, generate, edit and share traces of nodes."""
 
 
-@click.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
+@usage.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
 @click.argument("node_logs", type=FILE, nargs=-1, required=True)
 @click.option("--start", metavar="TIME", help="Begin: ISO time or epoch seconds.  [default: the log's start]")
 @click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
@@ -42,17 +45,15 @@ def trace() -> None:
 @click.option(
     "--anonymise", "key_file", metavar="KEY_FILE", type=FILE, help="Pseudonyms by this secret key, made if not there."
 )
-@click.option("--shift", "shift_s", type=int, default=0, metavar="SECONDS", help="Add this to all anonymous times.")
 @usage.NODE_LOG_OUTPUT
 @usage.force_option
 def edit(
     node_logs: tuple[Path, ...], start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
-    key_file: Path | None, shift_s: int, **filters: Any,
+    key_file: Path | None, **filters: Any,
 ) -> None:  # fmt: skip
-    """Make one node log of NODE_LOGS: of several machines or stretches of time, a shorter window, some of the nodes.
+    """Make a node log of NODE_LOGS, merged: a shorter window, some of the nodes, other names.
 
-    A node is idle when a log says so and none says the opposite; when no log tells of it, it is not. What was idle when
-    the window begins opens it. An anonymous log has no metadata about the site.
+    What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
     from bftrainer.nodelogs.edit import cut_log, record_command
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
@@ -60,22 +61,23 @@ def edit(
 
     given = [moment for moment in (start, end) if moment is not None]
     usage.refuse_unused(
-        {
-            "zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end",
-            "shift_s": key_file is None and "of --anonymise",
-        }
+        {"zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end"}
     )
     usage.refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
     log = _read(node_logs)
     if given:
         clock = Clock(zone)
-        log = cut_log(log, *(None if moment is None else clock.instant_ns(moment) for moment in (start, end)))
+        bounds: list[int | None] = []
+        for option, moment in (("--start", start), ("--end", end)):
+            with at_place(option, InputError):
+                bounds.append(None if moment is None else clock.instant_ns(moment))
+        log = cut_log(log, *bounds)
     log = _filter(log, **filters)
     if key_file is None:
         write_node_log(output, record_command(log, usage.command_line()))
     else:
-        _write_anonymous(output, log, key_file, shift_s)
+        _write_anonymous(output, log, key_file)
     click.echo(f"{output}: node log of {len(log.nodes):,} nodes, {log.window_s / 3600:,.2f} h")
 
 
@@ -90,11 +92,7 @@ def _read(paths: tuple[Path, ...]) -> NodeLog:
             raise SettingsError(f"Expected each log once, got {paths[first]} again as {path}.")
     logs = []
     for path in paths:
-        try:
-            logs.append(read_node_log(path, warn=note))
-        except InputError:
-            refuse_scheduler_log(path)
-            raise
+        logs.append(read_node_log(path, warn=note))
     if len(logs) == 1:
         return logs[0]
     merged = merged_logs(logs)
@@ -102,24 +100,6 @@ def _read(paths: tuple[Path, ...]) -> NodeLog:
         if node_s:
             note(f"{node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
     return merged.log
-
-
-def refuse_scheduler_log(path: Path) -> None:
-    """Refuse a log of a scheduler where a node log is expected, and say what to do.
-
-    Raises
-    ------
-    NodeLogError
-        If the file is such a log.
-    """
-    from bftrainer.files.log_files import head
-    from bftrainer.schedulers.reading import recognise
-
-    with suppress(LogError):
-        name = recognise(head(path), str(path)).name
-        raise NodeLogError(
-            f"{path}: Expected a node log, got one of a scheduler: `bftrainer import --format {name}` makes one."
-        )
 
 
 def _filter(
@@ -131,29 +111,25 @@ def _filter(
     nodes: str | None,
 ) -> NodeLog:
     """The log without what the options leave out."""
-    from bftrainer.nodelogs.edit import filtered_log
+    from bftrainer.nodelogs.edit import filter_log
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_spans import nanoseconds
     from bftrainer.schedulers.selected_nodes import expand_excluded
 
-    for option, length_s in (("--min-hole", min_hole_s), ("--offer-after", offer_after_s)):
-        if not 0 <= length_s <= 1e8:
-            raise click.UsageError(f"Expected 0 <= {option} <= 1e8 seconds, got {length_s:g}.")
     wanted = None if nodes is None else read_inventory(nodes).names
     exclude = sorted(expand_excluded(exclude_nodes))
-    return filtered_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
+    return filter_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
-def _write_anonymous(output: Path, log: NodeLog, key_file: Path, shift_s: int) -> None:
+def _write_anonymous(output: Path, log: NodeLog, key_file: Path) -> None:
     """Write the log under pseudonyms, and the key if it is new."""
     from bftrainer.files.writing import replacing
-    from bftrainer.model import NS_PER_S
     from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, read_key
     from bftrainer.nodelogs.node_log_files import write_node_log
 
     is_new = not (key_file.exists() or key_file.is_symlink())
     key = secrets.token_bytes(KEY_BYTES) if is_new else read_key(key_file)
-    hidden = anonymous_log(log, key, shift_s * NS_PER_S)
+    hidden = anonymous_log(log, key)
     with ExitStack() as stack:
         if is_new:  # kept if the log is written
             stack.enter_context(replacing(key_file, private=True)).write(f"{key.hex()}\n".encode())
@@ -162,7 +138,7 @@ def _write_anonymous(output: Path, log: NodeLog, key_file: Path, shift_s: int) -
         note(f"{key_file}: a new key; keep it to yourself, and for the next log.")
 
 
-@click.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
+@usage.command(epilog="Example: bftrainer convert idle.csv converted.parquet")
 @click.argument("source", type=FILE)
 @click.argument("target", type=FILE, required=False)
 @click.option("-o", "--output", type=FILE, help="TARGET, as other commands take it.")
@@ -198,3 +174,88 @@ def convert(
     for warning in done.warnings:
         note(warning)
     click.echo(f"{place}: {done.summary()}")
+
+
+@usage.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
+@click.argument("file", type=FILE)
+@click.option("--recorded-terminations", "recorded", type=FILE, help="Those of a count trace.  [default: its falls]")
+@click.option("--additions", type=FILE, help="Write the additions that were measured: CSV, dt,additions.")
+@click.option("--terminations", type=FILE, help="Write the terminations that were measured: CSV, dt,preemptions.")
+@usage.json_option
+@click.option("--figure", type=FILE, help="Draw nodes over time and the survival curve: .png, .svg or .pdf.")
+@usage.force_option
+def stats(
+    file: Path, recorded: Path | None, additions: Path | None, terminations: Path | None, as_json: bool,
+    figure: Path | None, force: bool,
+) -> None:  # fmt: skip
+    """Print the figures of FILE: a node log, a spot event trace, a count trace or a termination trace."""
+    from bftrainer.nodelogs.availability import read_availability, write_measured
+    from bftrainer.spot.statistics import trace_statistics
+
+    usage.refuse_figure(figure, force=force)
+    usage.refuse_files(additions, terminations, force=force)
+    trace = read_availability(file, note, recorded)
+    found = trace_statistics(trace)
+    if additions or terminations:
+        at_start = write_measured(trace, additions, terminations)
+        note(f"nodes at the start, for spot simulate --initial-nodes: {at_start}")
+    if figure is not None:
+        from bftrainer.spot.run_plots import trace_figure
+
+        usage.write_figure(figure, trace_figure(trace.counts, found.survival))
+    if as_json:
+        print_json(found.as_json())
+    else:
+        print_figures(None, found.figures)
+
+
+@usage.command(epilog="Example: bftrainer trace generate --nodes 200 --days 1 -o made.parquet")
+@click.option("--like", type=FILE, help="Fit the model to this trace of any kind.")
+@click.option(
+    "--model",
+    type=click.Choice(["minutes", "supercomputer"]),
+    help="Spot nodes, or holes of a batch scheduler.  [default: minutes if LIKE is no node log, else supercomputer]",
+)
+@click.option("--days", type=usage.POSITIVE, default=14.0, help="Length of the trace.")
+@click.option("--seed", type=int, default=0, help="The same one gives the same bytes.")
+@click.option(
+    "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
+)
+@click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]")
+@click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]")
+@model_options(f"minutes: {MINUTES}; else fragment-mean, fragment-median, daily-amplitude, peak-hour", "minutes: ")
+@click.option("--nodes", type=usage.SIZE, help="supercomputer: nodes of the machine.  [default: 4734]")
+@click.option("--idle-share", type=float, help="supercomputer: mean share of idle nodes.  [default: 0.0827]")
+@usage.NODE_LOG_OUTPUT
+@usage.force_option
+@usage.json_option
+def generate(
+    output: Path, force: bool, start: datetime, as_json: bool, model_figures: tuple[tuple[str, float], ...],
+    **options: Any,
+) -> None:  # fmt: skip
+    """Generate a trace of nodes, which `bftrainer replay` and `bftrainer spot simulate` take as it is."""
+    from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.spot.generation import generate_trace
+
+    refuse_node_log(output, force=force)
+    usage.refuse_inputs(*node_log_files(output))
+    chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
+    made = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
+    write_node_log(output, made.log)
+    if as_json:
+        print_json({"files": [str(output)], "figures": [asdict(figure) for figure in made.figures]})
+        return
+    click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions")
+    rows = []
+    for name, *values in map(astuple, made.figures):
+        rows.append([name, *("" if value is None else f"{value:.5g}" for value in values)])
+    print_table(["", "asked", "expected", "drawn", "realised"], rows)
+
+
+def checked_instant(date: datetime) -> int:
+    """Nanoseconds since the epoch of a date of the command line, if it can be told in these."""
+    from bftrainer.model import instant_ns
+
+    if not 1678 <= date.year < 2262:
+        raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {date:%Y-%m-%d}.")
+    return instant_ns(date)

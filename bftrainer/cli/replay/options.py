@@ -14,7 +14,6 @@ from click.core import ParameterSource
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus_options import policy_names
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 _LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
@@ -29,7 +28,8 @@ def _duration(text: str) -> float:
 
 
 def _positive(text: str) -> float:
-    if not (length_s := _duration(text)):
+    length_s = _duration(text)
+    if not length_s:
         raise ValueError(text)
     return length_s
 
@@ -67,17 +67,23 @@ MOMENT = usage.Parsed(
 """An ISO time, or how long after another one that is: seconds, or with a unit."""
 
 
-def _names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:  # noqa: ARG001
-    """Registered objectives or solvers with this beginning, for completion in a shell."""
-    from bftrainer.objectives import objective_names
-    from solvers.registry import names
+_RANGES: dict[str, click.ParamType[Any]] = {
+    "forward_time_s": usage.POSITIVE,
+    "time_limit_s": usage.POSITIVE,
+    "mip_gap": click.FloatRange(0, 1, max_open=True),
+}
+"""Ranges of numbers that may not be what bounds them."""
 
-    known = objective_names() if param.name == "objective" else names()
-    return [name for name in known if name.startswith(incomplete)]
 
-
-USUAL = {"tasks": usage.LARGE_SIZE, "processes": usage.LARGE_PROCESSES}
-"""Largest usual sizes, by what is counted."""
+def _type_of(name: str, option: Option) -> Any:
+    """Type of an option's values on the command line."""
+    if option.units:
+        return usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+    if get_origin(option.kind) is Literal:
+        return click.Choice(get_args(option.kind))
+    if option.least is not None:
+        return (click.IntRange if option.kind is int else click.FloatRange)(min=option.least)
+    return _RANGES.get(name) or {Path: FILE, datetime: _MOMENT}.get(option.kind, option.kind)
 
 
 def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | None = None) -> usage.Decorator:
@@ -88,21 +94,10 @@ def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | Non
         return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
     default = (defaults or {}).get(name, option.default)
     metavar = option.metavar or ("NAME" if option.kind is str else None)
-    known: dict[str, Any] = {"help": text, "default": default, "metavar": metavar, "show_default": default is not None}
-    if option.sized:
-        return usage.size_option(*option.flags, name, usual=USUAL[option.sized], **known)
-    if metavar == "NAME":
-        known["shell_complete"] = policy_names if name.endswith("policy") else _names
-    kind = {Path: FILE, datetime: _MOMENT}.get(option.kind, option.kind)
-    if option.units:
-        kind = usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
-    elif get_origin(kind) is Literal:
-        kind = click.Choice(get_args(kind))
-    return click.option(*option.flags, name, type=kind, **known)
+    return click.option(*option.flags, name, type=_type_of(name, option), default=default, metavar=metavar, help=text)
 
 
-# What stands for others, after which of these.
-_BESIDE = {"tasks": ("sample",), "max_tasks": ("mip",)}
+# What stands for others, after which of these it stands in help.
 _SHORTCUTS: dict[str, usage.Decorator] = {
     "tasks": click.option(
         "--sample", type=click.Choice(["plain", "tuned"]), default="plain", help="Embedded tasks without -bdfn."
@@ -124,16 +119,14 @@ def _options_of(*sections: str) -> Iterator[usage.Decorator]:
 
 replay_options = usage.with_options(
     *_options_of(*(section for section in SECTIONS if section != "figures")),
-    click.option("-name", "--name", "name", default="debug", show_default=True, help="Results go to NAME-itrOut."),
+    click.option("-name", "--name", "name", default="debug", help="Results go to NAME-itrOut."),
     click.option("-o", "--output-dir", type=FILE, help="Where results go.  [default: NAME-itrOut, or one beside it]"),
     usage.report_option,
     click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
     click.option("-print", "--print", "print_", type=bool, default=True, help="false: print to iter-prints.log there."),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
     *_options_of("figures"),
-    click.option(
-        "--checkpoint-every", type=DURATION, default="60s", show_default=True, help="Keep decisions so often; 0: none."
-    ),
+    click.option("--checkpoint-every", type=DURATION, default="60s", help="Keep decisions so often; 0: none."),
     click.option("--resume", type=FILE, metavar="DIR", help="Go on with the unfinished run in DIR, as it was begun."),
     click.option(
         "--from-harvest", type=FILE, metavar="DIR", help="Replay the harvest in DIR, and say how far apart both are."
@@ -142,13 +135,6 @@ replay_options = usage.with_options(
 )
 
 COMMON = ("node_log", "tasks", "forward_time_s", "max_tasks", "solver", "objective", "since", "until")
-HELP_SECTIONS = {
-    question: [
-        each for name, option in OPTIONS.items() if option.section == section for each in (name, *_BESIDE.get(name, ()))
-    ]
-    for section, question in SECTIONS.items()
-}
-"""Names of the options that answer each question."""
 LIKE = ("node_log", "tasks", "scalability", *COMMON[2:])
 """Options of a replay that commands with `like_options` have themselves."""
 like_options = usage.with_options(
@@ -196,13 +182,13 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     from bftrainer.runs.run_files import read_summary, recorded_options
     from bftrainer.runs.run_inputs import LEARNED
 
-    like, given = options.pop("like"), _pick_given(ctx, options, LIKE)
+    like, typed = options["like"], _pick_given(ctx, options, LIKE)
     if like is None:
-        return ReplayConfig(**given)
+        return ReplayConfig(**typed)
     if like.is_dir():
         base = recorded_options(like, read_summary(like))
         for name in ("objective", "solver", "fallback", "policy", "power_policy"):
-            if name not in given and names_code(base.get(name)):  # a run may be somebody else's
+            if name not in typed and names_code(base.get(name)):  # a run may be somebody else's
                 raise click.UsageError(f"{like}: its {name} is code, {base[name]}, which is not run unasked.", ctx)
     else:
         spec = read_sweep(like)
@@ -211,6 +197,6 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
                 f"{like}: Expected settings of one run in [base], got a sweep over {spec.varied[0]}.", ctx
             )
         base = dict(spec.resolved()[0].options)
-    if "tasks" in given:  # which have curves of their own
+    if "tasks" in typed:  # which have curves of their own
         base |= {"scalability": None, "scaling": LEARNED if base.get("scaling") == LEARNED else None}
-    return ReplayConfig(**merged(base, given))
+    return ReplayConfig(**merged(base, typed))

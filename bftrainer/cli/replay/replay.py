@@ -6,7 +6,7 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, chdir, nullcontext
+from contextlib import chdir
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -15,25 +15,20 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
+from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import WIDE, Sectioned, check_report, json_option, refuse_unused, show_page
-from bftrainer.cli.replay.options import COMMON, HELP_SECTIONS, config_of, replay_options
-from bftrainer.errors import RunDirectoryError, RunFailedError, SolverError
+from bftrainer.cli.replay.options import COMMON, config_of, replay_options
+from bftrainer.errors import RunFailedError, SolverError
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
-    from bftrainer.replay import Observer
     from bftrainer.runs import Inputs, RunResult
 
 
-@click.command(
-    cls=Sectioned,
-    context_settings=WIDE,
-    sections={
-        "Common options": (*COMMON, "sample", "output_dir", "resume", "report", "open", "force", "as_json"),
-        **HELP_SECTIONS,
-    },
+@usage.command(
+    cls=usage.Brief,
+    shown=(*COMMON, "sample", "output_dir", "resume", "report", "open", "force", "as_json"),
     epilog="Example: bftrainer replay -ndmap idle.csv -bdfn tasks.toml -maxJ 30 --solver dp -o my-run",
 )
 @replay_options
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
 @click.pass_context
 def replay(
     ctx: click.Context, /, name: str, output_dir: Path | None, report: Path | None, as_json: bool, dry_run: bool,
-    force: bool, checkpoint_every: float, resume: Path | None, **options: Any,
+    force: bool, resume: Path | None, **options: Any,
 ) -> None:  # fmt: skip
     """Replay node idle/preempt events and allocate the idle nodes to malleable training tasks.
 
@@ -52,42 +47,40 @@ def replay(
     from bftrainer.runs import load_inputs
 
     if resume is not None:
-        ctx.exit(_resume(resume))
-    del options["print_"]  # which printing takes from the context
+        ctx.exit(_resume(ctx, resume))
+    del options["print_"], options["checkpoint_every"]  # which are taken from the context
     config = config_of(ctx, options)
     places = [output_dir] if output_dir else _named_directories(ctx, name, force=force)
     target = places[0] if isinstance(places, list) else None
-    on_sample = target is report is None and "runs of the sample go to the next free directory"
-    refuse_unused({"force": on_sample})
     if target is not None and not dry_run:
         check_free(target, force=force)
-    check_report(None if dry_run else report, force=force)
+    usage.check_report(None if dry_run else report, force=force)
     if report is not None and target is not None and report.resolve().is_relative_to(target.resolve()):
         raise click.UsageError(f"Expected --report outside {target}, which holds results alone, got {report}.")
     inputs = load_inputs(config)
     for text in inputs.notes:
         note(text)
-    refuse_unused(config.without_effect(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
+    usage.refuse_unused(config.without_effect(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
     if dry_run:
         _print_inputs(inputs, as_json)
         return
     with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
-        result = _replay(inputs, directory, received, _arguments(), checkpoint_every, ctx.params)
+        result = _replay(inputs, directory, received, _arguments(), ctx.params)
     ctx.exit(_print_and_report(result, directory.path, ctx.params, received))
 
 
 def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
     """``<name>-itrOut`` as published if a name is given; else the first free one of the default's or the sample's."""
-    from bftrainer.files.directories import numbered
+    from bftrainer.files.directories import number_paths
 
     is_default = {
         option: ctx.get_parameter_source(option) is ParameterSource.DEFAULT
         for option in ("node_log", "tasks", "name", "from_harvest")
     }
     if all(is_default.values()):
-        return numbered("sample")
+        return number_paths("sample")
     first = Path(f"{name}-itrOut")
-    return chain([first], islice(numbered(name), 1, None)) if is_default["name"] and not force else [first]
+    return chain([first], islice(number_paths(name), 1, None)) if is_default["name"] and not force else [first]
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:
@@ -105,51 +98,30 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
         write_rows(None, [(key, f"{value:,}") for key, value in counts.items()], indent=13)
 
 
-def _resume(place: Path) -> int:
-    """Go on with an unfinished run; return the exit status."""
+def _resume(ctx: click.Context, place: Path) -> int:
+    """Go on with an unfinished run by the options that it was begun with; return the exit status."""
     from bftrainer.files.directories import result_directory
     from bftrainer.runs import load_inputs
     from bftrainer.runs.run import find_unfinished
 
+    usage.refuse_unused(dict.fromkeys(set(ctx.params) - {"resume"}, "--resume goes on as the run was begun"))
     with interruptible() as received, result_directory([place], resume=True) as directory:
         beginning = find_unfinished(directory)
-        arguments, begun_in = beginning.arguments, Path(beginning.directory)
-        given = _drop_resume(_arguments())
+        begun_in = Path(beginning.directory)
         if begun_in != Path.cwd():
             gone = "" if begun_in.is_dir() else ", which is gone: they are looked for here"
             note(f"{place}: Inputs are those of {begun_in}, where the run was begun{gone}.")
         with (
             chdir(begun_in if begun_in.is_dir() else "."),
-            replay.make_context("bftrainer-replay", [*arguments]) as ctx,
+            replay.make_context("bftrainer-replay", [*beginning.arguments]) as begun,
         ):
-            if given:
-                _refuse_other_options(given, ctx.params)
-            options = {name: value for name, value in ctx.params.items() if name not in _OF_OUTPUT}
-            inputs = load_inputs(config_of(ctx, options))
-            result = _replay(inputs, directory, received, arguments, ctx.params["checkpoint_every"], ctx.params)
-    return _print_and_report(result, place, ctx.params, received)
+            options = {name: value for name, value in begun.params.items() if name not in _OF_OUTPUT}
+            inputs = load_inputs(config_of(begun, options))
+            result = _replay(inputs, directory, received, beginning.arguments, begun.params)
+    return _print_and_report(result, place, begun.params, received)
 
 
-_NAMED = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
 _OF_OUTPUT = (*("name", "output_dir", "report", "print_", "as_json", "dry_run", "force", "resume", "checkpoint_every"),)
-
-
-def _refuse_other_options(arguments: Sequence[str], begun: Mapping[str, Any]) -> None:
-    """Refuse options that are named and differ from those of the run that is resumed."""
-    with replay.make_context("bftrainer-replay", [*arguments]) as ctx:
-        named = [each for each in replay.params if ctx.get_parameter_source(each.name or "") in _NAMED]
-        odd = sorted(max(each.opts, key=len) for each in named if ctx.params[each.name] != begun[each.name])
-    if odd:
-        raise RunDirectoryError(
-            f"Expected the options that the run was begun with, or none; these differ: {', '.join(odd)}."
-        )
-
-
-def _drop_resume(arguments: list[str]) -> list[str]:
-    """Arguments but for ``--resume DIR``, and ``--open``, which is of the terminal and not of the run."""
-    place = next(number for number, word in enumerate(arguments) if word.startswith("--resume"))
-    others = arguments[:place] + arguments[place + (1 if "=" in arguments[place] else 2) :]
-    return [word for word in others if word != "--open"]
 
 
 def _replay(
@@ -157,16 +129,17 @@ def _replay(
     directory: ResultDirectory,
     received: list[int],
     arguments: Sequence[str],
-    every_s: float,
     options: Mapping[str, Any],
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
     from bftrainer.campaigns.bound import try_more_tasks
+    from bftrainer.cli._shared.progress import show_replay
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
+    every_s = options["checkpoint_every"]
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
-    with _show_progress(inputs, options["print_"]) as observers:
+    with show_replay(inputs.log.window_s, len(inputs.tasks), wanted=options["print_"]) as observers:
         if journal is not None and journal.known:
             note(f"{directory.path}: Resumed after {len(journal.known):,} decisions.")
         try:
@@ -198,15 +171,6 @@ def _replay(
     return result
 
 
-def _show_progress(inputs: Inputs, is_wanted: bool) -> AbstractContextManager[list[Observer]]:
-    """A bar on stderr, where that is a terminal, and the observers that move it."""
-    if not (is_wanted and sys.stderr.isatty()):
-        return nullcontext([])
-    from bftrainer.cli._shared.progress import show_replay
-
-    return show_replay(inputs.log.window_s, len(inputs.tasks))
-
-
 def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:
     """Print what was found, and make the page; return the exit status."""
     from bftrainer.files.directories import JOURNAL
@@ -222,7 +186,7 @@ def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any]
         from bftrainer.runs.run_files import read_runs
 
         write_page(read_runs([place] if harvest is None else [harvest, place]), report, force=options["force"])
-        show_page(report, quiet=options["as_json"])
+        usage.show_page(report, quiet=options["as_json"])
     elif is_table and sys.stdout.isatty():
         click.echo(f"Page: bftrainer report {shlex.quote(str(place))} makes one.")
     if not result.is_partial:
@@ -237,12 +201,10 @@ def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any]
 
 def print_fidelity(harvest: Path, place: Path) -> None:
     """Set what was replayed beside what really happened."""
-    from bftrainer.harvest.fidelity import fidelity, fidelity_rows
+    from bftrainer.harvest.fidelity import fidelity
 
-    found = fidelity(harvest, place)
-    print_table(("of the harvest", "predicted", "measured", "apart"), fidelity_rows(found))
-    for reason in found["reasons"]:
-        click.echo(f"Besides: {reason}.")
+    rows = [figure.row() for figure in fidelity(harvest, place)]
+    print_table(("of the harvest", "predicted", "measured", "apart"), rows)
 
 
 def _arguments() -> list[str]:
@@ -260,8 +222,8 @@ def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) 
     out.write(f"Results: {target}\n")
 
 
-@click.command(epilog="Example: bftrainer solvers")
-@json_option
+@usage.command(epilog="Example: bftrainer solvers")
+@usage.json_option
 def solvers(as_json: bool) -> None:
     """List the solvers: installed, licensed, exact, version; and whether the compiled core is in use."""
     from bftrainer._core import core, why_not

@@ -5,28 +5,30 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.removed import refuse_removed_value
-from bftrainer.cli._shared.stdio import Section, line_width, note, print_json, print_side_by_side, tell
+from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
 from bftrainer.cli._shared.usage import FILE
+from bftrainer.errors import BftrainerError, SettingsError, escaped
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison
     from bftrainer.report.drawing import PrintFigure, Sheet
     from bftrainer.report.finished_run import FinishedRun
+    from bftrainer.runs.audit import Findings
 
 # Of more runs than this only the headline figures are shown.
 FEW = 4
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
+@usage.command(epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
     "--metric",
@@ -40,23 +42,18 @@ _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, ty
 @click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
-    from bftrainer.errors import SettingsError
     from bftrainer.report.comparison import compare_runs, run_names
     from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, name_near
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
-    has_all = as_json and "--json has all figures"
-    usage.refuse_unused(
-        {"chosen": has_all, "show_all": has_all or (bool(as_csv or chosen) and "of a table without --metric alone")}
-    )
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
-            usual = [key for key in COMPARED if key in compared.figures and key.startswith(name)]
-            close = f" Did you mean {usual[0]!r}?" if usual else name_near(name, compared.figures)
-            raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{close}")
+            raise SettingsError(
+                f"--metric: Expected a figure of these runs, got {name!r}.{name_near(name, compared.figures)}"
+            )
     if as_json:
         print_json(compared.to_dict())
     elif as_csv:
@@ -71,32 +68,36 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
 def _write_csv(compared: RunComparison, keys: Sequence[str]) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
     writer.writerow(("run", "figure", "value", "relative"))
+    differences = compared.differences
     for place, name in enumerate(compared.names):
         for key in keys:
-            writer.writerow((name, key, compared.figures[key][place], compared.differences[key][place]))
+            writer.writerow((name, key, compared.figures[key][place], differences[key][place]))
 
 
 def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     from bftrainer.report.glossary import ASSUMED, MARK, term_of
 
-    names = [f"{name} (partial)" if cut else name for name, cut in zip(compared.names, compared.partial, strict=True)]
+    names = [
+        f"{name} (partial)" if summary["partial"] else name
+        for name, summary in zip(compared.names, compared.summaries, strict=True)
+    ]
+    if compared.settings:
+        print_table(["setting", *names], compared.setting_rows())
+        click.echo()
     rows = [
-        [term_of(key).label, *(f"{cell.value}\n({cell.below})" if cell.below else cell.value for cell in cells)]
+        [term_of(key).label, *(f"{cell.value} ({cell.below})" if cell.below else cell.value for cell in cells)]
         for key, cells in ((key, compared.cells(key)) for key in keys)
     ]
-    sections, figures = [Section("setting", compared.setting_rows(), is_text=True)], Section("figure", rows)
-    print_side_by_side(names, [*sections, figures] if compared.settings else [figures])
-    sentences = [*compared.notes()]
+    print_table(["figure", *names], rows)
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(compared.names, compared.assumptions, strict=True):
         if assumed is not None:
             notes.setdefault(assumed.note, []).append(name)
+    for text in compared.notes():
+        click.echo(text)
     for text, assuming in notes.items():
         where = "" if len(assuming) == len(names) else f" ({', '.join(assuming)})"
-        sentences.append(f"{MARK} {ASSUMED}{where}: {text}")
-    for text in sentences:
-        width = line_width() or len(text)
-        click.echo("\n".join(wrap(text, width, subsequent_indent="  ", break_on_hyphens=False)))
+        click.echo(f"{MARK} {ASSUMED}{where}: {text}")
 
 
 def _width_mm(text: str) -> float:
@@ -114,7 +115,6 @@ KINDS = {
     "gantt": "which task held nodes when; of one run",
     "setting": "a figure of summary.json, efficiency unless said, against a setting",
     "losses": "where the idle node-time went",
-    "energy": "energy of tuned tasks against the time to their targets",
     "paired": "what values of an option gain on its first one, pair by pair; of a sweep's directory",
 }
 _LISTED = "\n".join(f"{kind:11}{text}" for kind, text in KINDS.items())
@@ -139,44 +139,36 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
         ctx.exit()
 
 
-@click.command(help=_PLOT, context_settings=usage.WIDE, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
+@usage.command(help=_PLOT, epilog="Example: bftrainer plot pool a-itrOut -o pool.svg")
 @click.argument("kind", type=click.Choice([*KINDS]))
 @_RUNS
 @click.option("-o", "--output", type=FILE, required=True, help="The figure: .pdf, .svg or .png.")
-@click.option(
-    "--against", metavar="SETTING", default="forward_time_s", show_default=True, help="Of kinds setting and paired."
-)
+@click.option("--against", metavar="SETTING", default="forward_time_s", help="Of kinds setting and paired.")
 @click.option(
     "--metric",
     "figure",
     type=usage.FIGURE,
     help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
-@click.option(
-    "--style", metavar="NAME", default="", callback=refuse_removed_value, help="A style of matplotlib, over ours."
-)
-@click.option("--width", type=_WIDTH, default="page", show_default=True, help="90, 180 or so many millimetres.")
+@click.option("--width", type=_WIDTH, default="page", help="90, 180 or so many millimetres.")
 @usage.force_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
 )
 def plot(
-    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, style: str, width: float,
-    force: bool,
-) -> None:  # fmt: skip
+    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, width: float, force: bool
+) -> None:
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
     from bftrainer.files.writing import replacing_together
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
     from bftrainer.runs.run_files import read_summary
 
-    other = kind not in ("setting", "paired") and "of the kinds setting and paired alone"
-    usage.refuse_unused({"against": other, "figure": other})
     if kind in ("gantt", "paired") and len(runs) > 1:
         what = {"gantt": "run for a Gantt chart", "paired": "sweep for gains over pairs"}[kind]
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
     for run in runs if kind != "paired" else ():
         read_summary(run)  # report an invalid run before a problem with the figure's path
-    form, sheet = check_drawable(output.name), Sheet(width, style)
+    form, sheet = check_drawable(output.name), Sheet(width)
     written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
     usage.refuse_files(*written, force=force)
     contents = print_figure(_drawing(kind, runs, against, figure), sheet, form)
@@ -188,66 +180,41 @@ def plot(
 
 def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Runs whose summaries have the settings that they left out, as these are the defaults."""
-    from dataclasses import replace
-
     from bftrainer.runs.config import OPTIONS
 
-    known = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
-    return [replace(run, summary={**run.summary, "settings": {**known, **run.summary["settings"]}}) for run in runs]
-
-
-def tuning_groups(path: Path) -> dict[str, str]:
-    """Group of each tuned task of a run, by its name; empty without any."""
-    from bftrainer.errors import escaped
-    from bftrainer.runs.run_files import ATTEMPTS, read_shown_columns, read_summary
-
-    if "attempts" not in read_summary(path):
-        return {}
-    columns = read_shown_columns(path / ATTEMPTS.file, ATTEMPTS)
-    return dict(zip(*(map(escaped, columns[name].to_pylist()) for name in ("task", "group")), strict=True))
+    defaults = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
+    return [replace(run, summary={**run.summary, "settings": {**defaults, **run.summary["settings"]}}) for run in runs]
 
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
+    from bftrainer.campaigns.paired import plot_changes, read_points
     from bftrainer.report import run_figures as figures
     from bftrainer.runs.run_files import read_runs
 
     if kind == "paired":
-        from bftrainer.campaigns.paired import plot_changes, read_points
-
-        results = read_points(paths[0])
-        return lambda sheet: plot_changes(results, against, metric or "work_done", sheet)
+        return partial(plot_changes, read_points(paths[0]), against, metric or "work_done")
     runs = read_runs(paths)
-    if kind == "energy":
-        groups = [tuning_groups(path) for path in paths]
-        return lambda sheet: figures.plot_energy(runs, groups, sheet)
-    full, figure = fill_settings(runs), metric or "efficiency"
-    kinds: dict[str, Callable[[Sheet], PrintFigure]] = {
-        "pool": lambda sheet: figures.plot_pool(runs, sheet),
-        "losses": lambda sheet: figures.plot_losses(runs, sheet),
-        "gantt": lambda sheet: figures.plot_allocation(runs[0], sheet),
-        "setting": lambda sheet: figures.plot_setting(full, against, figure, sheet),
-    }
-    return kinds[kind]
+    match kind:
+        case "pool":
+            return partial(figures.plot_pool, runs)
+        case "losses":
+            return partial(figures.plot_losses, runs)
+        case "gantt":
+            return partial(figures.plot_allocation, runs[0])
+        case _:
+            return partial(figures.plot_setting, fill_settings(runs), against, metric or "efficiency")
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
+@usage.command(epilog="Example: bftrainer report a-itrOut b-itrOut -o page.html")
 @_RUNS
-@click.option(
-    "-o", "--output", type=FILE, default=Path("report.html"), show_default=True, help="The page; NAME.pdf: an A4 a run."
-)
+@click.option("-o", "--output", type=FILE, default=Path("report.html"), help="The page; NAME.pdf: an A4 a run.")
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
-@click.option("--gpus-per-node", type=click.IntRange(1, 10**6), metavar="N", help="Also tell GPU-hours.")
-@click.option("--price-node-hour", type=click.FloatRange(0, 1e12), metavar="X", help="Worth of a useful node-hour.")
 @usage.open_option
 @click.option("--force", is_flag=True, help="Replace an existing page.")
-def report(
-    runs: tuple[Path, ...], output: Path, brief: bool, gpus_per_node: int | None, price_node_hour: float | None,
-    force: bool,
-) -> None:  # fmt: skip
+def report(runs: tuple[Path, ...], output: Path, brief: bool, force: bool) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
-    from bftrainer.report.comparison import order_by_settings, run_names
-    from bftrainer.report.run_page import Worth, write_page
-    from bftrainer.runs.run_files import read_run, read_summary
+    from bftrainer.report.run_page import write_page
+    from bftrainer.runs.run_files import read_runs, read_summary
 
     for run in runs:
         if (run / "sweep.toml").is_file():
@@ -257,13 +224,12 @@ def report(
             )
         if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
             raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
-    summaries = list(map(read_summary, runs))  # report an invalid run before a problem with the page's path
+    for run in runs:
+        read_summary(run)  # report an invalid run before a problem with the page's path
     usage.refuse_inputs(output)
     if output.suffix != ".pdf":  # a brief for print
         usage.check_page_name("-o", output)
-    named = order_by_settings(run_names(runs), summaries)
-    found = [read_run(runs[place], name) for place, name in named.items()]
-    write_page(found, output, force=force, brief=brief, worth=Worth(gpus_per_node, price_node_hour))
+    write_page(read_runs(runs), output, force=force, brief=brief)
     usage.show_page(output)
 
 
@@ -271,7 +237,7 @@ SHOWN = 20
 WRONG, UNUSABLE = 1, 2
 
 
-@click.command(context_settings=usage.WIDE, epilog="Example: bftrainer audit a-itrOut")
+@usage.command(epilog="Example: bftrainer audit a-itrOut")
 @_RUNS
 @click.option("--objective", metavar="MODULE:CALLABLE", help="Check runs of this objective of yours: runs its code.")
 @usage.json_option
@@ -283,7 +249,6 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
     the one that the run's directory stands in). What is wrong is told by file, row and column, and what could not be
     checked is named. Exit status: 0 nothing is wrong, 1 something is, 2 a run cannot be audited.
     """
-    from bftrainer.errors import BftrainerError, escaped
     from bftrainer.objectives import get_objective
     from bftrainer.runs.audit import audit as check
 
@@ -306,12 +271,17 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})
         if not as_json:
-            lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
-            lines += [f"and {len(findings.wrong) - SHOWN:,} more"] * (len(findings.wrong) > SHOWN)
-            for what, times in findings.unchecked.items():
-                lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
-            lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
-            click.echo("\n".join(f"{run}: {line}" for line in lines))
+            _print_findings(run, findings)
     if as_json:
         print_json({"runs": results})
     ctx.exit(status)
+
+
+def _print_findings(run: Path, findings: Findings) -> None:
+    lines = [f"wrong: {line}" for line in findings.wrong[:SHOWN]]
+    if len(findings.wrong) > SHOWN:
+        lines.append(f"and {len(findings.wrong) - SHOWN:,} more")
+    for what, times in findings.unchecked.items():
+        lines.append(f"not checked: {what}" + (f" ({times:,} times)" if times > 1 else ""))
+    lines.append(f"{findings.checked:,} checks, {len(findings.wrong):,} wrong")
+    click.echo("\n".join(f"{run}: {line}" for line in lines))

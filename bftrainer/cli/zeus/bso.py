@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import stat
-import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,17 +13,18 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import counted, note, print_json, print_table, write_rows
+from bftrainer.cli._shared.stdio import counted, print_json, print_records, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
+    from bftrainer.zeus.server.messages import TrialRow
 
 _COMMANDS = {
     "jobs": ("zeus.bso:jobs", "List a server's jobs; show, export, delete or import one; void a trial."),
-    "quickstart": ("zeus.quickstart:quickstart", "Train a sample job, and see a batch size chosen."),
+    "quickstart": ("zeus.bso:quickstart", "Train a sample job, and see a batch size chosen."),
     "serve": ("zeus.bso:serve", "Serve batch sizes to recurring training jobs."),
     "token": ("zeus.bso:token", "Say who may do what on a server."),
 }
@@ -62,31 +61,18 @@ _database_option = click.option(
 )
 
 
-def read_token(path: str | None) -> str | None:
-    """Read the token for a server: the first one in a file."""
-    if path is None:
-        return None
-    from bftrainer.zeus.server.access import first_token
-
-    return first_token(path)
-
-
 # Statuses of answers to what was given: something unknown, another job's name, a value that cannot be.
 _REFUSED = (404, 409, 422)
 
 
 @contextmanager
 def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSizeClient]:
-    """Open a client of the server that the options name.
-
-    Raises
-    ------
-    SettingsError
-        If the server refuses what was given.
-    """
+    """Open a client of the server that the options name; what it refuses of what was typed is a `SettingsError`."""
     from bftrainer.zeus.server import BatchSizeClient
+    from bftrainer.zeus.server.access import first_token
 
-    with BatchSizeClient(server, read_token(token_file), retries=1) as client:
+    token = None if token_file is None else first_token(token_file)
+    with BatchSizeClient(server, token, retries=1) as client:
         try:
             yield client
         except ServerRequestError as error:
@@ -97,14 +83,14 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
             raise SettingsError(error.reason) from None
 
 
-@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer bso jobs my-job")
+@usage.command(epilog="Example: bftrainer bso jobs my-job")
 @click.argument("job_id", metavar="[JOB]", required=False)
 @server_options
 @usage.json_option
 @click.option("-o", "--output", type=FILE, help="Write the trials of JOB: .json (with the job) or .csv.")
 @usage.force_option
 @click.option("--delete", "deletes", is_flag=True, help="Forget JOB with all its trials.")
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--yes", is_flag=True, help="Delete indeed, which --delete takes.")
 @click.option(
     "--void", "trial", type=click.IntRange(1, 2**31 - 1), metavar="TRIAL", help="Have a trial of JOB count for nothing."
 )
@@ -120,56 +106,45 @@ def jobs(
     With an option: write the trials of JOB, void one of them, delete JOB, or move the jobs of a Zeus database, with
     their trials and what was learned, into one of this server's; no server should be writing to it then.
     """
+    from bftrainer.files.opening import one_line
+    from bftrainer.zeus.server import job_figures
+
     actions = {"-o": output is not None, "--delete": deletes, "--void": trial is not None, "--import": bool(source)}
     chosen = [action for action, is_given in actions.items() if is_given]
     if len(chosen) > 1:
         raise click.UsageError(f"Expected one of {' and '.join(chosen)}.")
-    if source is None and (chosen and job_id is None):
-        raise click.UsageError(f"Expected JOB with {chosen[0]}.")
-    usage.refuse_unused(
-        {
-            "force": output is None and "nothing is written",
-            "yes": not deletes and "of --delete",
-            "reason": trial is None and "of --void",
-            "database_url": source is None and "of --import",
-            **dict.fromkeys(
-                ("job_id", "server", "token_file"), source is not None and "--import moves all jobs itself"
-            ),
-            "as_json": bool(chosen) and f"of {chosen[0]} nothing is printed",
-        }
-    )
     if source is not None:
+        if job_id is not None:
+            raise click.UsageError("Expected no JOB with --import, which moves all jobs.")
         _import_jobs(source, database_url)
         return
-    if output is not None:
-        from bftrainer.zeus.server.job_figures import check_form
-
-        check_form(output)
-        usage.refuse_files(output, force=force)
+    if chosen and job_id is None:
+        raise click.UsageError(f"Expected JOB with {chosen[0]}.")
     if trial is not None and reason is None:
         raise click.UsageError("Expected --reason with --void.")
+    if output is not None:
+        job_figures.check_form(output)
+        usage.refuse_files(output, force=force)
     with open_client(server, token_file) as client:
         if job_id is None:
             _list_jobs(client.jobs(), as_json=as_json)
-        elif deletes:
-            _delete_job(client, job_id, yes=yes)
+            return
+        job, name = _find_job(client, job_id), one_line(job_id)
+        if deletes:
+            if not yes:
+                raise click.UsageError(f"Expected --yes to delete {name} with its {counted(job.trials, 'trial')}.")
+            client.delete_job(job_id)
+            click.echo(f"Deleted {name}.")
         elif trial is not None:
-            _find_job(client, job_id)
-            found = client.void_trial(job_id, trial, reason or "")
-            click.echo(f"Voided trial {trial} of {_one_line(job_id)}, which is in stage {found.stage} now.")
+            stage = client.void_trial(job_id, trial, reason or "").stage
+            click.echo(f"Voided trial {trial} of {name}, which is in stage {stage} now.")
         elif output is not None:
-            from bftrainer.zeus.server.job_figures import write_job
-
-            number = write_job(output, _find_job(client, job_id), client.trials(job_id))
+            number = job_figures.write_job(output, job, client.trials(job_id))
             click.echo(f"Wrote {counted(number, 'trial')} to {output}.")
+        elif as_json:
+            print_json(job.model_dump())
         else:
-            _show_job(client, job_id, as_json=as_json)
-
-
-def _one_line(name: str) -> str:
-    from bftrainer.files.opening import one_line
-
-    return one_line(name)
+            _show_job(job, list(client.trials(job_id)))
 
 
 def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
@@ -184,61 +159,38 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
         raise SettingsError(f"Unknown job {job_id!r}.{close}") from None
 
 
+_ARMS = ("batch_size", "mean_j", "deviation_j", "observations")
+_LISTED = ("job", "stage", "trials", "results", "batch_sizes_left", "cheapest", "cost_j")
+
+
 def _list_jobs(found: list[JobSummary], *, as_json: bool) -> None:
     from bftrainer.zeus.server.messages import abbreviate
 
     if as_json:
         print_json([job.model_dump() for job in found])
         return
-    rows = []
+    records = []
     for job in found:
-        cheapest = ("-", "-") if job.min_cost is None else (f"{job.min_cost_batch_size}", f"{job.min_cost:,.6g}")
-        counts = (f"{job.trials:,}", f"{job.observations:,}", abbreviate(job.remaining, " "))
-        rows.append((_one_line(job.spec.job_id or ""), job.stage, *counts, *cheapest))
-    print_table(("job", "stage", "trials", "results", "batch sizes left", "cheapest", "cost (J)"), rows, left=2)
+        cheapest = None if job.min_cost is None else job.min_cost_batch_size
+        counts = {"job": job.spec.job_id or "", "stage": job.stage, "trials": job.trials, "results": job.observations}
+        sizes = {"batch_sizes_left": abbreviate(job.remaining, " "), "cheapest": cheapest}
+        records.append(counts | sizes | {"cost_j": job.min_cost})
+    print_records(records, _LISTED)
 
 
-def _show_job(client: BatchSizeClient, job_id: str, *, as_json: bool) -> None:
-    from bftrainer.zeus.server.job_figures import format_si, job_facts
+def _show_job(job: JobSummary, trials: list[TrialRow]) -> None:
+    from bftrainer.zeus.server import job_figures
 
-    job = _find_job(client, job_id)
-    if as_json:
-        print_json(job.model_dump())
-        return
-    facts = {"job": job.spec.job_id or "", **job_facts(job, list(client.trials(job_id)))}
-    write_rows(None, [(name.lower(), _one_line(value)) for name, value in facts.items()])
+    facts = {"job": job.spec.job_id or "", **job_figures.job_facts(job, trials)}
+    write_rows(None, [(name.lower(), value) for name, value in facts.items()])
     if job.arms:
         click.echo()
-        rows = [
-            (
-                f"{arm.batch_size}",
-                f"{format_si(arm.mean_j)}J",
-                f"{format_si(arm.deviation_j)}J",
-                f"{arm.observations:,}",
-            )
-            for arm in job.arms
-        ]
-        print_table(("batch size", "mean cost", "give or take", "results"), rows, left=0)
-
-
-def _delete_job(client: BatchSizeClient, job_id: str, *, yes: bool) -> None:
-    job = _find_job(client, job_id)
-    if not yes:
-        try:
-            click.confirm(f"Delete {_one_line(job_id)} with its {counted(job.trials, 'trial')}?", abort=True, err=True)
-        except click.Abort:
-            if sys.stdin.isatty():
-                raise
-            click.echo(err=True)  # after the question
-            raise click.UsageError("Expected a yes at a terminal, or --yes.") from None
-    client.delete_job(job_id)
-    click.echo(f"Deleted {_one_line(job_id)}.")
+        print_records([dict(arm) | {"mean_j": arm.mean_j, "deviation_j": arm.deviation_j} for arm in job.arms], _ARMS)
 
 
 def _import_jobs(source: str, database_url: str | None) -> None:
     require_extra("The server needs", "server")
-    from bftrainer.zeus.server.store import DEFAULT_URL, open_store
-    from bftrainer.zeus.server.zeus_database import import_jobs, read_published
+    from bftrainer.zeus.server.store import DEFAULT_URL, import_jobs, open_store, read_published
 
     published = read_published(source)
     with open_store(database_url or DEFAULT_URL) as store:
@@ -246,9 +198,7 @@ def _import_jobs(source: str, database_url: str | None) -> None:
     click.echo(f"Moved {counted(len(published), 'job')}.")
 
 
-@click.command(
-    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db"
-)
+@usage.command(epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db")
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
 @_database_option
@@ -291,75 +241,98 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     run_server(host, port, ServerSettings(**chosen, hosts=hosts), **tls)
 
 
-_MOST_DAYS = 36_525  # a century
-
-
-@click.command(
-    context_settings=usage.SETTINGS, epilog="Example: bftrainer bso token add alice --role trainer --days 90"
-)
+@usage.command(epilog="Example: bftrainer bso token add alice --role trainer --days 90")
 @click.argument("action", type=click.Choice(["list", "add", "revoke"]), default="list")
 @click.argument("user", metavar="[USER]", required=False)
 @click.option("--role", default="owner", help="reader: looks; trainer: runs trials; owner: has jobs; admin: all.")
-@click.option("--days", type=click.FloatRange(min=0, min_open=True), help="Days that a new token holds.")
+@click.option("--days", type=click.IntRange(1, 36_525), help="Days that a new token holds.  [default: for ever]")
 @click.option("--token-file", "path", type=FILE, help="File of tokens.  [default: that of your own servers]")
 @usage.json_option
-def token(action: str, user: str | None, role: str, days: float | None, path: Path | None, as_json: bool) -> None:
+def token(action: str, user: str | None, role: str, days: int | None, path: Path | None, as_json: bool) -> None:
     """List who is let in, add USER and print a new token, or revoke the tokens of USER or the one of an id.
 
     A token is kept nowhere but in its digest. A running server notices changes by itself.
     """
-    from bftrainer.zeus.server.access import own_file
+    from bftrainer.zeus.server import access
 
-    file = path or own_file()
+    file = path or access.own_file()
     if path is not None and not path.parent.is_dir():
         raise SettingsError(f"--token-file {path}: No such directory: {path.parent}.")
-    usage.refuse_unused(
-        {
-            **dict.fromkeys(("role", "days"), action != "add" and "of add"),
-            "as_json": action != "list" and "of list",
-        }
-    )
     if (user is None) != (action == "list"):
         raise click.UsageError("Expected USER with add and revoke, and without another word after list.")
-    actions: dict[str, Callable[[], None]] = {
-        "list": lambda: _list_tokens(file, as_json=as_json),
-        "add": lambda: _add_token(file, user or "", role, days),
-        "revoke": lambda: _revoke_tokens(file, user or ""),
-    }
-    actions[action]()
+    if action == "list":
+        _list_tokens(file, as_json=as_json)
+    elif action == "add":
+        _add_token(file, user or "", role, days)
+    else:
+        for each in access.revoke(file, user or ""):
+            click.echo(f"Revoked {each.id} of {each.name}, {each.role.name.lower()}.")
 
 
-def _add_token(file: Path, user: str, role: str, days: float | None) -> None:
+def _add_token(file: Path, user: str, role: str, days: int | None) -> None:
     from bftrainer.zeus.server.access import add_user, find_role
 
-    if days is not None and not days <= _MOST_DAYS:
-        raise SettingsError(f"--days: Expected at most {_MOST_DAYS:,}, got {days:g}; without it, tokens hold for ever.")
     created = add_user(file, user, find_role(role), days)
-    click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days:g} days'}.", err=True)
+    click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days} days'}.", err=True)
     click.echo(created.token)
-    mode = os.fstat(1).st_mode
-    if stat.S_ISREG(mode) and mode & 0o077:
-        note(f"Others may read the file that has the token (mode {stat.S_IMODE(mode):04o}): chmod 600 it.")
 
 
 def _list_tokens(file: Path, *, as_json: bool) -> None:
     from bftrainer.zeus.server.access import read_users
 
-    users = read_users(file)
+    rows: list[dict[str, Any]] = []
+    for user in read_users(file):
+        row: dict[str, Any] = {"id": user.id, "user": user.name or "", "role": user.role.name.lower()}
+        rows.append(row | {"expires": user.expires, "valid": user.is_valid})
     if as_json:
-        names = ("id", "user", "role", "expires", "valid")
-        rows = [(user.id, user.name or "", user.role.name.lower(), user.expires, user.is_valid) for user in users]
-        print_json([dict(zip(names, row, strict=True)) for row in rows])
+        print_json(rows)
         return
-    cells = []
-    for user in users:
-        until = "-" if user.expires is None else time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(user.expires))
-        cells.append((user.id, user.name or "", user.role.name.lower(), until + ("" if user.is_valid else " (over)")))
-    print_table(("id", "user", "role", "until"), cells, left=None)
+    for each in rows:
+        if each["expires"] is not None:
+            each["expires"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(each["expires"]))
+    print_records(rows)
 
 
-def _revoke_tokens(file: Path, which: str) -> None:
-    from bftrainer.zeus.server.access import revoke
+MAX_POWER_W = 45.0
+_COLUMNS = ("batch_size", "results", "converged", "time", "energy", "cost")
 
-    for user in revoke(file, which):
-        click.echo(f"Revoked {user.id} of {user.name}, {user.role.name.lower()}.")
+
+@usage.command(epilog="Example: bftrainer bso quickstart")
+@click.option("--runs", type=usage.SIZE, default=20, help="Times that the job recurs.")
+@usage.json_option
+def quickstart(runs: int, as_json: bool) -> None:
+    """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
+
+    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took: time
+    on the processor, and energy that is modelled from it. It takes less than a minute, and leaves nothing behind; see
+    `bftrainer.zeus.integrations.sample_digits`.
+    """
+    require_extra("The sample training needs", "sample")
+    require_extra("The server needs", "server")
+    from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
+    from bftrainer.zeus.server.job_figures import figures_by_size
+
+    with open_private_client() as client:
+        for number, run in enumerate(make_served_runs(client, runs, max_power_w=MAX_POWER_W, seed=1), start=1):
+            missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
+            epochs = counted(run.epochs_done, "epoch")
+            click.echo(
+                f"run {number:3}: batch size {run.batch_size:3}, {epochs:>9}, {run.time_s:6.2f} s, "
+                f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
+                err=True,
+            )
+        job, sizes = client.job(JOB_ID), figures_by_size(client.trials(JOB_ID))
+    if as_json:
+        chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
+        print_json(chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]})
+        return
+    print_records([dict.fromkeys(_COLUMNS) | asdict(size) | size.means for size in sizes.values()], _COLUMNS)
+    word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
+    click.echo(f"{word}: batch size {find_chosen(job)}; the default is {job.spec.default_batch_size}.")
+    click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")
+
+
+def find_chosen(job: JobSummary) -> int:
+    """Find the batch size believed to be the cheapest; while batch sizes are pruned, that of the cheapest run."""
+    means = {arm.batch_size: arm.mean for arm in job.arms if arm.mean is not None}
+    return max(means, key=means.__getitem__) if means else job.min_cost_batch_size

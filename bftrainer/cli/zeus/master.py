@@ -11,9 +11,9 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import print_json, print_table
+from bftrainer.cli._shared.stdio import cell, print_json, print_records
 from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus_options import ETA, number
+from bftrainer.cli.zeus.zeus import ETA
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
@@ -30,31 +30,22 @@ def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master run job.toml --recurrences 20")
+@usage.command(epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=FILE, required=False)
 @click.option("--resume", type=FILE, metavar="LOGDIR", help="Go on with the job whose logs are there.")
-@usage.size_option(
-    "--recurrences", usual=usage.LARGE_RUNS, kind=click.IntRange(min=1), help="Times that the job recurs."
-)
+@click.option("--recurrences", type=usage.SIZE, help="Times that the job recurs.")
 @click.option("--eta", type=float, help=ETA)
 @click.option("--beta", type=float, help="A run stops before it costs this many times the cheapest; inf: never.")
 @click.option("--seed", type=int, help="Seed of the policy, and of the first run; each later one has the next.")
-@click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid, ucb or module:callable.")
+@click.option("--policy", help="Chooses batch sizes: zeus, gts, default, grid or module:callable.")
 @click.option("--log-base", help="Directory for the job's directory of logs.")
 @click.option("--max-power", "max_power_w", type=float, metavar="W", help="Highest power of one GPU.")
-@usage.size_option(
-    "--gpus", usual=usage.LARGE_PROCESSES, kind=click.IntRange(min=1), help="GPUs of a run; those found, else 1."
-)
+@click.option("--gpus", type=usage.PROCESSES, help="GPUs of a run; those found, else 1.")
 @click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences.")
 @click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same.")
 @usage.json_option
 def run(
-    job_file: Path | None,
-    resume: Path | None,
-    pause_after: int | None,
-    quiet: bool,
-    as_json: bool,
-    **changes: Any,
+    job_file: Path | None, resume: Path | None, pause_after: int | None, quiet: bool, as_json: bool, **changes: Any
 ) -> None:
     """Run the recurrences of the job in JOB_FILE (TOML), whose values the options replace.
 
@@ -82,12 +73,11 @@ def run(
 
 def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
     """Begin the job of a file."""
-    from bftrainer.zeus.master.plan import read_job_file
+    from bftrainer.zeus.master.script import read_job_file
     from bftrainer.zeus.master.zeus_master import ZeusMaster
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
     file = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
-    usage.check_size(f"recurrences of {job_file}", file.recurrences, usage.LARGE_RUNS)
     job = file.job.to_job()
     context = PolicyContext(None, job, file.eta, file.beta, file.seed, window_size=file.window_size)
     policy = batch_size_optimizer(file.policy, context)
@@ -95,7 +85,7 @@ def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
     return zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
 
 
-@click.command(context_settings=usage.SETTINGS, epilog="Example: bftrainer master status logs/job+1")
+@usage.command(epilog="Example: bftrainer master status logs/job+1")
 @click.argument("logdir", type=FILE)
 @usage.json_option
 def status(logdir: Path, as_json: bool) -> None:
@@ -127,7 +117,7 @@ def _display_runs(*, quiet: bool) -> MasterObserver:
 
         def booked(self, booked: Booked, progress: Recurrences) -> None:  # noqa: ARG002
             verdict = "reached the target" if booked.reached else booked.failure or "missed the target"
-            amounts = f"{number(booked.energy_j)} J in {number(booked.time_s)} s"
+            amounts = f"{cell(booked.energy_j)} J in {cell(booked.time_s)} s"
             self.print_line(f"{_describe_launch(booked.launch)} {verdict}, {amounts}")
 
         def print_line(self, line: str) -> None:
@@ -152,20 +142,19 @@ def _print_status(logdir: Path, progress: Recurrences, *, as_json: bool) -> None
         )
         return
     click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
-    rows = []
+    records = []
     for booked in progress.booked:
         launch = booked.launch
         verdict = "yes" if booked.reached else "no" if booked.failure is None else f"no: {booked.failure}"
-        amounts = map(number, (booked.energy_j, booked.time_s, booked.cost_j))
-        rows.append((str(launch.recurrence), str(launch.attempt), str(launch.batch_size), *amounts, verdict))
-    print_table(("recurrence", "try", "batch size", "energy (J)", "time (s)", "cost (J)", "reached"), rows, left=0)
+        record = {"recurrence": launch.recurrence, "try": launch.attempt, "batch_size": launch.batch_size}
+        amounts = {"energy_j": booked.energy_j, "time_s": booked.time_s, "cost_j": booked.cost_j}
+        records.append(record | amounts | {"reached": verdict})
+    print_records(records)
     reaching = [run for run in progress.booked if run.reached]
-    click.echo(
-        f"{len(reaching):,} of {plan.recurrences:,} recurrences reached the target, in {len(progress.booked):,} runs"
-    )
+    click.echo(f"{len(reaching):,} of {plan.recurrences:,} recurrences reached the target, in {len(records):,} runs")
     if reaching:
         cheapest = min(reaching, key=lambda run: run.cost_j)
-        click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {number(cheapest.cost_j)} J")
+        click.echo(f"cheapest: batch size {cheapest.launch.batch_size}, {cell(cheapest.cost_j)} J")
     if progress.failure is not None:
         click.echo(f"failed: {progress.failure}")
     elif progress.pending is not None:

@@ -58,7 +58,7 @@ class FluxImporter(Importer):
         downtimes = ranks.follow(events)
         if not jobs:
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
-        elif ranks.nameless and any(not job["ranks"] for job in jobs):
+        elif ranks.is_nameless and any(not job["ranks"] for job in jobs):
             raise SettingsError(_NAMELESS)
         reading.rows.lists.add(ranks.silent)
         reading.rows.extend(downtimes)
@@ -69,36 +69,11 @@ class FluxImporter(Importer):
             reading.window_ns = events[0].time_ns, events[-1].time_ns
 
 
-def is_eventlog(path: Path) -> bool:
-    """Whether a file is an eventlog of Flux's resources."""
-    return _first_event_ns(path) is not None
-
-
 def _first_event_ns(path: Path) -> int | None:
     """Time of an eventlog's first event; None if the file is no eventlog."""
     events = (event for line in head(path)[:_FIRST] if (event := _parse_object(line)) is not None and _is_event(event))
     first = next(events, None)
     return None if first is None else _time_ns(first["timestamp"]) or 0
-
-
-def eventlog_downtimes(path: Path, reading: Reading) -> None:
-    """Add the downtimes of an eventlog to the import of another log.
-
-    Raises
-    ------
-    LogError
-        If too many of its events are unusable.
-    SettingsError
-        If the settings do not name the nodes of all ranks.
-    """
-    beside = Reading.begun(reading.settings)
-    events = _read_events([path], beside)
-    beside.tally.check(at_end=True)
-    ranks = _Ranks(beside, events)
-    downtimes = ranks.follow(events)
-    if ranks.nameless:
-        raise SettingsError(f"{path}: {_NAMELESS}")
-    reading.rows.extend(downtimes)
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
@@ -130,35 +105,28 @@ class _Event:
 
     time_ns: int
     name: str
-    ranks: tuple[int, ...]
-    names: tuple[str, ...]
+    ranks: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
     online: tuple[int, ...] = ()
     excluded: tuple[int, ...] = ()
     drained: tuple[int, ...] = ()
 
-    @classmethod
-    def of(cls, time_ns: int, name: str, context: Any) -> _Event:
-        """Read an event's context.
 
-        Raises
-        ------
-        LogError
-            If it is one of availability, and does not tell of which ranks.
-        """
-        told = context if isinstance(context, dict) else {}
-        if name not in _CHANGES:
-            return cls(time_ns, name, (), ())
-        ranks, starts = _ids(told.get("ranks", "")) or _ids(told.get("idset", "")), name in _STARTS
-        if not isinstance(context, dict) or not (starts or ranks):
-            raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
-        names = expanded(str(told["nodelist"])) if told.get("nodelist") else ()
-        names = names if len(names) == len(ranks) else ()
-        if not starts:
-            return cls(time_ns, name, _ids(told.get("idset", "")), names)
-        online, excluded = (_ids(told.get(key, "")) for key in ("online", "exclude"))
-        drain = told.get("drain")
-        drain = drain if isinstance(drain, dict) else {}
-        return cls(time_ns, name, ranks, names, online, excluded, tuple(rank for some in drain for rank in _ids(some)))
+def _read_event(time_ns: int, name: str, context: Any) -> _Event:
+    """An event with its context; a `LogError` if it is one of availability, and does not tell of which ranks."""
+    if name not in _CHANGES:
+        return _Event(time_ns, name)
+    fields = context if isinstance(context, dict) else {}
+    ranks, is_start = _ids(fields.get("ranks", "")) or _ids(fields.get("idset", "")), name in _STARTS
+    if not isinstance(context, dict) or not (is_start or ranks):
+        raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
+    names = expanded(str(fields["nodelist"])) if fields.get("nodelist") else ()
+    names = names if len(names) == len(ranks) else ()
+    if not is_start:
+        return _Event(time_ns, name, _ids(fields.get("idset", "")), names)
+    online, excluded = (_ids(fields.get(key, "")) for key in ("online", "exclude"))
+    drains = fields["drain"] if isinstance(fields.get("drain"), dict) else {}
+    return _Event(time_ns, name, ranks, names, online, excluded, tuple(rank for some in drains for rank in _ids(some)))
 
 
 def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
@@ -176,7 +144,7 @@ def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
                 reading.refuse("malformed line", block, at, detail)
                 continue
             try:
-                events.append(_Event.of(time_ns, event["name"], event.get("context")))
+                events.append(_read_event(time_ns, event["name"], event.get("context")))
             except LogError as fault:
                 reading.refuse("unreadable set of ranks", block, at, str(fault))
         reading.tally.check()
@@ -196,13 +164,6 @@ class _Ranks:
 
     A rank is the node that the latest event said; before the first one, what the inventory or a job says.
 
-    Attributes
-    ----------
-    nameless : bool
-        Whether events name ranks whose nodes are not known.
-    silent : tuple of str
-        Nodes that are up as long as no event says otherwise.
-
     References
     ----------
     flux-core, `src/modules/resource`: drained ranks are replayed from the eventlog when Flux restarts.
@@ -211,14 +172,14 @@ class _Ranks:
     def __init__(self, reading: Reading, events: Sequence[_Event], jobs: Sequence[Mapping[str, Any]] = ()) -> None:
         nodes = reading.settings.nodes
         self._names = {} if nodes in (None, SEEN) else dict(enumerate(read_inventory(str(nodes)).names))
-        told = [(event.ranks, event.names) for event in events]
-        for ranks, names in (*told, *((job["ranks"], job["names"]) for job in jobs)):
+        lists = [(event.ranks, event.names) for event in events]
+        for ranks, names in (*lists, *((job["ranks"], job["names"]) for job in jobs)):
             if len(ranks) == len(names):
                 self._names = dict(zip(ranks, names, strict=True)) | self._names
-        self.nameless = False
+        self.is_nameless = False  # whether events name ranks whose nodes are not known
         self._tells_online = not events or any(event.name in ("online", *_STARTS) for event in events)
+        # Nodes that are up as long as no event says otherwise.
         self.silent = () if self._tells_online else tuple(self._names.values())
-        self._up: set[str] = set()
         self._offline: set[str] = set()
         self._drained: set[str] = set()
         self._excluded: set[str] = set()
@@ -231,73 +192,70 @@ class _Ranks:
 
     def follow(self, events: Sequence[_Event]) -> pd.DataFrame:
         """When nodes were down or away, by all events in order, as rows of busy nodes."""
+        first = BusyKind.DOWN if self._tells_online else _UP
         changes: list[tuple[str, int, int]] = []
         for event in events:
             if event.name in _CHANGES:
-                touched = sorted(self._start(event) if event.name in _STARTS else self._change(event))
-                first = BusyKind.DOWN if self._tells_online else _UP
-                changes += [(node, OPEN_START_NS, first) for node in touched if node not in self._seen]
-                changes += [(node, event.time_ns, self._state(node)) for node in touched]
-                self._seen.update(touched)
+                touched = self._apply(event)
+                changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._seen)]
+                changes += [(node, event.time_ns, self._state(node)) for node in sorted(touched)]
+                self._seen |= touched
         states = pd.DataFrame(changes, columns=["nodes", "start_ns", "kind"])
         states = states[states["kind"] != states.groupby("nodes")["kind"].shift(fill_value=_UP - 1)]
         ends_ns = states.groupby("nodes")["start_ns"].shift(-1, fill_value=OPEN_END_NS)
         states = states.assign(end_ns=ends_ns, job=states["nodes"] + states["kind"].astype(str), is_open=False)
         return states[(states["kind"] != _UP) & (states["start_ns"] < states["end_ns"])]
 
-    def _start(self, event: _Event) -> set[str]:
-        """Flux starts: it tells of all ranks anew; the nodes of which something changes."""
-        before = {*self._names.values(), *self._seen}
+    def _apply(self, event: _Event) -> set[str]:
+        """Let ranks change; their nodes, which are all where Flux starts and tells of all ranks anew."""
+        is_start = event.name in _STARTS
         if event.names:
-            self._names = dict(zip(event.ranks, event.names, strict=True))
-            self._gone = before - set(event.names)
-        self._up, self._excluded, self._offline = self._nodes(event.online), self._nodes(event.excluded), set()
-        drained = self._nodes(event.drained)
-        self._drained |= drained
-        return self._nodes(event.ranks) | self._up | self._excluded | drained | self._seen
-
-    def _change(self, event: _Event) -> set[str]:
-        """Ranks go online, offline, or are drained or undrained; their nodes."""
-        if event.names:
-            self._names |= dict(zip(event.ranks, event.names, strict=True))
-        nodes = self._nodes(event.ranks)
-        if event.name in ("drain", "undrain"):
-            self._drained = self._drained | nodes if event.name == "drain" else self._drained - nodes
-        else:
-            is_up = event.name == "online"
-            self._up = self._up | nodes if is_up else self._up - nodes
-            self._offline = self._offline - nodes if is_up else self._offline | nodes
+            names = dict(zip(event.ranks, event.names, strict=True))
+            if is_start:
+                self._gone = {*self._names.values(), *self._seen}.difference(event.names)
+            self._names = names if is_start else self._names | names
+        nodes, online, excluded, drained = map(
+            self._find_nodes, (event.ranks, event.online, event.excluded, event.drained)
+        )
+        if is_start:
+            nodes |= online | excluded | drained | self._seen
+            self._offline, self._excluded, self._drained = nodes - online, excluded, self._drained | drained
+            return nodes
+        if self._tells_online:
+            self._offline |= nodes - self._seen
+        changed = self._drained if event.name in ("drain", "undrain") else self._offline
+        (changed.update if event.name in ("drain", "offline") else changed.difference_update)(nodes)
         return nodes
 
-    def _nodes(self, ranks: Iterable[int]) -> set[str]:
-        some = tuple(ranks)
-        self.nameless |= any(rank not in self._names for rank in some)
-        return set(map(self.name, some))
+    def _find_nodes(self, ranks: Sequence[int]) -> set[str]:
+        self.is_nameless |= any(rank not in self._names for rank in ranks)
+        return set(map(self.name, ranks))
 
     def _state(self, node: str) -> int:
         """Why a node is not up, or `_UP`."""
         if node in self._gone:
             return BusyKind.AWAY
-        is_up = node in self._up if self._tells_online else node not in self._offline
-        return _UP if is_up and node not in self._drained and node not in self._excluded else BusyKind.DOWN
+        return BusyKind.DOWN if node in self._offline | self._drained | self._excluded else _UP
 
 
 def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Jobs of a file that ran; the file is one JSON document, or has one per line."""
     for line, value in _job_objects(path):
         reading.tally.records += 1
-        has_run = value is not None and value.get("t_run") not in (None, 0)
-        try:
-            job = _read_job(value, f"{path}:{line}") if value is not None and has_run else None
-        except (LogError, TypeError, ValueError) as fault:
-            reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs prints it ({fault})")
-            continue
         if value is None:
             reading.tally.refuse("malformed line", path, line, "Expected a job in JSON, got something else")
-        elif job is None:
-            reading.tally.drop("no nodes" if has_run else "never started")
+        elif value.get("t_run") in (None, 0):
+            reading.tally.drop("never started")
         else:
-            yield job
+            try:
+                job = _read_job(value)
+            except (LogError, TypeError, ValueError) as fault:
+                reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs prints it ({fault})")
+                continue
+            if job["nodes"] or job["ranks"]:
+                yield job | {"place": f"{path}:{line}"}
+            else:
+                reading.tally.drop("no nodes")
 
 
 def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
@@ -322,17 +280,15 @@ def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     yield from ((number, job if isinstance(job, dict) else None) for number, job in enumerate(jobs, start=1))
 
 
-def _read_job(value: Mapping[str, Any], place: str) -> dict[str, Any] | None:
-    """A job that ran, as a row with its ranks; None if it has no nodes."""
+def _read_job(value: Mapping[str, Any]) -> dict[str, Any]:
+    """A job that ran, as a row with its ranks."""
     nodes = str(value.get("nodelist") or "")
-    names = expanded(nodes) if nodes else ()
     ranks = _ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
-    if not nodes and not ranks:
-        return None
+    names = expanded(nodes) if nodes else ()
     # Resources are free when the job is inactive; before that they are being cleaned up.
     end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
     start_ns, end_ns = _time_ns(value.get("t_run")), OPEN_END_NS if end is None else _time_ns(end)
-    if start_ns is None or end_ns is None:
+    if (nodes or ranks) and (start_ns is None or end_ns is None):
         raise ValueError("impossible time")
     submit_ns = _time_ns(value.get("t_submit"))
     return {
@@ -344,5 +300,4 @@ def _read_job(value: Mapping[str, Any], place: str) -> dict[str, Any] | None:
         "job": str(value["id"]) if value.get("id") is not None else f"{nodes} {ranks}",
         "partition": str(value.get("queue") or ""),
         "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,
-        "place": place,
     }

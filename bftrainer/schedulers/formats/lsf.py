@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from bftrainer.errors import LogError
-from bftrainer.files.log_files import head, line_blocks
+from bftrainer.files.log_files import line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
@@ -44,10 +44,6 @@ class LsfImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
-        lines = ((path, at, line) for path in paths for at, line in enumerate(head(path), start=1) if line.strip())
-        for path, at, line in islice(lines, 1):
-            if not _RECORD.match(line):
-                raise LogError(f"{path}:{at}: Expected a record of lsb.acct, got {one_line(line[:60])!r}.")
         resized_s: dict[tuple[int, int, int], int] = {}
         for block in (block for path in paths for block in line_blocks(path)):
             rows = []
@@ -55,6 +51,9 @@ class LsfImporter(Importer):
                 if not line.strip():
                     continue
                 reading.tally.records += 1
+                if reading.tally.records == 1 and not _RECORD.match(line):
+                    place = f"{block.path}:{block.first + at}"
+                    raise LogError(f"{place}: Expected a record of lsb.acct, got {one_line(line[:60])!r}.")
                 try:
                     row = _read_record(line, resized_s)
                 except (StopIteration, ValueError):
@@ -71,24 +70,14 @@ class LsfImporter(Importer):
                 else:
                     rows.append(row | {"place": f"{block.path}:{block.first + at}"})
             if rows:
-                reading.take(_frame(rows))
+                jobs = pd.DataFrame(rows)
+                times_ns = {f"{name}_ns": jobs[f"{name}_s"] * NS_PER_S for name in ("start", "end", "submit")}
+                reading.take(jobs.assign(**times_ns).replace({"submit_ns": 0}, OPEN_START_NS))
             reading.tally.check()
 
 
-def _frame(rows: Sequence[dict[str, Any]]) -> pd.DataFrame:
-    jobs = pd.DataFrame(rows)
-    times_ns = {f"{name}_ns": jobs[f"{name}_s"] * NS_PER_S for name in ("start", "end", "submit")}
-    return jobs.assign(**times_ns).replace({"submit_ns": 0}, OPEN_START_NS)
-
-
 def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
-    """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized.
-
-    Raises
-    ------
-    StopIteration, ValueError
-        If fields are missing, or no numbers.
-    """
+    """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
     fields = (found[2] if found[1] is None else found[1].replace('""', '"') for found in _FIELD.finditer(line))
     if line.startswith(_RESIZE):
         some = _next(fields, _FORMER)

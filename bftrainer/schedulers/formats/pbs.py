@@ -22,8 +22,7 @@ from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number
-from bftrainer.schedulers.reading import Importer, Reading
-from bftrainer.schedulers.tally import CUT_OFF
+from bftrainer.schedulers.reading import CUT_OFF, Importer, Reading
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
@@ -102,8 +101,8 @@ def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
     local_s = shown.astype("M8[s]").astype("int64")
     # Not from_records: its columns of objects would keep all values of the rows.
     columns = zip(*rows, strict=True) if rows else repeat(())
-    told = zip(_COLUMNS.items(), columns, strict=False)
-    lines = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in told})
+    stated_ns = zip(_COLUMNS.items(), columns, strict=False)
+    lines = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in stated_ns})
     local_s = local_s.mask(shown.isna() | (local_s >= OPEN_END_NS // NS_PER_S), BAD)
     return lines.assign(local_s=local_s, path=[block.path] * len(lines))
 
@@ -117,7 +116,7 @@ def _read_line(found: re.Match[str], hosts: _HostLists, *, is_cut_off: bool) -> 
     fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if is_cut_off else pairs)}
     times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
     limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
-    nodes, is_whole = hosts.find(fields) if kind in "ESsRACTucPB" else (-1, True)
+    nodes, is_whole = hosts.find(fields) if kind != "a" else (-1, True)
     texts = kind, name, fields.get("queue", ""), "" if times_ns[1] else fields.get("end", "")
     return *map(sys.intern, texts), *times_ns, -1 if limit_s is None else limit_s, nodes, is_whole, is_cut_off
 
@@ -143,8 +142,8 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
     """
     clock, local_s = reading.clock, lines["local_s"]
     told_ns = lines["start_ns"].where(lines["type"] == "S", lines["end_ns"].where(lines["type"] == "E", 0))
-    if (told := told_ns[told_ns > 0]).nunique() > 1:
-        reading.window_ns = int(told.min()), int(told.max())
+    if (stated_ns := told_ns[told_ns > 0]).nunique() > 1:
+        reading.window_ns = int(stated_ns.min()), int(stated_ns.max())
     ahead_s = (local_s - told_ns / NS_PER_S).where((told_ns > 0) & (local_s > BAD))
     offset_s = (ahead_s / _QUARTER_S).round() * _QUARTER_S
     offset_s = offset_s.where(((ahead_s - offset_s).abs() <= _LATE_S) & (offset_s.abs() <= 15 * 3600)).ffill().bfill()
@@ -189,41 +188,29 @@ class _Runs:
     def __init__(self, reading: Reading, hosts: _HostLists) -> None:
         self._reading, self._hosts = reading, hosts
         self._open: dict[str, _Run] = {}
-        self._queued: dict[str, int] = {}
+        handlers = {
+            "Ss": self._start,
+            "E": self._end,
+            "RAC": self._interrupt,
+            "Tuc": self._change,
+            "zr": self._suspend,
+            "a": self._alter,
+            "PpBFKk": self._occupy,
+        }
+        self._handlers = {kind: handler for kinds, handler in handlers.items() for kind in kinds}
 
     def apply(self, line: Any) -> None:
         """Let a line begin, change or end a run."""
-        kind = line.type
-        if kind in ("S", "s"):
-            self._start(line)
-        elif kind == "E":
-            self._end(line)
-        elif kind in ("R", "A", "C"):
-            self._interrupt(line)
-        elif kind in ("T", "u", "c"):
-            self._change(line)
-        elif kind in ("z", "r"):
-            self._suspend(line)
-        elif kind in ("P", "B"):
-            self._occupy(line)
-        elif kind in ("p", "F", "K", "k"):
-            self._release(line)
-        else:
-            if kind == "Q":
-                self._queued[line.id] = line.at_ns
-            elif kind == "a" and line.limit_s >= 0 and (run := self._open.get(line.id)) is not None:
-                first_ns = run.due_ns - run.limit_ns if run.due_ns < OPEN_END_NS else run.start_ns
-                run.limit_ns = line.limit_s * NS_PER_S
-                run.due_ns = first_ns + run.limit_ns
-            self._reading.tally.drop(_NO_RUN)
+        self._handlers[line.type](line)
 
     def _start(self, line: Any) -> None:
         """S: a run starts; the line may be repeated. s: it starts without the nodes that failed at the last moment."""
         if not line.start_ns or line.nodes < 0:
             self._drop(line, "start without nodes" if line.start_ns else "start without a time")
             return
-        self._close(f"P {line.id}", line.start_ns)
-        run = _Run(line.start_ns, line.nodes, _trust(line), line.queue, self._submit_ns(line))
+        if (provisioning := self._open.pop(f"P {line.id}", None)) is not None:
+            self._write(line.id, provisioning, line.start_ns)
+        run = _Run(line.start_ns, line.nodes, _trust(line), line.queue, line.submit_ns)
         if line.limit_s > 0:
             run.limit_ns = line.limit_s * NS_PER_S
             run.due_ns = run.start_ns + run.limit_ns
@@ -238,8 +225,9 @@ class _Runs:
     def _end(self, line: Any) -> None:
         """E: a run ends; the line repeats start and nodes, which count unless they changed on the way."""
         run = self._open.pop(line.id, None)
-        start_ns, nodes, kind = line.start_ns, line.nodes, _trust(line)
+        start_ns, nodes, kind, submit_ns = line.start_ns, line.nodes, _trust(line), line.submit_ns
         if run is not None:
+            submit_ns = submit_ns or run.submit_ns
             start_ns = run.start_ns if not start_ns or run.is_continued else start_ns
             nodes, kind = (run.nodes, run.kind) if nodes < 0 or run.is_continued else (nodes, kind)
         if nodes < 0:
@@ -250,8 +238,9 @@ class _Runs:
             self._reading.tally.refuse(reason, line.path, line.line, f"Expected end=SECONDS, got {got}")
         elif not start_ns:
             self._drop(line, "never started")
-        elif self._reading.tally.lasts(start_ns, line.end_ns) and (run is None or not run.is_paused):
-            submit_ns = self._submit_ns(line) or (0 if run is None else run.submit_ns)
+        elif start_ns >= line.end_ns:
+            self._reading.tally.drop("end before start" if line.end_ns < start_ns else "zero length")
+        elif run is None or not run.is_paused:
             self._write(line.id, _Run(start_ns, nodes, kind, line.queue, submit_ns), line.end_ns)
 
     def _interrupt(self, line: Any) -> None:
@@ -262,12 +251,11 @@ class _Runs:
         at_ns = line.end_ns or line.at_ns
         if line.id in self._open:
             if at_ns:
-                self._close(line.id, at_ns)
+                self._write(line.id, self._open.pop(line.id), at_ns)
             else:  # what comes next, another start or an end, closes the run
                 self._reading.tally.drop(_UNDATED)
         elif line.nodes >= 0 and 0 < line.start_ns < at_ns:
-            run = _Run(line.start_ns, line.nodes, _trust(line), line.queue, self._submit_ns(line))
-            self._write(line.id, run, at_ns)
+            self._write(line.id, _Run(line.start_ns, line.nodes, _trust(line), line.queue, line.submit_ns), at_ns)
         else:
             self._drop(line, _NO_RUN)
 
@@ -292,47 +280,53 @@ class _Runs:
     def _suspend(self, line: Any) -> None:
         """z, r: a run is suspended and resumed; its time limit waits for it, its nodes perhaps do not."""
         run, at_ns = self._open.get(line.id), line.at_ns
-        if self._reading.settings.suspended == "busy" or run is None or not at_ns:
-            is_undated = self._reading.settings.suspended == "idle" and not at_ns
-            self._reading.tally.drop(_UNDATED if is_undated else _NO_RUN)
-        elif line.type == "z":
-            self._write(line.id, run, at_ns)
-            run.is_continued = run.is_paused = True
-        elif run.is_paused:
-            run.start_ns, run.is_paused = at_ns, False
-        if run is not None and at_ns and line.type == "z":
+        is_idle = self._reading.settings.suspended == "idle"
+        if not is_idle or run is None or not at_ns:
+            self._reading.tally.drop(_UNDATED if is_idle and not at_ns else _NO_RUN)
+        if run is None or not at_ns:
+            return
+        if line.type == "z":
             run.suspended_ns = run.suspended_ns or at_ns
-        elif run is not None and at_ns and run.suspended_ns:
-            run.due_ns = min(run.due_ns + at_ns - run.suspended_ns, OPEN_END_NS)
-            run.suspended_ns = 0
+            if is_idle:
+                self._write(line.id, run, at_ns)
+                run.is_continued = run.is_paused = True
+        else:
+            if run.is_paused:
+                run.start_ns, run.is_paused = at_ns, False
+            if run.suspended_ns:
+                run.due_ns = min(run.due_ns + at_ns - run.suspended_ns, OPEN_END_NS)
+                run.suspended_ns = 0
+
+    def _alter(self, line: Any) -> None:
+        """a: a job is altered; its time limit counts from when it began, and later by what it was suspended."""
+        if line.limit_s >= 0 and (run := self._open.get(line.id)) is not None:
+            first_ns = run.due_ns - run.limit_ns if run.due_ns < OPEN_END_NS else run.start_ns
+            run.limit_ns = line.limit_s * NS_PER_S
+            run.due_ns = first_ns + run.limit_ns
+        self._reading.tally.drop(_NO_RUN)
 
     def _occupy(self, line: Any) -> None:
-        """P: nodes are provisioned for a job. B: a reservation begins."""
-        start_ns = line.start_ns or line.at_ns
-        if not start_ns or line.nodes < 0:
-            self._reading.tally.drop("no nodes" if start_ns else _UNDATED)
-            return
-        kind, name = (_trust(line), f"P {line.id}") if line.type == "P" else (BusyKind.RESERVED, f"B {line.id}")
-        self._close(name, start_ns)
-        self._open[name] = _Run(start_ns, line.nodes, kind, due_ns=line.end_ns or OPEN_END_NS)
-
-    def _release(self, line: Any) -> None:
-        """p: nodes are provisioned. F, K, k: a reservation is over, or deleted."""
-        name = f"{'P' if line.type == 'p' else 'B'} {line.id}"
-        if line.at_ns and name in self._open:
-            self._close(name, min(line.at_ns, self._open[name].due_ns))
+        """P, B: nodes are provisioned for a job, or reserved. p, F, K, k: this is over, or deleted."""
+        name, at_ns = f"{'P' if line.type in 'Pp' else 'B'} {line.id}", line.at_ns
+        run = self._open.pop(name, None)
+        if line.type in "PB":
+            start_ns, kind = line.start_ns or at_ns, BusyKind.RESERVED if line.type == "B" else _trust(line)
+            if run is not None and start_ns:
+                self._write(name, run, start_ns)
+            if start_ns and line.nodes >= 0:
+                self._open[name] = _Run(start_ns, line.nodes, kind, due_ns=line.end_ns or OPEN_END_NS)
+            else:
+                self._reading.tally.drop("no nodes" if start_ns else _UNDATED)
+        elif run is not None and at_ns:
+            self._write(name, run, min(at_ns, run.due_ns))
         else:
-            self._reading.tally.drop(_NO_RUN if line.at_ns else _UNDATED)
+            self._reading.tally.drop(_NO_RUN if at_ns else _UNDATED)
 
     def end_all(self) -> None:
         """Write down all that is still open, to its time limit or the end of any window."""
         for name, run in self._open.items():
             due_ns = OPEN_END_NS if run.suspended_ns else run.due_ns
             self._write(name, run, due_ns, is_open=run.kind is not BusyKind.RESERVED)
-
-    def _close(self, name: str, end_ns: int) -> None:
-        if (run := self._open.pop(name, None)) is not None:
-            self._write(name, run, end_ns)
 
     def _write(self, name: str, run: _Run, end_ns: int, *, is_open: bool = False) -> None:
         """Write down a run's stretch on its nodes, unless it gave them back or had them for no time."""
@@ -341,11 +335,6 @@ class _Runs:
         for at, (nodes, units) in enumerate(self._hosts.shares.get(run.nodes, [(run.nodes, ALL_UNITS)])):
             stretch = run.start_ns, end_ns, nodes, hash(name) + at, run.kind, run.queue, run.submit_ns or None
             self._reading.rows.add(*stretch, units=units, is_open=is_open)
-
-    def _submit_ns(self, line: Any) -> int:
-        """When a job was submitted: as its line says, or else when an earlier line (Q) was written."""
-        queued_ns = self._queued.pop(line.id, 0)
-        return int(line.submit_ns or queued_ns)
 
     def _drop(self, line: Any, reason: str) -> None:
         self._reading.tally.drop(CUT_OFF if line.is_cut_off else reason)
@@ -356,20 +345,13 @@ def _trust(line: Any) -> BusyKind:
 
 
 class _HostLists:
-    """Lists of nodes that lines name.
-
-    Attributes
-    ----------
-    types, used : frozenset of str
-        Types of the lines whose fields are used, and of those that are used at all.
-    shares : dict of int to list of tuple
-        Of a list whose jobs hold some units of its nodes: lists of those of which they hold equally many, and how many.
-    """
+    """Lists of nodes that lines name."""
 
     def __init__(self, reading: Reading) -> None:
         self.reading = reading
-        self.types = frozenset("ESsRACTuca" + "P" + "B" * reading.settings.reserved_busy)
-        self.used = self.types | frozenset("zrpQ" + "FKk" * reading.settings.reserved_busy)
+        is_reserved = reading.settings.reserved_busy
+        self.types = frozenset("ESsRACTucaP" + "B" * is_reserved)  # lines whose fields are used
+        self.used = self.types | frozenset("zrp" + "FKk" * is_reserved)
         self.shares: dict[int, list[tuple[int, int]]] = {}
 
     def find(self, fields: Mapping[str, str]) -> tuple[int, bool]:
@@ -395,18 +377,12 @@ class _HostLists:
             keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes")
             text = next((fields[key] for key in keys if fields.get(key)), "")
             nodes = lists.parse(text, _vnodes)
-        size, told = lists.size(nodes), natural_number(fields.get("unique_node_count", ""))
-        return (nodes if size else -1), not text.endswith("+") and told in (None, size)
+        size, stated = lists.size(nodes), natural_number(fields.get("unique_node_count", ""))
+        return (nodes if size else -1), not text.endswith("+") and stated in (None, size)
 
 
 def _hosts(text: str) -> list[str]:
-    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash.
-
-    Examples
-    --------
-    >>> _hosts("c1/0*13+c2:15002/0-2,5+c2/7")
-    ['c1', 'c2', 'c2']
-    """
+    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash."""
     hosts = (_PORT.sub("", part.partition("/")[0]) for part in text.split("+"))
     return [host for host in hosts if host]
 
@@ -422,15 +398,7 @@ def _total_slots(fields: Mapping[str, str]) -> int | None:
 
 
 def _slots(text: str, total: int | None = None) -> Iterator[str]:
-    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`.
-
-    Examples
-    --------
-    >>> list(_slots("c1/0*2+c2/0-2,5"))
-    ['c1', 'c1', 'c2', 'c2', 'c2', 'c2']
-    >>> list(_slots("c1/2+c2/1", total=3))
-    ['c1', 'c1', 'c2']
-    """
+    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`."""
     counted = [_COUNTED.fullmatch(part) for part in text.split("+")]
     sizes = [int(part[2]) for part in counted if part is not None]
     if len(sizes) == len(counted) != total == sum(sizes):
@@ -453,12 +421,6 @@ def _vnode_gpus(text: str) -> Iterator[str]:
 
 
 def _vnodes(text: str) -> list[str]:
-    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host.
-
-    Examples
-    --------
-    >>> _vnodes("(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)")
-    ['c1', 'a', 'a']
-    """
+    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host."""
     names = (_VNODE.sub("", part.strip("()").partition(":")[0]) for part in text.split("+"))
     return [name for name in names if name]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pandas as pd
 
 from bftrainer.errors import NodeLogError, SettingsError, at_place
 from bftrainer.files.documents import json_file
@@ -87,8 +87,8 @@ def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
     times_ns, counts, end_ns = [], [], reading.origin_ns()
     for path in paths:
         document = json_file(path, NodeLogError, "counts in JSON")
-        told, data = (document.get(key) if isinstance(document, dict) else None for key in ("metadata", "data"))
-        gap = told.get("gap_seconds") if isinstance(told, dict) else None
+        metadata, data = (document.get(key) if isinstance(document, dict) else None for key in ("metadata", "data"))
+        gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
         gap_ns = exact_ns(str(gap)) if isinstance(gap, int | float) else None
         is_list = isinstance(data, list) and all(type(each) is int and 0 <= each <= MOST_NODES for each in data)
         if not is_list or not data or not gap_ns or not 0 < gap_ns * len(data) < OPEN_END_NS - end_ns:
@@ -102,25 +102,23 @@ def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
 
 def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
     """Rows of date, time and count, sorted by time; of several at one instant the last one counts."""
-    found: list[tuple[int, int]] = []
-    for path in paths:
-        for block in line_blocks(path):
-            for number, line in enumerate(block.lines, start=block.first):
-                row = _DATED.fullmatch(line)
-                if line.strip() and (row is None or int(row[3]) > MOST_NODES):
-                    raise NodeLogError(f"{path}:{number}: Expected date, time, count, got {one_line(line[:60])!r}.")
-                if row is not None:
-                    with at_place(f"{path}:{number}", SettingsError):
-                        found.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
-    order = sorted(range(len(found)), key=lambda at: found[at][0])
-    times_ns, counts = (np.array([found[at][part] for at in order], dtype=np.int64) for part in (0, 1))
-    late = sum(before[0] > after[0] for before, after in itertools.pairwise(found))
-    if late:
+    rows: list[tuple[int, int]] = []
+    for block in (block for path in paths for block in line_blocks(path)):
+        for number, line in enumerate(block.lines, start=block.first):
+            row, place = _DATED.fullmatch(line), f"{block.path}:{number}"
+            if line.strip() and (row is None or int(row[3]) > MOST_NODES):
+                raise NodeLogError(f"{place}: Expected date, time, count, got {one_line(line[:60])!r}.")
+            if row is not None:
+                with at_place(place, SettingsError):
+                    rows.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
+    counts = pd.DataFrame(rows, columns=["time_ns", "count"], dtype="int64")
+    if late := int((counts["time_ns"].diff() < 0).sum()):
         reading.note(f"{late:,} rows stand after a later one: sorted by time.")
-    last = np.append(np.diff(times_ns) != 0, np.ones(min(1, times_ns.size), dtype=np.bool_))
-    reading.tally.records += int((~last).sum())
-    reading.tally.drop("another count at the same instant, of which the last row counts", int((~last).sum()))
-    return CountTrace(times_ns[last], counts[last])
+    counts = counts.sort_values("time_ns", kind="stable")
+    is_last = ~counts.duplicated("time_ns", keep="last")
+    reading.tally.records += int((~is_last).sum())
+    reading.tally.drop("another count at the same instant, of which the last row counts", int((~is_last).sum()))
+    return CountTrace(*(counts[name][is_last].to_numpy() for name in ("time_ns", "count")))
 
 
 _ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)

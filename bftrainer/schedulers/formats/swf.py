@@ -9,19 +9,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind, extent_ns
+from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.idle_spans import over_capacity_share
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.reading import Check, Importer, Reading
 from bftrainer.schedulers.selected_nodes import node_number
-from bftrainer.schedulers.tally import Check
 
 _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
@@ -74,21 +72,37 @@ class SwfImporter(Importer):
         """Read the files; headers of all of them count together."""
         header: dict[str, str] = {}
         parts: list[pd.DataFrame] = []
-        for path in paths:
-            for block in line_blocks(path):
-                rows = _read_block(block, header, reading, is_first=not parts)
-                parts.append(pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS))
-                reading.tally.check()
-        _use_zone(header, reading)
+        for block in (block for path in paths for block in line_blocks(path)):
+            rows = _read_block(block, header, reading, is_first=not parts)
+            parts.append(pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS))
+            reading.tally.check()
+        zone = header.get("TimeZoneString")  # `TimeZone`, an offset, is officially wrong
+        if zone is not None and reading.clock.zone is None:
+            try:
+                reading.clock = Clock(zone)
+            except SettingsError:
+                reading.note(f"the header's TimeZoneString {one_line(zone)!r} is no zone: times of settings are UTC.")
         jobs = _choose(pd.concat(parts, ignore_index=True), reading)
         if jobs.empty:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
-        jobs = _set_times(jobs, header, reading)
+        has_waits = bool((jobs["wait"] >= 0).any())
+        if not has_waits:
+            reading.note("the log has no waiting times: jobs are taken to start when they are submitted.")
+        jobs = _set_times(jobs if has_waits else jobs.assign(wait=0.0), header, reading)
         if jobs.empty:
             raise LogError(f"{paths[0]}: Expected jobs with usable times, got none.")
         reading.window_ns = (int(jobs["start_ns"].min()), int(jobs["end_ns"].max()))
+        if (jobs["nodes"] < 0).all() or not has_waits:
+            demand, nodes = _count_nodes(jobs, header, reading)
+            share = over_capacity_share(demand, nodes, Window(*reading.window_ns))
+            if not has_waits and share > _MOST_OVERCOMMIT:  # as of workload models
+                raise LogError(
+                    f"{paths[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when they "
+                    f"were submitted: they would have used more than the {nodes:,} nodes for {100 * share:.3g} % of "
+                    "the time."
+                )
         if (jobs["nodes"] < 0).all():
-            reading.demand = _count_nodes(jobs, header, reading)
+            reading.demand = demand
             return
         nameless = Check(
             "no node ids", jobs["nodes"] < 0, lambda _: "Expected node ids {...} as on other lines, got none"
@@ -113,16 +127,16 @@ def _read_block(block: Block, header: dict[str, str], reading: Reading, *, is_fi
         fields, _, ids = text.partition("{")
         values = _floats(fields.split())
         if values is None or len(values) != _FIELDS:
-            if is_first and not found:
-                raise LogError(f"{block.path}:{block.first + at}: {_what_is_wrong(text)}")
             detail = f"Expected {_FIELDS} numbers separated by blanks, got {one_line(text[:60])!r}"
+            if is_first and not found:
+                raise LogError(f"{block.path}:{block.first + at}: {detail}.")
             reading.refuse("wrong number of fields", block, at, detail)
             continue
         ids = ids.partition("}")[0].strip()
-        names = _names(ids)
+        names = [name for name in map(str.strip, ids.split(",")) if name]  # one a core
         processors = values[4] if values[4] > 0 else values[7]
         queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
-        nodes = lists.parse(ids, _names) if names else -1
+        nodes = lists.add(names) if names else -1
         where = reading.rows.partition(queue), str(block.path), block.first + at
         found.append((*values[:4], processors, values[10], nodes, len(names) == processors, *where))
     return found
@@ -134,30 +148,6 @@ def _floats(words: Sequence[str]) -> list[float] | None:
     except ValueError:
         return None
     return values if all(value - value == 0 for value in values) else None
-
-
-def _names(ids: str) -> list[str]:
-    """Names of a list of node ids, one a core."""
-    return [name for name in map(str.strip, ids.split(",")) if name]
-
-
-def _what_is_wrong(line: str) -> str:
-    """Why a file cannot be read, by the first line that is no comment."""
-    for separator, name in ((";", "semicolons"), (",", "commas"), ("|", "bars")):
-        if line.count(separator) >= _FIELDS - 2:
-            return f"Expected {_FIELDS} numbers separated by blanks, got fields separated by {name}."
-    return f"Expected {_FIELDS} numbers separated by blanks, got {one_line(line[:60])!r}."
-
-
-def _use_zone(header: Mapping[str, str], reading: Reading) -> None:
-    """Take the log's own zone for times in the settings; `TimeZone`, an offset, is officially wrong."""
-    zone = header.get("TimeZoneString")
-    if zone is None or reading.clock.zone is not None:
-        return
-    try:
-        reading.clock = Clock(zone)
-    except SettingsError:
-        reading.note(f"the header's TimeZoneString {one_line(zone)!r} is no zone: times of settings are UTC.")
 
 
 @np.errstate(over="ignore")  # sums beyond all numbers are impossible times
@@ -209,10 +199,6 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
         base_s = 0.0
     elif base_s <= 0:
         base_s = reading.origin_ns() / NS_PER_S
-    if (jobs["wait"] < 0).all():
-        reading.note("the log has no waiting times: jobs are taken to start when they are submitted.")
-        jobs = jobs.assign(wait=0.0)
-        _check_without_waits(jobs, header, reading)
     begin = base_s + jobs["submit"] + jobs["wait"]
     jobs = jobs.assign(begin=begin, end=begin + jobs["run"])
     checks = (
@@ -221,33 +207,14 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
     )
     jobs = _sift(jobs, checks, reading)
     reading.tally.check(at_end=True)
-    start_ns, end_ns, wait_ns = (_nanoseconds(jobs[name]) for name in ("begin", "end", "wait"))
-    # A job shorter than a nanosecond ends when it starts.
+    start_ns, end_ns, wait_ns = (
+        np.rint(jobs[name].to_numpy() * NS_PER_S).astype(np.int64) for name in ("begin", "end", "wait")
+    )
     number = jobs["number"].to_numpy()
     job = np.where(number > 0, number.view(np.int64), -1 - jobs.index.to_numpy())
     jobs = jobs.assign(start_ns=start_ns, end_ns=end_ns, submit_ns=start_ns - wait_ns, job=job)
-    lasted = jobs["start_ns"] < jobs["end_ns"]
-    reading.tally.drop("zero length", int((~lasted).sum()))
-    return jobs[lasted]
-
-
-def _nanoseconds(seconds: pd.Series[float]) -> NDArray[np.int64]:
-    return np.asarray(np.rint(seconds.to_numpy() * NS_PER_S).astype(np.int64))
-
-
-def _check_without_waits(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> None:
-    """Refuse a log whose jobs cannot all have started when they were submitted, as those of workload models."""
-    nodes, per_node = _machine(header, reading)
-    start_ns, end_ns = _nanoseconds(jobs["submit"]), _nanoseconds(jobs["submit"] + jobs["run"])
-    demand = jobs.assign(start_ns=start_ns, end_ns=end_ns, nodes=_nodes_used(jobs, per_node))
-    extent = extent_ns(demand)
-    share = over_capacity_share(demand, nodes, Window(*extent)) if extent else 0.0
-    if share > _MOST_OVERCOMMIT:
-        raise LogError(
-            f"{jobs['path'].iloc[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when "
-            f"they were submitted: they would have used more than the {nodes:,} nodes for {100 * share:.3g} % of the "
-            "time."
-        )
+    # A job shorter than a nanosecond ends when it starts.
+    return _sift(jobs, (Check("zero length", end_ns <= start_ns),), reading)
 
 
 def _number(header: Mapping[str, str], key: str) -> float | None:
@@ -257,12 +224,10 @@ def _number(header: Mapping[str, str], key: str) -> float | None:
     return float(found[0]) if found and float(found[0]) > 0 else None
 
 
-def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
-    """Nodes, and processors of each; processors, and 1, where nodes are of several kinds."""
+def _size_nodes(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
+    """Number of nodes, and processors of each, if these are equal."""
     nodes, processors = _number(header, "MaxNodes"), _number(header, "MaxProcs")
     per_node = reading.settings.procs_per_node
-    if isinstance(per_node, tuple):
-        return sum(each * count for each, count in per_node), 1
     if per_node is None:
         each = processors / nodes if nodes and processors else 1.0
         if each != int(each):
@@ -273,24 +238,25 @@ def _machine(header: Mapping[str, str], reading: Reading) -> tuple[int, int]:
         if not nodes or not processors:
             reading.note("the header does not say how many processors a node has: each processor counts as a node.")
     elif processors and nodes == processors:
-        nodes = float(-(-int(processors) // per_node))  # the header counts processors as nodes
+        nodes = None  # the header counts processors as nodes
+    assert isinstance(per_node, int)
     if not nodes and not processors:
-        given = node_number(reading.settings.nodes)
-        if given is None:
+        nodes = node_number(reading.settings.nodes)
+        if nodes is None:
             raise SettingsError("Missing --nodes, the number of nodes: the header has neither MaxNodes nor MaxProcs.")
-        nodes = float(given)
     return int(nodes or -(-(processors or 0) // per_node)), per_node
 
 
-def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
-    """Jobs by the number of their nodes; a node that is used in part counts as used."""
-    reading.capacity, per_node = _machine(header, reading)
+def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> tuple[pd.DataFrame, int]:
+    """Jobs by the number of their nodes, of which one used in part counts as used; and the machine's number.
+
+    Both are of processors where nodes are of several kinds.
+    """
     if isinstance(kinds := reading.settings.procs_per_node, tuple):
         reading.node_sizes = np.repeat(*np.array(kinds, dtype=np.int64).T)
-        reading.capacity = reading.node_sizes.size
-    columns = ["start_ns", "end_ns", "job", "submit_ns"]
-    return jobs[columns].assign(nodes=_nodes_used(jobs, per_node), is_open=False)
-
-
-def _nodes_used(jobs: pd.DataFrame, per_node: int) -> NDArray[np.int64]:
-    return np.asarray(-(-jobs["processors"].to_numpy().astype(np.int64) // per_node))
+        reading.capacity, nodes, per_node = reading.node_sizes.size, int(reading.node_sizes.sum()), 1
+    else:
+        nodes, per_node = _size_nodes(header, reading)
+        reading.capacity = nodes
+    used = -(-jobs["processors"].to_numpy().astype(np.int64) // per_node)
+    return jobs[["start_ns", "end_ns", "job", "submit_ns"]].assign(nodes=used, is_open=False), nodes

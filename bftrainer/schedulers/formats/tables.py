@@ -17,15 +17,12 @@ from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.log_files import JobTable, LogRow
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.nodelogs.hostlist import MOST_NODES
+from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, numbers, outer_parts
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
-from bftrainer.schedulers.formats.locations import MIDPLANE, expand_location, is_whole_block
-from bftrainer.schedulers.formats.sacct_rows import XDMOD_COLUMNS
-from bftrainer.schedulers.formats.slurm import SlurmImporter
-from bftrainer.schedulers.reading import Importer, Reading
-from bftrainer.schedulers.tally import Check
+from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
+from bftrainer.schedulers.reading import Check, Importer, Reading
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
@@ -33,12 +30,15 @@ _UNSET = frozenset({"", "NULL", "null", "None", "NaT", "nan", "NaN", "Unknown"})
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e\+?\d+)?", re.ASCII)
 _ROWS_AT_A_TIME = 1 << 14
 _DAY_NS = 86_400 * NS_PER_S
-_CAUSES = {
-    "": BusyKind.JOB,
-    "reservation": BusyKind.RESERVED,
-    **{kind.name.lower(): kind for kind in BusyKind},
-}
-
+_CAUSES = {"": BusyKind.JOB, "reservation": BusyKind.RESERVED, **{kind.name.lower(): kind for kind in BusyKind}}
+_MIDPLANE = 512
+"""Nodes of a Blue Gene's midplane."""
+_BLUE_GENE_P = re.compile(
+    r"([A-Z]{3})-R([0-7]{2})(?:-R([0-7]{2}))?(?:-M([01]))?(?:-N\d\d)?(?:-J\d\d)?-(\d{1,6})", re.ASCII
+)
+_BLUE_GENE_Q = re.compile(r"(?:MIR|CET|VST)-(?:\S+-)?\d{1,6}", re.ASCII)
+_SEPARATOR = re.compile(r"[,:;|+\s]+")
+_RANGE = re.compile(r"\d+-\d+", re.ASCII)
 
 _XDMOD = "xdmod"
 PRESETS = {
@@ -77,27 +77,23 @@ Besides, `xdmod` stands for a table without a header that Slurm's importer reads
 def columns_of(
     header: LogRow, wanted: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
-    """Index of each role's column: the first of its names that the header has, as written or else in another case.
-
-    Raises
-    ------
-    LogError
-        Naming the closest column, if that of a needed role is missing, or occurs more than once.
-    """
-    given = [name.strip() for name in header.fields]
+    """Index of each role's column: the first of its names that the header has, as written or else in another case."""
+    names_of_header = [name.strip() for name in header.fields]
     at: dict[str, int] = {}
     for role, names in wanted.items():
-        spelt = next((name for name in names if name in given), None)
+        spelt = next((name for name in names if name in names_of_header), None)
         lower = [name.lower() for name in names]
-        found = [place for place, name in enumerate(given) if (name == spelt if spelt else name.lower() in lower)]
+        found = [
+            place for place, name in enumerate(names_of_header) if (name == spelt if spelt else name.lower() in lower)
+        ]
         if len(found) > 1:
-            names_of = dict.fromkeys(given[place] for place in found)
+            names_of = dict.fromkeys(names_of_header[place] for place in found)
             shown = one_line(" and ".join(names_of)) if len(names_of) > 1 else f"{len(found)} of that name"
             raise LogError(f"{header.place}: Expected one column {names[0]} for {role}, got {shown}.")
         if found:
             at[role] = found[0]
         elif role in needed:
-            hint = one_line(suggestion(names[0], given))
+            hint = one_line(suggestion(names[0], names_of_header))
             raise LogError(
                 f"{header.place}: Expected a column {' or '.join(names)} for {role}{source}, got none.{hint}"
             )
@@ -122,14 +118,6 @@ def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
 _NO_COUNT = -1
 
 
-@dataclass(frozen=True, slots=True)
-class _Location:
-    """Nodes of a location: the number of their list, and whether it is whole."""
-
-    nodes: int
-    is_whole: bool = True
-
-
 @dataclass(slots=True)
 class _Jobs:
     """Jobs of all files: those that name nodes go to the rows of `reading`, others are counted here."""
@@ -137,8 +125,8 @@ class _Jobs:
     reading: Reading
     clock: Clock
     is_local: bool | None = None
-    known: dict[tuple[str, int], _Location | str] = field(default_factory=dict)
     counted: list[pd.DataFrame] = field(default_factory=list)
+    sizes: dict[str, int] = field(default_factory=dict)
 
     def read(self, table: JobTable, at: Mapping[str, int]) -> None:
         """Take the rows of a file, whose columns stand `at` these places by their roles."""
@@ -146,18 +134,17 @@ class _Jobs:
         rows, self.is_local = table.rows(sorted(at.values())), None
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
             reading.tally.records += len(some)
+            complete = [row for row in some if len(row.fields) == width]
             for row in some:
                 if len(row.fields) != width:
                     detail = f"Expected {width} columns, got {len(row.fields)}"
                     reading.refuse_row("wrong number of columns", row, detail)
-            whole = [row for row in some if len(row.fields) == width]
-            # Of Parquet only some columns are read, in which two jobs may be alike.
-            jobs = [row.place if table.is_parquet else tuple(row.fields) for row in whole]
-            cells = {role: [row.fields[place].strip() for row in whole] for role, place in at.items()}
-            self._take(pd.DataFrame(cells, dtype=object), whole, [hash(job) for job in jobs])
-            for row in whole:
-                if row.is_cut_off:
+                elif row.is_cut_off:
                     reading.note_cut_off(row.path)
+            # Of Parquet only some columns are read, in which two jobs may be alike.
+            jobs = [hash(row.place if table.is_parquet else tuple(row.fields)) for row in complete]
+            cells = {role: [row.fields[place].strip() for row in complete] for role, place in at.items()}
+            self._take(pd.DataFrame(cells, dtype=object), complete, jobs)
             reading.tally.check()
 
     def _take(self, cells: pd.DataFrame, rows: Sequence[LogRow], job: Sequence[int]) -> None:
@@ -168,13 +155,9 @@ class _Jobs:
         submit = self._instants(cells["submit"], rows, last=False) if "submit" in cells else np.full(len(rows), BAD)
         texts = cells.reindex(columns=list(_ROLES), fill_value="")
         texts = texts.mask(texts.isin(_UNSET), "")
-        count = _number_texts(texts["count"], _count)
-        nowhere, is_bad = texts["nodes"] == "", (start == BAD) | (end == BAD)
-        no_nodes = nowhere & (("nodes" in cells) | (texts["count"] == "") | (count == 0))
-        bad_count = nowhere & ~count.between(1, MOST_NODES)
-        is_open = end == UNSET
+        count, cause = _number_texts(texts["count"], _count), texts["cause"].str.lower()
+        nowhere, is_open = (texts["nodes"] == "").to_numpy(), end == UNSET
         end = np.where(is_open, OPEN_END_NS, end)
-        elsewhere = ~_number_texts(texts["cluster"], self.reading.is_wanted).astype(bool)
 
         def describe_times(at: int) -> str:
             begins, ends = (one_line(cells[role][at]) for role in ("start", "end"))
@@ -183,106 +166,106 @@ class _Jobs:
         def describe_number(at: int) -> str:
             return f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(texts['count'][at])!r}"
 
+        def describe_cause(at: int) -> str:
+            return f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause[at]!r}."
+
         def refuse(reason: str, at: int, detail: str) -> None:
             self.reading.refuse_row(reason, rows[at], detail)
 
         checks = (
             Check("never started", start == UNSET),
-            Check("impossible time", is_bad, describe_times),
-            Check("no nodes", no_nodes),
-            Check("impossible number of nodes", bad_count, describe_number),
+            Check("impossible time", (start == BAD) | (end == BAD), describe_times),
+            Check("no nodes", nowhere & (("nodes" in cells) | (texts["count"] == "") | (count == 0))),
+            Check("impossible number of nodes", nowhere & ~count.between(1, MOST_NODES), describe_number),
             Check("end before start", end < start),
             Check("zero length", end == start),
-            Check("of another cluster", elsewhere),
+            Check("of another cluster", _number_texts(texts["cluster"], self.reading.is_wanted) == 0),
+            Check("unreadable node list", ~cause.isin(_CAUSES), describe_cause),
         )
         kept = self.reading.tally.sift(checks, refuse)
-        faults, found = self._locate(texts[kept], count)
+        frame = texts[["partition", "cluster"]].assign(start_ns=start, end_ns=end, is_open=is_open, count=count)
+        frame["submit_ns"] = np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS)
+        frame["job"] = [hash(own) if own else other for own, other in zip(texts["job"], job, strict=True)]
+        self.counted.append(frame[kept & nowhere])
+        named = np.flatnonzero(kept & ~nowhere)
+        lists, faults = self._locate(texts["nodes"][named], count[named])
         is_faulty = np.isin(np.arange(len(rows)), list(faults))
-        kept &= self.reading.tally.sift([Check("unreadable node list", is_faulty, faults.__getitem__)], refuse)
-        times = {"start_ns": start, "end_ns": end, "is_open": is_open}
-        times["submit_ns"] = np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS)
-        names = [hash(own) if own else other for own, other in zip(texts["job"], job, strict=True)]
-        frame = texts[["partition", "cluster"]].assign(**times, count=count, job=np.array(names, dtype=np.int64))
-        frame = frame[kept]
-        is_counted = nowhere[frame.index]
-        self.counted.append(frame[is_counted])
-        self._write(frame[~is_counted], [found[at] for at in frame.index[~is_counted]], texts["cause"])
+        self.reading.tally.sift([Check("unreadable node list", is_faulty, faults.__getitem__)], refuse)
+        kind = np.where(lists["is_whole"], cause[lists.index].map(_CAUSES), BusyKind.UNKNOWN)
+        jobs = frame.loc[lists.index].assign(nodes=lists["nodes"], kind=kind.astype(np.int64))
+        self.reading.rows.extend(jobs)
 
     def _instants(self, texts: pd.Series[str], rows: Sequence[LogRow], *, last: bool) -> NDArray[np.int64]:
         """Times in nanoseconds since 1970, `UNSET` or `BAD`."""
         codes, distinct = pd.factorize(texts)
-        found = [_instant(text) for text in distinct]
-        count = np.array([time for time, _ in found], dtype=np.int64)[codes]
-        local, known = np.array([is_local for _, is_local in found], dtype=np.bool_)[codes], count > BAD
-        if self.is_local is None and known.any():
-            self.is_local = bool(local[known][0])
-        for odd in np.flatnonzero(known & (local != bool(self.is_local)))[:1].tolist():
+        instants = [_instant(text) for text in distinct]
+        count = np.array([time for time, _ in instants], dtype=np.int64)[codes]
+        local, is_known = np.array([is_local for _, is_local in instants], dtype=np.bool_)[codes], count > BAD
+        if self.is_local is None and is_known.any():
+            self.is_local = bool(local[is_known][0])
+        for odd in np.flatnonzero(is_known & (local != bool(self.is_local)))[:1].tolist():
             kind = "without" if self.is_local else "with"
             raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(texts[odd])!r}.")
-        seconds = np.where(known, count // NS_PER_S, count)
-        instants = self.clock.utc_ns(Stamps(seconds, local & known), second_pass=last)
-        return np.asarray(np.where(known, instants + count % NS_PER_S, count))
+        seconds = np.where(is_known, count // NS_PER_S, count)
+        utc_ns = self.clock.utc_ns(Stamps(seconds, local & is_known), second_pass=last)
+        return np.asarray(np.where(is_known, utc_ns + count % NS_PER_S, count))
 
-    def _locate(self, texts: pd.DataFrame, count: pd.Series[int]) -> tuple[dict[int, str], dict[int, _Location]]:
-        """Faults, and nodes, of rows by their index; each distinct location is read once."""
-        faults, found = {}, {}
-        for at, location, cause in zip(texts.index.tolist(), texts["nodes"], texts["cause"].str.lower(), strict=True):
-            key = location, int(count[at])
-            if cause not in _CAUSES:
-                faults[at] = f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause!r}."
-            elif location:
-                if key not in self.known:
-                    try:
-                        self.known[key] = self._location(*key)
-                    except LogError as fault:
-                        self.known[key] = str(fault)
-                known = self.known[key]
-                if isinstance(known, str):
-                    faults[at] = known
-                else:
-                    found[at] = known
-        return faults, found
-
-    def _location(self, location: str, count: int) -> _Location:
-        """Nodes of a location; a list with fewer names than the job has nodes was cut off."""
-        names, is_block, lists = expand_location(location), is_whole_block(location), self.reading.rows.lists
-        if is_block is not None:
-            if is_block:
-                self.reading.note(f"a node here is a midplane, of {MIDPLANE} of the machine's nodes.")
-            return _Location(lists.add(names), is_block)
-        if not names:
-            raise LogError(f"Expected names of nodes, got {one_line(location)!r}.")
-        whole, comma, _ = location.rpartition(",")
-        if comma and count > len(names):  # it was cut off, perhaps in the midst of the last name
-            return _Location(lists.add(expand_location(whole)), is_whole=False)
-        return _Location(lists.add(names), count in (_NO_COUNT, len(names)))
-
-    def _write(self, frame: pd.DataFrame, places: Sequence[_Location], causes: pd.Series[str]) -> None:
-        """Write down jobs on these nodes."""
-        kinds = [_CAUSES[cause.lower()] for cause in causes[frame.index]]
-        kind = [kind if place.is_whole else BusyKind.UNKNOWN for kind, place in zip(kinds, places, strict=True)]
-        nodes = np.array([place.nodes for place in places], dtype=np.int64)
-        self.reading.rows.extend(frame.assign(nodes=nodes, kind=np.array(kind, dtype=np.int64)))
+    def _locate(self, texts: pd.Series[str], count: pd.Series[int]) -> tuple[pd.DataFrame, dict[int, str]]:
+        """Number of the list of nodes of each row, and whether it is whole; and faults of other rows."""
+        faults, lists = {}, self.reading.rows.lists
+        numbers: list[tuple[int, int, bool]] = []
+        for at, location, count_told in zip(texts.index.tolist(), texts, count, strict=True):
+            text = location
+            try:
+                size = self.sizes.get(text) or len(expand_location(text))
+                self.sizes[text], is_block = size, _BLUE_GENE_P.fullmatch(text) is not None
+                if is_block:
+                    self.reading.note(f"a node here is a midplane, of {_MIDPLANE} of the machine's nodes.")
+                elif "," in text and count_told > size:  # it was cut off, perhaps in the midst of the last name
+                    text = text.rpartition(",")[0]
+                numbers.append((at, lists.parse(text, expand_location), is_block or count_told in (_NO_COUNT, size)))
+            except LogError as fault:
+                faults[at] = str(fault)
+        frame = pd.DataFrame(numbers, columns=["row", "nodes", "is_whole"]).astype({"row": int, "is_whole": bool})
+        return frame.set_index("row"), faults
 
     def settle(self) -> None:
-        """Hand over what all files together tell.
-
-        Raises
-        ------
-        LogError
-            If all jobs are on blocks that do not tell their nodes.
-        """
+        """Hand over the jobs that count their nodes."""
         rows, counted = self.reading.rows, pd.concat(self.counted or [pd.DataFrame()])
-        if len(rows) and not rows.lists.names:
-            raise LogError(
-                "Expected nodes, got blocks of a Blue Gene/Q, which do not name theirs: "
-                "import the table with --map start=...,end=...,count=... and without a column of nodes."
-            )
         if len(counted):
             self.reading.check_cluster(len(counted))
             if len(names := list(filter(None, rows.clusters))) > 1 and self.reading.settings.cluster is None:
                 raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
             self.reading.demand = counted.rename(columns={"count": "nodes"})
+
+
+def expand_location(text: str) -> tuple[str, ...]:
+    """Nodes of a location: a list with any separator, or racks of a Blue Gene/P, whose midplanes are its nodes.
+
+    Examples
+    --------
+    >>> expand_location("3-5:9"), expand_location("ANL-R07-R10-2048")
+    (('3', '4', '5', '9'), ('ANL-R07-M0', 'ANL-R07-M1', 'ANL-R10-M0', 'ANL-R10-M1'))
+    """
+    if _BLUE_GENE_Q.fullmatch(text):
+        raise LogError(
+            "Expected nodes, got blocks of a Blue Gene/Q, which do not name theirs: "
+            "import the table with --map start=...,end=...,count=... and without a column of nodes"
+        )
+    if (block := _BLUE_GENE_P.fullmatch(text)) is not None:
+        machine, first, last, midplane, size = block.groups()
+        # Numbers of racks are octal: a digit for the row, one for the column.
+        racks, halves = range(int(first, 8), int(last or first, 8) + 1), midplane or "01"
+        names = [f"{machine}-R{rack:02o}-M{half}" for rack in racks for half in halves]
+        if len(names) * _MIDPLANE != int(size) and not (len(names) == 1 and int(size) < _MIDPLANE):
+            raise LogError(f"Expected a block of {len(names) * _MIDPLANE:,} nodes in its racks, got {text!r}.")
+        return tuple(names)
+    complete = text[1:-1] if text.startswith("[") and text.endswith("]") and text.count("[") == 1 else text
+    parts = filter(None, outer_parts(complete.replace("'", "").replace('"', ""), _SEPARATOR))
+    names = [name for part in parts for name in (map(str, numbers(part)) if _RANGE.fullmatch(part) else expanded(part))]
+    if not names:
+        raise LogError(f"Expected names of nodes, got {one_line(text)!r}.")
+    return tuple(dict.fromkeys(names))
 
 
 def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Series[int]:
@@ -292,13 +275,7 @@ def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Ser
 
 
 def _instant(text: str) -> tuple[int, bool]:
-    """Nanoseconds since 1970, `UNSET` or `BAD`; and whether they are local, as the text names no zone.
-
-    Examples
-    --------
-    >>> _instant("1788251400"), _instant("1788251400123"), _instant("2026-09-01 08:30:00+02:00")
-    ((1788251400000000000, False), (1788251400123000000, False), (1788244200000000000, False))
-    """
+    """Nanoseconds since 1970, `UNSET` or `BAD`; and whether they are local, as the text names no zone."""
     if text in _UNSET:
         return UNSET, False
     if _NUMBER.fullmatch(text):

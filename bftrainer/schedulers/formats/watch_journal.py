@@ -117,17 +117,11 @@ class _History:
     unseen_ns: int = 0  # for how long nothing was known
 
     def take(self, text: str) -> None:
-        """Take in what a line says.
-
-        Raises
-        ------
-        LogError
-            If it does not follow from those before.
-        """
+        """Take in what a line says."""
         if text.startswith(KIND):
             return
-        time, _, said = text.partition(" ")
-        sign, _, said = said.partition(" ")
+        time, _, content = text.partition(" ")
+        sign, _, content = content.partition(" ")
         time_ns = exact_ns(time)
         if time_ns is None or time_ns < self.told_ns + (not self.is_restated):
             raise LogError(f"Expected a time after those above, got {one_line(time)!r}.")
@@ -135,11 +129,11 @@ class _History:
         self.reading.tally.records += 1
         try:
             if sign == _SESSION:
-                self.every_ns, self.is_restated = nanoseconds(float(said)), True
+                self.every_ns, self.is_restated = nanoseconds(float(content)), True
             elif sign == _POLL and self.is_lost and not self.is_restated:
                 self.is_missed = True
             elif sign == _POLL:
-                words = said.split()
+                words = content.split()
                 lists = zip(words[::2], words[1::2], strict=True)
                 self._poll(time_ns, {name: CAUSES[cause] for cause, nodes in lists for name in _listed(nodes)})
             elif sign == _MISSED:
@@ -187,13 +181,7 @@ class _History:
             self.reading.rows.add(start_ns, end_ns, self.reading.rows.lists.add(names), hash((*names, kind)), kind)
 
     def end(self, path: Path) -> None:
-        """Hand over what the journals tell; `path` is the last one.
-
-        Raises
-        ------
-        LogError
-            If they hold less than two polls.
-        """
+        """Hand over what the journals tell; `path` is the last one."""
         reading, names = self.reading, tuple(self.states)
         if not self.first_ns < self.last_ns:
             raise LogError(f"{path}: Expected two polls or more, got {'one' if self.last_ns else 'none'}.")

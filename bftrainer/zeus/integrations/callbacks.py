@@ -32,11 +32,7 @@ def _next_epoch(run: TrialDriver, metrics: Mapping[str, Any], monitor: str) -> b
 def lightning_callback(run: TrialDriver, monitor: str) -> Any:
     """Make a callback for Lightning's ``Trainer``, of ``pytorch_lightning`` if only that has been imported.
 
-    Parameters
-    ----------
-    run : TrialDriver
-    monitor : str
-        Name under which the module logs its metric, in training or validation steps.
+    `monitor` is the name under which the module logs its metric, in training or validation steps.
     """
     older = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
     lightning: Any = import_module("pytorch_lightning" if older else "lightning.pytorch")
@@ -56,13 +52,9 @@ def lightning_callback(run: TrialDriver, monitor: str) -> Any:
 
 
 def transformers_callback(run: TrialDriver, monitor: str) -> Any:
-    """Make a callback for the ``Trainer`` of Hugging Face's transformers, which has to evaluate after each epoch.
+    """Make a callback for the ``Trainer`` of Hugging Face's transformers, with ``eval_strategy`` "epoch".
 
-    Parameters
-    ----------
-    run : TrialDriver
-    monitor : str
-        Name of the metric, such as ``eval_accuracy``. `SettingsError` unless ``eval_strategy`` is "epoch".
+    `monitor` is the name of the metric, such as ``eval_accuracy``.
     """
     transformers: Any = import_module("transformers")
 
@@ -87,14 +79,7 @@ def transformers_callback(run: TrialDriver, monitor: str) -> Any:
 
 
 def keras_callback(run: TrialDriver, monitor: str) -> Any:
-    """Make a callback for ``fit`` of Keras 3, whatever its backend.
-
-    Parameters
-    ----------
-    run : TrialDriver
-    monitor : str
-        Name of the metric, such as ``val_accuracy``.
-    """
+    """Make a callback for ``fit`` of Keras 3, whatever its backend; `monitor` is a metric such as ``val_accuracy``."""
     keras: Any = import_module("keras")
 
     class DrivenCallback(keras.callbacks.Callback):  # type: ignore[misc]  # of no known type
@@ -113,9 +98,6 @@ def keras_callback(run: TrialDriver, monitor: str) -> Any:
 class ZeusDataLoader:
     """A loader of PyTorch that measures the training run, tries power limits in it, and reports it to the master.
 
-    The one with `max_epochs` loads training data and leads the run, as the environment asks; others only load.
-    All else of a ``DataLoader`` is there too.
-
     Parameters
     ----------
     *args, **kwargs : object
@@ -123,15 +105,14 @@ class ZeusDataLoader:
     batch_size : int
         Samples in a batch of this process; the run's batch size is that of all processes together.
     max_epochs : int
-        Epochs after which the run gives up; -1: this loader does not lead.
+        Epochs after which the run gives up; -1: this loader only loads.
     distributed : str or None
         ``dp`` for data-parallel training in several processes of one node, whose group is initialised.
 
     Raises
     ------
     SettingsError, TuningInputError
-        If `distributed` is something else, the group of processes is not initialised, or the environment has no target
-        metric, or a variable with an invalid value.
+        If `distributed` is something else, the group is not initialised, or a variable is missing or invalid.
 
     References
     ----------
@@ -158,11 +139,7 @@ class ZeusDataLoader:
         return self._leading().target_metric
 
     def epochs(self) -> Iterator[int]:
-        """Yield the numbers of the epochs to train, from 0, until the target or `max_epochs`; on all ranks alike.
-
-        `TrainingStoppedError` if one more epoch would reach the cost threshold; the report is written before.
-        `TuningError` if the loader was made without `max_epochs`.
-        """
+        """Yield the epochs to train, from 0, on all ranks: `TrainingStoppedError` if one more would cost too much."""
         self._leading()
         with self._open_run() if self._ranks is None else on_all_ranks(self._open_run(), self._ranks) as run:
             self._run = run

@@ -18,7 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 from bftrainer.errors import (
     SettingsError,
@@ -36,11 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 class ServerRun(TrialDriver):
-    """One training run that a batch-size server decides on. Made by `server_run`.
-
-    Time (s) and energy (J) are those from the start of the first epoch to the last report; `verdict` is what the server
-    answered that.
-    """
+    """One training run that a batch-size server decides on, its time and energy so far. Made by `server_run`."""
 
     def __init__(self, trial: Trial, max_epochs: int, meter: Meter, clock: Callable[[], float]) -> None:
         self.trial, self.max_epochs, self.meter, self.clock = trial, max_epochs, meter, clock
@@ -111,8 +107,8 @@ def server_run(
     job : JobSpec, TuningParams or str
         The job, which is registered unless it is; or the name of one that is. `TuningParams` say nothing of GPUs: those
         of this machine are added, with `max_power_w` and `gpus`, by default what NVML finds.
-    measure : str
-        How energy is measured, see `open_meter`; or a `meter` does it.
+    measure, meter : str and Meter
+        How energy is measured, see `open_meter`; or what does it.
     synchronize : callable, optional
         Waits until a GPU's work is done, such as ``torch.cuda.synchronize``; called before each measurement.
     clock, find : callable
@@ -120,12 +116,8 @@ def server_run(
 
     Raises
     ------
-    SettingsError, TuningInputError
-        If the job has no `job_id`, or power, GPUs or way to measure is out of range.
-    ServerRequestError
-        If the server is not reached, refuses the job, or has no batch size left for it.
-    SettingsError
-        If energy cannot be measured as requested, or the highest power is unknown.
+    SettingsError, TuningInputError, ServerRequestError
+        If a value is out of range, energy cannot be measured, or the server refuses the job or has no batch size left.
     """
     check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)
     with ExitStack() as stack:
@@ -159,25 +151,18 @@ def _register(
     return client.register_job(job)
 
 
-class Ranks(Protocol):
-    """The processes of a training run, of which this is the one with number `rank`, from 0 to `size` - 1."""
+class Ranks:
+    """The processes of ``torch.distributed``'s default group, which is initialised, whatever its backend.
 
-    rank: int
-    size: int
-
-    def broadcast(self, value: Any) -> Any:
-        """Return rank 0's value, a tuple of plain values, on all ranks; all have to call it."""
-
-
-class TorchRanks(Ranks):
-    """The processes of ``torch.distributed``'s default group, whatever its backend; the group has to be initialised."""
+    This one has the number `rank`, from 0 to `size` - 1; processes of another kind have the same three names.
+    """
 
     def __init__(self) -> None:
         self._group = sys.modules["torch"].distributed
         self.rank, self.size = self._group.get_rank(), self._group.get_world_size()
 
     def broadcast(self, value: Any) -> Any:
-        """See `Ranks`."""
+        """Return rank 0's value, a tuple of plain values, on all ranks; all have to call it."""
         values = [value]
         self._group.broadcast_object_list(values, src=0)
         return values[0]
@@ -187,7 +172,7 @@ def find_ranks(environ: Mapping[str, str]) -> Ranks | None:
     """Find the processes of this run, if there are several: `SettingsError` if their group is not initialised."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
-        ranks = TorchRanks()
+        ranks = Ranks()
         return ranks if ranks.size > 1 else None
     if (size := environ.get("WORLD_SIZE", "1")) != "1":
         raise SettingsError(f"Expected torch.distributed.init_process_group() first, as WORLD_SIZE is {size}.")
@@ -255,10 +240,8 @@ def on_all_ranks(
 
     Raises
     ------
-    SettingsError
-        If there are several processes whose group is not initialised, or several nodes of which not all are measured.
-    TrainingStoppedError
-        On ranks other than 0, by this and all methods, if rank 0 failed.
+    SettingsError, TrainingStoppedError
+        If the processes' group is not initialised, or not all nodes are measured; on other ranks, if rank 0 failed.
     """
     environ = os.environ if environ is None else environ
     ranks = ranks or find_ranks(environ)

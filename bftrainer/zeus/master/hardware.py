@@ -30,14 +30,10 @@ _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 class Gpus:
-    """Some GPUs of this machine, which count their energy as a `bftrainer.zeus.master.hardware.Meter` does.
+    """Some GPUs of this machine, at least one, of an initialised ``pynvml`` of nvidia-ml-py; a meter of their energy.
 
-    They are made of ``pynvml`` of nvidia-ml-py, initialised, and its handles, at least one. All methods raise
-    `SettingsError` if NVML fails: GPUs before Volta count no energy, and only root may set power limits.
-
-    References
-    ----------
-    NVIDIA, "NVML API Reference", https://docs.nvidia.com/deploy/nvml-api/, device queries and commands.
+    All methods raise `SettingsError` if NVML fails: GPUs before Volta count no energy, and only root may set limits.
+    See NVIDIA, "NVML API Reference", https://docs.nvidia.com/deploy/nvml-api/, device queries and commands.
     """
 
     name = "nvml"
@@ -102,10 +98,7 @@ class Gpus:
 
 
 def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
-    """Find the GPUs of this machine that NVML reports and CUDA_VISIBLE_DEVICES allows; None if there are none.
-
-    `library` is ``pynvml`` of nvidia-ml-py. `SettingsError` if the variable names GPUs that do not exist, or parts.
-    """
+    """Find the GPUs of this machine that NVML (``pynvml``) reports and CUDA_VISIBLE_DEVICES allows; or None."""
     if library is None:
         if find_spec("pynvml") is None:
             return None
@@ -167,10 +160,7 @@ class Hardware:
 def find_hardware(
     max_power_w: float | None, count: int | None, find: Callable[[], Gpus | None] = find_gpus
 ) -> Hardware:
-    """Describe the hardware of a run, finding out what the arguments leave open.
-
-    `SettingsError` if the power is neither given nor found, there are too few GPUs, or they are of several models.
-    """
+    """Describe the hardware of a run, finding out what the arguments leave open: `SettingsError` if it is not clear."""
     gpus = find()
     if gpus is None:
         if max_power_w is None:
@@ -192,7 +182,7 @@ def find_hardware(
 def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], None]]:
     """Restore the power limits that GPUs had at the start: at the end, and whenever the yielded function is called.
 
-    A killed script or master cannot restore the limits that were changed; so a file holds the original ones meanwhile.
+    A file holds them meanwhile, as a script or master that is killed cannot restore them.
     """
     if gpus is None:
         yield lambda: None
@@ -235,11 +225,7 @@ class Meter(Protocol):
 
 
 class ZeusMeter(Meter):
-    """Measures with the monitor of the ``zeus`` package: its GPUs, or without any its processors and their memory.
-
-    `SettingsError` if the package is not installed, or finds nothing that it can measure. See
-    https://ml.energy/zeus/measure/, "Programmatic measurement".
-    """
+    """Measures with the monitor of the ``zeus`` package (https://ml.energy/zeus/measure/): GPUs, else processors."""
 
     name = "zeus"
     _WINDOW = "bftrainer"
@@ -282,13 +268,9 @@ def read_process_times() -> tuple[float, float]:
 
 
 class ModelMeter(Meter):
-    """Estimates the energy of a machine without meters: power is linear in the load of the processor cores.
+    """Estimates a machine's energy: power is linear in the load of its cores, from half of the highest when idle.
 
-    ``P(u) = P_max (1/2 + u/2)``, with `u` the share of all cores' time that this process and its children used.
-
-    References
-    ----------
-    Fan, Weber and Barroso, "Power provisioning for a warehouse-sized computer", ISCA 2007, section 4 (linear model);
+    Fan, Weber and Barroso, "Power provisioning for a warehouse-sized computer", ISCA 2007, section 4 (linear);
     Barroso and Hölzle, "The case for energy-proportional computing", Computer 40(12), 2007 (half the power when idle).
     """
 
@@ -317,11 +299,7 @@ def measure_since(start: tuple[float, float], clock: Callable[[], float], meter:
 
 
 def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
-    """Open the meter of a name, nvml, zeus or model; auto is nvml if there are GPUs, else model.
-
-    `total_power_w` is the highest power of all GPUs, or of the machine, for the model; `gpus` are those that train.
-    `SettingsError` if that meter is not available.
-    """
+    """Open the meter of a name: nvml, zeus or model (of the highest power); auto is nvml if there are GPUs."""
     if measure == "nvml" or (measure == "auto" and gpus is not None):
         if gpus is None:
             require_extra("GPUs need", "gpu", error=SettingsError)
@@ -358,12 +336,7 @@ def read_profile(path: Path) -> list[ProfiledLimit]:
 
 
 def best_limit(limits: Sequence[ProfiledLimit], eta_knob: float, max_power_w: float) -> ProfiledLimit:
-    """Find the limit at which a step costs least; of equal ones the highest.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, equation 7.
-    """
+    """Find the limit at which a step costs least, of equal ones the highest (NSDI '23, equation 7)."""
     ordered = sorted(limits, key=lambda limit: -limit.limit_w)
     return min(ordered, key=lambda limit: (eta_knob * limit.power_w + (1 - eta_knob) * max_power_w) / limit.steps_per_s)
 

@@ -1,4 +1,4 @@
-"""State of a recurring job, a fold over its launches and results, and the journal that keeps these on the disk.
+"""Plan and state of a recurring job, a fold over its launches and results, and the journal that keeps them.
 
 The journal has a line for the plan, then one for each launch and each result: on the disk before a run is launched, and
 as soon as it has ended. A job is resumed by registering it and replaying its events: policies choose and learn again,
@@ -7,12 +7,9 @@ so that any deterministic policy comes back to where it was. A line that a kill 
 
 from __future__ import annotations
 
-import fcntl
+import inspect
 import json
 import math
-import os
-import socket
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -21,21 +18,66 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.errors import RunDirectoryError, TuningInputError
 from bftrainer.files.documents import fault_text
 from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.opening import open_file
-from bftrainer.zeus.master.plan import Plan, describe_policy, restore_policy
+from bftrainer.files.writing import lock_holder
+from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
-from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, zeus_cost
+from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
+from bftrainer.zeus.policies.job import HistoryEntry, Job, RecurrenceTracker, check_knobs, zeus_cost
+from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
 
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
 SCHEMA = 1
-# Launches of earlier versions have it.
-_OLD_TRIAL = "trial", None
-POLL_S = 0.05
+
+
+def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
+    """Describe how a policy was made: its class, and the options that it has as attributes."""
+    values = {name: getattr(policy, name, None) for name in inspect.signature(type(policy)).parameters}
+    options = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+    return {"class": full_name(type(policy)), "options": options}
+
+
+def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
+    """Make a policy from what `describe_policy` returned, as new: `RunDirectoryError` if that is not possible."""
+    name = description["class"]
+    try:
+        policy: BatchSizeOptimizer = BATCH_SIZES.imported(name)(**description["options"])
+    except (TuningInputError, TypeError) as fault:
+        raise RunDirectoryError(
+            f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
+        ) from None
+    return policy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job, how often it recurs, and the settings it is tuned with; `workdir` is absolute."""
+
+    job: Job
+    recurrences: int
+    batch_sizes: tuple[int, ...]
+    beta_knob: float
+    eta_knob: float
+    seed: int
+    workdir: str
+
+    def __post_init__(self) -> None:
+        job = self.job
+        check_knobs(self.eta_knob, self.beta_knob)
+        check_seed(self.seed)
+        if job.command is None:
+            raise TuningInputError(f"{job}: Missing command to launch runs with.")
+        job.check_placeholders()
+        if self.recurrences < 0:
+            raise TuningInputError(f"Expected 0 or more recurrences, got {self.recurrences}.")
+        for size in self.batch_sizes:
+            if size < 1 or self.batch_sizes.count(size) > 1:
+                raise TuningInputError(f"{job}: Expected batch sizes of 1 or more, each once, got {size}.")
+        default_first(job, self.batch_sizes)
+        job.scale_lr(job.default_bs or 0)
 
 
 class JobJournal:
@@ -61,11 +103,10 @@ class JobJournal:
         LineJournal(self.path).append([json.dumps({"event": event, **fields}, allow_nan=False)])
 
     def replay(self, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False) -> Recurrences:
-        """Register the job of the plan, the first line, and replay its events.
+        """Register the job of the plan, the first line, and replay its events: `RunDirectoryError` if that fails.
 
         A new policy like the one that the job began with is needed if the journal cannot say how to make it, and none
-        if the job is only looked at. `RunDirectoryError` if there is no journal, it is damaged, or the policy cannot be
-        made again or decides otherwise.
+        if the job is only looked at.
         """
         logdir = self.path.parent
         if not self.path.exists():
@@ -122,48 +163,9 @@ def plan_document(progress: Recurrences) -> dict[str, Any]:
     return {"plan": plan | {"beta_knob": beta_knob}, "settings": progress.settings.model_dump()}
 
 
-@contextmanager
-def lock_directory(logdir: Path, patience_s: float = 0.0) -> Iterator[int]:
-    """Keep other masters out of a directory, waiting for another one to end; yields a descriptor that holds the lock.
-
-    `RunDirectoryError` if another master still holds the lock after `patience_s`, `OutputError` if the directory cannot
-    be written to.
-    """
-    # Scripts inherit the descriptor, so that the lock lasts until all processes of a killed master are gone: of
-    # filelock that is private.
-    try:
-        lock = os.open(logdir / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as cause:
-        raise OutputError(f"{logdir / LOCK}: cannot be written ({cause.strerror or cause}).") from None
-    try:
-        deadline = time.monotonic() + patience_s
-        while not _try_lock(lock, fcntl.LOCK_EX):
-            if time.monotonic() >= deadline:
-                holder = os.pread(lock, 1000, 0).decode(errors="replace") or "its processes are being ended"
-                raise RunDirectoryError(f"{logdir}: Locked: another master is running this job ({holder}).")
-            time.sleep(POLL_S)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-        yield lock
-    finally:
-        os.close(lock)
-
-
 def is_running(logdir: Path) -> bool:
     """Whether a master is running the job of a directory, or its processes are still being ended."""
-    try:
-        with open_file(logdir / LOCK) as lock:
-            return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
-    except FileNotFoundError:
-        return False
-
-
-def _try_lock(descriptor: int, kind: int) -> bool:
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return bool(lock_holder(logdir / LOCK))
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,16 +205,6 @@ class Recurrences:
     """Recurrences of a job: which run comes next, and what the runs so far did.
 
     The policy is registered and learns; without one nothing can be chosen, but events can be applied.
-
-    Attributes
-    ----------
-    recurrence : int
-        Number of the current recurrence, from 1.
-    pending, launched : Launch or None, and bool
-        The run that was chosen last, until it is booked, and whether its launch is an event that was applied.
-    booked : list of Booked
-    failure : str or None
-        Why the job is given up, if it is.
     """
 
     def __init__(self, plan: Plan, settings: RunSettings, policy: BatchSizeOptimizer | None) -> None:
@@ -220,10 +212,10 @@ class Recurrences:
         if policy is not None:
             policy.register_job(plan.job, list(plan.batch_sizes))
         self.recurrence = 1
-        self.pending: Launch | None = None
-        self.launched = False
+        self.pending: Launch | None = None  # chosen last, until it is booked
+        self.launched = False  # whether its launch is an event that was applied
         self.booked: list[Booked] = []
-        self.failure: str | None = None
+        self.failure: str | None = None  # why the job is given up
         self._tracker = RecurrenceTracker(plan.job, plan.beta_knob)
 
     @property
@@ -255,7 +247,7 @@ class Recurrences:
     def apply(self, event: str, fields: Mapping[str, Any]) -> None:
         """Apply a ``launch``, which the policy has to choose again, or a ``result``, which it learns from."""
         if event == "launch":
-            launch = Launch(**{name: value for name, value in fields.items() if (name, value) != _OLD_TRIAL})
+            launch = Launch(**fields)
             if self.policy is not None and (size := self.choose().batch_size) != launch.batch_size:
                 raise RunDirectoryError(
                     f"{launch.job_id}: Expected the policy to choose batch size {launch.batch_size} again, got {size}; "

@@ -62,13 +62,9 @@ def run_script(
     show: Callable[[bytes], None],
     timeout_s: float | None = None,
     grace_s: float = 10.0,
-    held: Sequence[int] = (),
+    descriptors: Sequence[int] = (),
 ) -> Ended:
-    """Run a command until it ends, or is ended after `timeout_s`; log and show its output as it arrives.
-
-    For the other parameters see `bftrainer.supervisor.SupervisedProcess`. `TuningInputError` if the command cannot be
-    run, `OutputError` if its output cannot be logged.
-    """
+    """Run a command until it ends, or is ended after `timeout_s`; log and show its output as it arrives."""
     with _translate_log_errors(log):
         file = log.open("wb", buffering=0)
 
@@ -86,7 +82,7 @@ def run_script(
     with file:
         started_s = time.monotonic()
         try:
-            process = SupervisedProcess(command, workdir, environ, subprocess.PIPE, grace_s, held)
+            process = SupervisedProcess(command, workdir, environ, subprocess.PIPE, grace_s, descriptors)
         except (OSError, ValueError) as error:
             raise TuningInputError(f"The command cannot be run: {error}.") from None
         try:

@@ -1,4 +1,4 @@
-"""Interface between master and training script: settings and environment variables to the script, `train.json` back."""
+"""Settings of a master: job files, and environment variables to training scripts; `train.json` comes back."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticKnownError
 
 from bftrainer.errors import BftrainerError, InputError, OutputError, TuningError, TuningInputError
-from bftrainer.files.documents import fault_text, json_file
+from bftrainer.files.documents import fault_text, json_file, toml_file
 from bftrainer.files.opening import one_line
 from bftrainer.files.writing import replacing
+from bftrainer.zeus.policies.job import JobSettings
 
 # Ways to measure energy; "auto" is NVML where there is a GPU, else the model.
 Measure = Literal["auto", "nvml", "zeus", "model"]
@@ -170,10 +171,7 @@ _KEYS = {"energy_j": "energy", "time_s": "time", "reached": "reached"}
 
 
 def read_report(path: Path) -> TrainingReport:
-    """Read a report; numbers may be text, and so may the verdict, where only "true" means reached.
-
-    `TuningError` if the file is missing or is not a report; the message names file and key.
-    """
+    """Read a report, where numbers and verdict may be text: `TuningError` names file and key."""
     if not path.exists():
         raise TuningError(f"{path} does not exist.")
     try:
@@ -213,3 +211,50 @@ def make_directory(path: Path, *, exist_ok: bool = True) -> None:
         raise
     except (OSError, ValueError) as cause:
         raise OutputError(f"{path}: cannot be made ({getattr(cause, 'strerror', None) or cause}).") from None
+
+
+class LaunchedJob(JobSettings):
+    """The table ``[job]`` of a job file: a job, and how it is launched."""
+
+    default_bs: int
+    default_lr: float
+    workdir: str = "."
+    command: Annotated[list[str], Field(min_length=1)]
+
+
+class JobFile(RunSettings):
+    """A job file: a job that recurs, how it is tuned, and settings of its runs."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    job: LaunchedJob
+    recurrences: Annotated[int, Field(ge=1)]
+    batch_sizes: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)]
+    eta: float = 0.5
+    # TOML can write infinity: never stop a run.
+    beta: Annotated[float, Field(allow_inf_nan=True)] = 2.0
+    seed: int = 123456
+    policy: str = "zeus"
+    window_size: int = 0
+    log_base: str = "zeus_log"
+
+    def settings(self) -> dict[str, Any]:
+        """Return the settings of its runs by name."""
+        return {name: getattr(self, name) for name in RunSettings.model_fields}
+
+
+def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
+    """Read a job file; `changes` override its values: `TuningInputError` names file and key.
+
+    Paths of the file are relative to its directory, those of `changes` to the current one; all become absolute.
+    """
+    content, _ = toml_file(path, TuningInputError)
+    file = check_table(JobFile, content | dict(changes), TuningInputError, path)
+    here = path.parent.resolve()
+    bases = {name: Path.cwd() if name in changes else here for name in ("log_base", "monitor_path")}
+    paths: dict[str, Any] = {name: str(base / getattr(file, name)) for name, base in bases.items()}
+    job = file.job.model_copy(update={"workdir": str(here / file.job.workdir)})
+    try:
+        job.to_job()
+    except TuningInputError as fault:
+        raise TuningInputError(f"{path}: {fault}") from None
+    return file.model_copy(update=paths | {"job": job})

@@ -44,10 +44,7 @@ T = TypeVar("T")
 
 
 class TrialDriver(Protocol):
-    """Leads a script through one training run: says how long it goes on, and takes what it reaches.
-
-    It knows what to train with, for how long at most, how many epochs have ended, and whether the target was reached.
-    """
+    """Leads a script through one training run: says how long it goes on, and takes what it reaches."""
 
     batch_size: int
     max_epochs: int
@@ -64,10 +61,7 @@ class TrialDriver(Protocol):
         """Report the validation metric of an epoch; return whether training is over."""
 
     def epochs(self) -> Iterator[int]:
-        """Yield the numbers of the epochs to train, from 0.
-
-        Energy and time from the start of the first to the end of the last are booked, evaluation included.
-        """
+        """Yield the numbers of the epochs to train, from 0; all from first to last is booked, also evaluation."""
         while self.begin_epoch():
             yield self.epochs_done
 
@@ -81,10 +75,6 @@ class TrialDriver(Protocol):
 class TrainingRun(TrialDriver):
     """One training run: its epochs, the energy and time booked so far, and when it is over. Made by `training_run`.
 
-    It is `stopped_early` if it would have cost too much.
-
-    References
-    ----------
     You et al., "Zeus", NSDI '23, sections 4.2 (power limits) and 4.4 (early stopping).
     """
 
@@ -118,11 +108,6 @@ class TrainingRun(TrialDriver):
         self._profiling = False
         if control is not None:
             self._find_limit(control)
-
-    @property
-    def target_metric(self) -> float:
-        """Metric at which the run has reached its target."""
-        return self.environment.target_metric
 
     @property
     def cost_j(self) -> float:
@@ -159,7 +144,7 @@ class TrainingRun(TrialDriver):
 
     def report(self, metric: float) -> bool:
         """Report the validation metric of an epoch; return whether it reached the target, never for NaN."""
-        target = self.target_metric
+        target = self.environment.target_metric
         self.reached = self.reached or bool(metric >= target if self.higher_is_better else metric <= target)
         return self.reached
 

@@ -6,6 +6,7 @@ import logging
 import math
 import os
 import signal
+import stat
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -15,12 +16,11 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import OutputError, RunDirectoryError, TuningError, TuningInputError
-from bftrainer.files.directories import refuse_foreign
+from bftrainer.errors import InputError, OutputError, RunDirectoryError, TuningError, TuningInputError
+from bftrainer.files.writing import lock_file
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
-from bftrainer.zeus.master.journal import JobJournal, Launch, MasterObserver, Recurrences, lock_directory
+from bftrainer.zeus.master.journal import LOCK, JobJournal, Launch, MasterObserver, Plan, Recurrences
 from bftrainer.zeus.master.launch import check_command, run_script
-from bftrainer.zeus.master.plan import Plan
 from bftrainer.zeus.master.script import (
     RunEnvironment,
     RunSettings,
@@ -48,26 +48,20 @@ class ZeusMaster:
     batch_size_optimizer : BatchSizeOptimizer
         The policy, `bso` from then on; it is changed.
     log_base, monitor_path : str
-        Absolute paths: a directory for logs, which is created with the first job's, and a monitoring program, which is
-        passed on to scripts that use one.
+        Absolute paths: a directory for logs, and a monitoring program, which is passed on to scripts that use one.
     seed : int
         Seed of a job's first run; each later run uses the next number.
     observer_mode, profile_warmup_iters, profile_measure_iters, **settings
-        See `RunSettings`; power and number of GPUs are by default what NVML finds. `settings` has them all, and
-        attributes of the master with their names read them.
-    observers : sequence of MasterObserver
-        Are notified of each run.
-    find : callable
-        Finds the GPUs of the master's `hardware`.
+        See `RunSettings`; power and number of GPUs are by default what NVML finds. Attributes with their names read
+        them.
+    observers, find : sequence of MasterObserver, and callable
+        Are notified of each run, and finds the GPUs of the master's `hardware`.
 
     Raises
     ------
-    TuningInputError
-        If a path is relative, or a setting is not usable.
-    SettingsError
-        If GPUs are not as requested, or the highest power of one is unknown.
-    OutputError
-        If `log_base` is no directory, or one that others have made or may change.
+    TuningInputError, SettingsError, OutputError
+        If a path is relative, or a setting is not usable; GPUs are not as requested, or their power is unknown; or
+        `log_base` is no directory, or one that others have made or may change.
 
     References
     ----------
@@ -109,7 +103,7 @@ class ZeusMaster:
         if base.exists():
             if not base.is_dir():
                 raise OutputError(f"{base}: Expected a directory, found a file.")
-            refuse_foreign(base, OutputError, sticky=True)
+            _refuse_foreign(base, OutputError, sticky=True)
 
     @property
     def max_pl(self) -> float:
@@ -153,8 +147,7 @@ class ZeusMaster:
     ) -> tuple[float, float, bool]:
         """Launch the job's script once; return its energy (J) and time (s), and whether it reached its target.
 
-        Recurrence and tries count from 1; `cost_ub` is the cost that the run must stay below. `TuningInputError` if the
-        command cannot be run, `TuningError` if the script succeeds without a usable report.
+        Recurrence and tries count from 1; `cost_ub` is the cost that the run must stay below.
         """
         # A plan's bound and batch sizes are for several recurrences; a single run needs neither.
         sizes = tuple({batch_size, job.default_bs or batch_size})
@@ -175,10 +168,9 @@ class ZeusMaster:
             The job, with a command, a default batch size and a default learning rate.
         num_recurrence, batch_sizes
             Number of recurrences, and batch sizes that may be chosen.
-        beta_knob : float
-            A run stops before its cost reaches this multiple of the cheapest recurrence; inf: never.
-        eta_knob : float
-            Weight of energy in costs, 0 (only time counts) to 1 (only energy counts).
+        beta_knob, eta_knob : float
+            A run stops before its cost reaches this multiple of the cheapest recurrence (inf: never); weight of energy
+            in costs, 0 (only time counts) to 1 (only energy counts).
 
         Raises
         ------
@@ -232,13 +224,12 @@ class Driver:
     ) -> Driver:
         """Make the driver of an interrupted job from its journal.
 
-        A new `policy` like the one that the job began with is needed if that one's class cannot be imported, or its
-        arguments are not attributes; it learns all runs again. `RunDirectoryError` if there is no journal to resume
-        from, the policy decides otherwise than it did, or others have made the directory or may change it: its command
-        would be run.
+        A new `policy` like the one that the job began with is needed if that one cannot be made again by itself.
+        `RunDirectoryError` if there is no journal, the policy decides otherwise than it did, or others have made the
+        directory or may change it: its command would be run.
         """
         if logdir.is_dir():
-            refuse_foreign(logdir, RunDirectoryError)
+            _refuse_foreign(logdir, RunDirectoryError)
         # Absolute, because scripts get this path and run in another directory.
         journal = JobJournal(logdir.absolute())
         return cls(journal, journal.replay(policy), observers)
@@ -249,8 +240,8 @@ class Driver:
         Raises
         ------
         TuningError
-            If the default batch size misses the target in the first run, a recurrence misses it 20 times, the script
-            succeeds without a usable report, or the policy has no batch size left; with the `history` so far.
+            If the job is given up, a script succeeds without a usable report, or the policy has no batch size left;
+            with the `history` so far.
         TuningInputError, RunDirectoryError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
@@ -259,7 +250,8 @@ class Driver:
         notify = partial(_notify, self.observers)
         with ExitStack() as stack:
             # Processes of an earlier master may need their grace time to end.
-            lock = stack.enter_context(lock_directory(self.logdir, settings.grace_s + 1.0))
+            patience_s = settings.grace_s + 1.0
+            lock = stack.enter_context(lock_file(self.logdir / LOCK, self.logdir, patience_s, stays=True))
             journal.catch_up(progress)
             if progress.booked:
                 write_history(self.logdir / HISTORY, progress.history)
@@ -301,12 +293,11 @@ def make_run(
     settings: RunSettings,
     launch: Launch,
     show: Callable[[bytes], None],
-    held: Sequence[int] = (),
+    descriptors: Sequence[int] = (),
 ) -> TrainingReport:
-    """Make one run of a job's script; `held` file descriptors stay open until all its processes are gone.
+    """Make one run of a job's script; `descriptors` stay open until all its processes are gone.
 
-    The report has a `failure` if the run has ended with an exit status other than 0, or a time-out; a failed run
-    without a report gets the time that it took, at the highest power.
+    A failed run without a report gets the time that it took, at the highest power.
     """
     environment = RunEnvironment(
         **settings.model_dump(),
@@ -331,7 +322,7 @@ def make_run(
         show,
         settings.timeout_s,
         settings.grace_s,
-        held,
+        descriptors,
     )
     if ended.failure is None:
         return _read_believable(path, environment)
@@ -341,6 +332,17 @@ def make_run(
     with suppress(TuningError):  # what it said that it used, else its time at the highest power
         return replace(_read_believable(path, environment), reached=False, failure=ended.failure)
     return TrainingReport(environment.total_power_w * ended.time_s, ended.time_s, False, failure=ended.failure)
+
+
+def _refuse_foreign(path: Path, error: type[InputError], *, sticky: bool = False) -> None:
+    """Refuse, by `error`, a directory of another user, or one that any may change; if `sticky`, not ``/tmp``."""
+    about = path.stat()
+    if sticky and about.st_mode & stat.S_ISVTX:
+        return
+    if about.st_uid != os.geteuid():
+        raise error(f"{path}: Expected a directory of this user's, got one of another user.")
+    if about.st_mode & stat.S_IWOTH:
+        raise error(f"{path}: Expected a directory that no other user may write to; if you trust it, chmod o-w.")
 
 
 def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:

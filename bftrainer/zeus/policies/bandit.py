@@ -38,10 +38,7 @@ class Statistics(NamedTuple):
 
 
 def statistics(rewards: Sequence[float] | NDArray[np.float64], window_size: int = 0) -> Statistics:
-    """Compute statistics of the latest `window_size` rewards, 0 for all, with the bits of `numpy.sum` and `numpy.var`.
-
-    There is at least one reward.
-    """
+    """Compute statistics of the latest `window_size` rewards (0: all), with the bits of `numpy.sum` and `numpy.var`."""
     values = np.asarray(rewards, dtype=np.float64)[-window_size:]
     count = values.size
     total = np.add.reduce(values).item()
@@ -71,8 +68,6 @@ def posterior(
 ) -> tuple[float, float]:
     """Compute mean and precision of a normal belief after rewards of known precision.
 
-    References
-    ----------
     Murphy, "Conjugate Bayesian analysis of the Gaussian distribution" (2007), equations 20 and 24.
     """
     if math.isinf(reward_precision):
@@ -110,17 +105,10 @@ class GaussianTS:
     seed, verbose : int and bool
         Seed of the bandit's own generator, and whether to print choices.
 
-    Attributes
-    ----------
-    beliefs, drawn : dict of int to Belief, and to float
-        Belief about each arm, which `arm_param_mean` and similar attributes show, and the draws of the latest
-        prediction: none before one, and if it explored an arm.
-
     Raises
     ------
     TuningInputError
-        If there are no arms or one twice, the number of precisions is wrong, or the prior, the explorations or the seed
-        are out of range.
+        If an argument is out of range.
 
     References
     ----------
@@ -143,12 +131,17 @@ class GaussianTS:
         self.arms = [int(arm) for arm in arms]
         if not self.arms or len(set(self.arms)) < len(self.arms):
             raise TuningInputError(f"Expected at least one arm, and each once, got {self.arms}.")
-        precisions = _check_precisions(reward_precision, len(self.arms))
+        shared = [reward_precision] * len(self.arms) if isinstance(reward_precision, int | float) else reward_precision
+        precisions = [float(precision) for precision in shared]
+        if len(precisions) != len(self.arms) or not all(precision >= 0 for precision in precisions):
+            raise TuningInputError(
+                f"Expected a reward precision of 0 or more, or one for each of {len(self.arms)} arms, got {precisions}."
+            )
         if not math.isfinite(prior_mean):
             raise TuningInputError(f"Expected a finite prior mean, got {prior_mean}.")
         if not (prior_precision >= 0 and math.isfinite(prior_precision)):
             raise TuningInputError(f"Expected a finite prior precision of 0 or more, got {prior_precision}.")
-        is_whole = isinstance(num_exploration, Integral)
+        is_whole = isinstance(num_exploration, Integral)  # by a name, as numbers of NumPy are none for mypy
         if not is_whole or num_exploration < 0:
             raise TuningInputError(f"Expected 0 or more explorations of each arm, got {num_exploration!r}.")
         self.prior_mean, self.prior_prec = float(prior_mean), float(prior_precision)
@@ -167,10 +160,7 @@ class GaussianTS:
     arm_num_observations = _belief_property("observations", "Rewards that each arm's belief rests on.")
 
     def fit(self, decisions: Iterable[int], rewards: Iterable[float], reset: bool) -> None:
-        """Learn from the reward of each arm that was played; with `reset`, forget all arms' earlier rewards first.
-
-        `TuningInputError` if an arm is unknown, a reward is not finite, or the lengths differ; then nothing is learned.
-        """
+        """Learn from the reward of each arm that was played; with `reset`, forget all arms' earlier rewards first."""
         arms, amounts = [int(arm) for arm in decisions], [float(reward) for reward in rewards]
         if len(arms) != len(amounts):
             raise TuningInputError(f"Expected a reward for each of {len(arms)} decisions, got {len(amounts)}.")
@@ -201,10 +191,7 @@ class GaussianTS:
             raise TuningInputError(f"Expected finite rewards of arm {arm}, at least one, got {list(rewards)}.")
 
     def learn(self, arm: int, rewards: Statistics) -> None:
-        """Set the belief about `arm` from all its rewards, their variance included.
-
-        An arm that is never played may be observed too: it then has a belief, but is still not played.
-        """
+        """Set the belief about `arm`, which may be one that is never played, from all its rewards."""
         precision = reward_precision_of(rewards)
         mean, certainty = posterior(self.prior_mean, self.prior_prec, precision, rewards)
         self.beliefs[arm] = Belief(mean, certainty, precision, rewards.number)
@@ -240,19 +227,6 @@ class GaussianTS:
         return self._draw()
 
 
-def _check_precisions(precision: float | Sequence[float], count: int) -> list[float]:
-    """Return one reward precision per arm; infinity is that of rewards that never vary."""
-    precisions = [float(precision)] * count if isinstance(precision, int | float) else list(map(float, precision))
-    if len(precisions) != count:
-        raise TuningInputError(
-            f"Expected one reward precision, or one for each of {count} arms, got {len(precisions)}."
-        )
-    for one in precisions:
-        if not one >= 0:
-            raise TuningInputError(f"Expected a reward precision of 0 or more, got {one}.")
-    return precisions
-
-
 class PruningExploreManager:
     """Explore batch sizes outward from the default, and keep those that reached the target.
 
@@ -266,18 +240,6 @@ class PruningExploreManager:
         and where this round, or the next one, starts.
     num_pruning_rounds : int
         Number of rounds, of which `rounds_left` are not over; with 0 all batch sizes survive.
-
-    Attributes
-    ----------
-    expecting : int or None
-        Batch size that was returned and is not reported yet.
-    reached : dict of int to float
-        Costs of the batch sizes that reached the target in this round, in the order of their trials.
-
-    Raises
-    ------
-    TuningInputError
-        If `default` is not among `batch_sizes`, or the rounds are negative.
 
     References
     ----------
@@ -293,8 +255,8 @@ class PruningExploreManager:
             raise TuningInputError(f"Expected 0 or more rounds of pruning, got {num_pruning_rounds}.")
         self.default = int(default)
         self.num_pruning_rounds = self.rounds_left = num_pruning_rounds
-        self.expecting: int | None = None
-        self.reached: dict[int, float] = {}
+        self.expecting: int | None = None  # returned, and not reported yet
+        self.reached: dict[int, float] = {}  # costs in this round, in the order of the trials
         self._ahead: list[int] = []
         self._upwards: list[int] = []
         self._start_round()
@@ -312,8 +274,7 @@ class PruningExploreManager:
     def next_batch_size(self) -> int:
         """Return the batch size to try next; its result must be reported before the next call.
 
-        `StopIteration`, with the list of survivors as its value, if all rounds are over; `AllPrunedError` if no batch
-        size survived, and rounds are left.
+        `StopIteration` with the survivors if all rounds are over, `AllPrunedError` if none survived before.
         """
         if self.expecting is not None:
             raise TuningProtocolError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
@@ -373,12 +334,7 @@ class BanditSettings:
 
 
 class PrunedBandit:
-    """State of the batch sizes of one job, which messages name: pruning by `manager`, bandit and rewards.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 4.3 and 4.4, algorithms 1 to 3.
-    """
+    """State of one job's batch sizes: pruning by `manager`, then the bandit, and all rewards."""
 
     __slots__ = ("bandit", "explored", "job", "manager", "rewards", "settings")
 
@@ -389,10 +345,7 @@ class PrunedBandit:
         self.bandit: GaussianTS | None = None
 
     def predict(self) -> int:
-        """Choose the batch size of the next run: the next to explore, once the last one was observed; then to play.
-
-        `AllPrunedError` if no batch size survived a round of pruning.
-        """
+        """Choose the next run's batch size: the next to explore, then to play; `AllPrunedError` if none survived."""
         if self.bandit is None:
             if not self.manager.done:
                 return self.manager.next_batch_size()
@@ -401,15 +354,7 @@ class PrunedBandit:
         return self.bandit.predict()
 
     def observe(self, batch_size: int, cost: float, converged: bool | None, *, exploration: bool) -> None:
-        """Learn from a run; while batch sizes are pruned, one that pruning did not ask for only enters the history.
-
-        Parameters
-        ----------
-        batch_size, cost, converged : int, float and bool or None
-            The run, its cost, finite, and whether it reached its target; None is refused while pruning.
-        exploration : bool
-            Whether the pruning asked for the run.
-        """
+        """Learn from a run of finite cost; while batch sizes are pruned, only an `exploration` teaches the pruning."""
         size = int(batch_size)
         if self.bandit is None:
             # Checked first, so that a refused run changes nothing.

@@ -1,12 +1,10 @@
-"""Policies to compare with: the default batch size, the highest power limit, a grid search, UCB, the trace's optimum.
+"""Policies to compare with: the default batch size, the highest power limit, a grid search, the trace's optimum.
 
 None draws at random.
 """
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -56,9 +54,7 @@ class _Grid:
 class GridSearch(PerJobPolicy[_Grid]):
     """Tries each batch size once, the default first and then upwards, then uses the cheapest that converged.
 
-    The default comes first because the simulated job gives up if its first run fails. Batch sizes whose only trial did
-    not converge are dropped. After the trials nothing more is learned, and a failed run is repeated at the same batch
-    size.
+    The default comes first because the simulated job gives up if its first run fails. Later runs teach nothing more.
     """
 
     name = "Grid search BSO"
@@ -115,8 +111,7 @@ class MaxPowerLimit(PowerLimitOptimizer):
 class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
     """Knows the trace: trains at its optimum, and at the cheapest power limit of any other batch size.
 
-    One object has both interfaces; pass it for either or for both. `of` takes from a trace the batch size of each job,
-    and the power limit of each batch size.
+    One object has both interfaces; pass it for either or for both.
     """
 
     name = "Oracle"
@@ -128,10 +123,7 @@ class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
 
     @classmethod
     def of(cls, trace: TrainingTrace, jobs: Iterable[Job], eta_knob: float) -> Oracle:
-        """Make the policy for some jobs of a trace: `TuningInputError` if one is not there or misses its target.
-
-        `eta_knob` is the weight of energy in costs.
-        """
+        """Make the policy for some jobs of a trace: `TuningInputError` if one is not there or misses its target."""
         sizes, limits_w = {}, {}
         for job in jobs:
             traced = trace.of(job)
@@ -162,63 +154,3 @@ class Oracle(PerJobPolicy[int], PowerLimitOptimizer):
 
     def observe(self, *values: object, **named: object) -> None:
         """Learn nothing, neither from runs nor from epochs."""
-
-
-@dataclass(slots=True)
-class _Played:
-    """Runs by batch size: their number, how many reached the target, their total cost; the costs of those that did."""
-
-    plays: dict[int, int]
-    reached: Counter[int] = field(default_factory=Counter)
-    spent_j: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
-    lowest_j: float = math.inf
-    highest_j: float = -math.inf
-
-
-class UCB(PerJobPolicy[_Played]):
-    """UCB1 on costs: plays the batch size whose cost may be lowest, given how often it was played.
-
-    An arm's cost is the total cost of its runs divided by the number of runs that reached the target: the cost of a
-    success, failed tries included. After n of t runs, the bound is lower by ``R sqrt(2 ln t / n)``, where R is the
-    range of the costs of runs that reached the target; so costs may have any scale. Each arm is first played once, the
-    default before the others, because the simulated job gives up if its first run fails. An arm that never reached the
-    target is not played again; without failures this is UCB1.
-
-    References
-    ----------
-    Auer, Cesa-Bianchi and Fischer, "Finite-time analysis of the multiarmed bandit problem", Machine Learning 47 (2002),
-    figure 1. There, rewards lie in [0, 1]; the range in place of 1 and the cost of a success are ours.
-    """
-
-    name = "UCB1 BSO"
-
-    def _initial_state(self, job: Job, batch_sizes: Sequence[int]) -> _Played:
-        return _Played(dict.fromkeys(default_first(job, batch_sizes), 0))
-
-    def predict(self, job: Job) -> int:
-        """Return an arm that was never played, then the one with the lowest bound; the first one wins a tie."""
-        played = state_of(self._jobs, job)
-        for size, plays in played.plays.items():
-            if not plays:
-                return size
-        if not played.reached:
-            raise AllPrunedError(f"{job}: All batch sizes were tried, and none converged.")
-        spread = played.highest_j - played.lowest_j
-        twice_log = 2.0 * math.log(sum(played.plays.values()))
-        bounds = {
-            size: played.spent_j[size] / played.reached[size] - spread * math.sqrt(twice_log / plays)
-            for size, plays in played.plays.items()
-            if played.reached[size]
-        }
-        return min(bounds, key=lambda size: bounds[size])
-
-    def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
-        """Learn from a run."""
-        played = state_of(self._jobs, job)
-        check_observation(job, batch_size, cost, played.plays)
-        size, converged = int(batch_size), check_verdict(job, batch_size, converged)
-        played.plays[size] += 1
-        played.spent_j[size] += cost
-        if converged:
-            played.reached[size] += 1
-            played.lowest_j, played.highest_j = min(played.lowest_j, cost), max(played.highest_j, cost)

@@ -40,17 +40,9 @@ class _Policy(ABC):
 class BatchSizeOptimizer(_Policy):
     """Chooses the batch size of each run of a recurring job, and learns from what the run cost.
 
-    A simulation works on a deep copy, so the object passed in stays as it was.
-
-    Raises
-    ------
-    AllPrunedError
-        By `predict`, if no batch size is left.
-    TuningError
-        By `predict` and `observe`, if the job was not registered.
-    TuningInputError
-        By `observe`, if a policy that needs to know gets a batch size that is not one of the job's, a cost that is not
-        finite, or None for `converged`; then nothing is learned.
+    A simulation works on a deep copy. `predict` raises `AllPrunedError` if no batch size is left, `observe`
+    `TuningInputError` for a batch size that is not the job's, a cost that is not finite, or None for `converged`, if
+    the policy needs to know, and both `TuningError` if the job was not registered.
     """
 
     @abstractmethod
@@ -67,13 +59,7 @@ class BatchSizeOptimizer(_Policy):
 
 
 class PowerLimitOptimizer(_Policy):
-    """Chooses the GPU power limit for a job and batch size, after observing the cost of each limit.
-
-    Raises
-    ------
-    TuningError, TuningInputError
-        By `predict`, if a policy that was made for some jobs, and batch sizes of theirs, gets others.
-    """
+    """Chooses the GPU power limit for a job and batch size, after observing the cost of each limit."""
 
     @abstractmethod
     def predict(self, job: Job, batch_size: int) -> int | None:
@@ -104,10 +90,10 @@ class PerJobPolicy(BatchSizeOptimizer, Generic[T]):
         """State of a job before its first run; there is a batch size."""
 
 
-def check_observation(job: Job, batch_size: int, cost: float, known: Collection[int] | None = None) -> None:
+def check_observation(job: Job, batch_size: int, cost: float, batch_sizes: Collection[int] | None = None) -> None:
     """Refuse a run whose cost is not finite, or whose batch size is not one of those `known`, if they are."""
-    if known is not None:
-        check_known(job, batch_size, known)
+    if batch_sizes is not None:
+        check_known(job, batch_size, batch_sizes)
     if not math.isfinite(cost):
         raise TuningInputError(f"{job}: Expected a finite cost of batch size {batch_size}, got {cost}.")
 
@@ -118,10 +104,10 @@ def check_batch_sizes(job: Job, batch_sizes: Sequence[int]) -> None:
         raise TuningInputError(f"Batch size list for {job} is empty.")
 
 
-def check_known(job: Job, batch_size: int, known: Collection[int]) -> None:
+def check_known(job: Job, batch_size: int, batch_sizes: Collection[int]) -> None:
     """Refuse a batch size that is not one of the job's."""
-    if batch_size not in known:
-        close = nearest(batch_size, known)
+    if batch_size not in batch_sizes:
+        close = nearest(batch_size, batch_sizes)
         raise TuningInputError(f"{job}: Expected one of the job's batch sizes, got {batch_size}.{close}")
 
 

@@ -45,22 +45,17 @@ class Job:
     ----------
     dataset, network, optimizer : str
         What is trained, as the traces name it.
-    target_metric : float
-        Validation metric at which a run has reached its target.
-    max_epochs : int
-        Epochs after which a run gives up.
-    default_bs : int, optional
-        Batch size that is used when nothing is known; it should reach the target.
-    default_lr : float, optional
-        Learning rate that goes with `default_bs`.
+    target_metric, max_epochs : float and int
+        Validation metric at which a run has reached its target, and epochs after which it gives up.
+    default_bs, default_lr : int and float, optional
+        Batch size that is used when nothing is known, which should reach the target; its learning rate.
     workdir, command : str and list of str, optional
         Directory and command of a real run; `command` is left out of equality and hash.
 
     Raises
     ------
     TuningInputError
-        If the target is not finite, `max_epochs`, `default_bs` or `default_lr` is not above 0, or `max_epochs` or
-        `default_bs` is not whole.
+        If a number is out of range, or `max_epochs` or `default_bs` is not whole.
     """
 
     dataset: str
@@ -100,7 +95,7 @@ class Job:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields by name for JSON; ``Job(**values)`` restores the job."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+        return {item.name: getattr(self, item.name) for item in fields(self)}
 
     def filter_df(self, df: Frame) -> Frame:
         """Select the rows of a data frame for this job and its target; `TuningInputError` if it lacks a column."""
@@ -129,8 +124,8 @@ class Job:
             raise TuningInputError(f"{self}: Missing command to launch runs with.")
         rates, epochs = (learning_rate, learning_rate), (self.max_epochs, self.max_epochs)
         values = (batch_size, batch_size, *rates, seed, *epochs, rec_i, self.target_metric)
-        known = {f"{{{name}}}": str(value) for name, value in zip(_PLACEHOLDERS, values, strict=True)}
-        return [known.get(piece) or _DOUBLED.sub(r"\1", piece) for piece in self.command]
+        replacements = {f"{{{name}}}": str(value) for name, value in zip(_PLACEHOLDERS, values, strict=True)}
+        return [replacements.get(piece) or _DOUBLED.sub(r"\1", piece) for piece in self.command]
 
     def check_placeholders(self) -> None:
         """Check that all names in braces of the command will be replaced: `TuningInputError` if not."""
@@ -160,8 +155,10 @@ class Job:
             return self.default_lr * math.sqrt(batch_size / self.default_bs)
         if kind in _LINEAR:
             return self.default_lr * batch_size / self.default_bs
-        known = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
-        raise UnsupportedScalingError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {known}.")
+        optimizers = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
+        raise UnsupportedScalingError(
+            f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {optimizers}."
+        )
 
 
 class JobSettings(BaseModel):
@@ -194,10 +191,7 @@ class HistoryEntry:
 
 
 def zeus_cost(energy: float, time: float, eta_knob: float, max_power: float) -> float:
-    """Compute a run's cost in joules: the weighted sum of its energy and of the energy of its time at full power.
-
-    Energy is in joules, time in seconds, the power limit that converts time in watts, and the weight of energy between
-    0 (only time counts) and 1 (only energy counts).
+    """Compute a run's cost (J) of energy (J) and time (s) at full power (W), weighted by eta from 0 to 1 (all energy).
 
     References
     ----------
@@ -213,10 +207,9 @@ POWER_TOLERANCE = 1.1
 def usage_fault(
     energy_j: float, time_s: float, max_power_w: float, eta_knob: float, *, ended: bool
 ) -> tuple[str, str] | None:
-    """Find what is impossible about the energy and time that a run reports, in joules and seconds since it began.
+    """Find what is impossible about energy and time of a run: the field at fault, and what was expected; or None.
 
-    Return the field at fault, ``energy`` or ``time``, and what was expected of it; None if there is no fault. The power
-    is that of all GPUs together. A run that has `ended` must have cost something.
+    The power is that of all GPUs together. A run that has `ended` must have cost something.
     """
     most_j = POWER_TOLERANCE * max_power_w * time_s
     if energy_j > most_j:
@@ -240,12 +233,7 @@ class RecurrenceTracker:
 
     A recurrence costs what all its tries do or, without `sum_tries`, what the one does that reached the target. With
     `first_must_reach`, the job is given up if its very first try misses the target; else after `max_tries` of a
-    recurrence. `min_cost_j` and `best_batch_size` are those of the cheapest recurrence: infinity and the default before
-    the first.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 4.4: early stopping at beta times the lowest cost.
+    recurrence. See You et al., "Zeus", NSDI '23, section 4.4.
     """
 
     def __init__(
@@ -271,7 +259,7 @@ class RecurrenceTracker:
     def record_try(
         self, recurrence: int, batch_size: int, cost_j: float, reached: bool, *, started: bool = True
     ) -> str | None:
-        """Record a try of a recurrence, counted from 0, that has ended; return why the job is given up, None if not.
+        """Record a try, whose recurrence counts from 0; return why the job is given up, None if not.
 
         A try that has not `started`, as the bound allowed it no epoch, cost nothing.
         """

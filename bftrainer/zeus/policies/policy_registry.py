@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from bftrainer.errors import BftrainerError, TuningInputError
 from bftrainer.plugins import Plugins
-from bftrainer.zeus.policies.baselines import UCB, DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
+from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import Job, check_knobs
 from bftrainer.zeus.policies.published import (
@@ -81,10 +81,7 @@ def zeus(context: PolicyContext) -> PruningGTSBatchSizeOptimizer:
 
 
 def gts(context: PolicyContext) -> GTSBatchSizeOptimizer:
-    """Thompson sampling alone; variances are learned, from two runs of each batch size on.
-
-    It knows no default: a job whose first draw does not reach the target ends there.
-    """
+    """Thompson sampling alone, with learned variances; no default: it ends if its first draw misses the target."""
     return GTSBatchSizeOptimizer(
         learn_reward_precision=True, num_exploration=NUM_EXPLORATION, seed=context.seed, verbose=context.verbose
     )
@@ -98,11 +95,6 @@ def default(context: PolicyContext) -> DefaultBatchSize:  # noqa: ARG001
 def grid(context: PolicyContext) -> GridSearch:  # noqa: ARG001
     """Grid search."""
     return GridSearch()
-
-
-def ucb(context: PolicyContext) -> UCB:  # noqa: ARG001
-    """UCB1."""
-    return UCB()
 
 
 def oracle(context: PolicyContext) -> Oracle:

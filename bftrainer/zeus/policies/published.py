@@ -39,22 +39,15 @@ class PruningGTSBatchSizeOptimizer(PerJobPolicy[PrunedBandit]):
 
     Parameters
     ----------
-    prior_mean, prior_precision : float
-        Belief about a batch size's mean reward (the negative cost) before any run; precision 0 means a flat prior.
+    prior_mean, prior_precision, seed, verbose
+        See `GaussianTS`, also for what is refused.
     window_size : int
         Number of latest runs of a batch size that count; 0 for all. A variance needs two, so 1 is refused.
     concurrency : bool
         Whether runs of a job may overlap: while pruning, runs of batch sizes that are not asked for only add to the
         history.
-    seed, verbose : int and bool
-        Seed of each job's bandit, and whether to print choices.
     explorations_alone : bool
         Make the arms only from the costs of the explorations, whatever the window, like the batch-size server.
-
-    Raises
-    ------
-    TuningInputError
-        If `window_size` is 1 or negative, or the prior or the seed is not usable.
 
     References
     ----------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,8 +135,7 @@ class TrainingTrace:
     Raises
     ------
     TuningInputError
-        If a column is missing, a cell is no number or out of range, a power limit of a batch size is listed twice,
-        the tables share no job, or columns that both have split the measurements of a job at one batch size.
+        If a cell is not usable, the tables share no job, or a job's batch size has several sets of measurements.
     """
 
     def __init__(self, summary_train: Any, summary_power: Any) -> None:
@@ -145,10 +145,7 @@ class TrainingTrace:
         self._jobs: dict[tuple[str, str, str, float], JobTrace] = {}
 
     def frame(self) -> pd.DataFrame:
-        """Return the joined tables, a row per run and power limit in the order of the runs.
-
-        They have one column more, `energy_per_epoch` (J).
-        """
+        """Return the joined tables, a row per run and power limit, with one column more, `energy_per_epoch` (J)."""
         joined = self._joined.drop(columns=_RUN)
         joined["energy_per_epoch"] = joined["time_per_epoch"] * joined["average_power"]
         return joined
@@ -163,10 +160,7 @@ class TrainingTrace:
         return sorted(set(self._rows_of((dataset, network, optimizer))["target_metric"].tolist()))
 
     def of(self, job: Job) -> JobTrace:
-        """Find what was measured of a job; jobs that differ only in epochs or default batch size share it.
-
-        `TuningInputError` if the trace has no such job, or no runs of it towards this target metric.
-        """
+        """Find what was measured of a job towards its target; jobs that differ only in epochs or default share it."""
         key = (job.dataset, job.network, job.optimizer)
         if (trace := self._jobs.get((*key, job.target_metric))) is not None:
             return trace
@@ -188,8 +182,8 @@ class TrainingTrace:
     def _rows_of(self, key: tuple[str, str, str]) -> pd.DataFrame:
         rows: pd.DataFrame = self._joined[(self._joined[_JOB] == list(key)).all(axis=1)]
         if rows.empty:
-            known = (",".join(job) for job in self.jobs)
-            raise TuningInputError(f"The trace has no job {','.join(key)}.{suggestion(','.join(key), known)}")
+            names = (",".join(job) for job in self.jobs)
+            raise TuningInputError(f"The trace has no job {','.join(key)}.{suggestion(','.join(key), names)}")
         return rows
 
 
@@ -223,25 +217,24 @@ def _join_tables(train: pd.DataFrame, power: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_table(source: Any, columns: Mapping[str, str], what: str) -> pd.DataFrame:
-    """Read a CSV file, plain or compressed, or a frame or a list of rows, which are not changed.
+    """Read a CSV file, plain or compressed, or a frame, which is not changed; others than `columns` are kept.
 
-    The index says where each row stands, for the start of a message; `what` names a frame there. `columns` must be
-    there, each of a kind: name (text), whole (int), positive, finite or epoch (float). Others are kept.
-    `TuningInputError` if the file cannot be read as CSV, a row has too few or too many cells, a column is missing or
-    occurs twice, a cell is not of its column's kind, or there are no rows.
+    The index says where each row stands, for the start of a message; `what` names a frame there. Kinds are name (text),
+    whole (int), positive, finite or epoch (float).
     """
     import pandas as pd
 
-    if isinstance(source, list | tuple):
-        source = pd.DataFrame(source, columns=[*columns])
     if isinstance(source, str | Path):
         # Not by `pandas.read_csv`: it fills rows that were cut off, where an empty cell is a target never reached.
         rows = list(table_rows(Path(source), tuple(columns), TuningInputError))
         # Plain objects: Arrow's strings cannot hold names of files that are no text.
         places = pd.Index([place for place, _ in rows], dtype=object, name=str(source))
         table = pd.DataFrame([cells for _, cells in rows], index=places, dtype=object)
-        for column in table.columns.difference([*columns]):
-            table[column] = _convert(table[column].tolist())
+        for column in table.columns.difference([*columns]):  # by which tables may be joined
+            for number in (int, float):
+                with suppress(ValueError):
+                    table[column] = table[column].astype(number)
+                    break
     elif isinstance(source, pd.DataFrame):
         for column in columns:
             if list(source.columns).count(column) != 1:
@@ -284,21 +277,9 @@ def _parse_number(cell: Any) -> float | None:
         return None
 
 
-def _convert(cells: list[str]) -> list[Any]:
-    """Convert a file's column to numbers if all cells are, to whole ones where pandas would."""
-    numbers = [_parse_number(cell) for cell in cells]
-    if None in numbers or all(math.isnan(number) for number in numbers if number is not None):
-        return [cell.strip() for cell in cells]
-    is_whole = all(cell.strip().lstrip("+-").isdecimal() for cell in cells)
-    return [int(cell) for cell in cells] if is_whole else numbers
-
-
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """A batch size and power limit, and what a recurrence with them takes on average, failed tries included.
-
-    `success_share` is the share of tries that reach the target, above 0.
-    """
+    """A batch size and power limit: means of a recurrence, failed tries included; share of tries that succeed."""
 
     batch_size: int
     power_limit_w: float
@@ -309,18 +290,12 @@ class Configuration:
 
 
 def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configuration]:
-    """Compute the means of a recurrence with each batch size and power limit that can reach the target.
+    """Compute the means of a recurrence with each setting that reaches the target; by batch size, highest limit first.
 
     A try takes a measured path at random; one that does not reach the target within the job's epochs trains all of
-    them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits.
-
-    They are sorted by batch size, then from the highest power limit down; there are none if nothing reaches the target.
-    `TuningInputError` if `eta_knob` is out of range.
-
-    Notes
-    -----
-    With a share p of tries that succeed, a recurrence has 1/p tries on average (Wald's equation), so each mean over
-    paths is divided by p. The simulator gives up after 20 tries, which this leaves out.
+    them, and the recurrence tries again. Nothing is stopped early, and no epoch profiles power limits. With a share p
+    of tries that succeed, a recurrence has 1/p tries on average (Wald's equation), so each mean over paths is divided
+    by p. The simulator gives up after 20 tries, which this leaves out.
     """
     check_knobs(eta_knob, math.inf)
     settings = []
@@ -340,24 +315,15 @@ def configurations(trace: JobTrace, job: Job, eta_knob: float) -> list[Configura
 
 
 def optimum(configurations: Sequence[Configuration]) -> Configuration:
-    """Find the configuration of least cost; of equally cheap ones the first, and `TuningInputError` if there are none.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 3.2: the batch size and power limit of least cost.
-    """
+    """Find the first configuration of least cost (NSDI '23, section 3.2); `TuningInputError` if there are none."""
     if not configurations:
         raise TuningInputError("No batch size reaches the target within the job's epochs.")
     return min(configurations, key=lambda setting: setting.cost_j)
 
 
 def pareto_front(configurations: Sequence[Configuration]) -> list[Configuration]:
-    """Find the configurations that no other one beats in time or energy without being worse in the other.
+    """Find the configurations that no other beats in time or energy without being worse in the other, by time.
 
-    Time increases and energy falls, both strictly; of configurations equal in both the first stays.
-
-    References
-    ----------
     You et al., "Zeus", NSDI '23, section 2.3: the energy-time trade-off of training.
     """
     front: list[Configuration] = []

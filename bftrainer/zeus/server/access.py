@@ -19,12 +19,10 @@ from enum import IntEnum
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
-from unicodedata import normalize
 
 from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
-from bftrainer.files.directories import claimed
 from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import replacing
+from bftrainer.files.writing import lock_file, replacing
 
 
 class Role(IntEnum):
@@ -136,31 +134,30 @@ def _parse_line(line: str) -> User:
         raise SettingsError("Expected a key such as sha256:DIGEST.")
     try:
         expires = None if until == "never" else datetime.fromisoformat(until)
+        if expires is not None and expires.tzinfo is None:
+            raise ValueError
     except ValueError:
-        expires = datetime.min
-    if expires is not None and expires.tzinfo is None:
-        raise SettingsError(f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got {until!r}.")
+        raise SettingsError(
+            f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got {until!r}."
+        ) from None
     return User(name, role, key, None if expires is None else expires.timestamp())
 
 
 def _check_name(name: str, role: Role) -> None:
-    """Refuse a name of other characters, or too many, and one that reads as the administrator's."""
-    if not re.fullmatch(r"[^\W_][\w.@+-]{0,63}", name):
+    """Refuse a name that no log or line can hold, and the administrator's for those who are none."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.@+_-]{0,63}", name):
         raise SettingsError(
-            "Expected a user's name of at most 64 letters, digits and .@+-_, which begins with a letter or digit, got "
-            f"{name!r}."
+            "Expected a user's name of at most 64 letters, digits and .@+-_ of ASCII, which begins with a letter or "
+            f"digit, got {name!r}."
         )
-    if role < Role.ADMIN and normalize("NFKC", name).casefold() == PLAIN:
-        raise SettingsError(
-            f"Expected a user's name that nobody takes for the administrator's, {PLAIN!r}, or the role admin, got "
-            f"{name!r} as {role.name.lower()}."
-        )
+    if role < Role.ADMIN and name.lower() == PLAIN:
+        raise SettingsError(f"Expected the role admin of {PLAIN!r}, got {name!r} as {role.name.lower()}.")
 
 
 class AccessFile:
-    """A file of tokens and users, which is read again at the first request after a change.
+    """A file of tokens and users, read again at the first request after a change.
 
-    `SettingsError` is raised as long as it cannot be read, and if it lets nobody in.
+    `SettingsError` as long as it cannot be read, and if it lets nobody in.
     """
 
     def __init__(self, path: str) -> None:
@@ -187,13 +184,7 @@ class AccessFile:
 
 
 def add_user(path: Path, name: str, role: Role, days: float | None = None) -> User:
-    """Let a user in by a new token, for some days or for ever; the result alone holds it. The file is made if need be.
-
-    Raises
-    ------
-    SettingsError, OutputError
-        If the name is none, the file cannot be read or written, or a line of it means nothing.
-    """
+    """Let a user in by a new token, which the result alone holds, for some days or for ever."""
     _check_name(name, role)
     token = secrets.token_urlsafe(32)
     expires = None if days is None else float(round(time.time() + days * 86_400))
@@ -205,13 +196,7 @@ def add_user(path: Path, name: str, role: Role, days: float | None = None) -> Us
 
 
 def revoke(path: Path, which: str) -> list[User]:
-    """Let nobody in any more by the lines of a user, or the one of an id; return them.
-
-    Raises
-    ------
-    SettingsError, OutputError
-        If there is none, or the file cannot be read or written.
-    """
+    """Let nobody in any more by the lines of a user, or the one of an id; return them: `SettingsError` without any."""
     with _editing(path) as lines:
         users = read_users(path)
         revoked = [user for user in users if which in (user.id, user.name)]
@@ -226,7 +211,7 @@ def revoke(path: Path, which: str) -> list[User]:
 @contextmanager
 def _editing(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
-    with claimed(path.parent, name=f".{path.name}.writing", called=path):
+    with lock_file(path.with_name(f".{path.name}.writing"), path):
         lines = []
         if path.exists():
             read_users(path)  # a server refuses the whole file for one line

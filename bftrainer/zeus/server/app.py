@@ -2,15 +2,14 @@
 
 # FastAPI evaluates annotations to read requests: they cannot be strings.
 
-import asyncio
 import contextlib
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
@@ -57,6 +56,7 @@ from bftrainer.zeus.server.store import DEFAULT_URL, open_store
 __all__ = ["ServerSettings", "create_app"]
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 COMPATIBILITY = ("none", "zeus")
 
@@ -76,14 +76,7 @@ _JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
 _SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Errors that a route may answer, for its documentation.
 _ERRORS: dict[int | str, dict[str, Any]] = {
-    400: {"model": Message, "description": "Unknown job or trial, or a trial that is over; or no such body"},
-    401: {"model": Message, "description": "No token, or a wrong one"},
-    403: {"model": Message, "description": "Not with this role, of others' jobs, or asked for by another site"},
-    404: {"model": Message, "description": "Unknown job or trial"},
-    409: {"model": Message, "description": "Not with these settings"},
-    413: {"model": Message, "description": "Too long"},
-    500: {"model": Message, "description": "Failed, with --compat zeus"},
-    503: {"model": Message, "description": "The database cannot be used at the moment"},
+    status: {"model": Message} for status in (400, 401, 403, 404, 409, 413, 500, 503)
 }
 # Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
 Reader = Annotated[User, Depends(Require(Role.READER))]
@@ -110,14 +103,11 @@ LeaseTime = Annotated[
 ]
 
 
-def _optimizer(request: Request) -> ZeusBatchSizeOptimizer:
+async def _ask(request: Request, method: Callable[..., T], *words: Any, **about: object) -> T:
+    """Have the service do something in its thread; the log says what the request is about."""
+    request.state.about = about
     optimizer: ZeusBatchSizeOptimizer = request.app.state.optimizer
-    return optimizer
-
-
-def _note(request: Request, job_id: str | None, **more: object) -> None:
-    """Have the log say which job, and what of it, a request is about."""
-    request.state.about = {"job_id": job_id, **more}
+    return await optimizer.call(partial(method, optimizer.service), *words)
 
 
 def _json(model: BaseModel, status: int = 200) -> Response:
@@ -130,16 +120,14 @@ tuning = APIRouter(tags=["tuning"], responses=_ERRORS, route_class=GuardedRoute)
 @tuning.post("/jobs", status_code=201, response_model=JobSpec, responses={200: {"model": JobSpec}})
 async def register_job(request: Request, user: Trainer, job: JobSpec) -> Response:
     """Register a job (201), or make sure that it is registered with the same settings (200)."""
-    _note(request, job.job_id)
-    registered = await _optimizer(request).register_job(job, user)
+    registered = await _ask(request, BatchSizeService.register_job, job, user, job_id=job.job_id)
     return _json(registered.spec, 201 if registered else 200)
 
 
 @tuning.delete("/jobs", response_model=None)
 async def delete_job(request: Request, user: Owner, job_id: JobId) -> None:
     """Forget a job with all its trials."""
-    _note(request, job_id)
-    await _optimizer(request).delete_job(job_id, user)
+    await _ask(request, BatchSizeService.delete_job, job_id, user, job_id=job_id)
 
 
 @tuning.get("/jobs/batch_size", response_model=TrialId)
@@ -147,40 +135,35 @@ async def batch_size(
     request: Request, user: Trainer, job_id: JobId, request_id: RequestId = None, lease_s: LeaseTime = None
 ) -> Response:
     """Start a trial: the batch size to run with, and the number to report under."""
-    _note(request, job_id)
-    trial = await _optimizer(request).predict(job_id, request_id, lease_s=lease_s, user=user)
-    _note(request, job_id, trial=trial.trial_number)
+    trial = await _ask(request, BatchSizeService.predict, job_id, request_id, lease_s, user, job_id=job_id)
+    request.state.about["trial"] = trial.trial_number
     return _json(trial)
 
 
 @tuning.post("/report", response_model=ReportResponse)
 async def report(request: Request, _: Trainer, result: TrainingResult) -> Response:
     """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
-    _note(request, result.job_id, trial=result.trial_number)
-    return _json(await _optimizer(request).report(result))
+    about = {"job_id": result.job_id, "trial": result.trial_number}
+    return _json(await _ask(request, BatchSizeService.report, result, **about))
 
 
 @tuning.patch("/trials", response_model=None)
 async def end_trial(request: Request, _: Trainer, trial: TrialId) -> None:
     """End a trial that has no result; one that has stays as it is."""
-    _note(request, trial.job_id, trial=trial.trial_number)
-    await _optimizer(request).end_trial(trial)
+    await _ask(request, BatchSizeService.end_trial, trial, job_id=trial.job_id, trial=trial.trial_number)
 
 
 @tuning.post("/trials/heartbeat", response_model=None)
 async def heartbeat(request: Request, _: Trainer, trial: TrialId) -> None:
     """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
-    _note(request, trial.job_id, trial=trial.trial_number)
-    optimizer = _optimizer(request)
-    await optimizer.call(optimizer.service.hear, trial)
+    await _ask(request, BatchSizeService.hear, trial, job_id=trial.job_id, trial=trial.trial_number)
 
 
 @tuning.post("/trials/void", response_model=JobSummary)
 async def void_trial(request: Request, user: Owner, void: TrialVoid) -> Response:
     """Have a trial count for nothing: what is known is learned again from the others."""
-    _note(request, void.job_id, trial=void.trial_number, reason=void.reason)
-    optimizer = _optimizer(request)
-    return _json(await optimizer.call(optimizer.service.void_trial, void.job_id, void.trial_number, user))
+    about = {"job_id": void.job_id, "trial": void.trial_number, "reason": void.reason}
+    return _json(await _ask(request, BatchSizeService.void_trial, void.job_id, void.trial_number, user, **about))
 
 
 state = APIRouter(tags=["state"], responses=_ERRORS, route_class=GuardedRoute)
@@ -194,16 +177,14 @@ async def jobs(
     limit: Annotated[int, Query(ge=1, le=_JOBS_A_PAGE)] = _JOBS_A_PAGE,
 ) -> Response:
     """Jobs by name, and how far their tuning is."""
-    optimizer = _optimizer(request)
-    summaries = await optimizer.call(optimizer.service.jobs, after, limit)
+    summaries = await _ask(request, BatchSizeService.jobs, after, limit)
     return Response(_SUMMARIES.dump_json(summaries), media_type="application/json")
 
 
 @state.get("/state/job", response_model=JobSummary)
 async def job(request: Request, _: Reader, job_id: JobId) -> Response:
     """One job, and how far its tuning is."""
-    optimizer = _optimizer(request)
-    return _json(await optimizer.call(optimizer.service.job, job_id))
+    return _json(await _ask(request, BatchSizeService.job, job_id))
 
 
 @state.get("/state/trials", response_model=list[TrialRow])
@@ -215,8 +196,7 @@ async def trials(
     limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
 ) -> Response:
     """Trials of a job by number."""
-    optimizer = _optimizer(request)
-    rows = await optimizer.call(optimizer.service.trials, job_id, after, limit)
+    rows = await _ask(request, BatchSizeService.trials, job_id, after, limit)
     return Response(_ROWS.dump_json(rows, exclude={"__all__": set(PRIVATE_FIELDS)}), media_type="application/json")
 
 
@@ -232,11 +212,11 @@ async def healthz() -> Response:
 @operations.get("/readyz", response_model=Message)
 async def readyz(request: Request) -> Response:
     """Whether the server can work: its database takes what is written, tried once a second at most."""
-    app, optimizer = request.app.state, _optimizer(request)
+    app = request.app.state
     if time.monotonic() - app.tried_s > _TRIED_EVERY_S:
         app.tried_s = time.monotonic()
         try:
-            app.fault = await optimizer.call(optimizer.service.store.probe)
+            app.fault = await _ask(request, lambda service: service.store.probe())
         except StoreUnavailableError as error:
             app.fault = error
     if app.fault is not None:
@@ -247,9 +227,8 @@ async def readyz(request: Request) -> Response:
 @operations.get("/metrics", response_class=Response)
 async def metrics(request: Request, _: Reader) -> Response:
     """Figures for Prometheus."""
-    optimizer = _optimizer(request)
     try:
-        stages = await optimizer.call(optimizer.service.store.count_by_stage)
+        stages = await _ask(request, lambda service: service.store.count_by_stage())
     except StoreUnavailableError:
         stages = {}
     return Response(request.app.state.metrics.page(stages), media_type=CONTENT_TYPE)
@@ -281,13 +260,7 @@ class ServerSettings:
 
 
 def create_app(settings: ServerSettings | None = None) -> FastAPI:
-    """Make the server's application.
-
-    Raises
-    ------
-    SettingsError
-        If the tokens cannot be read; at the start, if the database cannot be used.
-    """
+    """Make the server's application: `SettingsError` if the tokens cannot be read or, at the start, the database."""
     settings = settings or ServerSettings()
     published = settings.compat == "zeus"
     app = FastAPI(
@@ -319,31 +292,15 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
 
 @contextlib.asynccontextmanager
 async def _run(app: FastAPI, settings: ServerSettings) -> AsyncIterator[None]:
-    """Keep the store open, and look for abandoned trials, while the application runs."""
+    """Keep the store open while the application runs."""
     with open_store(settings.database_url) as store:
         timeout_s = settings.trial_timeout_s or None
         service = BatchSizeService(store, published=settings.compat == "zeus", trial_timeout_s=timeout_s)
         app.state.optimizer = optimizer = ZeusBatchSizeOptimizer(service)
-        sweeping = asyncio.create_task(_sweep(optimizer))
         try:
             yield
         finally:
-            sweeping.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sweeping
             optimizer.close()
-
-
-async def _sweep(optimizer: ZeusBatchSizeOptimizer) -> None:
-    """End abandoned trials, ten times per time-out, at least every five minutes and at most every second."""
-    timeout_s = optimizer.service.trial_timeout_s
-    while timeout_s is not None:
-        try:
-            if ended := await optimizer.call(optimizer.service.end_abandoned):
-                logger.info("ended %d abandoned trials", ended)
-        except StoreUnavailableError as error:
-            logger.warning("abandoned trials stay for now: %s", error)
-        await asyncio.sleep(min(max(timeout_s / 10, 1.0), 300.0))
 
 
 async def _answer_error(request: Request, error: BftrainerError, *, published: bool) -> JSONResponse:
@@ -375,8 +332,8 @@ async def _answer_refused(request: Request, error: HTTPException) -> JSONRespons
     headers = error.headers
     if error.status_code == 405:
         # The framework only names the methods of the first route.
-        known = request.app.openapi()["paths"].get(request.url.path, {})
-        headers = {"Allow": ", ".join(sorted(map(str.upper, known)))} if known else headers
+        methods = request.app.openapi()["paths"].get(request.url.path, {})
+        headers = {"Allow": ", ".join(sorted(map(str.upper, methods)))} if methods else headers
     return JSONResponse({"message": str(error.detail)}, error.status_code, headers=headers)
 
 

@@ -42,13 +42,6 @@ _PORTS = {"http": 80, "https": 443}
 _LISTENING = "0A"  # of include/net/tcp_states.h in Linux
 T = TypeVar("T")
 
-_NOTHING, _SPEC, _TRIAL, _VERDICT = (
-    TypeAdapter(Any),
-    TypeAdapter(JobSpec),
-    TypeAdapter(TrialId),
-    TypeAdapter(ReportResponse),
-)
-_JOB, _JOBS, _ROWS = TypeAdapter(JobSummary), TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
 # Statuses after which a repeated request may succeed: the server or proxy is busy, restarting or out of disk.
 _PASSING = frozenset({429, 502, 503, 504})
 # Statuses that say that a trial was ended, or is unknown: there is nothing to renew.
@@ -68,12 +61,9 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
     token : str, optional
         Bearer token; by default the first one in the file that ``BFTRAINER_BSO_TOKEN_FILE`` names, else, for a server
         that this user runs on this machine, the one that it has made.
-    timeout_s : float
-        Seconds to wait for an answer.
-    retries : int
-        Most repetitions of a request that got no answer, or status 502, 503 or 504.
-    backoff_s : float
-        Seconds before the first repetition; doubled before each later one.
+    timeout_s, retries, backoff_s : float, int and float
+        Seconds to wait for an answer, most repetitions of a request that got none, or status 502, 503 or 504, and
+        seconds before the first one; doubled before each later one.
     transport : httpx.BaseTransport, optional
         Sends requests instead of the network.
 
@@ -88,7 +78,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 
     Examples
     --------
-    A run of a recurring job::
+    ::
 
         with BatchSizeClient() as client:
             client.register_job(spec)
@@ -141,7 +131,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         if spec.job_id is None:
             # If the server chose the name, a repeated request would make two jobs.
             spec = spec.model_copy(update={"job_id": f"{spec.job_id_prefix}-{uuid4().hex[:8]}"})
-        return self._send(_SPEC, "POST", "/jobs", body=spec.model_dump())
+        return self._send(JobSpec, "POST", "/jobs", body=spec.model_dump())
 
     def predict(self, job_id: str, lease_s: float | None = None) -> TrialId:
         """Start a trial: the batch size to run with, and the number to report under.
@@ -149,45 +139,47 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         An exploration is handed out again after `lease_s` seconds without a report or `heartbeat`; by default a day.
         """
         params = {"job_id": job_id, "request_id": uuid4().hex} | ({} if lease_s is None else {"lease_s": lease_s})
-        return self._send(_TRIAL, "GET", "/jobs/batch_size", params)
+        return self._send(TrialId, "GET", "/jobs/batch_size", params)
 
     def report(self, result: TrainingResult) -> ReportResponse:
         """Report what a trial used and reached by the end of an epoch; the answer's `stop_train` tells it to stop."""
         result.check()
-        return self._send(_VERDICT, "POST", "/report", body=result.model_dump())
+        return self._send(ReportResponse, "POST", "/report", body=result.model_dump())
 
     def heartbeat(self, trial: TrialId) -> None:
         """Say that a trial is running, which renews its lease; status 400 if it was ended without a result."""
-        self._send(_NOTHING, "POST", "/trials/heartbeat", body=trial.model_dump())
+        self._send(object, "POST", "/trials/heartbeat", body=trial.model_dump())
 
     def end_trial(self, trial: TrialId | TrialRow) -> None:
         """End a trial that has no result: its batch size is handed out again. A trial with a result stays as it is."""
-        self._send(_NOTHING, "PATCH", "/trials", body={name: getattr(trial, name) for name in TrialId.model_fields})
+        self._send(object, "PATCH", "/trials", body={name: getattr(trial, name) for name in TrialId.model_fields})
 
     def void_trial(self, job_id: str, number: int, reason: str) -> JobSummary:
         """Have a trial count for nothing; return the job as it is without it."""
         void = {"job_id": job_id, "trial_number": number, "reason": reason}
-        return self._send(_JOB, "POST", "/trials/void", body=void)
+        return self._send(JobSummary, "POST", "/trials/void", body=void)
 
     def delete_job(self, job_id: str) -> None:
         """Delete a job with all its trials."""
-        self._send(_NOTHING, "DELETE", "/jobs", {"job_id": job_id})
+        self._send(object, "DELETE", "/jobs", {"job_id": job_id})
 
     def jobs(self) -> list[JobSummary]:
         """List all jobs by name, with the progress of their tuning."""
         jobs: list[JobSummary] = []
-        while page := self._send(_JOBS, "GET", "/state/jobs", {"after": jobs[-1].spec.job_id if jobs else ""}):
+        after = ""
+        while page := self._send(list[JobSummary], "GET", "/state/jobs", {"after": after}):
+            after = page[-1].spec.job_id or ""
             jobs += page
         return jobs
 
     def job(self, job_id: str) -> JobSummary:
         """Return a job, with the progress of its tuning."""
-        return self._send(_JOB, "GET", "/state/job", {"job_id": job_id})
+        return self._send(JobSummary, "GET", "/state/job", {"job_id": job_id})
 
     def trials(self, job_id: str) -> Iterator[TrialRow]:
         """Yield all trials of a job by number."""
         after = 0
-        while page := self._send(_ROWS, "GET", "/state/trials", {"job_id": job_id, "after": after}):
+        while page := self._send(list[TrialRow], "GET", "/state/trials", {"job_id": job_id, "after": after}):
             yield from page
             after = page[-1].trial_number
 
@@ -203,7 +195,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         self.close()
 
     def _send(
-        self, kind: TypeAdapter[T], method: str, path: str, params: Mapping[str, Any] | None = None, body: object = None
+        self, kind: type[T], method: str, path: str, params: Mapping[str, Any] | None = None, body: object = None
     ) -> T:
         """Send a request, repeat it while there is no answer, and return the answer."""
         import httpx
@@ -224,7 +216,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
                 is_deleted = method == "DELETE" and attempt and answer.status_code == 404
                 if answer.is_success or is_deleted:
                     try:
-                        return kind.validate_json(answer.content)
+                        return TypeAdapter(kind).validate_json(answer.content)
                     except ValidationError:
                         raise ServerRequestError(f"{self.server_url}: This is not a batch-size server.") from None
                 if answer.status_code not in _PASSING or attempt == self.retries:
@@ -257,15 +249,8 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
 class Trial:
     """A trial of a job, whose lease a thread renews; the end of its `with` block ends it, unless it has a result.
 
-    A renewal that is not answered is tried again at its next time: what the block does matters more.
-
-    Attributes
-    ----------
-    id : TrialId
-        Job, number and batch size.
-    finished, converged, lost : bool
-        Whether the server has the trial's result, whether the target was reached, and whether the server has ended the
-        trial meanwhile, so that its result will not count.
+    It is `finished` when the server has its result, `converged` if the target was reached, and `lost` if the server has
+    ended it meanwhile, so that its result will not count.
     """
 
     def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:

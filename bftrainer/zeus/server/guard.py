@@ -55,10 +55,10 @@ class Require(HTTPBearer):
                 token = base64.b64decode(token, validate=True).partition(b":")[2]
             except ValueError:
                 token = b""
+        elif scheme != "bearer":
+            token = b""
         try:
-            actor = (
-                ANYBODY if access is None else access.find(token_key(token if scheme in ("basic", "bearer") else b""))
-            )
+            actor = ANYBODY if access is None else access.find(token_key(token))
         except SettingsError as error:
             logger.error("nobody is let in: %s", error)
             raise HTTPException(503, "Tokens cannot be read at the moment; try again.", {"Retry-After": "1"}) from None

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bftrainer.errors import OutputError
-from bftrainer.files.documents import disarmed, write_csv
+from bftrainer.files.documents import write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.messages import PRIVATE_FIELDS, JobSummary, TrialRow, abbreviate
 
@@ -129,5 +129,7 @@ def write_job(path: Path, job: JobSummary, trials: Iterable[TrialRow]) -> int:
 
 def _cell(value: object) -> object:
     """A cell of CSV: booleans as in JSON, no formulas, no bare end of line, which `csv` quotes from Python 3.13 on."""
-    text = str(value).lower() if isinstance(value, bool) else disarmed(value)
+    text = str(value).lower() if isinstance(value, bool) else value
+    if isinstance(text, str) and text.startswith(("=", "+", "-", "@", "\t", "\r")):  # OWASP, "CSV Injection"
+        text = f"'{text}"
     return repr(text) if "\r" in str(text) else text

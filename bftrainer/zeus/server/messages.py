@@ -62,10 +62,10 @@ class WireModel(BaseModel):
     limits: ClassVar[_Limits] = {}
 
     def __init__(self, **values: Any) -> None:
-        where, known = type(self).__name__, type(self).model_fields
+        where, field_names = type(self).__name__, type(self).model_fields
         for name in values:
-            if name not in known:
-                raise TuningInputError(f"{where}: Unknown field {name!r}.{suggestion(name, known)}")
+            if name not in field_names:
+                raise TuningInputError(f"{where}: Unknown field {name!r}.{suggestion(name, field_names)}")
         try:
             self.__pydantic_validator__.validate_python(values, self_instance=self, context=_MADE)
             self.check()

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server.access import is_loopback, own_path, read_users
+from bftrainer.zeus.server.access import is_loopback
 from bftrainer.zeus.server.app import ServerSettings, create_app
 from bftrainer.zeus.server.guard import audit_logger
 from bftrainer.zeus.server.store import database_url, open_store, sqlite_path
@@ -65,11 +65,8 @@ def serve(
 ) -> None:
     """Serve at an address and port (0: any free one) until a signal ends it; https with certificate and key (PEM).
 
-    Raises
-    ------
-    SettingsError
-        If other machines could use the server without a token; if the tokens, the certificate or the database cannot be
-        used, or the port is taken.
+    `SettingsError` if other machines could use the server without a token; if the tokens, the certificate or the
+    database cannot be used, or the port is taken.
     """
     if settings.token_file is None and not is_loopback(host):
         raise SettingsError(f"Serving other machines at {host} needs --token-file; clients without one need a proxy.")
@@ -157,12 +154,8 @@ def warn_of_exposure(settings: ServerSettings, database: Path | None, tls_key: s
     """Log who is let in without a token, and which files more people may read than should."""
     if settings.token_file is None:
         logger.warning("nobody is asked for a token: whoever reaches this server may do everything")
-    else:
-        if settings.compat == "zeus":
-            logger.warning("clients of Zeus know no token: --open lets them in")
-        if settings.token_file != str(own_path()) and any(user.token for user in read_users(settings.token_file)):
-            other = "`bftrainer bso token add` gives other roles"
-            logger.warning("a token that stands alone in %s makes an administrator; %s", settings.token_file, other)
+    elif settings.compat == "zeus":
+        logger.warning("clients of Zeus know no token: --open lets them in")
     files = [] if database is None else [Path(f"{database}{suffix}") for suffix in ("", "-wal", "-shm")]
     files += map(Path, filter(None, (settings.token_file, tls_key)))
     for file in files:

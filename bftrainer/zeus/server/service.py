@@ -88,13 +88,10 @@ class BatchSizeService:
     """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
 
     With `published` it answers exactly like the published server, defects included. A trial without a report for
-    `trial_timeout_s` counts as failed (None: never). The clock returns seconds since 1970.
-
-    Raises
-    ------
-    NotFoundError, UnusableValueError, StoreUnavailableError
-        By the methods, if there is no such job or trial, what is told means nothing (its `field` is what is wrong), or
-        the database cannot be used; then nothing has changed.
+    `trial_timeout_s`, or its lease if that is longer, counts as failed (None: never). The clock returns seconds since
+    1970. By the methods, `NotFoundError` is raised if there is no such job or trial, `UnusableValueError` if what is
+    told means nothing (its `field` is what is wrong), `StoreUnavailableError` if the database cannot be used; then
+    nothing has changed.
     """
 
     def __init__(
@@ -123,11 +120,11 @@ class BatchSizeService:
             self.store.add_jobs([(stored, [])])
             self._jobs[job_id] = LoadedJob(stored, TunedJob(spec, seed, published=self.published), {}, {}, 0)
             return Registration(spec, True)
-        known = loaded.stored.spec
-        if differ := [name for name, value in spec if getattr(known, name) != value]:
+        registered = loaded.stored.spec
+        if differ := [name for name, value in spec if getattr(registered, name) != value]:
             message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
             raise JobMismatchError(message + ("" if self.published else f"; these differ: {', '.join(differ)}"))
-        return Registration(known, False)
+        return Registration(registered, False)
 
     def predict(
         self, job_id: str, request_id: str | None = None, lease_s: float | None = None, user: User = ANYBODY
@@ -135,7 +132,6 @@ class BatchSizeService:
         """Start a trial of a job: choose its batch size; the same request is given the same trial again.
 
         An exploration may be handed out again after `lease_s` seconds without a sign of life, by default the time-out.
-        `NothingConvergedError` is raised if no batch size of the job reached the target in a round of pruning.
         """
         job = self._find(job_id)
         if job is None:
@@ -171,17 +167,20 @@ class BatchSizeService:
         self._end(trial)
         return False
 
+    def _end_abandoned(self, trial: TrialRow) -> None:
+        """End a trial of which nothing was heard for the time-out, or its lease if that is longer."""
+        if self.trial_timeout_s is not None:
+            patience_s = max(self.trial_timeout_s, trial.lease_s or 0.0)
+            if (trial.heard or 0.0) < self.clock() - patience_s:
+                self._end(trial)
+
     def _end(self, trial: TrialRow) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
         if trial.status == TrialStatus.DISPATCHED:
             self.store.update_trial(trial, status=TrialStatus.FAILED.value, ended=self.clock())
 
     def report(self, result: TrainingResult) -> ReportResponse:
-        """Record what a trial has used and reached so far, and decide whether it continues.
-
-        A trial that has a result gets the same verdict again, whatever is reported; `BadOperationError` is raised if it
-        was ended without one, or the published server would refuse the report as too late.
-        """
+        """Record what a trial has used and reached so far, and decide whether it continues; again after a result."""
         job = self._load(result.job_id)
         if not self.published:
             result.check()
@@ -190,6 +189,7 @@ class BatchSizeService:
         trial = _find_trial(job, result)
         if trial is None:
             raise NotFoundError(f"Unknown trial {result}")
+        self._end_abandoned(trial)
         if trial.status == TrialStatus.SUCCEEDED:
             message = f"Result for this trial({trial.trial_number}) is already reported."
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
@@ -233,6 +233,7 @@ class BatchSizeService:
     def hear(self, trial_id: TrialId) -> None:
         """Take note that a trial is running, which renews its lease; `BadOperationError`: it was ended."""
         trial = self._find_named(trial_id)
+        self._end_abandoned(trial)
         if trial.status == TrialStatus.FAILED:
             raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
@@ -243,10 +244,7 @@ class BatchSizeService:
         self._end(self._find_named(trial))
 
     def void_trial(self, job_id: str, number: int, user: User = ANYBODY) -> JobSummary:
-        """Have a trial count for nothing: the job is as if only its other trials had happened.
-
-        A running trial is ended. Voiding one again changes nothing.
-        """
+        """Have a trial, which is ended, count for nothing: the job is as if only its others had happened."""
         job = self._load(job_id)
         user.check_owner(job_id, job.stored.owner)
         trial = job.trials.get(number)
@@ -268,18 +266,6 @@ class BatchSizeService:
         user.check_owner(job_id, job.stored.owner)
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
-
-    def end_abandoned(self) -> int:
-        """End the trials without a report for longer than the time-out, or their lease if that is longer."""
-        if self.trial_timeout_s is None:
-            return 0
-        now, ended = self.clock(), 0
-        for job_id, number in self.store.silent_trials(now - self.trial_timeout_s):
-            trial = self._load(job_id).trials[number]
-            if trial.lease_s is None or (trial.heard or 0.0) + trial.lease_s < now:
-                self._end(trial)
-                ended += 1
-        return ended
 
     def jobs(self, after: str | None = None, limit: int = 100) -> list[JobSummary]:
         """List jobs by name, starting after the name `after`."""
@@ -316,7 +302,6 @@ class BatchSizeService:
 
     def _find(self, job_id: str) -> LoadedJob | None:
         """Find a job in memory, or rebuild it from its trials; None if there is no such job."""
-        self.store.check_place()
         if self._generation != self.store.generation:  # the database may have changed without this server
             self._jobs.clear()
             self._generation = self.store.generation
@@ -419,7 +404,7 @@ def _usage(result: TrainingResult, trial: TrialRow) -> dict[str, Any]:
 def _progress_fault(trial: TrialRow, result: TrainingResult) -> tuple[str, str] | None:
     """Find what cannot follow a trial's report before: the field at fault, and what was expected of it.
 
-    Epochs rise from report to report, and time and energy never fall; but clients repeat requests that got no answer.
+    Epochs rise, and time and energy never fall; but clients repeat requests that got no answer.
     """
     metric = None if math.isnan(result.metric) else result.metric
     reported = (result.current_epoch, result.time, result.energy, metric)

@@ -5,11 +5,13 @@ A job's tuning is a fold over its trials, so jobs and trials are all that is kep
 
 from __future__ import annotations
 
+import math
 import os
+import secrets
 import sqlite3
-import stat
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, fields
 from functools import lru_cache
@@ -26,8 +28,9 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
 from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableValueError
-from bftrainer.files.directories import login_name
+from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobSpec, TrialRow
+from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
 
 DEFAULT_URL = "sqlite:///bftrainer-bso.db"
 
@@ -43,30 +46,22 @@ JOB = sa.Table(
     sa.Column("owner", NAME),
     sa.Column("seed", sa.BigInteger),
 )
+_KINDS: dict[str, Any] = {"str": NAME, "int": sa.Integer, "float": sa.Double, "bool": sa.Boolean}
+# A column for each field of a row.
 TRIAL = sa.Table(
     "bso_trial",
     METADATA,
-    sa.Column("job_id", NAME, sa.ForeignKey("bso_job.job_id", ondelete="CASCADE"), primary_key=True),
-    sa.Column("trial_number", sa.Integer, primary_key=True, autoincrement=False),
-    sa.Column("batch_size", sa.Integer, nullable=False),
-    sa.Column("type", sa.String(11), nullable=False),
-    sa.Column("status", sa.String(10), nullable=False),
-    sa.Column("started", sa.Double, nullable=False),
-    sa.Column("heard", sa.Double, nullable=False),
-    sa.Column("ended", sa.Double),
-    sa.Column("time", sa.Double),
-    sa.Column("energy", sa.Double),
-    sa.Column("cost", sa.Double),
-    sa.Column("converged", sa.Boolean),
-    sa.Column("observation", sa.Integer),
-    sa.Column("request_id", sa.String(64)),
-    sa.Column("results_before", sa.Integer, nullable=False, server_default=sa.text("0")),
-    sa.Column("lease_s", sa.Double),
-    sa.Column("excluded", sa.String(8)),
-    sa.Column("epoch", sa.Integer),
-    sa.Column("metric", sa.Double),
-    sa.Column("asked_by", NAME),
-    sa.Column("refused", sa.Boolean, nullable=False, server_default=sa.false()),
+    *(
+        sa.Column(
+            field.name,
+            _KINDS[str(field.type).removesuffix(" | None")],
+            primary_key=field.name in ("job_id", "trial_number"),
+            autoincrement=False,
+            nullable=str(field.type).endswith("None"),
+        )
+        for field in fields(TrialRow)
+    ),
+    sa.ForeignKeyConstraint(["job_id"], ["bso_job.job_id"], ondelete="CASCADE"),
     sa.Index("bso_trial_observation", "job_id", "observation", unique=True),
     sa.Index("bso_trial_request", "job_id", "request_id", unique=True),
 )
@@ -114,50 +109,29 @@ class StoredJob:
 
 
 class JobStore:
-    """Reads and writes jobs and trials; made by `open_store`. Its methods are called by one thread at a time.
+    """Reads and writes jobs and trials; made by `open_store`, called by one thread at a time.
 
-    Attributes
-    ----------
-    generation : int
-        Counts up when the database may have changed behind the server's back: another file has taken its place, or
-        the connection was lost. What was read before is worth nothing then.
+    `generation` counts connections: after a lost one, another server may have changed what was read before.
     """
 
-    def __init__(self, engine: sa.Engine, path: Path | None) -> None:
-        self._engine, self._path = engine, path
+    def __init__(self, engine: sa.Engine) -> None:
+        self._engine = engine
         # One statement is a transaction by itself, which spares PostgreSQL two of three messages.
         is_remote = engine.dialect.name == "postgresql"
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if is_remote else engine
         self.generation = 0
-        self._identity: tuple[int, int] | None = None
-        sa.event.listen(engine, "connect", self._note_connection)
+        sa.event.listen(engine, "connect", self._count_connection)
 
-    def _note_connection(self, _: object, __: object) -> None:
+    def _count_connection(self, *_: object) -> None:
         self.generation += 1
-        self._identity = _find_identity(self._path)
-
-    def check_place(self) -> None:
-        """Notice that an SQLite file was replaced; raise `StoreUnavailableError` if it was removed."""
-        if self._identity is None or (now := _find_identity(self._path)) == self._identity:
-            return
-        if now is None:
-            raise StoreUnavailableError(f"The database cannot be used: {self._path} was removed.")
-        self._engine.dispose()
-        self.generation += 1
-        self._identity = None
 
     @contextmanager
     def begin(self, *, single: bool = False) -> Iterator[sa.Connection]:
-        """Run a transaction, which is committed at the end of the block; `single`: of one statement.
+        """Run a transaction, committed at the end of the block; `single`: of one statement.
 
-        Raises
-        ------
-        StoreUnavailableError
-            If the database cannot be used; then nothing has changed.
-        UnusableValueError
-            If a column cannot hold a value.
+        `StoreUnavailableError` if the database cannot be used, and then nothing has changed; `UnusableValueError` if a
+        column cannot hold a value.
         """
-        self.check_place()
         try:
             with (self._single if single else self._engine).begin() as connection:
                 yield connection
@@ -216,13 +190,6 @@ class JobStore:
         with self.begin() as connection:
             return list(connection.scalars(query if after is None else query.where(JOB.c.job_id > after)))
 
-    def silent_trials(self, since: float) -> list[tuple[str, int]]:
-        """Job and number of the trials that run and of which nothing was heard since a time."""
-        query = sa.select(TRIAL.c.job_id, TRIAL.c.trial_number)
-        with self.begin() as connection:
-            rows = connection.execute(query.where(TRIAL.c.status == "Dispatched", TRIAL.c.heard < since))
-            return [(row.job_id, row.trial_number) for row in rows]
-
     def count_by_stage(self) -> dict[str, dict[str, int]]:
         """Count jobs, trials and results, by stage."""
         stages: dict[str, dict[str, int]] = defaultdict(lambda: {"jobs": 0, "trials": 0, "results": 0})
@@ -248,28 +215,14 @@ def _update(*names: str) -> sa.Update:
     return sa.update(TRIAL).where(_THIS_TRIAL).values({name: sa.bindparam(f"new_{name}") for name in names})
 
 
-def _find_identity(path: Path | None) -> tuple[int, int] | None:
-    """Device and inode of a file; None if there is none."""
-    try:
-        about = None if path is None else os.stat(path)
-    except FileNotFoundError:
-        return None
-    return about and (about.st_dev, about.st_ino)
-
-
 # --- opening ------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
 def open_store(text: str) -> Iterator[JobStore]:
-    """Open the store at a database URL; it is closed, and free for another server, at the end of the `with` block.
+    """Open the store at a database URL, until the end of the `with` block; tables are made if there are none.
 
-    Tables are created in a database that has none.
-
-    Raises
-    ------
-    SettingsError
-        If the database cannot be used, another version has made its tables, or another server uses it.
+    `SettingsError` if the database cannot be used, another version has made its tables, or another server uses it.
     """
     url = database_url(text)
     name, path = url_name(url), sqlite_path(url)
@@ -278,7 +231,7 @@ def open_store(text: str) -> Iterator[JobStore]:
             stack.enter_context(_hold_file(path, name))
         engine = open_engine(url)
         stack.callback(engine.dispose)
-        store = JobStore(engine, path)
+        store = JobStore(engine)
         try:
             with store.begin() as connection:
                 _check_tables(connection, name)
@@ -318,21 +271,13 @@ def sqlite_path(url: URL) -> Path | None:
     return Path(str(url.database)) if is_file else None
 
 
-def check_regular(path: Path, name: str) -> None:
-    """Refuse a pipe or anything else at which SQLite would wait, or write, without being a database."""
-    if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-        raise SettingsError(f"{name}: Expected a file for the database, found something else.")
-
-
 @contextmanager
 def _hold_file(path: Path, name: str) -> Iterator[None]:
     """Keep other servers from an SQLite file, as its own locks only last for a transaction."""
     if not path.parent.is_dir():
         raise SettingsError(f"{name}: No such directory: {path.parent}.")
-    check_regular(path, name)
-    if path.exists() and (user := path.stat().st_uid) != os.geteuid():
-        own, owner = login_name(os.geteuid()), login_name(user)
-        raise SettingsError(f"{name}: Expected a database of this user's, {own}, got one that {owner} may change.")
+    if path.exists() and path.stat().st_uid != os.geteuid():
+        raise SettingsError(f"{name}: Expected a database of this user's, got one that another user may change.")
     try:
         with FileLock(f"{path}.lock", timeout=0, mode=0o600):
             yield
@@ -366,6 +311,8 @@ def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
 
 def _open_sqlite(url: URL, *, read_only: bool) -> sa.Engine:
     path = sqlite_path(url)
+    if path is not None and path.exists() and not path.is_file():  # SQLite would wait for a pipe
+        raise SettingsError(f"{url_name(url)}: Expected a file for the database, found something else.")
     if read_only and path is not None:
         url = url.set(database=path.absolute().as_uri(), query={"mode": "ro", "uri": "true"})
     options = {"check_same_thread": False, "timeout": 20.0}
@@ -407,3 +354,93 @@ def _check_tables(connection: sa.Connection, name: str) -> None:
         )
     METADATA.create_all(connection)
     connection.execute(sa.insert(VERSION), {"version_num": REVISION})
+
+
+# --- databases of the published server --------------------------------------------------------------------------
+
+_Rows = list[sa.Row[Any]]
+_RESULT = ("job_id", "batch_size", "trial_number", "type", "status", "time", "energy")
+# The tables, and what orders the rows of a job.
+_TABLES = {"Job": "job_id", "BatchSize": "batch_size", "Trial": "trial_number", PUBLISHED_TABLE: "batch_size"}
+
+
+def read_published(text: str) -> list[tuple[StoredJob, list[TrialRow]]]:
+    """Read all jobs of the published server's database at a URL, by name.
+
+    `SettingsError` if it cannot be read, is not the published server's, or a job's trials contradict its state.
+    """
+    url = database_url(text)
+    name = url_name(url)
+    engine, tables = open_engine(url, read_only=True), sa.MetaData()
+    try:
+        with JobStore(engine).begin() as connection:
+            tables.reflect(connection, only=lambda table, _: table in _TABLES, resolve_fks=False)
+            for table in _TABLES:
+                if table not in tables.tables:
+                    raise SettingsError(f"{name}: Not a database of Zeus's server: table {table} is missing.")
+            jobs, *others = (
+                _group(connection.execute(sa.select(tables.tables[table]).order_by(tables.tables[table].c[by])))
+                for table, by in _TABLES.items()
+            )
+    except StoreUnavailableError as error:
+        raise SettingsError(f"{name}: {error}") from None
+    finally:
+        engine.dispose()
+    return [_convert(row, *(rows.get(job_id, []) for rows in others)) for job_id, (row,) in jobs.items()]
+
+
+def _group(rows: Iterable[sa.Row[Any]]) -> dict[str, _Rows]:
+    by_job: dict[str, _Rows] = {}
+    for row in rows:
+        by_job.setdefault(row.job_id, []).append(row)
+    return by_job
+
+
+def import_jobs(store: JobStore, jobs: Sequence[tuple[StoredJob, list[TrialRow]]]) -> None:
+    """Add jobs, either all or none; raise `SettingsError` if one exists already."""
+    for job, _ in jobs:
+        if store.find_job(str(job.spec.job_id)) is not None:
+            raise SettingsError(f"The new database already has a job {job.spec.job_id!r}.")
+    store.add_jobs(jobs)
+
+
+def _convert(job: sa.Row[Any], sizes: _Rows, trials: _Rows, arms: _Rows) -> tuple[StoredJob, list[TrialRow]]:
+    """Make a job and its trials, and check that they lead to the state that was stored beside them."""
+    spec = JobSpec.model_validate(job._asdict() | {"batch_sizes": [size.batch_size for size in sizes]})
+    seed = secrets.randbits(63) if spec.mab_seed is None else spec.mab_seed
+    rows = _convert_trials(spec, trials)
+    tuned = TunedJob.replay(spec, seed, rows, published=True)
+    stored, replayed = {arm.batch_size for arm in arms}, {arm.batch_size for arm in tuned.arms()}
+    if job.stage != tuned.stage or not math.isclose(job.min_cost or 0.0, tuned.min_cost or 0.0) or replayed - stored:
+        raise SettingsError(
+            f"job {str(spec.job_id)!r}: Its trials contradict its state: stage {job.stage}, cheapest {job.min_cost} J."
+        )
+    registered = min((row.started for row in rows), default=0.0)
+    return StoredJob(spec, seed, None, registered), rows
+
+
+def _convert_trials(spec: JobSpec, trials: _Rows) -> list[TrialRow]:
+    """Put trials into the order in which they were handed out and had results."""
+    results = sorted(
+        (trial for trial in trials if trial.status == TrialStatus.SUCCEEDED),
+        key=lambda trial: (trial.end_timestamp, trial.trial_number),
+    )
+    places = {trial.trial_number: place for place, trial in enumerate(results, start=1)}
+    ended = [trial.end_timestamp for trial in results]
+    rows, explored = [], 0
+    for trial in trials:
+        place, started = places.get(trial.trial_number), trial.start_timestamp.timestamp()
+        row = TrialRow(**{name: trial._mapping[name] for name in _RESULT}, started=started, heard=started)
+        row.results_before = bisect_right(ended, trial.start_timestamp)
+        if row.type != TrialType.CONCURRENT:  # the pruning waits for each result, and the bandit for all, by any clock
+            row.results_before = max(row.results_before, explored)
+        if row.type == TrialType.EXPLORATION:
+            explored = max(explored, place or 0)
+        if trial.end_timestamp is not None:
+            row.ended = trial.end_timestamp.timestamp()
+        row.observation = place
+        if place is not None:
+            row.cost = zeus_cost(trial.energy, trial.time, spec.eta_knob, spec.max_power)
+            row.converged = bool(trial.converged)
+        rows.append(row)
+    return rows

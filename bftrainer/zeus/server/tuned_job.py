@@ -94,7 +94,6 @@ class TunedJob:
         """Choose the batch size of the next trial, whose number is given; also return why.
 
         `runs` says whether a trial is running: one takes the place of an exploration that ended without a result.
-        `NothingConvergedError` is raised if no batch size reached the target in a round of pruning.
         """
         manager = self.pruned.manager
         if self.stage is Stage.PRUNING and manager.ahead:
@@ -111,10 +110,7 @@ class TunedJob:
             ) from None
 
     def hand_out(self, kind: str, batch_size: int, number: int) -> None:
-        """Take note of a trial that is, or once was, handed out: `choose` need not be asked again.
-
-        An exploration that the pruning does not ask for, as one before it was voided, is none.
-        """
+        """Take note of a trial that is or was handed out; an exploration that the pruning does not ask for is none."""
         manager = self.pruned.manager
         if kind == TrialType.EXPLORATION and self.stage is Stage.PRUNING and manager.ahead[:1] == [batch_size]:
             if manager.expecting is None:

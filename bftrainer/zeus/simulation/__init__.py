@@ -1,1 +1,1 @@
-"""Recurring jobs simulated on traces: recurrences, groups, campaigns, their files and figures."""
+"""Recurring jobs simulated on traces: recurrences, groups, campaigns and their files."""

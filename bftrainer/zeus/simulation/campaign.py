@@ -34,10 +34,7 @@ CHUNKS_PER_WORKER = 8
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """All that the result of one simulation depends on, besides the traces: a job's recurrences, or a group's jobs.
-
-    `SettingsError` or `TuningInputError` if there are both or neither, or a number is out of range.
-    """
+    """All that the result of one simulation depends on, besides the traces: a job's recurrences, or a group's jobs."""
 
     job: Job
     recurrences: int | None = 100  # times that the job must reach its target
@@ -76,10 +73,7 @@ class Simulation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulationResult:
-    """Result of a simulation: all its runs in the order in which they ended, also those that never started.
-
-    `failure` says why the simulation ended early; None if it did not.
-    """
+    """All runs of a simulation in the order of their ends, and why it ended early, if it did."""
 
     simulation: Simulation
     runs: tuple[Run, ...]
@@ -108,11 +102,7 @@ class _Recorder(SimulationObserver):
 
 
 def simulate(trace: TrainingTrace, simulation: Simulation) -> SimulationResult:
-    """Simulate a job or a group; the result is partial if tuning could not go on, or a policy failed.
-
-    `InputError` if it cannot start: the job, its target or its default batch size is not in the trace, or a policy is
-    unknown.
-    """
+    """Simulate a job or a group; the result is partial if tuning could not go on, `InputError` if it cannot start."""
     recorder, failure, job, group = _Recorder(), None, simulation.job, simulation.group
     knobs = (simulation.beta_knob, simulation.eta_knob)
     try:
@@ -149,11 +139,9 @@ def simulate_all(
     workers: int | None = None,
     progress: Callable[[SimulationResult], None] = lambda result: None,  # noqa: ARG005
 ) -> list[SimulationResult]:
-    """Run all simulations, and return their results in the same order; they don't depend on the number of workers.
+    """Run all simulations in processes, by default one per 20,000 recurrences; results are in the same order.
 
-    `workers` are processes, 1: only this one; by default one per 20,000 recurrences, at most one per processor.
-    `progress` is called with each result, in the order of the simulations. The error of the first simulation that
-    cannot start is raised, and `BftrainerError` if a process died at the same simulations each time.
+    `progress` is called with each result. The error of the first simulation that cannot start is raised.
     """
     simulations = list(simulations)
     if workers is not None and workers < 1:
@@ -177,10 +165,5 @@ def with_seeds(simulation: Simulation, number: int) -> list[Simulation]:
 
 
 def group_seed(seed: int, name: str) -> int:
-    """Draw the seed of a group's simulation from a campaign's seed and the group's name, independent of other groups.
-
-    Notes
-    -----
-    With one seed for all, equal jobs in many groups would draw equal paths, and their mean would vary as one group's.
-    """
+    """Draw a seed from a campaign's and a group's name: with one seed for all, equal jobs would draw equal paths."""
     return int(np.random.SeedSequence([seed, *name.encode()]).generate_state(1)[0])

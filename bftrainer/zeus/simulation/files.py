@@ -1,4 +1,4 @@
-"""Write histories of simulated recurring jobs as JSON or Parquet, and read them back unchanged."""
+"""Write runs of simulated recurring jobs as JSON or Parquet, and histories as JSON."""
 
 from __future__ import annotations
 
@@ -7,20 +7,18 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import InputError, OutputError
-from bftrainer.files.arrow import parquet_file
-from bftrainer.files.documents import json_file, parsed_json
-from bftrainer.files.opening import one_line
+from bftrainer.files.documents import fault_text, json_file
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.campaign import SimulationResult
 from bftrainer.zeus.simulation.simulator import Run
 
-__all__ = ["check_suffix", "read_history", "read_simulations", "results_document", "write_history", "write_results"]
+__all__ = ["check_suffix", "read_history", "results_document", "write_history", "write_results"]
 
 SCHEMA = 1
 SUFFIXES = (".json", ".parquet")
@@ -31,8 +29,6 @@ RUN_COLUMNS = {
     name: get_type_hints(Run).get(name, float) for name in (*Run._fields[:7], "energy_j", "time_s", *Run._fields[7:])
 }
 
-T = TypeVar("T")
-
 
 def check_suffix(path: Path) -> None:
     """Check that a file name ends in .json or .parquet; otherwise raise `OutputError`."""
@@ -41,11 +37,7 @@ def check_suffix(path: Path) -> None:
 
 
 def write_results(path: Path, results: Sequence[SimulationResult], about: Mapping[str, Any] | None = None) -> None:
-    """Write the results of simulations with all runs to .json or .parquet; equal results give equal bytes.
-
-    Partial ones are marked; `about` are further plain values to store: inputs, versions. `OutputError` if the file
-    cannot be written; an earlier one stays as it was.
-    """
+    """Write results with all runs to .json or .parquet, whole or not at all; `about` are further values to store."""
     check_suffix(path)
     document = results_document(results, about)
     runs = [simulation.pop("runs") for simulation in document["simulations"]]
@@ -82,36 +74,6 @@ def results_document(results: Sequence[SimulationResult], about: Mapping[str, An
     return {"schema": SCHEMA, "partial": is_partial, **(about or {}), "simulations": simulations}
 
 
-def read_simulations(path: Path) -> list[SimulationResult]:
-    """Read a file that `write_results` wrote: `InputError` that names file and field if it is something else."""
-    check_suffix(path)
-    try:
-        document = _check_schema(path, json_file(path, InputError)) if path.suffix == ".json" else _read_parquet(path)
-        results = []
-        for simulation in map(dict, document["simulations"]):
-            if simulation["beta_knob"] is None:
-                simulation["beta_knob"] = math.inf
-            # The energy and time of a run follow from its other fields.
-            runs = [{name: row[name] for name in Run._fields} for row in simulation.pop("runs")]
-            results.append({"runs": runs, "failure": simulation.pop("failure"), "simulation": simulation})
-    except (LookupError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: Expected results of simulations, got something else ({error!r}).") from None
-    return _validate(path, list[SimulationResult], results)
-
-
-def _read_parquet(path: Path) -> dict[str, Any]:
-    """Read a table of runs, as the document that the JSON file is."""
-    with parquet_file(path, InputError) as file:
-        table = file.read()
-    metadata = (table.schema.metadata or {}).get(_META, b"null")
-    document = _check_schema(path, parsed_json(path, metadata, InputError, "JSON in the metadata"))
-    for simulation in document["simulations"]:
-        simulation["runs"] = []
-    for row in table.to_pylist():
-        document["simulations"][row["simulation"]]["runs"].append(row)
-    return document
-
-
 def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
     """Write a history as JSON: bs, pl, energy (J), reached and time (s) of each run."""
     text = f"{_append_rows({'schema': SCHEMA}, [asdict(entry) for entry in history], 'history')}\n"
@@ -121,32 +83,17 @@ def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
 
 def read_history(path: Path) -> list[HistoryEntry]:
     """Read a file that `write_history` wrote: `InputError` that names file and field if it is something else."""
-    document = _check_schema(path, json_file(path, InputError))
-    if "history" not in document:
-        raise InputError(f"{path}: Expected a history, got something else.")
-    return _validate(path, list[HistoryEntry], document["history"])
+    document = json_file(path, InputError)
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA or "history" not in document:
+        raise InputError(f"{path}: Expected a history of schema {SCHEMA}, got something else.")
+    try:
+        # As JSON, because only there a strict validation makes dataclasses of tables.
+        return TypeAdapter(list[HistoryEntry]).validate_json(json.dumps(document["history"]), strict=True)
+    except ValidationError as fault:
+        raise InputError(f"{path}: {fault_text(fault)}") from None
 
 
 def _append_rows(document: dict[str, Any], rows: Sequence[dict[str, Any]], name: str) -> str:
     """Convert a document to JSON text that ends with rows, a line for each."""
     lines = ",\n".join(json.dumps(row, allow_nan=False) for row in rows)
     return f'{json.dumps(document, allow_nan=False)[:-1]}, "{name}": [\n{lines}\n]}}'
-
-
-def _check_schema(path: Path, document: Any) -> dict[str, Any]:
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
-        raise InputError(f"{path}: Expected histories of recurring jobs with schema {SCHEMA}, got something else.")
-    return document
-
-
-def _validate(path: Path, kind: type[T], values: Any) -> T:
-    """Make objects of a type from plain values."""
-    try:
-        # As JSON, because only there a strict validation makes dataclasses of tables.
-        return TypeAdapter(kind).validate_json(json.dumps(values), strict=True)
-    except ValidationError as faults:
-        fault = faults.errors()[0]
-        place = ".".join(map(str, fault["loc"]))
-        raise InputError(f"{path}: {place}: {fault['msg']}, got {one_line(fault['input'])}.") from None
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None

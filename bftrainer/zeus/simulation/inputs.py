@@ -66,10 +66,7 @@ class ZeusInputs:
 
 @dataclass(frozen=True, slots=True)
 class JobChoice:
-    """The user's choice of jobs: a file of them, and ``dataset,network,optimizer`` of each; no names choose all.
-
-    `changes` are fields of all chosen jobs that differ from the file's, or complete the names.
-    """
+    """The user's choice of jobs: a file, names ``dataset,network,optimizer`` (none: all), and fields that differ."""
 
     file: Path | None = None
     names: tuple[str, ...] = ()
@@ -91,19 +88,18 @@ def load_traces(train: Path | None = None, power: Path | None = None) -> ZeusInp
 def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> list[Job]:
     """Return the jobs that the user chose, in the order of the names, or of the file if there are no names.
 
-    With the embedded traces and no file of jobs, names are looked up among the embedded jobs; with `one`, the first of
-    these is returned alone if no name is given. `TuningInputError` if a job or its target is missing or not in the
-    traces; the message names the closest ones there.
+    With the embedded traces and no file, names are looked up among the embedded jobs; with `one`, the first of these is
+    returned alone if no name is given. `TuningInputError` names the closest jobs where one is missing.
     """
-    known = read_jobs(choice.file) if choice.file is not None else list(SAMPLE_JOBS) if inputs.is_sample else []
+    candidates = read_jobs(choice.file) if choice.file is not None else list(SAMPLE_JOBS) if inputs.is_sample else []
     if one and choice.file is None and not choice.names:
-        known = known[:1]
-    if not choice.names and not known:
+        candidates = candidates[:1]
+    if not choice.names and not candidates:
         shown = "; ".join(",".join(key) for key in inputs.trace.jobs)
         raise TuningInputError(f"Missing --job or --jobs. Known: {shown}.")
-    jobs = [replace(job, **choice.changes) for job in known]
+    jobs = [replace(job, **choice.changes) for job in candidates]
     if choice.names:
-        jobs = [_complete_job(inputs.trace, known, name, choice.changes) for name in choice.names]
+        jobs = [_complete_job(inputs.trace, candidates, name, choice.changes) for name in choice.names]
     for number, job in enumerate(jobs):
         inputs.trace.of(job)
         if job in jobs[:number]:
@@ -112,10 +108,7 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
 
 
 def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bool]:
-    """Return the jobs to describe, and whether they have chosen targets; without one, a job has all of its runs'.
-
-    See `choose_jobs`; here jobs and targets may be missing.
-    """
+    """Return the jobs to describe, and whether they have chosen targets; without one, a job has all of its runs'."""
     trace = inputs.trace
     if choice.file is not None or inputs.is_sample or "target_metric" in choice.changes:
         return choose_jobs(inputs, choice), True
@@ -135,10 +128,10 @@ def job_key(trace: TrainingTrace, name: str) -> tuple[str, str, str]:
     return parts
 
 
-def _complete_job(trace: TrainingTrace, known: list[Job], name: str, change: dict[str, Any]) -> Job:
-    """Return the job of a name, completed from the other options and from the known jobs."""
+def _complete_job(trace: TrainingTrace, candidates: list[Job], name: str, change: dict[str, Any]) -> Job:
+    """Return the job of a name, completed from the other options and from the candidate jobs."""
     parts = job_key(trace, name)
-    alike = [job for job in known if (job.dataset, job.network, job.optimizer) == parts]
+    alike = [job for job in candidates if (job.dataset, job.network, job.optimizer) == parts]
     if len(alike) == 1:
         return replace(alike[0], **change)
     if "target_metric" not in change:
@@ -156,19 +149,16 @@ def load_groups(path: Path | None) -> tuple[dict[str, Group], dict[str, str]]:
 def choose_groups(
     groups: dict[str, Group], jobs: list[Job], names: tuple[str, ...] = (), datasets: tuple[str, ...] = ()
 ) -> list[tuple[Group, Job]]:
-    """Choose groups by names and datasets, all without any, each with the one job that represents its dataset.
-
-    `TuningInputError` if a name or a dataset is not in the trace, a dataset has two jobs, or a chosen one has no job.
-    """
+    """Choose groups by names and datasets, all without any, each with the one job that represents its dataset."""
     by_dataset: dict[str, Job] = {}
     for job in jobs:
         if by_dataset.setdefault(job.dataset, job) != job:
             raise TuningInputError(f"Expected one job a dataset, got {by_dataset[job.dataset]} and {job}.")
-    for what, wanted, present in (
+    for what, requested, present in (
         ("group", names, set(groups)),
         ("dataset", datasets, {group.dataset for group in groups.values()}),
     ):
-        for name in wanted:
+        for name in requested:
             if name not in present:
                 raise TuningInputError(f"Expected a {what} of the trace, got {name!r}.{suggestion(name, present)}")
     chosen = []
@@ -185,11 +175,7 @@ def choose_groups(
 
 
 def read_jobs(path: Path) -> list[Job]:
-    """Read the jobs of a TOML file, in its order.
-
-    `TuningInputError` names file and job if the file is not TOML, has no job or one twice, or a key is unknown, missing
-    or of the wrong type.
-    """
+    """Read the jobs of a TOML file: `TuningInputError` names file and job if there is none, one twice, or a bad key."""
     jobs: list[Job] = []
     for number, table in enumerate(toml_tables(path, "job", TuningInputError), start=1):
         try:

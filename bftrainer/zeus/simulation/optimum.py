@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from statistics import geometric_mean
 from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError
@@ -21,16 +20,11 @@ LATEST = 5
 
 
 def regrets(runs: Sequence[Run], best: Configuration) -> list[float]:
-    """Compute the regret of each recurrence of a simulation: its cost minus the mean cost at the optimum, in joules.
+    """Compute the regret of each recurrence: its cost minus the mean cost at the optimum, in joules, in order.
 
-    Regrets are in the order of recurrences, and negative where one drew a better path than the mean.
-
-    Notes
-    -----
-    The cost of a recurrence is that of all its tries: epochs that profile power limits and tries that were stopped
-    early count; tries whose bound allowed for no epoch used nothing, whatever the policy was told. In a group, costs
-    are those of the traced job, before they are scaled by the ratio of run times. That failed tries count, and that the
-    optimum is a mean over the paths of the trace, is our reading: the source defines regret for single runs.
+    All tries count, with epochs that profile and those that were stopped early; tries whose bound allowed no epoch used
+    nothing. In a group, costs are those of the traced job. That failed tries count, and that the optimum is a mean over
+    the paths of the trace, is our reading: the source defines regret for single runs.
 
     References
     ----------
@@ -65,10 +59,7 @@ def describe_target(trace: TrainingTrace, job: Job, eta_knob: float) -> dict[str
 
 @dataclass(frozen=True, slots=True)
 class Converged:
-    """The setting that a simulation ended up with, and the share of the latest runs that used it.
-
-    `expected` has the means of a recurrence with the setting; None if it does not reach the target in the trace.
-    """
+    """The setting that a simulation ended up with, the share of the latest runs with it, and what it should take."""
 
     batch_size: int
     power_limit_w: float
@@ -98,15 +89,9 @@ def latest_recurrences(number: int) -> int:
 
 
 def find_converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Converged | None:
-    """Find the most frequent setting among the runs of the latest recurrences, see `latest_recurrences`.
+    """Find the most frequent setting of the latest recurrences; of equally frequent ones the last used.
 
-    Of settings used equally often, the one that was used last counts. Runs whose bound allowed for no epoch count too:
-    they were chosen.
-
-    References
-    ----------
-    You et al., "Zeus", NSDI '23, section 6.2 shows the last five recurrences; that it is a tenth if that is more, so
-    that one draw of the bandit weighs less, is ours.
+    Zeus's paper shows the last five (section 6.2); that it is a tenth if that is more is ours.
     """
     if not runs:
         return None
@@ -115,7 +100,7 @@ def find_converged(runs: Sequence[Run], settings: Sequence[Configuration]) -> Co
     latest = [(run.batch_size, run.power_limit_w) for run in runs if run.recurrence >= since]
     # Counted from the end: of equally frequent settings, `most_common` gives the one that it met first.
     (setting, times), *_ = Counter(reversed(latest)).most_common(1)
-    expected = (each for each in settings if (each.batch_size, each.power_limit_w) == setting)
+    expected = (option for option in settings if (option.batch_size, option.power_limit_w) == setting)
     return Converged(*setting, times / len(latest), next(expected, None))
 
 
@@ -165,13 +150,10 @@ BASELINE = PolicyPair("default", "max-power")
 
 @dataclass(frozen=True, slots=True)
 class PolicyComparison:
-    """One pair of policies on one job; or on all of them, where only `relative` is known, as a geometric mean.
-
-    Values are means over the seeds of a recurrence, failed tries included, and of the cumulative regret.
-    """
+    """One pair of policies on one job: means over the seeds of a recurrence, and of the cumulative regret."""
 
     policies: PolicyPair
-    job: Job | None
+    job: Job
     failed: int  # simulations that ended early, which are left out of the means
     cost_j: Estimate | None
     energy_j: Estimate | None
@@ -198,14 +180,9 @@ def simulations_of(jobs: Iterable[Job], pairs: Iterable[PolicyPair], seeds: int,
 
 
 def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) -> list[PolicyComparison]:
-    """Compare pairs of policies on each job, in the order in which pairs and jobs occur.
+    """Compare pairs of policies on each job; the results are those of jobs, and include the baseline's.
 
-    The results are those of jobs, not groups, and include the baseline's.
-
-    Notes
-    -----
-    Means are over seeds, intervals by Student's t at 95 %. Relative figures are means of the ratios to the baseline of
-    the same seed.
+    Means are over seeds, intervals by Student's t at 95 %; ratios are to the baseline of the same seed.
     """
     by_pair = _group_results(results)
     rows = []
@@ -220,34 +197,12 @@ def compare_policies(trace: TrainingTrace, results: Sequence[SimulationResult]) 
             settings = configurations(trace.of(job), job, of_pair[job][0].simulation.eta_knob)
             regrets_j = [math.fsum(regrets(result.runs, optimum(settings))) for result in whole] if settings else []
             means = {
-                name: _estimate([getattr(each, name) / each.recurrences for each in used if each.recurrences])
+                name: _estimate([getattr(entry, name) / entry.recurrences for entry in used if entry.recurrences])
                 for name in MEASURES.values()
             }
             relative = {name: _estimate([ratio[name] for ratio in ratios]) for name in MEASURES}
             failed = len(of_pair[job]) - len(whole)
             rows.append(PolicyComparison(pair, job, failed, **means, regret_j=_estimate(regrets_j), relative=relative))
-    return rows
-
-
-def compare_all(results: Sequence[SimulationResult]) -> list[PolicyComparison]:
-    """Compare pairs of policies on all jobs together, relative to the baseline.
-
-    Notes
-    -----
-    The value of a seed is the geometric mean of the jobs' ratios; seeds that failed on a job are left out. A geometric
-    mean weighs a job by how much it changed, not by how large it is.
-    """
-    by_pair = _group_results(results)
-    rows = []
-    for pair, of_pair in by_pair.items():
-        of_jobs = [_ratios(of_job, by_pair.get(BASELINE, {}).get(job, [])) for job, of_job in of_pair.items()]
-        seeds = [seed for seed in of_jobs[0] if all(seed in ratios for ratios in of_jobs)]
-        relative = {}
-        for name in MEASURES:
-            by_seed = [[ratios[seed][name] for ratios in of_jobs] for seed in seeds]
-            relative[name] = _estimate([geometric_mean(ratios) if all(ratios) else 0.0 for ratios in by_seed])
-        failed = sum(result.is_partial for of_job in of_pair.values() for result in of_job)
-        rows.append(PolicyComparison(pair, None, failed, None, None, None, None, relative))
     return rows
 
 
@@ -263,8 +218,8 @@ def _group_results(results: Sequence[SimulationResult]) -> dict[PolicyPair, dict
 def _ratios(results: Sequence[SimulationResult], baseline: Sequence[SimulationResult]) -> dict[int, dict[str, float]]:
     """Divide cost, energy and time by the baseline's, for each seed that has both."""
     used, plain = (
-        {result.simulation.seed: usage(result.runs) for result in each if not result.is_partial}
-        for each in (results, baseline)
+        {result.simulation.seed: usage(result.runs) for result in entry if not result.is_partial}
+        for entry in (results, baseline)
     )
     return {
         seed: {name: getattr(own, field) / getattr(plain[seed], field) for name, field in MEASURES.items()}
@@ -280,10 +235,7 @@ def _estimate(sample: Sequence[float]) -> Estimate | None:
 
 @dataclass(frozen=True, slots=True)
 class GroupTotals:
-    """Totals of the groups of a dataset, or of all groups: means over the seeds of sums over the groups.
-
-    Retries are tries after the first; what simulations that ended early used still counts.
-    """
+    """Totals of the groups of a dataset (None: all): means over seeds of sums; retries are tries after the first."""
 
     dataset: str | None
     groups: int
@@ -296,10 +248,7 @@ class GroupTotals:
 
 
 def group_totals(results: Sequence[Sequence[SimulationResult]]) -> list[GroupTotals]:
-    """Sum up groups: a row for each dataset, in the order of the groups, and one for all.
-
-    The results are of the same groups in the same order for each seed: shape (seeds, groups).
-    """
+    """Sum up groups, a row for each dataset and one for all; the results have shape (seeds, groups)."""
     rows = []
     for dataset in [*dict.fromkeys(result.simulation.job.dataset for result in results[0]), None]:
         seeds = [[one for one in seed if dataset in (None, one.simulation.job.dataset)] for seed in results]

@@ -14,8 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import TuningError, TuningInputError, nearest
-from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer, check_seed, log_choice
+from bftrainer.errors import TuningError, TuningInputError
+from bftrainer.zeus.policies.interfaces import (
+    BatchSizeOptimizer,
+    PowerLimitOptimizer,
+    check_seed,
+    default_first,
+    log_choice,
+)
 from bftrainer.zeus.policies.job import (
     NEVER_RAN_FACTOR,
     HistoryEntry,
@@ -91,10 +97,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Sums over the runs that started, failed tries included, and the number of recurrences that reached their target.
-
-    In a group, all amounts are scaled by each job's ratio of run times.
-    """
+    """Sums over the runs that started, failed tries included, scaled by ratios; number of recurrences reached."""
 
     recurrences: int
     runs: int
@@ -140,10 +143,7 @@ class Training:
         return limit, True
 
     def run(self, batch_size: int, power_limit: int, cost_bound: float, profile: bool) -> Run:
-        """Simulate a first run, which stops before an epoch that would raise its cost above `cost_bound`.
-
-        With `profile`, the first epoch tries all power limits: it takes their mean time and energy.
-        """
+        """Simulate a run, which stops before it costs more than the bound; to profile, one epoch tries all limits."""
         sized = self.trace.at(batch_size)
         point = sized.point(power_limit)
         energy_per_epoch, time_per_epoch = point.energy_per_epoch_j, point.time_per_epoch_s
@@ -175,10 +175,7 @@ class SimulationObserver:
 
 
 class JobTuning:
-    """A job being tuned: its policies, which are changed, what its recurrences cost, and the runs so far.
-
-    With `server_costs`, see `Corrections`, a run that cost more than its bound has not converged.
-    """
+    """A job being tuned: its policies, which are changed, what its recurrences cost, and the runs so far."""
 
     def __init__(
         self,
@@ -253,17 +250,10 @@ class Group(NamedTuple):
 
 
 def read_groups(source: Any) -> dict[str, Group]:
-    """Read a table of groups, in the order of their first rows; jobs of a group are in that of their start times.
+    """Read a table of groups, in the order of their first rows, jobs by start time.
 
-    Parameters
-    ----------
-    source : path or DataFrame
-        Columns group, dataset, start_time, end_time (s), runtime_ratio; plain or compressed CSV.
-
-    Raises
-    ------
-    TuningInputError
-        If the table is malformed, or a group has two datasets.
+    The columns of a CSV file or DataFrame are group, dataset, start_time, end_time (s) and runtime_ratio.
+    `TuningInputError` if it is malformed, or a group has two datasets.
     """
     table = read_table(source, {"group": "name", "dataset": "name"} | TIMES, "groups")
     table["job"] = _group_jobs(table)
@@ -279,19 +269,6 @@ def read_groups(source: Any) -> dict[str, Group]:
     return groups
 
 
-def group_jobs(group: Any) -> list[GroupJob]:
-    """Read the jobs of a group, in their order, from a `Group`, a data frame or a sequence of three numbers each."""
-    if isinstance(group, Group):
-        return list(group.jobs)
-    if isinstance(group, list | tuple):
-        for row, job in enumerate(group):
-            if not isinstance(job, Sequence) or len(job) != len(TIMES):
-                raise TuningInputError(f"group, row {row}: Expected {', '.join(TIMES)}, got {job!r}.")
-        if not group:
-            return []
-    return _group_jobs(read_table(group, TIMES, "group"))
-
-
 def _group_jobs(table: Any) -> list[GroupJob]:
     early = table[table["end_time"] < table["start_time"]]
     for place, start_s, end_s in early[["start_time", "end_time"]].itertuples():
@@ -302,8 +279,6 @@ def _group_jobs(table: Any) -> list[GroupJob]:
 def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
     """Start and end a group's jobs in order of time until all have reached their targets.
 
-    References
-    ----------
     You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
     """
     # Running jobs by end, then by start: their runs are simulated when they start, and observed when they end.
@@ -330,9 +305,7 @@ def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_neve
 
 
 class Simulator:
-    """Simulates recurring jobs from traces.
-
-    Each simulation copies the policies and starts from the same seed: equal calls give equal results.
+    """Simulates recurring jobs from traces; each simulation copies the policies and starts from the same seed.
 
     Parameters
     ----------
@@ -342,17 +315,10 @@ class Simulator:
         The policies, `bso` and `plo` from then on.
     seed, verbose : int and bool
         Seed for drawing training paths, and whether to print each run.
-    corrections : Corrections
-        Differences from the published behaviour.
-    observers : sequence of SimulationObserver
-        Are notified of each run.
+    corrections, observers : Corrections and sequence of SimulationObserver
+        Differences from the published behaviour; who is notified of each run.
     max_group_retries : int
         Most retries of a job in a group before the simulation gives up.
-
-    Raises
-    ------
-    TuningInputError
-        If the traces or the seed are not usable, or `max_group_retries` is negative.
     """
 
     def __init__(
@@ -383,7 +349,7 @@ class Simulator:
         return self.trace.frame()
 
     def simulate_one_job(self, job: Job, num_recurrence: int, beta_knob: float, eta_knob: float) -> list[HistoryEntry]:
-        """Simulate recurrences of a job, one after the other.
+        """Simulate recurrences of a job, one after the other; return an entry for each run that started.
 
         Parameters
         ----------
@@ -394,19 +360,14 @@ class Simulator:
         eta_knob : float
             Weight of energy against time in costs, 0 to 1.
 
-        Returns
-        -------
-        list of HistoryEntry
-            One entry per run that started, at least one per recurrence.
-
         Raises
         ------
         TuningInputError
-            If the job is not in the traces, its default batch size is missing or not in them, a number is out of
-            range, or a policy chooses a batch size or power limit that was not measured.
-        TuningError, AllPrunedError, TuningError
-            If the default batch size misses the target in the first run, a recurrence misses it 20 times, the policy
-            has no batch size left, or does not accept calls in this order; with the `history` so far.
+            If job or default batch size is not in the traces, a number is out of range, or a policy chooses what was
+            not measured.
+        AllPrunedError, TuningError
+            If the default batch size misses the target in the first run, a recurrence misses it 20 times, or the policy
+            has no batch size left or is called out of order; with the `history` so far.
         """
         return _history(self.job_runs(job, num_recurrence, beta_knob, eta_knob))
 
@@ -424,19 +385,17 @@ class Simulator:
     def simulate_one_alibaba_group(
         self, job: Job, group_df: Any, beta_knob: float, eta_knob: float
     ) -> list[HistoryEntry]:
-        """Simulate a group of jobs that may overlap, each a recurrence of `job`.
+        """Simulate jobs that may overlap, each a recurrence of `job`: a `Group`, or a frame with their times.
 
         A job that starts while others run uses the best known batch size; otherwise the policy chooses. A job that
-        misses its target is run again as soon as it ends. Arguments, result and errors are those of `simulate_one_job`,
-        and `group_df`, a data frame or a sequence of `GroupJob`: the jobs by start time, with columns start_time,
-        end_time (s) and runtime_ratio (`TuningInputError` if one ends before it starts, or a number is not finite).
-        Runs are listed in order of their ends, with energy and time scaled by the job's ratio.
+        misses its target is run again as soon as it ends. Runs are listed in order of their ends, scaled by ratios.
         """
         return _history(self.group_runs(job, group_df, beta_knob, eta_knob))
 
     def group_runs(self, job: Job, group_df: Any, beta_knob: float, eta_knob: float) -> list[Run]:
         """See `simulate_one_alibaba_group`; returns full records of all runs, also of those that never started."""
-        jobs = group_jobs(group_df)
+        is_group = isinstance(group_df, Group)
+        jobs = group_df.jobs if is_group else _group_jobs(read_table(group_df, TIMES, "group"))
         tracker = RecurrenceTracker(
             job,
             beta_knob,
@@ -452,12 +411,7 @@ class Simulator:
     def _start(self, job: Job, eta_knob: float, tracker: RecurrenceTracker) -> JobTuning:
         check_knobs(eta_knob, tracker.beta_knob)
         trace = self.trace.of(job)
-        if job.default_bs is None:
-            known = ", ".join(map(str, trace.batch_sizes))
-            raise TuningInputError(f"{job}: Expected a default batch size (--default-bs), got none. Known: {known}.")
-        if job.default_bs not in trace.batch_sizes:
-            close = nearest(job.default_bs, trace.batch_sizes)
-            raise TuningInputError(f"{job}: Expected the default batch size to be in the trace.{close}")
+        default_first(job, list(trace.batch_sizes))
         # Copied together, so that one object that is both optimizers stays one object.
         sizes, limits = deepcopy((self.bso, self.plo))
         server_costs = self.corrections.server_costs

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import InputError
-from bftrainer.schedulers.tally import Tally
+from bftrainer.schedulers.reading import Tally
 from tests.schedulers.conformance.histories import NODES, History
 from tests.schedulers.conformance.test_conformance import ALL, PLAIN, dense, imported
 

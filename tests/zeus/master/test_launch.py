@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.supervisor import descendants
-from bftrainer.zeus.master.launch import Ended, check_command, run_script
+from bftrainer.zeus.master.launch import check_command, run_script
 from tests.waiting import alive, until
 from tests.zeus.master.driven import PYTHON
 
@@ -196,11 +196,6 @@ def test_a_full_disk_ends_the_script(tmp_path):
         run_script(["yes"], tmp_path, os.environ, Path("/dev/full"), lambda piece: None)  # noqa: ARG005
     with pytest.raises(OutputError, match="none/log: cannot be written"):
         run_script(["yes"], tmp_path, os.environ, tmp_path / "none" / "log", lambda piece: None)  # noqa: ARG005
-
-
-def test_a_time_is_said_whole():
-    """How long it took is told in seconds."""
-    assert Ended(None, True, 59.6).failure == "it ran out of time after 60 s"
 
 
 def test_commands_that_cannot_be_run(tmp_path):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import http.client
 import json
 import socket
-import sys
-import time
 from contextlib import closing
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
@@ -87,14 +85,3 @@ def register(url, **changes):
     with closing(Client(url)) as client:
         status, body = client.ask("POST", "/jobs", LOADED | changes)
     assert status in (200, 201), body
-
-
-def main(url, cycles, seed):
-    """A client as a process: prints what it was told, and how long that took."""
-    began = time.perf_counter()
-    told = load(url, int(cycles), int(seed))
-    print(json.dumps({**vars(told), "seconds": time.perf_counter() - began}))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,36 +14,14 @@ import pytest
 from tests.waiting import until
 from tests.zeus.server.books import check_books as audit
 from tests.zeus.server.databases import running_postgresql
-from tests.zeus.server.load import LOADED, Told, load, register
-from tests.zeus.server.processes import Server, server
+from tests.zeus.server.load import LOADED, load, register
+from tests.zeus.server.processes import server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 # Of each of 64 clients at once.
 CYCLES = int(os.environ.get("BFTRAINER_SOAK_CYCLES", "20"))
 ROOT = Path(__file__).parents[3]
 JOB = {"job_id": LOADED["job_id"]}
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def shared_url(request, tmp_path):
-    """A database that several processes can use."""
-    if request.param == "postgresql":
-        return request.getfixturevalue("postgresql")
-    return f"sqlite:///{tmp_path / 'bso.db'}"
-
-
-def clients(url, number, cycles):
-    """So many client processes at once; gives what each was told."""
-    words = [sys.executable, "-m", "tests.zeus.server.load", url, str(cycles)]
-    running = [
-        subprocess.Popen([*words, str(seed)], stdout=subprocess.PIPE, text=True, cwd=ROOT) for seed in range(number)
-    ]
-    told = []
-    for process in running:
-        out, _ = process.communicate()
-        assert process.returncode == 0
-        told.append(json.loads(out))
-    return told
 
 
 def rows(url):
@@ -83,18 +59,6 @@ def check_books(url, told):
     return trials
 
 
-def test_eight_clients(shared_url, tmp_path):
-    """100 cycles each on one job: all are answered, and all of them count once."""
-    with server(tmp_path, shared_url, "--log-level", "warning") as running:
-        register(running.url, job_id=LOADED["job_id"])
-        told = clients(running.url, 8, 100)
-        assert [(each["broken"], each["refused"]) for each in told] == [(None, [])] * 8
-        assert len(check_books(running.url, told)) == 800
-        running.stop()
-        entries = running.entries()
-    assert [entry for entry in entries if entry["level"] in ("ERROR", "CRITICAL")] == []
-
-
 def test_64_clients_on_postgresql(tmp_path):
     """All at once on one job, CYCLES each: nothing is lost, doubled or contradicted, and the books agree to the bit."""
     with running_postgresql() as database:
@@ -107,45 +71,6 @@ def test_64_clients_on_postgresql(tmp_path):
             assert sum(len(each["acknowledged"]) for each in told) == 64 * CYCLES
             assert len(check_books(running.url, told)) == 64 * CYCLES
         audit(database.url)
-
-
-def wait_for_cycles(lives, cycles):
-    """Wait until clients have had so many cycles acknowledged between them."""
-    until(lambda: sum(len(life.acknowledged) for life in lives) >= cycles)
-
-
-def test_death_under_load(shared_url, tmp_path):
-    """Killed at any moment, three times over, the server has all that it ever acknowledged, and goes on."""
-    told = []
-    if shared_url.startswith("postgresql"):
-        # Of another test on the same server.
-        with server(tmp_path, shared_url) as running:
-            httpx.delete(f"{running.url}/jobs", params=JOB)
-    for cycles in (30, 70, 120):
-        running = Server(tmp_path, shared_url, "--log-level", "warning")
-        try:
-            register(running.url)
-            with ThreadPoolExecutor(4) as pool:
-                lives = [Told() for _ in range(4)]
-                ends = [pool.submit(load, running.url, 10**6, seed, life) for seed, life in enumerate(lives)]
-                wait_for_cycles(lives, cycles)
-                running.kill()
-            told += [vars(end.result()) for end in ends]
-        finally:
-            running.kill()
-    with server(tmp_path, shared_url) as running:
-        assert len(told) == 12
-        assert all(each["broken"] and not each["refused"] for each in told)
-        assert sum(len(each["acknowledged"]) for each in told) >= 220
-        before = check_books(running.url, told)
-        # Explorations that died with their client are handed out again once they are ended.
-        for row in before.values():
-            if row["status"] == "Dispatched":
-                trial = {name: row[name] for name in ("job_id", "batch_size", "trial_number")}
-                assert httpx.patch(f"{running.url}/trials", json=trial).status_code == 200
-        after = vars(load(running.url, 50, 99))
-        assert (after["broken"], after["refused"], len(after["acknowledged"])) == (None, [], 50)
-        check_books(running.url, [*told, after])
 
 
 @pytest.fixture

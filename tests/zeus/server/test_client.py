@@ -198,29 +198,6 @@ def test_busy_servers_are_asked_again():
     client.close()
 
 
-@pytest.mark.parametrize(
-    "body", [b'{"detail": ["x", {"loc": 3}, null]}', b'{"detail": {"a": 1}}', b'{"message": ["\\u001b"]}', b"[" * 5000]
-)
-def test_answers_of_any_form(body):
-    """What an error's body says is told as far as it can be read."""
-    transport = httpx.MockTransport(lambda request: httpx.Response(400, content=body, request=request))
-    client = BatchSizeClient("http://server")
-    client._http = httpx.Client(transport=transport, base_url="http://server")
-    with pytest.raises(ServerRequestError, match="was answered 400") as caught:
-        client.jobs()
-    assert str(caught.value).isprintable()
-
-
-def test_answers_of_later_servers():
-    """Fields that the client does not know are left out of answers, though never out of requests."""
-    answers = [SPEC | {"job_id": "t-1", "owner": "me"}, {"job_id": "t-1", "batch_size": 8, "trial_number": 1, "new": 2}]
-    client = BatchSizeClient(
-        "http://s", transport=httpx.MockTransport(lambda _: httpx.Response(200, json=answers.pop(0)))
-    )
-    assert client.register_job(JobSpec(**SPEC)) == JobSpec(**SPEC)
-    assert client.predict("t-1") == TrialId(job_id="t-1", batch_size=8, trial_number=1)
-
-
 def test_mistakes_are_errors_of_one_kind(tmp_path):
     """Wrong settings, a server that is down, a wrong token, a refused report: a line each, and one class to catch."""
     sizes = {"job_id_prefix": "t", "batch_sizes": [8], "default_batch_size": 8}

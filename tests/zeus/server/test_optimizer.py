@@ -128,24 +128,9 @@ def test_trials_that_fall_silent_fail_by_themselves(database_url):
             with pytest.raises(BadOperationError):
                 await report(optimizer, first)
             now[0] += 101
-            assert optimizer.service.end_abandoned() >= 2
-            assert optimizer.service.end_abandoned() == 0
             for trial in (beside, instead):
                 with pytest.raises(BadOperationError):
                     await report(optimizer, trial)
-
-    asyncio.run(story())
-
-
-def test_one_request_gets_one_trial(database_url):
-    """A request that is repeated is answered by the trial that it was given."""
-
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer)
-            first, again, other = [await optimizer.predict(name, request) for request in ("a", "a", "b")]
-            assert first == again
-            assert other.trial_number == 2
 
     asyncio.run(story())
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-from html import unescape
 from itertools import product
 
 import httpx
@@ -67,10 +66,6 @@ def test_jobs_and_one_of_them(filled):
     assert re.search(r"By batch size Batch size Results .* 8 1\d\d 1\d\d 8\d\d\.?\d? J", text_of(job))
     assert re.search(r"121 \d+ MAB Dispatched ", text_of(job))
     assert len(rows_of(job)) == 100
-    (older,) = re.findall(r'id="older" href="([^"]+)"', job)
-    rest = filled.get(unescape(older)).text
-    assert len(rows_of(rest)) == 21
-    assert "Older trials" not in rest
 
 
 def test_a_page_starts_nothing_and_draws_nothing(tmp_path):
@@ -157,27 +152,6 @@ def test_a_voided_trial_counts_in_no_figure(tmp_path):
         assert (gone.status_code, "There is no job t-1." in text_of(gone.text)) == (404, True)
 
 
-@pytest.mark.long
-def test_pages_on_every_database(tmp_path, database_url):
-    """Figures are the same whatever keeps the jobs."""
-    with serving(tmp_path, database_url=database_url) as client:
-        client.delete("/jobs", params={"job_id": "pages-1"})
-        client.post("/jobs", json=SPEC | {"job_id": "pages-1", "job_id_prefix": "pages", "beta_knob": None})
-        for number in range(9):
-            run(client, "pages-1", lambda size, number=number: 64.0 * size + number, converged=number != 1)
-        assert "pages-1" in listed(client.get("/", params={"after": "pages"}).text)
-        page = page_of(client, job_id="pages-1")
-        assert "All jobs pages-1 Stage MAB" in page
-        (figures,) = re.findall(r"Time Metric (8 .*?) Means of the runs", page)
-        assert figures == (
-            "8 1 0 – – – – 16 (default) 6 6 1.029 kJ 450.1 J 16.08 s 0.6 32 2 2 2.051 kJ 897.3 J 32.05 s 0.6"
-        )
-        assert "Saved energy" in page
-        client.post("/trials/void", json={"job_id": "pages-1", "trial_number": 9, "reason": "why not"})
-        assert "Trials 9, 9 with a result, 1 voided" in page_of(client, job_id="pages-1")
-        client.delete("/jobs", params={"job_id": "pages-1"})
-
-
 BROWSED = [
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("chromedriver") is None, reason="Chromium is not installed"),
@@ -255,17 +229,3 @@ def test_pages_are_accessible(browsed, _):
         # That there is no such job is an answer with status 404.
         reported = [each["message"] for each in browser.get_log("browser") if "job_id=none" not in each["message"]]
         assert reported == [], (scheme, width, path)
-
-
-@pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
-def test_pages_are_printed(browsed, _):
-    """On paper there are no links to other pages; tables are whole, and colours are light."""
-    running, browser = browsed
-    shown(browser, f"{running.url}/?job_id=t-1", scheme="dark")
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    hidden = "return [...document.querySelectorAll('nav')].every(each => !each.checkVisibility())"
-    assert browser.execute_script(hidden)
-    assert browser.execute_script("return getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
-    whole = "return [...document.querySelectorAll('.scroll')].every(each => each.scrollHeight <= each.clientHeight + 2)"
-    assert browser.execute_script(whole)
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from bftrainer.errors import PollError, RunFailedError, SettingsError
+from bftrainer.harvest import slurm_carriers
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, PoolChanged
-from bftrainer.harvest.slurm import slurm_engine, slurm_jobs
-from bftrainer.harvest.slurm.slurm_engine import SlurmCarriers
-from bftrainer.harvest.slurm.slurm_jobs import carrier_partition
+from bftrainer.harvest.slurm_carriers import SlurmCarriers, carrier_partition
 from tests.harvest.toy_slurm import toy
 from tests.waiting import until
 
@@ -27,7 +26,7 @@ __all__ = ["toy"]
 @pytest.fixture
 def made(toy, tmp_path, monkeypatch):
     """An engine that was told of idle nodes; `said` is what it says."""
-    monkeypatch.setattr(slurm_engine, "_SETTLE_S", 0.0)
+    monkeypatch.setattr(slurm_carriers, "_SETTLE_S", 0.0)
     assert toy.jobs() == {}
     said = []
     partition = carrier_partition("scavenge", 1800.0, knows=True)
@@ -95,7 +94,7 @@ def test_carriers_have_the_limits_of_the_user(made, toy):
 @pytest.mark.long
 def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     """An ordinary job may need more than the node that is free already: those that have not come yet are taken back."""
-    monkeypatch.setattr(slurm_engine, "_SETTLE_S", 0.5)
+    monkeypatch.setattr(slurm_carriers, "_SETTLE_S", 0.5)
     made.request(("n1", "n2"))
     assert {heard(made, CarrierUp).node, heard(made, CarrierUp).node} == {"n1", "n2"}
     toy.put("pending")
@@ -154,7 +153,7 @@ def test_the_key_is_seen_by_nobody(made, toy, tmp_path):
 @pytest.mark.long
 def test_a_step_that_is_not_told_is_no_carrier(made, toy, monkeypatch):
     """Where SIGTERM does not reach it, nothing is harvested."""
-    monkeypatch.setattr(slurm_engine, "_SIGNAL_S", 0.3)
+    monkeypatch.setattr(slurm_carriers, "_SIGNAL_S", 0.3)
     toy.put("deaf")
     with pytest.raises(RunFailedError, match=r"^Job 1 was sent SIGTERM, and its step heard nothing"):
         made.request(("n1", "n2"))
@@ -195,7 +194,7 @@ def test_a_submission_that_is_refused(made, toy, monkeypatch):
 @pytest.mark.parametrize(("state", "wait_s"), [("mixed", 15.0), ("idle", 0.0)])
 def test_a_carrier_that_does_not_come_is_taken_back(made, toy, monkeypatch, state, wait_s):
     """An ordinary job was faster, or Slurm starts nothing on the node: the test is made on another one."""
-    monkeypatch.setattr(slurm_engine, "_TEST_WAIT_S", wait_s)
+    monkeypatch.setattr(slurm_carriers, "_TEST_WAIT_S", wait_s)
     toy.put("nodes", f"n1 {state}", "n2 idle", "n3 idle")
     toy.put("pending")
     made.request(("n1", "n2"))
@@ -262,7 +261,7 @@ def test_a_carrier_that_is_killed(made, toy, monkeypatch):
     """Its node is lost at once, and can be used again when its ranks have had their time to end."""
     made.request(("n1",))
     heard(made, CarrierUp)
-    monkeypatch.setattr(slurm_engine, "SLACK_S", 0.0)
+    monkeypatch.setattr(slurm_carriers, "SLACK_S", 0.0)
     os.kill(toy.pid("2"), signal.SIGKILL)
     assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
@@ -281,11 +280,11 @@ def test_a_node_that_slurm_has_lost(made, toy):
 def test_a_copy_of_a_harvest_has_jobs_of_its_own(tmp_path):
     """Else it would end those of the original; a directory that was moved keeps its jobs' name."""
     (tmp_path / "one").mkdir()
-    name = slurm_jobs.job_name(tmp_path / "one")
+    name = slurm_carriers.job_name(tmp_path / "one")
     shutil.copytree(tmp_path / "one", tmp_path / "copy")
     (tmp_path / "one").rename(tmp_path / "moved")
-    assert slurm_jobs.job_name(tmp_path / "moved") == name
-    assert slurm_jobs.job_name(tmp_path / "copy") not in (name, "")
+    assert slurm_carriers.job_name(tmp_path / "moved") == name
+    assert slurm_carriers.job_name(tmp_path / "copy") not in (name, "")
 
 
 @pytest.mark.usefixtures("made")
@@ -349,9 +348,9 @@ def test_partitions_of_nonsense(toy, was, put, message):
 @pytest.mark.parametrize("said", ["\n", "1", "x h RUNNING", "slurm_load_jobs error\n1 h RUNNING 0 9"])
 def test_jobs_of_nonsense(monkeypatch, said):
     """Nothing is taken for a job, or for its absence, that is not understood."""
-    monkeypatch.setattr(slurm_jobs, "run_command", lambda *_, **__: said)
+    monkeypatch.setattr(slurm_carriers, "run_command", lambda *_, **__: said)
     with pytest.raises(PollError, match=r"^squeue: Expected jobs and their states, got "):
-        slurm_jobs.CarrierJobs("scavenge", "h", Path("log"), 1800.0).list_states()
+        slurm_carriers.CarrierJobs("scavenge", "h", Path("log"), 1800.0).list_states()
 
 
 def test_who_may_harvest(toy, monkeypatch):

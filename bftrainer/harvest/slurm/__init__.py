@@ -1,1 +1,0 @@
-"""Carriers of a harvest as jobs of Slurm."""
