@@ -62,7 +62,7 @@ def add(version: str, figures: tuple[Path, ...]) -> None:
 
 @main.command()
 def show() -> None:
-    """Print the table of all releases, for docs/performance.md."""
+    """Print the table of all releases."""
     click.echo(as_markdown(_releases()))
 
 

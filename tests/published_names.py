@@ -225,7 +225,7 @@ SERVER = (
 
 PUBLISHED = (*SIMULATOR, *MASTER, *SERVER)
 
-# What is not as published, on purpose: each has its row in the table of docs/published.md, and nothing else has.
+# What is not as published, on purpose: each has its row in the table of docs/zeus.md, and nothing else has.
 DIFFERENT = frozenset(
     {
         "zeus.policy.mab.GaussianTS.arm_param_mean",

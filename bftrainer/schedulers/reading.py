@@ -277,7 +277,7 @@ _HOMES = {
 }
 
 # What logs that have no importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
-_COBALT = "Cobalt's accounting log is no table: import it with a plug-in (docs/extending.md, An importer)"
+_COBALT = "Cobalt's accounting log is no table: import it with a plug-in (docs/dev/extending.md, An importer)"
 _ADVICE = {
     r"\A\s*\[\s*\{": (
         "a JSON array: `jq '{jobs: .}'` makes jobs of Slurm or Flux of it, `jq -c '.[]'` lines for "
@@ -286,10 +286,10 @@ _ADVICE = {
     r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": _COBALT,
     r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": _COBALT,
     r"\A(?:#.*\n|\s)*(?:[^:\n]*:){5}\d+:(?:[^:\n]*:){2}\d+:\d+:\d+:(?:[^:\n]*:){24}": (
-        "Accounting of Grid Engine: make a table of it with awk (docs/import.md), for `import --format table`"
+        "Accounting of Grid Engine: make a table of it with awk (docs/import-formats.md), for `import --format table`"
     ),
     r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
-        "Jobs of Batsim: use `import --format table` with the columns that docs/import.md names"
+        "Jobs of Batsim: use `import --format table` with the columns that docs/import-formats.md names"
     ),
 }
 

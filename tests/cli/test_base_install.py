@@ -201,7 +201,7 @@ def test_extras_are_those_of_the_package():
 def test_one_phrase_says_how_to_install_an_extra():
     """Messages and pages install extras from the checkout or a wheel built there, never by name: no index has it."""
     wrong = re.compile(r"pip install [^`\n]*bftrainer\[")
-    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")]
+    texts = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]
     texts += [
         path for name in ("bftrainer", "solvers", "scripts") for path in (ROOT / name).rglob("*") if path.is_file()
     ]

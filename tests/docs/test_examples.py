@@ -23,31 +23,15 @@ import pytest
 from benchmarks.published import ROOT, published, published_traces
 from tests.shipped import shipped
 
-PAGES = [ROOT / "README.md", ROOT / "datasets" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "datasets" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^(?:<!-- file: (?P<file>\S+) -->\n)?```(?P<language>\w+)\n(?P<body>.*?)^```$", re.M | re.S)
 INSTALLING = ("scripts/quickstart", "scripts/test", "pip ")
-# Pages whose examples are whole replays, many at once, and those of most formats of logs, which are all alike.
+# Pages whose examples are whole replays or imports, many of them.
 LONG = (
     "README.md",
-    *(
-        "campaigns.md",
-        "figures.md",
-        "gallery.md",
-        "import.md",
-        "index.md",
-        "integrations.md",
-        "master.md",
-        "objectives.md",
-        "preemption-costs.md",
-        "replay.md",
-        "report.md",
-        "reproduce.md",
-        "server.md",
-    ),
-    *("spot.md", "tasks.md", "tuned.md", "tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
-    "tutorial-assess.md",
-    *("zeus-tutorial.md", "import-alcf.md", "import-flux.md", "import-lsf.md"),
-    *("import-pbs.md", "import-spot.md", "import-watch.md"),
+    *("campaigns.md", "import.md", "import-formats.md", "index.md", "integrations.md", "master.md", "objectives.md"),
+    *("replay.md", "report.md", "server.md", "spot.md", "tasks.md", "tuned.md", "zeus.md"),
+    *("tutorial-administrators.md", "tutorial-research.md", "tutorial-training.md"),
 )
 # Commands that need published files are left out where those are not found.
 PUBLISHED = {"ndstat-10sdn6": published, "summary_train.csv": published_traces}

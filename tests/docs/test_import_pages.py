@@ -20,16 +20,14 @@ def page(name):
 
 
 @pytest.mark.parametrize("name", LOG_FORMATS)
-def test_every_format_has_a_page(name):
-    """It says how to get the log, what is in it, what becomes of it, and shows that."""
-    text = page(f"import-{name}")
-    for heading in ("## Get it", "## What is in it", "## What we do with it"):
-        assert heading in text
-    assert re.search(rf"\$ bftrainer import (--format {name} )?", text)
-    assert f"(import-{name}.md)" in page("import")
-    for option in settings_of(name):
-        flag = f"--{option.replace('_', '-')}"
-        assert flag in text or flag in page("import")
+def test_every_format_has_a_section(name):
+    """It shows how a log is imported, the common page leads to it, and its options stand on either."""
+    shared, sections = page("import"), page("import-formats")
+    assert f"](import-formats.md#{name})" in shared
+    (section,) = re.findall(rf"^## {name}\n(.*?)(?=^## |\Z)", sections, re.MULTILINE | re.DOTALL | re.IGNORECASE)
+    assert re.search(rf"bftrainer import (--format {name} )?", section)
+    flags = [f"--{option.replace('_', '-')}" for option in settings_of(name)]
+    assert [flag for flag in flags if flag not in section and flag not in shared] == []
 
 
 def test_every_option_is_described():

@@ -1,4 +1,4 @@
-"""An objective of a user's own, as docs/extending.md shows one."""
+"""An objective of a user's own, as docs/objectives.md shows one."""
 
 from __future__ import annotations
 

@@ -4,10 +4,10 @@ It imports nothing of the product but its data classes, and favours what is shor
 every allocation compared that may be the best. Docstrings name sections of the specifications: R replay (section 3 is
 the order within an event, section 4 the decision), P preemption costs, Z Zeus (A published, E tuned), G what to grant.
 
-Where they leave room, docs/replay.md and docs/solvers.md hold: completions come before departures of their instant, or
-with `decide_on` "nodes" are noticed after them; the window's end decides nothing; ties go to the fewest changed counts,
-then to the largest counts in order of admission. Under a cap that binds the last rule is not promised: there the
-reference follows what it judges, if that is one of the equal allocations.
+Where they leave room, docs/replay.md and docs/dev/solvers.md hold: completions come before departures of their
+instant, or with `decide_on` "nodes" are noticed after them; the window's end decides nothing; ties go to the fewest
+changed counts, then to the largest counts in order of admission. Under a cap that binds the last rule is not promised:
+there the reference follows what it judges, if that is one of the equal allocations.
 """
 
 from __future__ import annotations

@@ -188,7 +188,7 @@ CONSTANT = [(5.0, 1e-4), (60.0, 1 / 43_200), (30.0, 1 / 3_600), (300.0, 1 / 7_20
 def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     """On a constant hazard, work lost to hits, and with saves, is within 2 % of the exact exponential form.
 
-    That is the table of docs/preemption-costs.md. The first-order formula, a waste of sqrt(2 c h), holds within 5 %
+    That is the table of docs/research.md. The first-order formula, a waste of sqrt(2 c h), holds within 5 %
     where c h < 0.005, and no longer above 0.04.
     """
     lost, waste = at_constant_hazard(checkpoint_s, hazard, 2_000, seed=1)
@@ -200,7 +200,7 @@ def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     row = f"| {checkpoint_s:g} s | one in {1 / hazard / 3600:.3g} h | {checkpoint_s * hazard:.4f} "
     row += f"| {lost:,.0f} s | {exact:,.0f} s "
     row += f"| {100 * waste:.1f} % | {100 * (1 - kept):.1f} % | {100 * math.sqrt(2 * checkpoint_s * hazard):.1f} % |"
-    assert row in (ROOT / "docs" / "preemption-costs.md").read_text()
+    assert row in (ROOT / "docs" / "research.md").read_text()
     near = abs(waste / math.sqrt(2.0 * checkpoint_s * hazard) - 1.0) < 0.05
     assert near or checkpoint_s * hazard > 0.005
     assert not near or checkpoint_s * hazard < 0.04

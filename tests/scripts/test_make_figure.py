@@ -28,8 +28,8 @@ def test_the_figure_is_up_to_date(script, figure, tmp_path):
 
 
 def test_the_list_of_modules_is_up_to_date(tmp_path):
-    """The page for developers has each module as it describes itself; if not, run scripts/make_module_list."""
-    page = ROOT / "docs" / "architecture.md"
+    """The page for developers names each module; if not, run scripts/make_module_list."""
+    page = ROOT / "docs" / "dev" / "architecture.md"
     shutil.copy(page, tmp_path)
     subprocess.run([sys.executable, ROOT / "scripts" / "make_module_list", tmp_path / page.name], check=True)
     assert (tmp_path / page.name).read_text(encoding="utf-8") == page.read_text(encoding="utf-8")

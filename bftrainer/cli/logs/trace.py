@@ -249,7 +249,7 @@ def generate(
     rows = []
     for name, *values in map(astuple, made.figures):
         rows.append([name, *("" if value is None else f"{value:.5g}" for value in values)])
-    print_table(["", "asked", "expected", "drawn", "realised"], rows)
+    print_table(["", "asked", "realised"], rows)
 
 
 def checked_instant(date: datetime) -> int:

@@ -18,7 +18,7 @@ from tests.zeus.server.load import LOADED, load, register
 from tests.zeus.server.processes import server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-# Of each of 64 clients at once; 500 make the 32,000 that docs/performance.md tells of.
+# Of each of 64 clients at once.
 CYCLES = int(os.environ.get("BFTRAINER_SOAK_CYCLES", "20"))
 ROOT = Path(__file__).parents[3]
 JOB = {"job_id": LOADED["job_id"]}
