@@ -100,6 +100,7 @@ def main(
 ) -> None:
     """Print a table for LOGS, by default the embedded sample."""
     specs = load_inputs(ReplayConfig(tasks=tasks, scalability=scalability, solver="dp")).tasks
+    specs = tuple(replace(task, submit_s=0.0, submit_ns=None) for task in specs)
     head = ["log", "costs", "tasks", "`-Tfwd`", *GRANTS]
     click.echo(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for path in logs or (sample_path(SAMPLE_NODE_LOG),):
