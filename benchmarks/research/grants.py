@@ -59,8 +59,9 @@ class Setting:
         mean = sum(base) / len(base)
         for options in GRANTS.values():
             pairs = zip(self.measure_work(forward_time_s=best_s, **options), base, strict=True)
-            gain = estimate([100.0 * (granted - without) / mean for granted, without in pairs])
-            cells.append(f"{gain.mean:+.1f} ± {gain.half_width:.1f}")
+            pairs = list(pairs)
+            gain = estimate([100.0 * (granted - without) / mean for granted, without in pairs]) if mean > 0 else None
+            cells.append("-" if gain is None else f"{gain.mean:+.1f} ± {gain.half_width:.1f}")
         return " | ".join(cells)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -314,3 +315,16 @@ def test_nothing_but_the_notice_is_seen(world: World, other: World, until_s: int
             [(row.time_s, row.tasks, row.after) for row in recorder.recording.decisions if row.time_s <= until_s]
         )
     assert both[0] == both[1]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("notice_s", [60.0, 120.0, 300.0])
+def test_notice_does_no_harm_where_changes_are_cheap(notice_s: float):
+    """At the published costs, in windows of the sample, it never costs more than 0.1 % of the work."""
+    windows: dict[str, Any] = {"solver": "dp", "baseline": False, "forward_time_s": 120.0, "until": 28_800.0}
+
+    def measure_work(**options: float) -> float:
+        runs = [run_replay(since=28_800.0 * window, **windows, **options) for window in range(0, 9, 2)]
+        return sum(run.summary()["work_done"] for run in runs)
+
+    assert measure_work(notice_s=notice_s) >= 0.999 * measure_work()
