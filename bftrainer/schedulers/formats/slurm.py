@@ -185,7 +185,7 @@ class _Rows:
 
     def where(self, keep: NDArray[np.bool_]) -> _Rows:
         """The rows that `keep` marks."""
-        return self if keep.all() else _Rows(self.block, self.line[keep], self.table.filter(keep))
+        return self if keep.all() else _Rows(self.block, self.line[keep], self.table.filter(pa.array(keep)))
 
     def column(self, name: str) -> pa.Array:
         """Cells of a column in one piece."""
@@ -407,7 +407,7 @@ def _jobs(rows: _Rows, name: str) -> NDArray[np.int64]:
         return np.zeros(len(rows), dtype=np.int64)
     number = _whole_numbers(rows.column(name))
     if (other := number < 0).any():
-        texts = rows.column(name).filter(other).to_numpy(zero_copy_only=False)
+        texts = rows.column(name).filter(pa.array(other)).to_numpy(zero_copy_only=False)
         number[other] = pd.util.hash_array(texts, categorize=False).view(np.int64)
     return number
 
