@@ -185,6 +185,8 @@ class _Rows:
 
     def where(self, keep: NDArray[np.bool_]) -> _Rows:
         """The rows that `keep` marks."""
+        import pyarrow as pa
+
         return self if keep.all() else _Rows(self.block, self.line[keep], self.table.filter(pa.array(keep)))
 
     def column(self, name: str) -> pa.Array:
@@ -403,6 +405,8 @@ def _count_nodes(text: str) -> int:
 
 def _jobs(rows: _Rows, name: str) -> NDArray[np.int64]:
     """A number for each row's job: its own, or a hash of its name."""
+    import pyarrow as pa
+
     if not rows.has(name):
         return np.zeros(len(rows), dtype=np.int64)
     number = _whole_numbers(rows.column(name))
