@@ -239,7 +239,7 @@ def _plan_search(config: ReplayConfig) -> AdvicePlan:
     tasks = max(config.max_tasks, min(_MOST_SEARCHED, 4 * config.max_tasks))
     window_s = _log_of(config).window_s
     searched_s = max(WEEK_S, min(window_s / 10, 2 * WEEK_S))
-    share = min(0.6, searched_s / window_s)
+    share = min(0.6, max(0.01, searched_s / window_s))
     return AdvicePlan(replace(config, max_tasks=tasks), metric=_USEFUL, train_share=share)
 
 

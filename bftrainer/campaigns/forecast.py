@@ -65,13 +65,17 @@ class ForecastPlan:
             raise SettingsError(f"Expected a deadline after the start, got one {self.deadline_s:g} s after it.")
         if not self.deadline_s <= self.horizon_s < math.inf:
             least = f"at least the {self.deadline_s:g} s until the deadline"
-            raise SettingsError(f"Expected a horizon of {least}, got {self.horizon_s:g} s.")
+            raise SettingsError(f"Expected a horizon of {least}, got {self.horizon_s:g} s.{self._name_start()}")
         if self.horizon_s > MAX_DAYS * DAY_S:
             raise SettingsError(f"Expected a horizon of at most {MAX_DAYS:.0f} days, got {self.horizon_s:g} s.")
         if self.start_ns is not None and self.start_ns + round(self.horizon_s * NS_PER_S) > np.iinfo(np.int64).max:
             raise SettingsError(f"Expected a horizon that ends before the year 2262, got {self.horizon_s:g} s.")
         if not LEAST <= self.stretches <= MOST:
             raise SettingsError(f"Expected at least {LEAST} stretches, and at most {MOST:,}, got {self.stretches}.")
+
+    def _name_start(self) -> str:
+        """Since when the deadline counts, if it is a date: by default the log's end, perhaps years ago."""
+        return "" if self.start_ns is None else f" Times count from {iso(self.start_ns)[:10]} (--start)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,8 +178,9 @@ def _choose_stretches(plan: ForecastPlan, inputs: Inputs, until_s: float) -> lis
     room_s = until_s - plan.horizon_s
     if room_s <= 0:
         raise SettingsError(
-            f"Expected a log longer than the {plan.horizon_s:g} s of a stretch, got one of {until_s:g} s; "
-            "a shorter --horizon, or --generated, may help."
+            f"Expected a log longer than the {plan.horizon_s:g} s of a stretch, got one of {until_s:g} s; a shorter "
+            "--horizon (by default twice the deadline), or --generated, may help."
+            f"{plan._name_start()}"
         )
     base_s = (inputs.log.start_ns - log_start_ns(plan.config)) / NS_PER_S
     return [base_s + float(start_s) for start_s in np.linspace(0.0, room_s, plan.stretches)]

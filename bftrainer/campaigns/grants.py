@@ -14,6 +14,7 @@ _WORDS = {
     "chosen": "if your scheduler lets the harvester choose which nodes to return",
     "notice": f"with {NOTICE_S / 60:g} minutes' notice before nodes are taken",
 }
+_WORTH = 0.01
 WHY_LESS = "tasks keep other nodes, which leave at other times, and all later decisions differ"
 """Why more freedom may bring less."""
 
@@ -45,7 +46,9 @@ def _describe(kind: str, grants: Mapping[str, Mapping[str, Any]]) -> str:
     effects = " and ".join(f"{_describe_change(grants[name])} {_WORDS[name]}" for name in GRANTS)
     text = f"{who} would do {effects}."
     is_clear = [name for name in GRANTS if _is_clear(grants[name])]
-    text = f"{text[0].upper()}{text[1:]}" if is_clear else f"Neither grant matters here: {text}"
+    is_worth = any(grants[name]["gain"] >= _WORTH for name in is_clear)
+    neither = f"Neither grant brings {100 * _WORTH:.0f} % here" if is_clear else "Neither grant matters here"
+    text = f"{text[0].upper()}{text[1:]}" if is_worth else f"{neither}: {text}"
     return text + f" Less is possible: {WHY_LESS}." * any(grants[name]["gain"] < 0 for name in is_clear)
 
 

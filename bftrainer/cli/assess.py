@@ -87,7 +87,15 @@ def assess(
     from bftrainer.files.directories import check_free, result_directory
     from bftrainer.tasksets import read_task_set
 
-    usage.refuse_unused({"scalability": tasks is None and "of --tasks alone"})
+    of_value = options["price_node_hour"] is None and "of the net value, which takes --price-node-hour"
+    of_energy = options["node_w"] is None and "of energy, which takes --node-power"
+    usage.refuse_unused(
+        {
+            "scalability": tasks is None and "of --tasks alone",
+            **dict.fromkeys(("worth_value", "price_kwh"), of_value),
+            **dict.fromkeys(("idle_w", "pue", "carbon_gco2_per_kwh"), of_energy),
+        }
+    )
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
     usage.refuse_inputs(output_dir)
     if output_dir.suffix in (".html", ".json", ".pdf"):

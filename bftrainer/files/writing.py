@@ -9,6 +9,7 @@ import hashlib
 import os
 import platform
 import socket
+import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -25,10 +26,14 @@ _POLL_S = 0.02
 _HOLDER = b"Process "
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 """Errors of file systems that have no locks, where nobody is kept out."""
+_UMASK = os.umask(0)
+os.umask(_UMASK)
 
 
 @contextmanager
-def lock_file(path: Path, called: object, patience_s: float | None = None, *, stays: bool = False) -> Iterator[int]:
+def lock_file(
+    path: Path, called: object, patience_s: float | None = None, *, stays: bool = False, mode: int = 0o666
+) -> Iterator[int]:
     """Be the only one who works on what is `called` so, by locking a file that is made for it; yield its descriptor.
 
     Processes that inherit the descriptor hold the lock too, also when this one is killed (filelock keeps it to itself):
@@ -36,7 +41,7 @@ def lock_file(path: Path, called: object, patience_s: float | None = None, *, st
     """
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     try:
-        while (file := _try_to_lock(path)) is None:
+        while (file := _try_to_lock(path, mode)) is None:
             if time.monotonic() >= deadline:
                 raise OutputError(f"{called}: {_read_holder(path)} is writing there.")
             time.sleep(_POLL_S)
@@ -50,11 +55,16 @@ def lock_file(path: Path, called: object, patience_s: float | None = None, *, st
         os.close(file)
 
 
-def _try_to_lock(path: Path) -> int | None:
-    """Lock a file, and write into it who did: its descriptor, None if another process has locked it, or deleted it."""
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _try_to_lock(path: Path, mode: int) -> int | None:
+    """Lock a file, and write into it who did: its descriptor, None if another process has locked it, or deleted it.
+
+    An `OSError` if the name is that of a link, or of a file with other names: somebody else's.
+    """
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     with ExitStack() as unlocked:
         unlocked.callback(os.close, file)
+        if not stat.S_ISREG((found := os.fstat(file)).st_mode) or found.st_nlink > 1:
+            raise OSError(errno.EEXIST, f"{path.name} is not a file of ours")
         if _flock(file, fcntl.LOCK_EX) and _has_name(file, path):
             os.ftruncate(file, 0)
             os.pwrite(file, b"%s%d on %s" % (_HOLDER, os.getpid(), socket.gethostname().encode()), 0)
@@ -65,7 +75,7 @@ def _try_to_lock(path: Path) -> int | None:
 
 def _has_name(file: int, path: Path) -> bool:
     try:
-        return os.path.samestat(os.fstat(file), path.stat())
+        return os.path.samestat(os.fstat(file), path.lstat())
     except FileNotFoundError:
         return False
 
@@ -148,15 +158,17 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
     path = paths[-1]
     try:
         with ExitStack() as locks:
-            files = [locks.enter_context(lock_file(temporary_path(target), target)) for target in paths]
+            places = [(temporary_path(target), target) for target in paths]
+            files = [locks.enter_context(lock_file(place, target, mode=0o600)) for place, target in places]
             for file, target in zip(files, paths, strict=True):
                 os.ftruncate(file, 0)
-                if private:
-                    os.fchmod(file, 0o600)
+                os.fchmod(file, 0o600)
                 if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
                     os.fchown(file, target.stat().st_uid, target.stat().st_gid)
             with ExitStack() as opened:
                 yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
+            for file in () if private else files:
+                os.fchmod(file, 0o666 & ~_UMASK)
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
             for target in paths:
@@ -170,7 +182,7 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
 
 def temporary_path(path: Path) -> Path:
     """Where the content of a file is written before it replaces the file; what a killed process leaves there goes."""
-    return path.with_name(f".{path.name}.part")
+    return path.with_name(f".{path.name}.bftpart")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ _COMMA = re.compile(",")
 _PIECE = re.compile(r"(?:[^\[\],\s]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 _HALF_RANGE = re.compile(r"(.*[\[,]\d{1,18})-\d*\+?", re.ASCII | re.DOTALL)
+_BRACKETS = set("[],")
 _TAIL = re.compile(r"(.*?)(\d{1,18})([^\d]*)", re.ASCII | re.DOTALL)
 _SHOWN = 60
 
@@ -66,10 +67,10 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def folded(names: Iterable[str]) -> str:
-    """Fold names into a short hostlist, sorted by name and number: `login,n[07-10]`."""
+    """Fold names into a short hostlist, sorted by name and number, without those it cannot hold: `login,n[07-10]`."""
     groups: dict[tuple[str, str, int], list[int]] = {}
     parts = []
-    for name in sorted(set(names)):
+    for name in sorted({name for name in names if not _BRACKETS.intersection(name)}):
         match = _TAIL.fullmatch(name)
         if match is None:
             parts.append(name)

@@ -73,7 +73,7 @@ def choose_nodes(
     if in_log and len(outside) == len(in_log):
         raise LogError(
             f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
-            f"({listed(inventory.names)})."
+            f"({listed(inventory.names)}); a range is written n[01-16]."
         )
     if strange := natural_order([name for name in others if name not in listed_names]):
         shown = listed(strange)

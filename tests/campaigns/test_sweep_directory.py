@@ -99,7 +99,7 @@ def test_interrupted_before_anything_was_done(swept, tmp_path, monkeypatch):
 def test_killed_before_there_was_a_list(swept, tmp_path):
     """What is put in a sweep's directory first is the list of what is ours; half of that is no file of others."""
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "..bftrainer.part").touch()
+    (tmp_path / "out" / "..bftrainer.bftpart").touch()
     swept("")
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         ".bftrainer",

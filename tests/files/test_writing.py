@@ -107,7 +107,7 @@ def test_files_that_belong_together(tmp_path, earlier):
 def test_two_writers_of_a_file(tmp_path, monkeypatch):
     """While one writes a file, another one is refused; what a killed one left is written over."""
     monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
-    (tmp_path / ".x.csv.part").write_text("half of something long")
+    (tmp_path / ".x.csv.bftpart").write_text("half of something long")
     with replacing(tmp_path / "x.csv") as stream:
         stream.write(b"1")
         with pytest.raises(OutputError, match=r"x\.csv: Another process is writing"), replacing(tmp_path / "x.csv"):

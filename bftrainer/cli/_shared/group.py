@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import signal
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ import click
 from bftrainer._version import __version__
 from bftrainer.cli._shared.removed import describe_unknown_option, refuse_removed_command
 from bftrainer.cli._shared.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
-from bftrainer.cli._shared.stdio import settle_stdout, tell
+from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
 
@@ -183,8 +182,7 @@ def replay_main() -> None:
 
 
 def _run(command: click.Command, program: str) -> NoReturn:
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr anyway; names of files may be any bytes
+    ready_streams()
     status = guarded(command, program)
     if status > KILLED_BY:
         ignore_signals()  # a second one would only add a traceback

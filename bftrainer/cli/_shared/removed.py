@@ -32,7 +32,7 @@ COMMANDS: dict[str, str] = {
 _FORESIGHT = "use `--planned-departures` for known ones; `bftrainer bound` says what knowing all would bring."
 _JOB_FILE = "set it in the job file (observer_mode, set_power_limits, measure, timeout_s)."
 _IN_NGINX = "set it in nginx (docs/server.md, Networks)."
-_SET = "use --set NAME=X."
+_SET = "use --set NAME=X (of the minutes: with --model minutes)."
 _DRAWN = "write the runs by -o FILE, which pandas reads, and draw them."
 _FIGURES = (
     "preemption-chance",
@@ -41,8 +41,14 @@ _FIGURES = (
     "addition-chance",
     "addition-mean",
     "addition-std",
+    "big-addition-share",
 )
 _IMPORT_FIRST = "import the log with it first (bftrainer import), and assess the node log."
+_OF_IMPORT = (
+    *("by", "offer", "columns", "suspended", "reservations", "reserved-busy", "cores-per-node", "max-overcommit"),
+    *("min-gap", "min-hole", "max-bad", "unseen", "map", "preset"),
+)
+_HOLES = ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, "--foresight"): _FORESIGHT for words in ("replay", "bound", "forecast", "advise")},
     ("compare", "--figure"): "use --metric.",
@@ -55,17 +61,31 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("trace edit", "--shift"): "times stay; leave them out by --start and --end if they must not be known.",
     **{
         ("assess", f"--{name}"): _IMPORT_FIRST
-        for name in ("by", "offer", "columns", "suspended", "reservations", "map")
+        for name in ("by", "offer", "columns", "suspended", "reservations", "map", "reserved-busy", "cores-per-node")
     },
-    **{("assess", f"--{name}"): _IMPORT_FIRST for name in ("preset", "min-gap", "min-hole", "max-bad", "unseen")},
+    **{
+        ("assess", f"--{name}"): _IMPORT_FIRST
+        for name in ("preset", "min-gap", "min-hole", "max-bad", "unseen", "max-overcommit")
+    },
     ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",
+    ("harvest run", "--measured"): "copy scaling, grow_cost_s and shrink_cost_s of measured.toml to the task file.",
+    ("bound", "--horizons"): "use --notices: how long before nodes leave that is known.",
+    ("replay", "--bounds"): "use `bftrainer bound` with the same options.",
+    ("compare", "--latex"): "print a table by --csv, and give it to DataFrame.to_latex of pandas.",
+    ("bso serve", "--socket"): "use the port, which takes your own token; clients of yours find both.",
+    ("bso serve", "--workers"): "one process answers all.",
+    ("bso serve", "--price-kwh"): "multiply the energy saved, on a job's page, by your price.",
+    ("zeus groups", "--server-costs"): "use --correct server-costs.",
     ("master run", "--server"): "wrap the script's epochs in `server_run` (docs/integrations.md).",
     **{("master run", f"--{name}"): _JOB_FILE for name in ("observer", "set-power-limits", "measure", "timeout")},
     ("bso serve", "--background"): "use systemd (docs/server.md), or `nohup bftrainer bso serve &`.",
     ("bso serve", "--insecure"): "put nginx before the server, which adds a token (docs/server.md, Networks).",
     **{("bso serve", f"--max-{what}"): _IN_NGINX for what in ("body", "connections", "per-peer")},
     **{(words, f"--{name}"): _SET for words in ("spot sweep", "trace generate") for name in _FIGURES},
-    **{("trace generate", f"--{name}"): _SET for name in ("fragment-mean", "fragment-median", "daily-amplitude")},
+    **{
+        ("trace generate", f"--{name}"): _SET
+        for name in ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
+    },
     ("trace generate", "--spot"): "use `bftrainer convert LOG TRACE.csv --to spot`.",
     ("trace generate", "--counts"): "use `bftrainer trace stats LOG --additions FILE --terminations FILE`.",
 }

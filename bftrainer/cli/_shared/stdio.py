@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -35,6 +36,23 @@ def note(message: str) -> None:
 def print_json(document: Any) -> None:
     """Print a document for programs."""
     click.echo(json.dumps(document, indent=2, allow_nan=False))
+
+
+def ready_streams() -> None:
+    """Redirect closed standard streams to nowhere, and escape characters that their encoding lacks.
+
+    Otherwise the next opened file would get a closed stream's number, and libraries' output with it.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free: this one
+    # Python has none for what was closed when it started.
+    sys.stdout = sys.stdout or os.fdopen(1, "w")
+    sys.stderr = sys.stderr or os.fdopen(2, "w")
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as for stderr anyway; names of files may be any bytes
 
 
 def settle_stdout() -> None:

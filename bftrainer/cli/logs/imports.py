@@ -164,6 +164,7 @@ def import_log(
     files: tuple[Path, ...], format_name: str, output: Path, force: bool, as_json: bool, **options: Any
 ) -> None:
     """Turn a scheduler's log into a node log."""
+    _refuse_former_words(files, format_name)
     from bftrainer.files.log_files import log_paths
     from bftrainer.files.writing import refuse_clash
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
@@ -187,6 +188,21 @@ def import_log(
         return
     _print_quality(done.quality)
     click.echo(f"{output}: node log of {len(done.log.nodes):,} nodes; {account}: the figures above")
+
+
+_DROPPED = ("sge", "cobalt", "batsim")
+
+
+def _refuse_former_words(files: tuple[Path, ...], format_name: str) -> None:
+    """Refuse formats that are gone, and a format where the first file belongs, and say what to do instead."""
+    first = str(files[0])
+    for name in _DROPPED:
+        if name in (format_name, None if files[0].exists() else first):
+            raise click.UsageError(f"Logs of {name} make a table, by awk (docs/import-formats.md): --format table.")
+    if not files[0].exists() and (first in (*LOG_FORMATS, AUTO) or ":" in first):
+        raise click.UsageError(
+            f"'bftrainer import {first}' was removed: use `bftrainer import --format {first} FILES`."
+        )
 
 
 def _recognise(files: tuple[Path, ...]) -> str:

@@ -114,8 +114,9 @@ class JobStore:
     `generation` counts connections: after a lost one, another server may have changed what was read before.
     """
 
-    def __init__(self, engine: sa.Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: sa.Engine, place: Path | None = None) -> None:
+        self._engine, self._place = engine, place
+        self._inode: int | None = None
         # One statement is a transaction by itself, which spares PostgreSQL two of three messages.
         is_remote = engine.dialect.name == "postgresql"
         self._single = engine.execution_options(isolation_level="AUTOCOMMIT") if is_remote else engine
@@ -133,12 +134,21 @@ class JobStore:
         column cannot hold a value.
         """
         try:
+            self._check_place()
             with (self._single if single else self._engine).begin() as connection:
                 yield connection
         except (DataError, OverflowError) as error:
             raise UnusableValueError("Expected names and numbers that the database can hold.") from error
         except (SQLAlchemyError, OSError) as error:
             raise StoreUnavailableError(_reason(error)) from error
+
+    def _check_place(self) -> None:
+        """Raise an `OSError` if the database's file was removed or replaced: what is written would be lost with it."""
+        if self._place is not None:
+            inode = self._place.stat().st_ino if self._place.exists() else None
+            self._inode = self._inode or inode
+            if inode != self._inode:
+                raise FileNotFoundError(f"{self._place.name} was removed or replaced")
 
     def add_jobs(self, jobs: Iterable[tuple[StoredJob, list[TrialRow]]]) -> None:
         """Insert jobs with their trials, all or none."""
@@ -231,7 +241,7 @@ def open_store(text: str) -> Iterator[JobStore]:
             stack.enter_context(_hold_file(path, name))
         engine = open_engine(url)
         stack.callback(engine.dispose)
-        store = JobStore(engine)
+        store = JobStore(engine, path)
         try:
             with store.begin() as connection:
                 _check_tables(connection, name)
@@ -276,10 +286,12 @@ def _hold_file(path: Path, name: str) -> Iterator[None]:
     """Keep other servers from an SQLite file, as its own locks only last for a transaction."""
     if not path.parent.is_dir():
         raise SettingsError(f"{name}: No such directory: {path.parent}.")
+    if path.exists() and path.stat().st_nlink > 1:
+        raise SettingsError(f"{name}: Expected a database of one name, got one with another hard link.")
     if path.exists() and path.stat().st_uid != os.geteuid():
         raise SettingsError(f"{name}: Expected a database of this user's, got one that another user may change.")
     try:
-        with FileLock(f"{path}.lock", timeout=0, mode=0o600):
+        with FileLock(f"{path.resolve()}.lock", timeout=0, mode=0o600):
             yield
     except Timeout:
         raise SettingsError(f"{name}: Another server uses this database.") from None
