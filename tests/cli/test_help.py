@@ -121,7 +121,8 @@ def test_help_shows_common_options(call):
     assert short.count("--help-all") == 1
     whole = re.findall(r"^  (-[^\s,]+)", call("replay", "--help-all").out, re.MULTILINE)
     options = [option.opts[0] for option in dict(commands())[("replay",)].params]
-    assert sorted(whole) == sorted(["-h", "--help-all", *options])
+    # click keeps the option of help as the first context named it.
+    assert sorted({*whole} - {"-h", "--help"}) == sorted(["--help-all", *options])
 
 
 def test_output_goes_to_o():
