@@ -218,7 +218,9 @@ def read_status(directory: Path) -> dict[str, Any]:
     """What a harvest last said of itself; a `RunDirectoryError` if it has said nothing yet."""
     if not (directory / STATUS).exists():
         raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS}.")
-    status: dict[str, Any] = json_file(directory / STATUS, RunDirectoryError)
+    status = json_file(directory / STATUS, RunDirectoryError)
+    if not isinstance(status, dict):
+        raise RunDirectoryError(f"{directory / STATUS}: Expected a harvest's status, got something else.")
     return status
 
 

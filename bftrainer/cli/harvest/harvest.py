@@ -286,20 +286,24 @@ def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict
 @usage.json_option
 def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
+    from bftrainer.errors import RunDirectoryError
     from bftrainer.files.directories import LOCK
     from bftrainer.files.writing import lock_holder
-    from bftrainer.harvest.harvest_directory import describe_unused, read_status, status_rows, status_text
+    from bftrainer.harvest.harvest_directory import STATUS, describe_unused, read_status, status_rows, status_text
 
     found = read_status(directory)
     runs = bool(lock_holder(directory / LOCK))
     if as_json:
         print_json(found | {"runs": runs})
         return
-    click.echo(status_text(found, runs=runs))
-    print_table(*status_rows(found))
-    if unused := describe_unused(found):
-        click.echo(unused)
-    for line in found["notes"][-_NOTES:]:
+    try:
+        text, rows, unused = status_text(found, runs=runs), status_rows(found), describe_unused(found)
+        notes = list(map(str, found["notes"][-_NOTES:]))
+    except (LookupError, TypeError, ValueError, AttributeError):
+        raise RunDirectoryError(f"{directory / STATUS}: Expected a harvest's status, got something else.") from None
+    click.echo(text)
+    print_table(*rows)
+    for line in [unused, *notes] if unused else notes:
         click.echo(line)
 
 
