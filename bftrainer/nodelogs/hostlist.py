@@ -20,7 +20,8 @@ _COMMA = re.compile(",")
 _PIECE = re.compile(r"(?:[^\[\],\s]|\[[^\[\]]*\])+")
 _RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 _HALF_RANGE = re.compile(r"(.*[\[,]\d{1,18})-\d*\+?", re.ASCII | re.DOTALL)
-_BRACKETS = set("[],")
+BRACKETS = set("[],")
+"""Names with these cannot be told in a hostlist."""
 _TAIL = re.compile(r"(.*?)(\d{1,18})([^\d]*)", re.ASCII | re.DOTALL)
 _SHOWN = 60
 
@@ -67,10 +68,10 @@ def numbers(text: str) -> tuple[int, ...]:
 
 
 def folded(names: Iterable[str]) -> str:
-    """Fold names into a short hostlist, sorted by name and number, without those it cannot hold: `login,n[07-10]`."""
+    """Fold names into a short hostlist, sorted by name and number: `login,n[07-10]`."""
     groups: dict[tuple[str, str, int], list[int]] = {}
     parts = []
-    for name in sorted({name for name in names if not _BRACKETS.intersection(name)}):
+    for name in sorted(set(names)):
         match = _TAIL.fullmatch(name)
         if match is None:
             parts.append(name)

@@ -20,7 +20,7 @@ from bftrainer.files.log_files import head, log_paths
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability_trace import FORM
-from bftrainer.nodelogs.hostlist import folded
+from bftrainer.nodelogs.hostlist import BRACKETS, folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.schedulers.busy_records import (
@@ -534,5 +534,7 @@ def _provenance(
     if result.block > 1:
         story["nodes_per_block"] = result.block
     if result.chosen.partitions:
-        story["partitions"] = {name: folded(nodes) for name, nodes in result.chosen.partitions.items()}
+        partitions = result.chosen.partitions.items()
+        told = {name: [node for node in nodes if not BRACKETS.intersection(node)] for name, nodes in partitions}
+        story["partitions"] = {name: folded(nodes) for name, nodes in told.items() if nodes}
     return story
