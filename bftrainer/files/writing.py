@@ -67,7 +67,11 @@ def _try_to_lock(path: Path, mode: int) -> int | None:
             raise OSError(errno.EEXIST, f"{path.name} is not a file of ours")
         if _flock(file, fcntl.LOCK_EX) and _has_name(file, path):
             os.ftruncate(file, 0)
-            os.pwrite(file, b"%s%d on %s" % (_HOLDER, os.getpid(), socket.gethostname().encode()), 0)
+            try:
+                os.pwrite(file, b"%s%d on %s" % (_HOLDER, os.getpid(), socket.gethostname().encode()), 0)
+            except OSError:  # the disk is full: nothing is to be left there
+                path.unlink()
+                raise
             unlocked.pop_all()
             return file
     return None
