@@ -163,10 +163,11 @@ def import_jobqueue() -> ModuleType:
 
 def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:
     """Number of jobs in a file, and the class and arguments of their cluster."""
-    dask_jobqueue = import_jobqueue()
-    kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
     table, _ = toml_file(path, SettingsError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
+    # Importing the library writes its configuration into the home directory.
+    dask_jobqueue = import_jobqueue() if system else None
+    kinds = {name.removesuffix("Cluster").lower(): name for name in dir(dask_jobqueue) if name.endswith("Cluster")}
     if system not in kinds:
         raise SettingsError(
             f"{path}: Expected the system of a batch scheduler, got {system!r}.{suggestion(system, kinds)}"
