@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -45,7 +46,7 @@ NO_SOLUTION = ModelOutcome(StopReason.OPTIMAL, None, -math.inf)
 OUT_OF_TIME = ModelOutcome(StopReason.TIME_LIMIT, None, math.inf)
 
 
-class MilpSolver:
+class MilpSolver(ABC):
     """A solver of the count-level model; a backend is a class with a name, what it requires, and `_run`.
 
     Attributes
@@ -64,11 +65,11 @@ class MilpSolver:
     alike = True
     memory: dict[bytes, tuple[int, ...]] | None = None
 
+    @abstractmethod
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
         """Solve `model` within `limits`, whose effort is the number of nodes of the branch-and-bound tree."""
-        raise NotImplementedError
 
-    def _extend(self, model: CountModel, problem: AllocationProblem) -> None:
+    def _extend(self, model: CountModel, problem: AllocationProblem) -> None:  # noqa: B027 - most have nothing else
         """Write what else a solver's model of `problem` has."""
 
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - for backends

@@ -133,6 +133,14 @@ class Forecast:
         }
 
 
+def next_weekday(start_ns: int, weekday: int, of_day_s: float) -> int:
+    """First time after the start, in nanoseconds, so many seconds into a weekday (UTC), which counts from Monday, 0."""
+    day_s = start_ns // NS_PER_S // 86_400 * 86_400
+    monday_s = day_s - (day_s // 86_400 + 3) % 7 * 86_400  # the epoch began on a Thursday
+    this_week_ns = round((monday_s + 86_400 * weekday + of_day_s) * NS_PER_S)
+    return this_week_ns if this_week_ns > start_ns else this_week_ns + 7 * 86_400 * NS_PER_S
+
+
 def _finite_or_none(time_s: float) -> float | None:
     return time_s if math.isfinite(time_s) else None
 

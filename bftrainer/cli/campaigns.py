@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import datetime
+from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,14 +51,31 @@ def _show(
     usage.show_page(report, quiet=as_json)
 
 
+_Moment = datetime | float | tuple[int, float]
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+
+
+def _parse_deadline(text: str) -> _Moment:
+    """A weekday's number and seconds into that day, if the text names one, else a moment."""
+    name, _, clock = text.strip().lower().partition(" ")
+    if name not in _WEEKDAYS:
+        with contextlib.suppress(click.BadParameter):
+            return MOMENT.convert(text, None, None)  # type: ignore[no-any-return]
+        raise ValueError(text)
+    at = time.fromisoformat(clock.strip().rjust(5, "0") if clock.strip() else "18:00")
+    if at.tzinfo is not None:
+        raise ValueError(text)  # which day would it be?
+    return _WEEKDAYS.index(name), 3600.0 * at.hour + 60.0 * at.minute + at.second
+
+
 @usage.command(
     epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
 )
 @click.option(
     "--deadline",
-    type=MOMENT,
+    type=usage.Parsed("TIME", _parse_deadline, "an ISO time, seconds, a length such as 36h or 5d, or a weekday"),
     required=True,
-    help="ISO time (UTC; 2026-12-01: its 0:00), or seconds, 36h or 5d after the start.",
+    help='ISO time (2026-12-01: its 0:00), the next friday (18:00) or "friday 12:00", or 36h, 5d after the start. UTC.',
 )
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
@@ -70,7 +88,7 @@ def _show(
 @like_options
 @click.pass_context
 def forecast(
-    ctx: click.Context, /, deadline: datetime | float, start: datetime | None, horizon: datetime | float | None,
+    ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
     stretches: int, generated: bool, workers: int | None, **options: Any,
 ) -> None:  # fmt: skip
     """How probable is it that all tasks are done by a deadline?
@@ -87,7 +105,7 @@ def forecast(
     config = config_like(ctx, options)
     usage.check_report(options["report"], force=options["force"])
     start_ns = _instant(start) if start is not None else None
-    if start_ns is None and (isinstance(deadline, datetime) or isinstance(horizon, datetime)):
+    if start_ns is None and (not isinstance(deadline, float) or isinstance(horizon, datetime)):
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
@@ -99,8 +117,12 @@ def forecast(
     _show(answer, options, forecast_page, _print_forecast)
 
 
-def _seconds(when: datetime | float, start_ns: int | None) -> float:
+def _seconds(when: _Moment, start_ns: int | None) -> float:
     """How long after the start a moment is."""
+    if isinstance(when, tuple):
+        from bftrainer.campaigns.forecast import next_weekday
+
+        return (next_weekday(start_ns or 0, *when) - (start_ns or 0)) / 1e9
     return (_instant(when) - (start_ns or 0)) / 1e9 if isinstance(when, datetime) else float(when)
 
 

@@ -38,6 +38,8 @@ It puts nothing between columns, and cuts what is longer than they are.
 """
 SQUEUE_FIELDS = "%i|%P|%N"
 _SHOWN = 80
+# A name may be or begin with a brace, as a document does.
+_NODE_AND_STATE = re.compile(r"\s*\S+[ \t]+[A-Za-z][\w+*-]*[ \t]*(\n|$)")
 
 # Of what is said of a node, by the words of sinfo(1), "NODE STATE CODES", the first counts.
 _USED = re.compile(r"alloc|\bmix|\bcomp")
@@ -100,7 +102,7 @@ def read_pool(answer: str) -> Pool:
 
     A state is `idle`, a cause of an import (`job`, `down`, ...), or a word of Slurm's; else that is a `PollError`.
     """
-    if answer.lstrip().startswith("{"):
+    if answer.lstrip().startswith("{") and not _NODE_AND_STATE.match(answer):
         return slurm_pool(answer)
     rows: list[tuple[str, Cause]] = []
     for line in filter(str.strip, answer.splitlines()):

@@ -217,6 +217,18 @@ def test_a_date_is_a_deadline(call, here):
     assert (found["start"], found["deadline_s"]) == ("2026-12-04T17:59:40Z", 30.0)
 
 
+def test_a_weekday_is_a_deadline(call, here):
+    """The next one after the start, at 18:00 unless said; the table and the page name the date."""
+    world = ("-ndmap", log(here), "-bdfn", tasks(here), "--solver", "dp", "--stretches", 2, "--workers", 1)
+    start = ("--start", "2026-12-04T17:59:40", "--horizon", 30)
+    done = call("forecast", "--deadline", "Friday", *start, *world, "--report", "friday.html")
+    assert done.status == 0, done
+    assert_matches("deadline +Fri 2026-12-04 18:00 UTC\n", done.out)
+    assert "By Fri 2026-12-04 18:00 UTC: " in (here / "friday.html").read_text()
+    found = call("forecast", "--deadline", "friday 18:00:10", *start, *world, "--json").json
+    assert (found["start"], found["deadline_s"]) == ("2026-12-04T17:59:40Z", 30.0)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -231,7 +243,7 @@ def test_a_date_is_a_deadline(call, here):
         ),
         (("advise", "--metric", "efficiencies"), "got 'efficiencies'. Did you mean 'efficiency"),
         (("advise", "--metric", "foo"), "got 'foo'. `bftrainer plot --list` names all."),
-        (("forecast", "--deadline", "soon"), "36h or 5d, got 'soon'"),
+        (("forecast", "--deadline", "soon"), "36h or 5d, or a weekday, got 'soon'"),
         (("forecast", "--deadline", "5d", "--solver", "dp"), "Expected a log longer than"),
         (("forecast", "--deadline", "1h", "--start", "12"), "Expected an ISO time, got '12'"),
         (("forecast", "--deadline", "2020-01-01", "--solver", "dp"), "Expected a deadline after the start"),

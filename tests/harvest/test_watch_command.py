@@ -75,6 +75,8 @@ def test_how_the_nodes_are_now(tmp_path):
         (["command", "-o", "nowhere/idle.parquet", "--", "true"], 2, "No such directory: nowhere"),
         (["command", "-o", "idle.parquet", "--every", "0s", "--", "true"], 2, "Expected --every of 1 s or more"),
         (["command", "--", "true"], 2, "'-o' / '--output', or --once"),
+        (["command", "--once", "-o", "x.csv", "--", "true"], 2, "--output (--once only looks)"),
+        (["command", "-o", "x.csv", "--json", "--", "true"], 2, "--json (of --once)"),
     ],
 )
 def test_what_cannot_be(tmp_path, words, status, message):

@@ -53,20 +53,12 @@ OPTIONS: dict[tuple[str, str], str] = {
     **{(words, "--foresight"): _FORESIGHT for words in ("replay", "bound", "forecast", "advise")},
     ("compare", "--figure"): "use --metric.",
     ("plot", "--figure"): "use --metric.",
-    ("plot", "--style"): "draw the data beside the figure (.csv) in a style of yours.",
     ("report", "--gpus-per-node"): "multiply the useful node-hours by it; `bftrainer assess` has GPU-hours of a log.",
     ("report", "--price-node-hour"): "multiply the useful node-hours by it; `bftrainer assess` has their worth.",
     ("spot sweep", "--figure"): "draw sweep.csv of -o DIR, which has means and intervals.",
     **{(f"zeus {words}", "--figures"): _DRAWN for words in ("simulate", "compare")},
     ("trace edit", "--shift"): "times stay; leave them out by --start and --end if they must not be known.",
-    **{
-        ("assess", f"--{name}"): _IMPORT_FIRST
-        for name in ("by", "offer", "columns", "suspended", "reservations", "map", "reserved-busy", "cores-per-node")
-    },
-    **{
-        ("assess", f"--{name}"): _IMPORT_FIRST
-        for name in ("preset", "min-gap", "min-hole", "max-bad", "unseen", "max-overcommit")
-    },
+    **{("assess", f"--{name}"): _IMPORT_FIRST for name in _OF_IMPORT},
     ("harvest run", "--report"): "use `bftrainer replay --from-harvest DIR --report PAGE.html` afterwards.",
     ("harvest run", "--measured"): "copy scaling, grow_cost_s and shrink_cost_s of measured.toml to the task file.",
     ("bound", "--horizons"): "use --notices: how long before nodes leave that is known.",
@@ -82,10 +74,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bso serve", "--insecure"): "put nginx before the server, which adds a token (docs/server.md, Networks).",
     **{("bso serve", f"--max-{what}"): _IN_NGINX for what in ("body", "connections", "per-peer")},
     **{(words, f"--{name}"): _SET for words in ("spot sweep", "trace generate") for name in _FIGURES},
-    **{
-        ("trace generate", f"--{name}"): _SET
-        for name in ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
-    },
+    **{("trace generate", f"--{name}"): _SET for name in _HOLES},
     ("trace generate", "--spot"): "use `bftrainer convert LOG TRACE.csv --to spot`.",
     ("trace generate", "--counts"): "use `bftrainer trace stats LOG --additions FILE --terminations FILE`.",
 }

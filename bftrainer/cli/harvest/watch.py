@@ -49,7 +49,13 @@ def watch(
 
     if (source == "command") != bool(command):
         raise click.UsageError("Expected a command of yours after `watch command`, and nothing after `watch slurm`.")
-    usage.refuse_unused(dict.fromkeys(("partition", "carriers"), source == "command" and "of slurm"))
+    usage.refuse_unused(
+        {
+            **dict.fromkeys(("partition", "carriers"), source == "command" and "of slurm"),
+            **dict.fromkeys(("output", "every_s", "for_s"), once and "--once only looks"),
+            "as_json": not once and "of --once",
+        }
+    )
     is_carrier = (lambda _, name: name == carriers) if carriers else None
     poll = CommandPoll(command) if command else SlurmPoll(partition, is_carrier, carriers or "")
     if once:

@@ -180,6 +180,8 @@ def import_log(
     name = _recognise(files) if format_name == AUTO else format_name
     own = settings_of(name)
     usage.refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
+    named = options["nodes"] in (None, "seen") and "without an inventory the nodes are those that the log names"
+    usage.refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
     done = import_files(name, files, ImportSettings(**options), usage.command_line())
     write_node_log(output, done.log)
     write_quality_json(account, done.quality)
@@ -190,6 +192,7 @@ def import_log(
     click.echo(f"{output}: node log of {len(done.log.nodes):,} nodes; {account}: the figures above")
 
 
+_COUNTING = ("counts", "swf")
 _DROPPED = ("sge", "cobalt", "batsim")
 
 
