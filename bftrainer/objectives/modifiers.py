@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -23,7 +24,7 @@ Constraint = LinearRow | Floor
 
 
 @dataclass(frozen=True, slots=True)
-class Modifier:
+class Modifier(ABC):
     """Base of modifiers: the credit of another objective, whose constraints and check stay in force.
 
     Entry points of the group ``bftrainer.objective_modifiers`` are such classes, or any with a method `parse`.
@@ -34,12 +35,12 @@ class Modifier:
     kind: ClassVar[str]
 
     @classmethod
+    @abstractmethod
     def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
         """Parse the text after a modifier's name and colon, which may be ``""``, or raise `ObjectiveError`.
 
         Returns a callable that makes an objective of another one, and the name of that other one.
         """
-        raise NotImplementedError
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
         """The other objective's credit."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer.campaigns.grants import measure_grants
 from bftrainer.campaigns.model_kinds import KINDS, saturate_pool
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds
 from bftrainer.errors import SettingsError
@@ -374,3 +375,15 @@ def test_what_cannot_be_assessed_is_refused():
     for price, flag in (("node_w", "--node-power"), ("carbon_gco2_per_kwh", "--carbon"), ("price_kwh", "--price-kwh")):
         with pytest.raises(SettingsError, match=f"Expected {flag} of 0 to"):
             MachinePrices(**{price: -1.0})
+
+
+def test_a_grant_that_brings_little_is_not_advised():
+    """Choosing costs 2.5 %, notice brings 0.2 %: the sentence begins with what an administrator asks."""
+    named = {"useful_node_s": 700.0, "blocks": {"node_s": [100.0] * 7, "unit": "day"}}
+    ways = {"chosen": 0.975, "notice": 1.002}
+    replays = {"named": named} | {
+        name: {"useful_node_s": 700.0 * factor, "blocks": {"node_s": [100.0 * factor] * 7, "unit": "day"}}
+        for name, factor in ways.items()
+    }
+    found = measure_grants({"name": "small", "useful_node_s": 700.0}, replays)
+    assert found["sentence"].startswith("Neither grant brings 1 % here: small models would do 2.5 % less")

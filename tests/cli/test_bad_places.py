@@ -74,6 +74,18 @@ def test_stdout_full(here):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("number", [1, 2])
+def test_closed_streams(here, number):
+    """Without standard output or error there is nothing to complain about: the results stand, and hold no prints."""
+    words = ("--solver", "dp", "--max-events", 5, "--no-baseline")
+    done = spawn("bftrainer-replay", *words, cwd=here, preexec_fn=lambda: os.close(number))
+    assert (done.status, "Traceback" in done.err) == (0, False)
+    results = here / "sample-1-itrOut"
+    assert {path.name for path in results.iterdir()} == RESULTS
+    assert (results / "step-logs.csv").read_text().count("\n") == 6
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "encoding"), [("ergebnis-ü", "ascii"), (os.fsdecode(b"\xff"), "utf-8")])
 def test_names_that_cannot_be_printed(here, name, encoding):
     """A name that standard output cannot spell, or that is no text at all, is printed by its codes."""

@@ -276,3 +276,21 @@ def test_windows_outside_the_log(call, here):
     assert refused.status == 2
     assert refused.err.startswith("Error: Expected a window within the log, got 2026-01-01T00:00:00Z to 2026-02-01")
     assert "from 1970-01-01T00:01:40Z to 1970-01-01T00:15:50Z." in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("slurm", "sacct.txt"), "use `bftrainer import --format slurm FILES`"),
+        (("my.module:Importer", "sacct.txt"), "use `bftrainer import --format my.module:Importer FILES`"),
+        (("sge", "accounting"), "Logs of sge make a table"),
+        (("--format", "cobalt", "sacct.txt"), "--format table"),
+        (("--unseen", "idle", "sacct.txt"), "--unseen (without an inventory"),
+    ],
+)
+def test_former_calls_say_what_replaces_them(call, files, words, message):
+    """A format where the first file belongs, one that is gone, and an option without effect."""
+    del files
+    done = call("import", *words, "-o", "idle.parquet")
+    assert done.status == 2
+    assert message in done.err

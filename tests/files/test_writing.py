@@ -141,3 +141,23 @@ def test_import_is_light():
     code = f"import sys, bftrainer.nodelogs.convert; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])
+def test_links_in_the_place_of_a_temporary_file_are_refused(tmp_path, kind):
+    """What they lead to stays as it was."""
+    (tmp_path / "victim").write_text("precious")
+    getattr(tmp_path / ".x.csv.bftpart", kind)(tmp_path / "victim")
+    with pytest.raises(OutputError, match=r"x\.csv: cannot be written"), replacing(tmp_path / "x.csv") as stream:
+        stream.write(b"ours")
+    assert (tmp_path / "victim").read_text() == "precious"
+
+
+def test_a_private_file_is_never_open_to_others(tmp_path):
+    """Not while it is written either; a leftover of other permissions changes nothing for the next file."""
+    for private, mode in ((True, 0o600), (False, 0o666 & ~writing._UMASK), (True, 0o600)):
+        (tmp_path / ".x.csv.bftpart").touch(0o644)
+        with replacing(tmp_path / "x.csv", private=private) as stream:
+            stream.write(b"ours")
+            assert (tmp_path / ".x.csv.bftpart").stat().st_mode & 0o777 == 0o600
+        assert (tmp_path / "x.csv").stat().st_mode & 0o777 == mode

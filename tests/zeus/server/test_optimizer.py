@@ -298,6 +298,26 @@ def test_a_second_server_is_refused(database_url):
         pass
 
 
+@pytest.mark.parametrize(
+    ("kind", "said"), [("symlink_to", "Another server uses"), ("hardlink_to", "another hard link")]
+)
+def test_a_second_server_is_refused_through_a_link(tmp_path, kind, said):
+    """A database has one server whatever name it goes by."""
+    with open_store(f"sqlite:///{tmp_path / 'a.db'}"):
+        getattr(tmp_path / "b.db", kind)(tmp_path / "a.db")
+        with pytest.raises(SettingsError, match=said), open_store(f"sqlite:///{tmp_path / 'b.db'}"):
+            pass
+
+
+def test_a_database_that_was_removed_takes_nothing(tmp_path):
+    """What is written would be lost with the file; that a request and `/readyz` hear."""
+    with open_store(f"sqlite:///{tmp_path / 'a.db'}") as store:
+        store.probe()
+        (tmp_path / "a.db").unlink()
+        with pytest.raises(StoreUnavailableError, match=r"a\.db was removed or replaced"):
+            store.probe()
+
+
 def test_a_refused_report_frees_its_exploration(database_url):
     """It is handed out again at once when its user asks, and after a lease when others do."""
     now, users = [1000.0], [User(name, Role.ADMIN) for name in ("me", "you")]
