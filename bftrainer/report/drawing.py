@@ -22,7 +22,7 @@ from zoneinfo import ZoneInfo
 
 import numpy as np
 
-from bftrainer.errors import OutputError
+from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.availability_trace import CountTrace
@@ -79,9 +79,19 @@ def page_style() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Paper for a figure, so wide."""
+    """Paper for a figure, so wide, with a style of matplotlib over ours, if one is named."""
 
     width_mm: float = PAGE_MM
+    style: str = ""
+
+    def __post_init__(self) -> None:
+        if self.style:
+            require_matplotlib()
+            from matplotlib.style import available
+
+            if self.style not in available:
+                hint = suggestion(self.style, available)
+                raise SettingsError(f"Expected a style of matplotlib, got {self.style!r}.{hint}")
 
     def letters(self, share: float = 1.0) -> int:
         """Number of letters that fit into a share of the width."""
@@ -228,6 +238,10 @@ class PrintFigure:
 def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tuple[bytes, bytes, bytes]:
     """Draw a figure; content of its data as CSV, of its caption, and of the figure itself."""
     with page_style():
+        if sheet.style:
+            import matplotlib.style
+
+            matplotlib.style.use(sheet.style)
         drawn = draw(sheet)
         content = rendered(drawn.figure, form, PRINT_DPI)
     table = io.StringIO()
@@ -241,7 +255,7 @@ def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) 
 
 def line_look(number: int) -> dict[str, Any]:
     """Colour and dashes of a line among others, which differ in grey as well."""
-    return {"color": palette()[SERIES[number % len(SERIES)]], "linestyle": _DASHES[number % len(_DASHES)]}
+    return {"color": f"C{number % len(SERIES)}", "linestyle": _DASHES[number % len(_DASHES)]}
 
 
 def plot_counts(counts: CountTrace, ax: Axes | None = None) -> Axes:

@@ -172,6 +172,7 @@ def test_width_of_figures(call, tmp_path, width, width_mm):
         (("plot", "pool", "short", "-o", "x.gif"), "Expected a figure's name to end in"),
         (("plot", "energy", "short", "-o", "x.png"), "'energy' is not one of"),
         (("plot", "pool", "short", "-o", "x.pdf", "--width", "20"), "column, page, or 50 to 500 millimetres, got '20'"),
+        (("plot", "pool", "short", "-o", "x.pdf", "--style", "ggplt"), "Did you mean 'ggplot'?"),
         (("plot", "setting", "short", "-o", "x.png"), "short: The run has no efficiency"),
         (("plot", "setting", "short", "--against", "forward_time", "-o", "x.png"), "Did you mean 'forward_time_s'?"),
         (("plot", "setting", "short", "--metric", "end_reason", "-o", "x.png"), "Expected a figure of the runs"),

@@ -162,6 +162,7 @@ def test_tools_and_the_mouse_zoom_all_charts(browser, pages):
     assert browser.execute_script(PIXELS) == before
     chart = browser.find_element("css selector", "#completion-chart .u-over")
     browser.execute_script("arguments[0].scrollIntoView({behavior: 'instant', block: 'center'})", chart)
+    settled(browser)  # a drag that begins while the page still scrolls is lost
     ActionChains(browser).move_to_element(chart).click_and_hold().move_by_offset(150, 0).release().perform()
     settled(browser)
     begin, end = browser.execute_script(SEEN)

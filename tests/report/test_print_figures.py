@@ -79,6 +79,25 @@ def test_fonts_are_truetype(run, kind):
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("style", ["grayscale", "ggplot", "seaborn-v0_8-paper"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_styles_of_matplotlib(run, kind, style):
+    """Each kind is drawn in them, lines in their colours, from the same data, and the user's own settings stay."""
+    before = dict(mpl.rcParams)
+    draw = kinds(run)[kind]
+    plain, styled = (print_figure(draw, Sheet(90.0, name), "svg") for name in ("", style))
+    assert plain[:2] == styled[:2]
+    assert plain[2] != styled[2] or kind != "setting"
+    assert dict(mpl.rcParams) == before
+
+
+def test_unknown_styles_are_refused():
+    """With the closest one."""
+    with pytest.raises(SettingsError, match=r"Expected a style of matplotlib, got 'ggplt'\. Did you mean 'ggplot'\?"):
+        Sheet(90.0, "ggplt")
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes_of_letters(run, kind):
     """All letters are between 7 and 9 points."""

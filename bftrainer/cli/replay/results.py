@@ -150,14 +150,16 @@ def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
     type=usage.FIGURE,
     help="Of kinds setting and paired.  [default: efficiency; of paired work_done]",
 )
+@click.option("--style", metavar="NAME", default="", help="A style of matplotlib, over ours.")
 @click.option("--width", type=_WIDTH, default="page", help="90, 180 or so many millimetres.")
 @usage.force_option
 @click.option(
     "--list", is_flag=True, is_eager=True, expose_value=False, callback=_list_kinds, help="Name kinds and metrics."
 )
 def plot(
-    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, width: float, force: bool
-) -> None:
+    kind: str, runs: tuple[Path, ...], output: Path, against: str, figure: str | None, style: str, width: float,
+    force: bool,
+) -> None:  # fmt: skip
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
     from bftrainer.files.writing import replacing_together
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
@@ -168,7 +170,7 @@ def plot(
         raise click.UsageError(f"Expected one {what}, got {len(runs)}.")
     for run in runs if kind != "paired" else ():
         read_summary(run)  # report an invalid run before a problem with the figure's path
-    form, sheet = check_drawable(output.name), Sheet(width)
+    form, sheet = check_drawable(output.name), Sheet(width, style)
     written = (output.with_suffix(".csv"), output.with_suffix(".txt"), output)
     usage.refuse_files(*written, force=force)
     contents = print_figure(_drawing(kind, runs, against, figure), sheet, form)
