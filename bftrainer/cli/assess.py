@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import counting, note, print_records, tell, write_rows
+from bftrainer.cli._shared.stdio import counting, note, print_table, tell, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.errors import RunDirectoryError
-from bftrainer.report.glossary import format_value
+from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
@@ -223,12 +223,22 @@ def _print(answer: dict[str, Any]) -> None:
     for label, texts in (("caveat", answer["caveats"]), ("measure next", answer["next"])):
         rows += [("" if number else label, text) for number, text in enumerate(texts)]
     write_rows(answer["sentence"], rows)
-    records = []
-    for kind in answer["kinds"]:
-        chosen = {f"-{flag}": kind["settings"][name] for flag, name in _FLAGS.items()}
-        records.append({"tasks": kind["name"], **{name: kind[name] for name in _OF_KINDS}, **chosen})
-    print_records(records)
+    headings = ["tasks", "useful node-hours", "95 %", "of the machine", "-Tfwd", "-maxJ", "node starts/d", "losses"]
+    print_table(headings, map(_kind_row, answer["kinds"]))
 
 
-_OF_KINDS = ("useful_node_hours", "useful_node_hours_ci95", "useful_share", "node_starts_per_day")
-_FLAGS = {"Tfwd": "forward_time_s", "maxJ": "max_tasks"}
+def _kind_row(kind: Mapping[str, Any]) -> list[str]:
+    """What tasks of a kind would get, and the three largest losses."""
+    low, high = kind["useful_node_hours_ci95"]
+    lost = {part: share for part, share in kind["ledger"].items() if share and part not in ("idle_node_s", "useful")}
+    most = sorted(lost, key=lambda part: -lost[part])[:3]
+    return [
+        kind["name"],
+        f"{kind['useful_node_hours']:,.0f}",
+        "-" if low is None else f"{low:,.0f} to {high:,.0f}",
+        format_value(kind["useful_share"], "share"),
+        f"{kind['settings']['forward_time_s']:g}",
+        str(kind["settings"]["max_tasks"]),
+        f"{kind['node_starts_per_day']:,.0f}",
+        ", ".join(f"{GLOSSARY[f'ledger.{part}'].label} {format_value(lost[part], 'share')}" for part in most),
+    ]

@@ -92,7 +92,7 @@ def test_sweep(spot, here):
     done = spot(*words, "-o", "out", "--jobs", 1)
     assert done.status == 0
     assert len(done.out.splitlines()) == 5
-    assert "iterations per hour ci95" in done.out
+    assert "iterations per hour, 95 % ±" in done.out
     assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "sweep.csv", "summary.json"}
     found = spot(*words, "--json").json
     assert found == json.loads((here / "out" / "summary.json").read_text())

@@ -80,7 +80,9 @@ def write_rows(
 
 
 def heading(name: str) -> str:
-    """Words of a figure's name, with the unit in which it ends."""
+    """Words of a figure's name, with the unit in which it ends; half the width of an interval is told as such."""
+    if name.endswith("_ci95"):
+        return f"{heading(name.removesuffix('_ci95'))}, 95 % ±"
     words, _, ending = name.rpartition("_")
     unit = {"s": "s", "j": "J", "w": "W"}.get(ending)
     return (f"{words} ({unit})" if words and unit else name).replace("_", " ")
