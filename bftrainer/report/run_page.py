@@ -115,9 +115,10 @@ def _first_side_of_several(runs: Sequence[FinishedRun], compared: RunComparison)
 
 def _figure_tables(compared: RunComparison) -> Iterator[PageTable]:
     """Headlines, settings that differ, and all other metrics, a column for each run; of one run also their meaning."""
-    is_one, note = len(compared.names) == 1, f"{MARK} rests on assumed scaling."
+    is_one, note = len(compared.names) == 1, f"{MARK} rests on assumed scaling." if any(compared.assumptions) else ""
     if not is_one:
-        note = f"Below a value is its change against {compared.names[0]}; runs not comparable with it have none. {note}"
+        changes = f"Below a value is its change against {compared.names[0]}; runs not comparable with it have none."
+        note = f"{changes} {note}".rstrip()
     headings = ("figure", "value", "meaning") if is_one else ("figure", *compared.names)
     rows: dict[str, list[str | Cell]] = {}
     for key in compared.figures:

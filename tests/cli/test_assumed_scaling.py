@@ -131,7 +131,8 @@ def test_page(call, two):
     page = (two / "one.html").read_text().split("<script", 1)[0]
     assert re.search(r"<li>Rests on assumed scaling: linear .*-scfn.*--scaling", page)
     for label in ("efficiency U", "return on investment"):
-        assert re.search(rf">{label}</td><td>[^<]*<small>\(assumed scaling\)", page), label
+        assert re.search(rf">{label}</td><td>\* ", page), label
+    assert "* rests on assumed scaling." in page
     for label in ("occupancy", "tasks completed"):
         assert re.search(rf'"name">{label}</span><b>[^<]*<small class="soft"> \(assumed scaling\)', page), label
     assert re.search(r'"name">idle nodes</span><b>[^<]*</b>', page)
