@@ -17,6 +17,8 @@ from tests.harvest.slurm import NODES, Slurm
 from tests.waiting import until
 
 PARTITION = "scavenge"
+_RATE = 20.0
+"""Work per second and node, see `counting_task`."""
 _STATUS_S = 3.0
 """It says how it is more often than that."""
 _BFTRAINER = (sys.executable, "-c", "from bftrainer.cli import main; main()")
@@ -26,8 +28,8 @@ name = "{name}"
 min_nodes = 1
 max_nodes = {most}
 work = 1e9
-grow_cost_s = 1.0
-shrink_cost_s = 1.0
+grow_cost_s = {cost_s:g}
+shrink_cost_s = {cost_s:g}
 command = ["{python}", "-m", "benchmarks.harvest.counting_task"]
 env = {{ PYTHONPATH = "{root}", COUNTING_SAVE_S = "{save_s:g}" }}
 
@@ -48,22 +50,32 @@ class LiveHarvest:
         The most nodes of each.
     save_s : float
         What a checkpoint takes.
+    give_way : {"named", "chosen"}
+        Whether Slurm names the nodes that leave, or the harvest chooses them.
     """
 
-    def __init__(self, slurm: Slurm, folder: Path, tasks: tuple[int, ...] = (4, 4), save_s: float = 0.0) -> None:
-        self.slurm, self.directory, self.most = slurm, folder / "harvest", sum(tasks)
+    def __init__(
+        self,
+        slurm: Slurm,
+        folder: Path,
+        tasks: tuple[int, ...] = (4, 4),
+        save_s: float = 0.0,
+        give_way: str = "named",
+    ) -> None:
+        self.slurm, self.directory, self.most, self.give_way = slurm, folder / "harvest", sum(tasks), give_way
         sizes = {f"t{number}": most for number, most in enumerate(tasks)}
         self.names = list(sizes)
         self._file = folder / "tasks.toml"
         self.output = folder / "controller.log"
-        made = {"python": sys.executable, "root": Path(__file__).parents[2], "save_s": save_s}
-        texts = [_TASK.format(name=n, most=most, rate=20.0 * most, **made) for n, most in sizes.items()]
+        made = {"python": sys.executable, "root": Path(__file__).parents[2], "save_s": save_s, "cost_s": 1.0 + save_s}
+        texts = [_TASK.format(name=n, most=most, rate=_RATE * most, **made) for n, most in sizes.items()]
         self._file.write_text("schema = 1\n" + "".join(texts))
         self.process = self.start()
 
     def start(self) -> subprocess.Popen[bytes]:
         """Start a controller, or another one where the first was killed."""
         options = ["--engine", "slurm", "--partition", PARTITION, "--poll-every", "2s", "--i-know"]
+        options += ["--give-way", self.give_way]
         with self.output.open("ab") as stream:
             self.process = subprocess.Popen(
                 [*_BFTRAINER, "harvest", "run", str(self._file), "-o", str(self.directory), *options],
@@ -112,6 +124,16 @@ class LiveHarvest:
             with suppress(OSError):
                 found[name] = float(done[-1].read_text().split()[1]) if done else 0.0
         return found
+
+    def describe_losses(self) -> str:
+        """For how long it held nodes, and what tasks made of it; after its end."""
+        summary = json.loads((self.directory / "summary.json").read_text())
+        held_s, trained_s = summary["idle_node_s"], sum(self.saved().values()) / _RATE
+        starts = sum(line.startswith("from") for name in self.names for line in self.history(name))
+        return (
+            f"held {held_s:.0f} node-seconds, trained {trained_s:.0f} of them ({trained_s / held_s:.1%}), "
+            f"{starts} starts of tasks, {summary['preemptions']} of them after losses of nodes"
+        )
 
     def history(self, name: str) -> list[str]:
         """What a task has written of itself."""

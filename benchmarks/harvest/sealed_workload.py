@@ -179,11 +179,16 @@ class Comparison:
 
 
 def compare(
-    slurm: Slurm, jobs: Sequence[OrdinaryJob], folder: Path, save_s: float = 0.0
+    slurm: Slurm,
+    jobs: Sequence[OrdinaryJob],
+    folder: Path,
+    save_s: float = 0.0,
+    tasks: tuple[int, ...] = (4, 4),
+    give_way: str = "named",
 ) -> tuple[Comparison, LiveHarvest]:
     """Play jobs without a harvest and with one, which has ended."""
     without = play(slurm, jobs, folder / "without")
-    harvest = LiveHarvest(slurm, folder, save_s=save_s)
+    harvest = LiveHarvest(slurm, folder, tasks, save_s, give_way)
     harvest.wait_until_held()
     harvested = play(slurm, jobs, folder / "with", harvest.most)
     assert harvest.stop() == 0, harvest.output.read_text()
@@ -208,13 +213,18 @@ def on_same_nodes(slurm: Slurm, seen: Comparison, job: int, folder: Path) -> flo
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option("--nodes", type=int, help="All jobs are of so many nodes, at equal intervals.")
 @click.option("--save", "save_s", type=float, default=0.0, show_default=True, help="What checkpoints of tasks take.")
-def main(minutes: float, jobs: int, seed: int, nodes: int | None, save_s: float) -> None:
+@click.option("--tasks", default="4,4", show_default=True, help="The most nodes of each task.")
+@click.option("--give-way", type=click.Choice(["named", "chosen"]), default="named", show_default=True)
+def main(minutes: float, jobs: int, seed: int, nodes: int | None, save_s: float, tasks: str, give_way: str) -> None:
     """Measure, print all jobs, and fail if something that is promised is not so."""
     over_s = 60 * minutes
     made = drawn_jobs(jobs, over_s, seed) if nodes is None else equal_jobs(jobs, over_s, nodes)
-    with running_slurm() as slurm, tempfile.TemporaryDirectory() as folder:
-        comparison, harvest = compare(slurm, made, Path(folder), save_s)
+    sizes, grace_s = tuple(map(int, tasks.split(","))), GRACE_S + round(save_s)
+    mode = "CANCEL" if give_way == "named" else "OFF"
+    with running_slurm(grace_s, mode) as slurm, tempfile.TemporaryDirectory() as folder:
+        comparison, harvest = compare(slurm, made, Path(folder), save_s, sizes, give_way)
         print(comparison)
+        print(harvest.describe_losses())
         print(harvest.output.read_text())
         for job, extra_s in enumerate(comparison.extra_s):
             if extra_s > WORST_S:

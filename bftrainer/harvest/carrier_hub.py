@@ -34,8 +34,8 @@ class CarrierEngine(Protocol):
     def request(self, nodes: tuple[str, ...]) -> None:
         """Start a carrier on each of these nodes, which may come later or never."""
 
-    def release(self, node: str, carrier: str) -> None:
-        """Have a carrier end its ranks, and itself."""
+    def release(self, node: str, carrier: str, *, for_others: bool = False) -> None:
+        """Have a carrier end its ranks, and itself, perhaps for a job that waits, see `NodesWanted`."""
 
     def start(self, rank: ev.StartRank) -> None:
         """Start a rank."""

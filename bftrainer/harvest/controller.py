@@ -160,6 +160,7 @@ class Controller:
         self.time_s = self.down_s = 0.0
         self.ending: str | None = None
         self.changed = self.replaying = self._was_down = False
+        self._wanted = 0
         self._busy: dict[str, tuple[str, int]] = {}
         self._completed: list[str] = []
         self._submitted: list[TaskLife] = []
@@ -181,7 +182,7 @@ class Controller:
         self.down_s += was_down * (self.time_s - before_s)
         self._was_down = False
         pool, self._completed, self._submitted = self.pool, [], []
-        events, pool.later, pool.left = [*pool.later, *events], [], []
+        events, pool.later, pool.left, self._wanted = [*pool.later, *events], [], [], 0
         for event in events:
             self._apply_event(event)
         self._admit_due()
@@ -191,6 +192,7 @@ class Controller:
         news = self._decide()
         for life in self.tasks.values():
             self._reconcile(life)
+        self._give_way()
         self._balance()
         drained = self.pool.closed and not self.pool.requested
         if not self.pool.carriers and (self.ending is not None or drained):
@@ -223,6 +225,8 @@ class Controller:
                 self._effects += self.pool.add_carrier(event, self.time_s)
             case ev.CarrierLeaving() | ev.CarrierLost():
                 self._carrier_went(event)
+            case ev.NodesWanted():
+                self._wanted += event.count
             case ev.RankExited():
                 self._rank_exited(event)
             case ev.Progressed():
@@ -398,6 +402,15 @@ class Controller:
         for rank, node in enumerate(nodes):
             self._busy[node] = life.name, generation.number
             self._effects.append(ev.StartRank(node, carriers[node].name, life.task, generation.number, rank, *meeting))
+
+    def _give_way(self) -> None:
+        """Have carriers leave for jobs that wait: those of which tasks have nothing yet, then as is decided."""
+        if not self._wanted or self.replaying or self.ending is not None:
+            return
+        active = {node: carrier for node, carrier in self.pool.carriers.items() if not carrier.leaving}
+        nodes = [node for node, carrier in active.items() if not carrier.offered][: self._wanted]
+        nodes += self.allocator.choose_leaving(self._wanted - len(nodes))
+        self._effects += [ev.Release(node, active[node].name, for_others=True) for node in nodes]
 
     def _balance(self) -> None:
         """Ask for carriers, or give some back."""

@@ -45,6 +45,13 @@ class CarrierLost:
 
 
 @dataclass(frozen=True, slots=True)
+class NodesWanted:
+    """Jobs of others wait for so many of the nodes that carriers hold, whichever these are."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class RankExited:
     """A rank has ended, and all that it started; `tail` has the last lines of its log if it failed."""
 
@@ -90,7 +97,16 @@ class Restarted:
 
 
 HarvestEvent = (
-    PoolChanged | CarrierUp | CarrierLeaving | CarrierLost | RankExited | Progressed | Submitted | Asked | Restarted
+    PoolChanged
+    | CarrierUp
+    | CarrierLeaving
+    | CarrierLost
+    | NodesWanted
+    | RankExited
+    | Progressed
+    | Submitted
+    | Asked
+    | Restarted
 )
 _KINDS: dict[str, Any] = {kind.__name__: kind for kind in HarvestEvent.__args__}
 
@@ -118,10 +134,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give a node back: its carrier asks its ranks to end, and ends."""
+    """Give a node back, perhaps to a job that waits: its carrier asks its ranks to end, and ends."""
 
     node: str
     carrier: str
+    for_others: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ import solvers
 from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
 from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, ClusterTask, Recorder, Settings
 from bftrainer.replay.allocator_settings import Status
+from bftrainer.replay.departure_order import shrink_greedily
 from bftrainer.replay.learned_curves import LEVEL_SD, LearnedCurves
 
 LEAST_WORK = 1e-9
@@ -182,20 +183,34 @@ class LiveAllocator(Allocator):
 
     def count_wanted(self, more: int) -> int:
         """Number of nodes that tasks would hold if the pool had more of them."""
+        return sum(self._decide_if(more))
+
+    def choose_leaving(self, count: int) -> list[str]:
+        """Nodes by which the pool can shrink: free ones first, then those of tasks that the decision has give way."""
+        cluster = self.cluster
+        nodes = cluster.free[:count]
+        if len(nodes) < count:
+            for task, after in zip(cluster.active, self._decide_if(-min(count, cluster.pool)), strict=True):
+                nodes += task.nodes[: max(0, len(task.nodes) - after)]
+        return [self.node_names[node] for node in nodes[:count]]
+
+    def _decide_if(self, more: int) -> Sequence[int]:
+        """Counts of active tasks if the pool had more nodes, or fewer; nothing is changed."""
         cluster = self.cluster
         if not cluster.active or not cluster.pool + more:
-            return 0
+            return [0] * len(cluster.active)
         undo = self.curves.checkpoint()
         beliefs = [(task, task.believed) for task in cluster.active]
         self.curves.believe(cluster)
         cluster.pool += more
-        result = self.solve(self._values.make_problem(cluster, self.power_cap_w))
+        problem = self._values.make_problem(cluster, self.power_cap_w)
+        result = self.solve(problem)
         cluster.pool -= more
         undo()
         for task, believed in beliefs:
             task.believed = believed
             task.forget_offers()
-        return sum(cluster.runnable_counts if result.counts is None else result.counts)
+        return shrink_greedily(problem, cluster.runnable_counts) if result.counts is None else result.counts
 
     def solve(self, problem: solvers.AllocationProblem) -> solvers.SolveResult:
         """Ask the solver, unless the answer is known."""

@@ -146,7 +146,7 @@ class LocalCarriers:
             self._carriers[carrier] = _Agent(node, process)
             self._hub.watch(alive, partial(self._on_end, alive, carrier))
 
-    def release(self, node: str, carrier: str) -> None:
+    def release(self, node: str, carrier: str, *, for_others: bool = False) -> None:  # noqa: ARG002
         """Have a carrier end its ranks, and itself."""
         self._hub.release(node, carrier)
         if carrier in self._carriers:

@@ -188,7 +188,7 @@ class HarvestSession:
                 case ev.Request():
                     engine.request(effect.nodes)
                 case ev.Release():
-                    engine.release(effect.node, effect.carrier)
+                    engine.release(effect.node, effect.carrier, for_others=effect.for_others)
                 case ev.StartRank():
                     engine.start(effect)
                 case ev.StopRank():

@@ -75,16 +75,20 @@ class CarrierPartition:
     """A partition whose jobs have `grace_s` between SIGTERM and SIGKILL when they make room for those `above` it.
 
     These are partitions of a higher tier that have some of its nodes. An objection says why they may not make room.
+    Slurm names the jobs that do, unless the harvester has `chosen`.
     """
 
     name: str
     grace_s: int
     objection: str
     above: tuple[str, ...] = ()
+    chosen: bool = False
 
 
-def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> CarrierPartition:
+def carrier_partition(name: str, hold_s: float, *, chosen: bool = False, knows: bool = False) -> CarrierPartition:
     """Look at a partition, and refuse what could get in the way of other people, unless the user `knows`, and means it.
+
+    Where who gives way is `chosen`, Slurm has nobody give way.
 
     A `SettingsError` if there is no such partition, its jobs do not make room for others, tasks would run as root, or
     carriers could not hold a node for `hold_s`; a `PollError` if Slurm does not answer.
@@ -103,12 +107,12 @@ def carrier_partition(name: str, hold_s: float, *, knows: bool = False) -> Carri
     tier, nodes = _number(mine, "PriorityTier", 1), _nodes(mine)
     higher = [row for row in partitions if _number(row, "PriorityTier", 1) > tier]
     above = tuple(str(row.get("PartitionName")) for row in higher if nodes & _nodes(row))
-    objection = _objection(mine, tier, above)
+    objection = _objection(mine, tier, above, chosen=chosen)
     if objection and not knows:
         raise SettingsError(f"partition {name}: Expected one whose jobs make room, but {objection} (see --i-know).")
     if os.geteuid() == 0 and not knows:
         raise SettingsError("Expected a user other than root, as all tasks would run as root (see --i-know).")
-    return CarrierPartition(name, grace_s, objection, above)
+    return CarrierPartition(name, grace_s, objection, above, chosen)
 
 
 def _nodes(partition: dict[str, str]) -> set[str]:
@@ -125,10 +129,15 @@ def _number(partition: dict[str, str], name: str, usual: int) -> int:
     return int(text)
 
 
-def _objection(mine: dict[str, str], tier: int, above: Collection[str]) -> str:
+def _objection(mine: dict[str, str], tier: int, above: Collection[str], *, chosen: bool) -> str:
     """Why jobs of a partition may not make room for others."""
     config = dict(_FIELD.findall(run_command(["scontrol", "show", "config"])))
     kind, mode = config.get("PreemptType", ""), mine.get("PreemptMode", "")
+    preempts = not kind.endswith("none") and mode != "OFF"
+    if chosen and preempts:
+        return f"Slurm names who makes room before the harvest can (PreemptMode={mode}, not OFF)"
+    if chosen:
+        return "" if above else f"no partition of its nodes has a PriorityTier above its {tier}"
     if kind.endswith("qos"):
         return "Slurm goes by QOS here, which is not checked: ask for one by SBATCH_QOS"
     if not kind.endswith("partition_prio"):
@@ -263,43 +272,51 @@ class WaitingJobs:
 
     Slurm has carriers leave for a job once in KillWait + MessageTimeout seconds. Where several jobs come at a time,
     another may get the node that was left for one, which then waits for so long, although other carriers would leave at
-    once. On nodes that are idle it begins, so that carriers have to leave without being asked.
+    once. On nodes that are idle it begins, so that carriers have to leave without being asked. Where the harvester has
+    `chosen` who gives way, Slurm asks none of them ever.
     """
 
     partitions: tuple[str, ...]
+    chosen: bool = False
     _since_s: float = 0.0
     _until_s: float = 0.0
-    _served: set[str] = field(default_factory=set)
+    _served: dict[str, float] = field(default_factory=dict)
 
     def begin(self) -> None:
         """A carrier leaves for somebody."""
         now_s = time.time()
         if now_s > self._until_s:
             self._since_s = now_s
-            self._served.clear()
         self._until_s = now_s + _WATCHED_S
 
     def list_waiting(self) -> dict[str, int]:
-        """Number of nodes that each of them needs, the next one first; Slurm is asked only after carriers have left."""
-        if time.time() > self._until_s or not self.partitions:
+        """Number of nodes that each of them needs, the next one first.
+
+        Unless the harvester has chosen who gives way, Slurm is asked only after carriers have left.
+        """
+        if not self.partitions or not (self.chosen or time.time() <= self._until_s):
             return {}
-        needs = {}
+        needs, now_s = {}, time.time()
+        earliest_s, latest_s = self._since_s - _EARLIER_S, now_s - _PATIENCE_S
+        if self.chosen:
+            earliest_s, latest_s = -math.inf, now_s
         for line in _list_jobs("-t", "PD", "-p", ",".join(self.partitions), "-o", "%i|%D|%V|%r"):
             job, nodes, submitted, reason = [*line.split("|"), "", "", ""][:4]
             if not (nodes.isdecimal() and submitted.isdecimal()):
                 raise PollError(f"squeue: Expected jobs and the nodes they need, got {one_line(line)!r}.")
-            if reason in _FOR_NODES and self._since_s - _EARLIER_S <= int(submitted) <= time.time() - _PATIENCE_S:
+            if reason in _FOR_NODES and earliest_s <= int(submitted) <= latest_s:
                 needs[job.partition("_")[0]] = int(nodes)  # of an array, whose tasks begin one by one, one counts
         return needs
 
     def carriers_to_release(self, waiting: Mapping[str, int], free: int, in_use: int) -> int:
-        """Number of carriers of those `held` that are to leave, once for each job, which may need other nodes."""
-        count = 0
+        """Number of carriers in use that are to leave, once in a while for each job, which may need other nodes."""
+        count, now_s = 0, time.time()
         for job, nodes in waiting.items():
             need = max(0, nodes - free)
-            if job not in self._served and need <= in_use - count:
+            if now_s >= self._served.get(job, -math.inf) + _EARLIER_S and need <= in_use - count:
                 count, free = count + need, max(0, free - nodes)
-                self._served |= {job} if need else set()
+                if need:
+                    self._served[job] = now_s
         return count
 
 
@@ -365,7 +382,7 @@ class SlurmCarriers:
         self._grace_s = max(1.0, partition.grace_s - 1.0)
         self._jobs = CarrierJobs(partition.name, job_name(directory), directory / "carriers.log", hold_s)
         self._carriers: dict[str, _Carrier] = {}
-        self._waiting_jobs = WaitingJobs(partition.above)
+        self._waiting_jobs = WaitingJobs(partition.above, partition.chosen)
         self._poll_nodes = SlurmPoll(partition.name, lambda number, _: number in self._carriers)
         if former := self._jobs.wait_until_gone(self._grace_s):
             self._say(f"Carriers of an earlier controller have ended: {', '.join(former)}.")
@@ -506,9 +523,9 @@ class SlurmCarriers:
         idle = {node for node, cause in pool.items() if cause is None}
         idle -= {carrier.node for carrier in self._carriers.values() if carrier.state in _GOING}
         if not self._is_contended:  # have carriers leave for jobs that wait though Slurm has none leave for them
-            up = [number for number, carrier in self._carriers.items() if carrier.state is _State.UP]
-            for number in up[: self._waiting_jobs.carriers_to_release(waiting, len(idle - in_use), len(up))]:
-                self._send_away(number, _State.YIELDING)
+            up = sum(carrier.state is _State.UP for carrier in self._carriers.values())
+            if count := self._waiting_jobs.carriers_to_release(waiting, len(idle - in_use), up):
+                events.append(ev.NodesWanted(count))
         if self._is_contended or now_s < self._refused_until_s:
             idle &= in_use
         change = ev.PoolChanged(tuple(sorted(idle - self._idle)), tuple(sorted(self._idle - idle)))
@@ -609,19 +626,13 @@ class SlurmCarriers:
         is_patient = cause in _MAY_START and time.monotonic() <= begun_s + _TEST_WAIT_S
         return state is not None and (state != "PENDING" or is_patient)
 
-    def release(self, node: str, carrier: str) -> None:
-        """Have a carrier end its ranks, and itself."""
-        if carrier in self._carriers:
-            self._send_away(carrier, _State.RELEASED)
-        else:
-            self._hub.release(node, carrier)
-
-    def _send_away(self, number: str, state: _State) -> None:
-        """Tell a carrier to give its node back, for whomever."""
-        carrier = self._carriers[number]
-        self._hub.release(carrier.node, number)
-        carrier.state = state if carrier.state is _State.UP else carrier.state
-        carrier.until_s = min(carrier.until_s, time.monotonic() + self._grace_s + SLACK_S)
+    def release(self, node: str, carrier: str, *, for_others: bool = False) -> None:
+        """Have a carrier end its ranks, and itself, perhaps for a job that waits."""
+        self._hub.release(node, carrier)
+        if (job := self._carriers.get(carrier)) is not None:
+            if job.state is _State.UP:
+                job.state = _State.YIELDING if for_others else _State.RELEASED
+            job.until_s = min(job.until_s, time.monotonic() + self._grace_s + SLACK_S)
 
     def close(self) -> None:
         """End all carriers, cancel those that have not begun, and wait until they are gone."""

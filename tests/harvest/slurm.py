@@ -63,7 +63,7 @@ MinJobAge=300
 Waittime=0
 NodeName=n[1-8] NodeHostname=localhost NodeAddr=127.0.0.1 Port=[{first}-{last}] CPUs=1 RealMemory=1000 State=UNKNOWN
 PartitionName=batch Nodes=n[1-8] Default=YES MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF State=UP
-PartitionName=scavenge Nodes=n[1-8] MaxTime=INFINITE PriorityTier=1 PreemptMode=CANCEL GraceTime={grace} State=UP
+PartitionName=scavenge Nodes=n[1-8] MaxTime=INFINITE PriorityTier=1 PreemptMode={mode} GraceTime={grace} State=UP
 """
 
 
@@ -86,6 +86,8 @@ class Slurm:
     ----------
     folder : Path
         Where all that they write lies; readable by all users, as is the configuration.
+    grace_s, preempt_mode
+        Of the preemptible partition.
 
     Attributes
     ----------
@@ -93,7 +95,7 @@ class Slurm:
         Environment of a process that uses this cluster.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, grace_s: int = GRACE_S, preempt_mode: str = "CANCEL") -> None:
         self.folder, self._running = folder, dict[str, subprocess.Popen[bytes]]()
         for name in ("munge", "state", "spool"):
             (folder / name).mkdir(mode=0o755)
@@ -104,7 +106,13 @@ class Slurm:
         self._conf = folder / "slurm.conf"
         self._conf.write_text(
             _CONF.format(
-                user=getpass.getuser(), folder=folder, port=port, first=port + 1, last=port + len(NODES), grace=GRACE_S
+                user=getpass.getuser(),
+                folder=folder,
+                port=port,
+                first=port + 1,
+                last=port + len(NODES),
+                grace=grace_s,
+                mode=preempt_mode,
             )
         )
         self.environ = {
@@ -229,11 +237,11 @@ def _free_ports(count: int) -> int:
 
 
 @contextlib.contextmanager
-def running_slurm() -> Iterator[Slurm]:
-    """A cluster that lives as long as the block."""
+def running_slurm(grace_s: int = GRACE_S, preempt_mode: str = "CANCEL") -> Iterator[Slurm]:
+    """A cluster that lives as long as the block; its preemptible partition has this grace time and mode."""
     folder = Path(tempfile.mkdtemp(prefix="own-slurm-"))
     folder.chmod(0o755)
-    slurm = Slurm(folder)
+    slurm = Slurm(folder, grace_s, preempt_mode)
     try:
         try:
             slurm.start()

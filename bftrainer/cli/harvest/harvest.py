@@ -45,7 +45,7 @@ DEFAULTS: dict[str, Any] = {
 }
 """Options of a replay with other defaults: real starts cost time, and tasks count work in units of their own."""
 _SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
-_SLURM = ("partition", "poll_every_s", "address", "knows")
+_SLURM = ("partition", "give_way", "poll_every_s", "address", "knows")
 _DIRECTORY = click.argument("directory", metavar="[DIR]", type=FILE, default=Path("harvest"))
 
 
@@ -75,6 +75,12 @@ def harvest() -> None:
 @click.option("--max-hold", "max_hold_s", type=LENGTH, default="30min", help="Give a node back after so long.")
 @click.option("--grace", "grace_s", type=DURATION, default="10s", help="Time to save before a kill.")
 @click.option("--partition", metavar="NAME", help="Partition of the carriers, whose jobs make room for others.")
+@click.option(
+    "--give-way",
+    type=click.Choice(["named", "chosen"]),
+    default="named",
+    help="Nodes that jobs get: named by Slurm, or as decisions choose.",
+)
 @click.option("--poll-every", "poll_every_s", type=LENGTH, default="30s", help="Interval between polls.")
 @click.option("--address", metavar="HOST", help="Where nodes reach this machine.  [default: its name]")
 @click.option("--i-know", "knows", is_flag=True, help="Take a partition without preemption, or run as root.")
@@ -140,7 +146,9 @@ def _check_engine(options: dict[str, Any]) -> None:
         raise click.UsageError("Expected --partition with --engine slurm.")
     # A dry run is in nobody's way.
     knows = options["knows"] or options["dry_run"]
-    options["partition"] = partition = carrier_partition(options["partition"], options["max_hold_s"], knows=knows)
+    chosen = options["give_way"] == "chosen"
+    partition = carrier_partition(options["partition"], options["max_hold_s"], chosen=chosen, knows=knows)
+    options["partition"] = partition
     address = options["address"] or ""
     try:
         socket.create_server((address, 0)).close()
