@@ -11,6 +11,7 @@ from bftrainer.harvest.harvest_events import (
     CarrierLost,
     CarrierUp,
     HarvestEnded,
+    NodesWanted,
     Note,
     PoolChanged,
     RankExited,
@@ -78,6 +79,33 @@ def test_a_leaving_carrier_ends_the_generation_and_the_rest_goes_on():
     assert made.step(5.0, [CarrierLeaving("n1", "c-n1")]) == [StopRank("n2", "c-n2", "a", 1)]
     assert exits(made, 5.5, "a", 1, "n2") == []
     assert run_on(made.step(6.0, [CarrierLost("n1", "c-n1")])) == [("n2", "a", 2, 0, 1)]
+
+
+def test_decisions_choose_who_gives_way():
+    """Of a cheap and two dear tasks on two nodes each, the cheap one leaves those that jobs want."""
+    dear = {"max_nodes": 2, "shrink_cost_s": 5.0, "grow_cost_s": 5.0}
+    made = controller(table("a", **dear))
+    carried(made, 1.0, "n1", "n2")
+    made.step(100.0, [Submitted("tasks.toml", table("b", max_nodes=2))])
+    carried(made, 101.0, "n3", "n4")
+    made.step(200.0, [Submitted("tasks.toml", table("c", **dear))])
+    carried(made, 201.0, "n5", "n6")
+    left = made.step(500.0, [NodesWanted(2)])
+    assert left == [Release("n3", "c-n3", for_others=True), Release("n4", "c-n4", for_others=True)]
+    made.step(500.1, [CarrierLeaving("n3", "c-n3"), CarrierLeaving("n4", "c-n4")])
+    assert [len(life.nodes) for life in made.tasks.values()] == [2, 0, 2]
+    assert len(made.step(600.0, [NodesWanted(1)])) == 1
+    assert len(made.step(600.0, [NodesWanted(9)])) == 4
+
+
+def test_carriers_of_which_tasks_have_nothing_leave_first():
+    """One that has just come, and waits for others."""
+    made = controller(table(max_nodes=3), settle_s=5.0)
+    assert made.step(1.0, [PoolChanged(("n1", "n2", "n3"))]) == [Request(("n1", "n2", "n3"))]
+    made.step(1.1, [CarrierUp("n1", "c1")])
+    assert run_on(made.step(7.0)) == [("n1", "a", 1, 0, 1)]
+    made.step(7.1, [CarrierUp("n2", "c2")])
+    assert made.step(7.2, [NodesWanted(1)]) == [Release("n2", "c2", for_others=True)]
 
 
 def test_a_lost_carrier_has_no_rank():

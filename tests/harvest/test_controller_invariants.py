@@ -15,6 +15,7 @@ from bftrainer.harvest.harvest_events import (
     CarrierLost,
     CarrierUp,
     HarvestEnded,
+    NodesWanted,
     PoolChanged,
     RankExited,
     Release,
@@ -32,7 +33,7 @@ from bftrainer.runs import ReplayConfig
 from tests.harvest.worlds_of_nodes import START_NS, controller, progress, table
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
-KINDS = ("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart")
+KINDS = ("join", "leave", "die", "exit", "crash", "train", "train", "wait", "restart", "want")
 
 
 def steps_of(kinds):
@@ -101,7 +102,7 @@ class World:
         """A rank ends as it was asked to."""
         self.exits(rank.node, 0)
 
-    def release(self, node, carrier):
+    def release(self, node, carrier, *, for_others=False):  # noqa: ARG002
         """A carrier goes as it was asked to, unless it has while an effect before was done."""
         if self.carriers.get(node) == carrier:
             self.leave(node)
@@ -151,6 +152,8 @@ class World:
             self.exits(node, int(what == "crash"))
         elif what in ("train", "count anew"):
             self.train(amount, counts_anew=what == "count anew")
+        elif what == "want":
+            self.tell(NodesWanted(amount))
         elif what == "wait":
             self.time_s += 10.0 * amount
             self.tell()

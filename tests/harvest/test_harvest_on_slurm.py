@@ -16,9 +16,14 @@ from tests.harvest.slurm import GRACE_S
 
 
 @pytest.mark.slow
-def test_ordinary_jobs_come_first(slurm, tmp_path):
+@pytest.mark.parametrize(("give_way", "mode", "jobs"), [("named", "CANCEL", 12), ("chosen", "OFF", 6)])
+def test_ordinary_jobs_come_first(slurm, tmp_path, give_way, mode, jobs):
     """None fails, is lost, or waits for longer than the grace time and the scheduler's round; idle nodes are used."""
-    comparison, harvest = compare(slurm, drawn_jobs(12, 60.0, seed=3), tmp_path)
+    slurm.told("scontrol", "update", "partitionname=scavenge", f"preemptmode={mode}")
+    try:
+        comparison, harvest = compare(slurm, drawn_jobs(jobs, 5.0 * jobs, seed=3), tmp_path, give_way=give_way)
+    finally:
+        slurm.told("scontrol", "update", "partitionname=scavenge", "preemptmode=CANCEL")
     print(comparison)
     assert not comparison.without.failures
     assert not comparison.harvested.failures

@@ -60,6 +60,8 @@ def test_a_dry_run_starts_nothing(call, toy):
     ("words", "message"),
     [
         (["--engine", "slurm"], r"Expected --partition with --engine slurm\."),
+        (["--give-way", "chosen"], r"Options that have no effect: --give-way \(--engine is not slurm\)"),
+        ([*SLURM, "--give-way", "chosen"], r"but Slurm names who makes room before the harvest can"),
         (["--partition", "scavenge"], r"Options that have no effect: --partition \(--engine is not slurm\)"),
         ([*SLURM, "--grace", "5s"], r"Options that have no effect: --grace \(--engine slurm takes"),
         ([*SLURM, "--partition", "batch"], r"partition batch: Expected one whose jobs make room, but its PreemptMode"),

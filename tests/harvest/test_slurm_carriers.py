@@ -15,7 +15,7 @@ import pytest
 
 from bftrainer.errors import PollError, RunFailedError, SettingsError
 from bftrainer.harvest import slurm_carriers
-from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, PoolChanged
+from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, NodesWanted, PoolChanged
 from bftrainer.harvest.slurm_carriers import SlurmCarriers, carrier_partition
 from tests.harvest.toy_slurm import toy
 from tests.waiting import until
@@ -117,7 +117,7 @@ def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
 
 @pytest.mark.long
 def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
-    """One that came when carriers left, and waits for nodes, gets them once; Slurm is asked only then."""
+    """For one that came when carriers left, and waits, nodes are wanted once; Slurm is asked only then."""
     made.request(("n1", "n2", "n3"))
     assert {heard(made, CarrierUp).node for _ in "123"} == {"n1", "n2", "n3"}
     assert not any("PD" in each for each in toy.asked())
@@ -126,15 +126,35 @@ def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
     now_s = int(time.time())
     toy.put("waiting", *(row.format(now_s - 5, now_s - 500, now_s + 500) for row in rows))
     os.kill(toy.pid("2"), signal.SIGTERM)
-    lost = [heard(made, CarrierLost), heard(made, CarrierLost)]
-    assert CarrierLost("n1", "2") in lost
+    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+    assert heard(made, NodesWanted) == NodesWanted(1)
+    made.release("n3", "4", for_others=True)
+    assert heard(made, CarrierLost) == CarrierLost("n3", "4")
     until_idle(made, "n2", "n3")
+    assert not any(isinstance(event, NodesWanted) for event in made.seen)
     assert len(toy.jobs()) == 1
     toy.put("waiting", "nonsense")
     os.kill(toy.pid(*toy.jobs()), signal.SIGTERM)
     until(lambda: made.poll(0.05) is not None and made.said)
     expected = "squeue: Expected jobs and the nodes they need, got 'nonsense'."
     assert made.said == [f"{expected} Going on with the nodes that are held."]
+
+
+@pytest.mark.long
+def test_who_gives_way_is_chosen(toy, tmp_path):
+    """Where Slurm has nobody make room, nodes are wanted for whoever waits for more than are idle, since whenever."""
+    toy.put("partitions", (toy.here / "partitions").read_text().strip().replace("CANCEL", "OFF"))
+    partition = carrier_partition("scavenge", 1800.0, chosen=True, knows=True)
+    assert (partition.objection, partition.grace_s) == ("", 2)
+    (tmp_path / "harvest").mkdir()
+    with closing(SlurmCarriers(tmp_path / "harvest", partition, 1800.0, 0.05, "127.0.0.1")) as engine:
+        heard(engine, PoolChanged)
+        engine.request(("n1", "n2"))
+        assert {heard(engine, CarrierUp).node for _ in "12"} == {"n1", "n2"}
+        toy.put("waiting", f"90|2|{int(time.time()) - 500}|Priority", f"91|1|{int(time.time())}|Dependency")
+        assert heard(engine, NodesWanted) == NodesWanted(1)  # the third node is idle
+        engine.release("n2", "3", for_others=True)
+        assert heard(engine, CarrierLost) == CarrierLost("n2", "3")
 
 
 @pytest.mark.long
@@ -328,6 +348,17 @@ def test_partitions_that_are_refused(toy, file, was, put, message):
     toy.put(file, (toy.here / file).read_text().strip().replace(was, put))
     with pytest.raises(SettingsError, match=message):
         _PLAIN()
+
+
+def test_partitions_where_nobody_can_choose(toy):
+    """Slurm would name who makes room first; or ordinary jobs have no right of way."""
+    chosen = partial(_PLAIN, chosen=True)
+    with pytest.raises(SettingsError, match=r"Slurm names who makes room before the harvest can \(PreemptMode=CANCEL"):
+        chosen()
+    off = (toy.here / "partitions").read_text().strip().replace("CANCEL", "OFF")
+    toy.put("partitions", off.replace("Tier=10", "Tier=1"))
+    with pytest.raises(SettingsError, match=r"no partition of its nodes has a PriorityTier above its 1 \(see --i-know"):
+        chosen()
 
 
 @pytest.mark.parametrize(

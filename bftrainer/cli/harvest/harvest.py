@@ -46,6 +46,8 @@ DEFAULTS: dict[str, Any] = {
 """Options of a replay with other defaults: real starts cost time, and tasks count work in units of their own."""
 _SETTINGS = ("solver", "fallback", "objective", "forward_time_s", "max_tasks", "time_limit_s", "startup_cost")
 _SLURM = ("partition", "give_way", "poll_every_s", "address", "knows")
+_POLL_S = {"named": 30.0, "chosen": 5.0}
+"""Jobs wait for the next poll where the harvest chooses who gives way."""
 _DIRECTORY = click.argument("directory", metavar="[DIR]", type=FILE, default=Path("harvest"))
 
 
@@ -81,7 +83,7 @@ def harvest() -> None:
     default="named",
     help="Nodes that jobs get: named by Slurm, or as decisions choose.",
 )
-@click.option("--poll-every", "poll_every_s", type=LENGTH, default="30s", help="Interval between polls.")
+@click.option("--poll-every", "poll_every_s", type=LENGTH, help="Interval of polls.  [default: 30s, chosen 5s]")
 @click.option("--address", metavar="HOST", help="Where nodes reach this machine.  [default: its name]")
 @click.option("--i-know", "knows", is_flag=True, help="Take a partition without preemption, or run as root.")
 @click.option("--for", "for_s", type=LENGTH, help="Stop after so long.")
@@ -149,6 +151,7 @@ def _check_engine(options: dict[str, Any]) -> None:
     chosen = options["give_way"] == "chosen"
     partition = carrier_partition(options["partition"], options["max_hold_s"], chosen=chosen, knows=knows)
     options["partition"] = partition
+    options["poll_every_s"] = options["poll_every_s"] or _POLL_S[options["give_way"]]
     address = options["address"] or ""
     try:
         socket.create_server((address, 0)).close()
