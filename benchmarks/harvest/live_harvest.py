@@ -30,6 +30,7 @@ max_nodes = {most}
 work = 1e9
 grow_cost_s = {cost_s:g}
 shrink_cost_s = {cost_s:g}
+grace_s = {grace_s:g}
 command = ["{python}", "-m", "benchmarks.harvest.counting_task"]
 env = {{ PYTHONPATH = "{root}", COUNTING_SAVE_S = "{save_s:g}" }}
 
@@ -68,6 +69,7 @@ class LiveHarvest:
         self._file = folder / "tasks.toml"
         self.output = folder / "controller.log"
         made = {"python": sys.executable, "root": Path(__file__).parents[2], "save_s": save_s, "cost_s": 1.0 + save_s}
+        made["grace_s"] = 10.0 + save_s
         texts = [_TASK.format(name=n, most=most, rate=_RATE * most, **made) for n, most in sizes.items()]
         self._file.write_text("schema = 1\n" + "".join(texts))
         self.process = self.start()
