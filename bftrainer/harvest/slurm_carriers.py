@@ -312,11 +312,12 @@ class WaitingJobs:
         """Number of carriers in use that are to leave, once in a while for each job, which may need other nodes."""
         count, now_s = 0, time.time()
         for job, nodes in waiting.items():
-            need = max(0, nodes - free)
-            if now_s >= self._served.get(job, -math.inf) + _EARLIER_S and need <= in_use - count:
-                count, free = count + need, max(0, free - nodes)
-                if need:
-                    self._served[job] = now_s
+            need, is_served = max(0, nodes - free), now_s < self._served.get(job, -math.inf) + _EARLIER_S
+            if is_served or need <= in_use - count:
+                free = max(0, free - nodes)
+            if 0 < need <= in_use - count and not is_served:
+                count += need
+                self._served[job] = now_s
         return count
 
 
@@ -335,6 +336,7 @@ class _State(Enum):
 
 _CONNECTED = {_State.UP, _State.RELEASED, _State.YIELDING, _State.LEAVING, _State.TAKEN}
 _GOING = {_State.WITHDRAWN, _State.LEAVING, _State.TAKEN, _State.CUT_OFF}
+_ENDING = {_State.RELEASED, _State.YIELDING, _State.LEAVING, _State.TAKEN, _State.CUT_OFF}
 _FOR_OTHERS = {_State.YIELDING, _State.TAKEN, _State.CUT_OFF}
 
 
@@ -522,9 +524,10 @@ class SlurmCarriers:
         in_use = {carrier.node for carrier in self._carriers.values()}
         idle = {node for node, cause in pool.items() if cause is None}
         idle -= {carrier.node for carrier in self._carriers.values() if carrier.state in _GOING}
-        if not self._is_contended:  # have carriers leave for jobs that wait though Slurm has none leave for them
-            up = sum(carrier.state is _State.UP for carrier in self._carriers.values())
-            if count := self._waiting_jobs.carriers_to_release(waiting, len(idle - in_use), up):
+        if self._waiting_jobs.chosen or not self._is_contended:  # Slurm has no carriers leave for jobs that wait
+            states = [carrier.state for carrier in self._carriers.values()]
+            free = len(idle - in_use) + sum(state in _ENDING for state in states)
+            if count := self._waiting_jobs.carriers_to_release(waiting, free, states.count(_State.UP)):
                 events.append(ev.NodesWanted(count))
         if self._is_contended or now_s < self._refused_until_s:
             idle &= in_use
