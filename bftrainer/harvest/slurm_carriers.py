@@ -280,7 +280,7 @@ class WaitingJobs:
     chosen: bool = False
     _since_s: float = 0.0
     _until_s: float = 0.0
-    _served: dict[str, float] = field(default_factory=dict)
+    _served: dict[str, tuple[float, int]] = field(default_factory=dict)
 
     def begin(self) -> None:
         """A carrier leaves for somebody."""
@@ -309,15 +309,20 @@ class WaitingJobs:
         return needs
 
     def carriers_to_release(self, waiting: Mapping[str, int], free: int, in_use: int) -> int:
-        """Number of carriers in use that are to leave, once in a while for each job, which may need other nodes."""
-        count, now_s = 0, time.time()
+        """Number of carriers in use that are to leave for jobs that wait, beside nodes that are free, or soon will be.
+
+        They leave once in a while for each job, as it may need other nodes, or again if others took those that were left.
+        """
+        count, now_s, ours = 0, time.time(), free + in_use
         for job, nodes in waiting.items():
-            need, is_served = max(0, nodes - free), now_s < self._served.get(job, -math.inf) + _EARLIER_S
+            served_s, ours_then = self._served.get(job, (-math.inf, 0))
+            is_served = now_s < served_s + _EARLIER_S and ours >= ours_then
+            need = max(0, nodes - free)
             if is_served or need <= in_use - count:
                 free = max(0, free - nodes)
             if 0 < need <= in_use - count and not is_served:
                 count += need
-                self._served[job] = now_s
+                self._served[job] = now_s, ours
         return count
 
 
