@@ -311,7 +311,7 @@ class WaitingJobs:
     def carriers_to_release(self, waiting: Mapping[str, int], free: int, in_use: int) -> int:
         """Number of carriers in use that are to leave for jobs that wait, beside nodes that are free, or soon will be.
 
-        They leave once in a while for each job, as it may need other nodes, or again if others took those that were left.
+        They leave once in a while for each job, as it may need other nodes; again if others took those that were left.
         """
         count, now_s, ours = 0, time.time(), free + in_use
         for job, nodes in waiting.items():

@@ -16,7 +16,7 @@ import pytest
 from bftrainer.errors import PollError, RunFailedError, SettingsError
 from bftrainer.harvest import slurm_carriers
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, NodesWanted, PoolChanged
-from bftrainer.harvest.slurm_carriers import SlurmCarriers, carrier_partition
+from bftrainer.harvest.slurm_carriers import SlurmCarriers, WaitingJobs, carrier_partition
 from tests.harvest.toy_slurm import toy
 from tests.waiting import until
 
@@ -155,6 +155,23 @@ def test_who_gives_way_is_chosen(toy, tmp_path):
         assert heard(engine, NodesWanted) == NodesWanted(1)  # the third node is idle
         engine.release("n2", "3", for_others=True)
         assert heard(engine, CarrierLost) == CarrierLost("n2", "3")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "free", "in_use", "more"),
+    [
+        ({"a": 4}, 4, 4, 0),  # those that leave are free soon
+        ({"a": 4, "b": 1}, 4, 4, 1),  # another one comes meanwhile, which does not get what was left for the first
+        ({"a": 4}, 2, 4, 2),  # others took two of those that were left
+        ({"a": 4}, 0, 8, 0),  # none was taken, and carriers are back: the job needs other nodes
+        ({"c": 9, "d": 1}, 0, 8, 1),  # one that needs more than there are waits for others
+    ],
+)
+def test_carriers_leave_once_for_a_job(waiting, free, in_use, more):
+    """Unless others take what was left for it."""
+    jobs = WaitingJobs(("batch",), chosen=True)
+    assert jobs.carriers_to_release({"a": 4}, 0, 8) == 4
+    assert jobs.carriers_to_release(waiting, free, in_use) == more
 
 
 @pytest.mark.long
