@@ -6,22 +6,10 @@ from typing import NamedTuple
 
 
 class Deviation(NamedTuple):
-    """One row of the table.
+    """One row of the table: what else differs, `Answer.differences` names."""
 
-    Parameters
-    ----------
-    where : str
-        A misuse of `units.json`, or a policy's options in `alibaba_v100.json`.
-    published, ours : str
-        Exception, or what happens without one.
-    parts : frozenset of str
-        What else differs, as `Answer.differences` calls it.
-    reason : str
-        Why ours differs.
-    """
-
-    where: str
-    published: str
+    where: str  # a misuse of `units.json`, or a policy's options in `alibaba_v100.json`
+    published: str  # exception, or what happens without one
     ours: str
     parts: frozenset[str]
     reason: str

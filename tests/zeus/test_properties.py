@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import BftrainerError
 from bftrainer.zeus import (
     BatchSizeOptimizer,
+    Group,
+    GroupJob,
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,
     PruningGTSBatchSizeOptimizer,
@@ -23,10 +24,12 @@ from bftrainer.zeus.policies.policy_registry import (
 )
 from tests.examples import examples
 from tests.shipped import shipped
-from tests.zeus.traced import state_text
-from tests.zeus.worlds import betas, etas, groups, seeds, worlds
+from tests.zeus.traced import JOB, measurements, state_text, training_trace
 
-many = examples(40)
+seeds = st.integers(0, 2**32 - 1)
+etas = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
+betas = st.one_of(st.sampled_from([1.0, 1.2, 2.0, math.inf]), st.floats(0.2, 6.0))
+traces = measurements().map(training_trace)
 OPTIONS = {
     "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
     "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
@@ -37,24 +40,27 @@ OPTIONS = {
 every_policy = pytest.mark.parametrize("name", [*shipped("bftrainer.batch_size_optimizers"), *OPTIONS])
 
 
-def context(world, seed):
-    """What policies are made for; the oracle needs a target that is reached at all."""
-    assume(any(epochs <= world.job.max_epochs for _, epochs in world.paths))
-    return PolicyContext(world.trace(), world.job, 0.5, 2.0, seed, concurrency=True)
-
-
-def made(name, world, seed):
+def make(name, trace, seed):
     """A policy of ours, or one with options of its own."""
-    return OPTIONS[name](seed) if name in OPTIONS else batch_size_optimizer(name, context(world, seed))
+    context = PolicyContext(trace, JOB, 0.5, 2.0, seed, concurrency=True)
+    return OPTIONS[name](seed) if name in OPTIONS else batch_size_optimizer(name, context)
 
 
-def simulator(world, policy, seed=1, limits=None):
+def simulator(trace, policy, seed=1, limits=None):
     """A simulator that gives up on a group's job soon."""
     limits = limits or JITPowerLimitOptimizer(False)
-    return Simulator(world.trace(), None, policy, limits, seed, verbose=False, max_group_retries=5)
+    return Simulator(trace, None, policy, limits, seed, verbose=False, max_group_retries=5)
 
 
-def ended(simulate, *arguments):
+@st.composite
+def groups(draw):
+    """Jobs by start time, some at once, some ending when others start, some at once themselves."""
+    starts = sorted(draw(st.lists(st.integers(0, 60).map(float), min_size=1, max_size=25)))
+    lengths = st.integers(0, 20).map(float)
+    return Group("g", "d", tuple(GroupJob(each, each + draw(lengths), draw(st.floats(0.3, 3.0))) for each in starts))
+
+
+def finish(simulate, *arguments):
     """The history and the exception's text, if there is one."""
     try:
         return simulate(*arguments), None
@@ -86,61 +92,43 @@ class Watched(BatchSizeOptimizer):
 
 @every_policy
 @examples(8)
-@given(world=worlds, seed=seeds, beta=betas)
-def test_calls_made_again_lead_to_the_same_state(name, world, seed, beta):
+@given(trace=traces, seed=seeds, beta=betas)
+def test_calls_made_again_lead_to_the_same_state(name, trace, seed, beta):
     """Whoever makes the same calls again has the same policy, draws included, so none needs to be saved."""
-    watched = Watched(made(name, world, seed), [])
-    ended(simulator(world, watched).simulate_one_job, world.job, 25, beta, 0.5)
-    again = made(name, world, seed)
+    watched = Watched(make(name, trace, seed), [])
+    finish(simulator(trace, watched).simulate_one_job, JOB, 25, beta, 0.5)
+    again = make(name, trace, seed)
     for call, arguments, answer in watched.calls:
         assert getattr(again, call)(*arguments) == answer
     assert state_text(again) == state_text(watched.policy)
 
 
-@many
-@given(worlds, seeds, betas, etas, st.integers(0, 30), st.integers(0, 30))
-def test_a_shorter_history_is_the_beginning_of_a_longer_one(world, seed, beta, eta, first, more):
+@examples(40)
+@given(traces, seeds, betas, etas, st.integers(0, 30), st.integers(0, 30))
+def test_a_shorter_history_is_the_beginning_of_a_longer_one(trace, seed, beta, eta, first, more):
     """What a recurrence does depends on those before it, never on how many there are to be."""
-    simulated = simulator(world, PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), seed)
-    short, _ = ended(simulated.simulate_one_job, world.job, first, beta, eta)
-    long, _ = ended(simulated.simulate_one_job, world.job, first + more, beta, eta)
+    simulated = simulator(trace, PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), seed)
+    short, _ = finish(simulated.simulate_one_job, JOB, first, beta, eta)
+    long, _ = finish(simulated.simulate_one_job, JOB, first + more, beta, eta)
     assert long[: len(short)] == short
     assert len(long) >= len(short) >= 0
 
 
 @every_policy
 @examples(8)
-@given(world=worlds, seed=seeds, beta=betas, jobs=groups)
-def test_calls_repeat_and_leave_policies_alone(name, world, seed, beta, jobs):
+@given(trace=traces, seed=seeds, beta=betas, jobs=groups())
+def test_calls_repeat_and_leave_policies_alone(name, trace, seed, beta, jobs):
     """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""
-    sizes, limits = made(name, world, seed), JITPowerLimitOptimizer(False)
-    used = made(name, world, seed)
-    used.register_job(world.job, world.sizes())
-    used.observe(world.job, used.predict(world.job), 100.0, True)
-    limits.observe(world.job, world.sizes()[0], 50, 1.0)
+    sizes, limits = make(name, trace, seed), JITPowerLimitOptimizer(False)
+    used = make(name, trace, seed)
+    used.register_job(JOB, trace.of(JOB).batch_sizes)
+    used.observe(JOB, used.predict(JOB), 100.0, True)
+    limits.observe(JOB, 8, 50, 1.0)
     for passed in (sizes, used):
         before = state_text([passed, limits])
-        simulated = simulator(world, passed, seed, limits if passed is sizes else None)
-        first = ended(simulated.simulate_one_job, world.job, 10, beta, 0.5)
-        overlapping = ended(simulated.simulate_one_alibaba_group, world.job, jobs, beta, 0.5)
-        assert ended(simulated.simulate_one_job, world.job, 10, beta, 0.5) == first
-        assert ended(simulated.simulate_one_alibaba_group, world.job, jobs, beta, 0.5) == overlapping
+        simulated = simulator(trace, passed, seed, limits if passed is sizes else None)
+        first = finish(simulated.simulate_one_job, JOB, 10, beta, 0.5)
+        overlapping = finish(simulated.simulate_one_alibaba_group, JOB, jobs, beta, 0.5)
+        assert finish(simulated.simulate_one_job, JOB, 10, beta, 0.5) == first
+        assert finish(simulated.simulate_one_alibaba_group, JOB, jobs, beta, 0.5) == overlapping
         assert state_text([passed, limits]) == before
-
-
-@many
-@given(worlds, seeds, betas, etas, groups, st.integers(-20, 20), st.integers(0, 10))
-def test_units_do_not_matter(world, seed, beta, eta, jobs, time_power, power_power):
-    """Times and powers in units that are powers of two apart: the same choices, energies and times in those units."""
-    time, power = 2.0**time_power, 2.0**power_power
-    scaled = world.scaled(time, power)
-    policy = PruningGTSBatchSizeOptimizer(concurrency=True, seed=seed, verbose=False)
-    for call, arguments in (("simulate_one_job", (20,)), ("simulate_one_alibaba_group", (jobs,))):
-        histories = [
-            ended(getattr(simulator(each, policy, seed), call), world.job, *arguments, beta, eta)[0]
-            for each in (world, scaled)
-        ]
-        assert [
-            replace(entry, pl=entry.pl * int(power), energy=entry.energy * time * power, time=entry.time * time)
-            for entry in histories[0]
-        ] == histories[1]

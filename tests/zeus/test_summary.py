@@ -1,17 +1,32 @@
-"""What a simulation says in numbers, on runs that are made up."""
+"""What simulations say in numbers, how policies compare, and totals of groups: on runs that are made up."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from bftrainer.errors import SettingsError
+from bftrainer.zeus import Group, GroupJob
 from bftrainer.zeus.policies.trace import Configuration
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-from bftrainer.zeus.simulation.optimum import find_converged, latest_recurrences, summarise
+from bftrainer.zeus.simulation.optimum import (
+    BASELINE,
+    PolicyPair,
+    compare_policies,
+    find_converged,
+    group_totals,
+    latest_recurrences,
+    simulations_of,
+    summarise,
+)
 from bftrainer.zeus.simulation.simulator import Run, usage
-from tests.recurring import PAGES, write_world
+from tests.recurring import PAGES, WORDS, write_world
+
+ZEUS = PolicyPair("zeus", "jit")
 
 
-def run(recurrence: int, batch_size: int = 8, limit: int = 100, cost: float = 1.0, **more: object) -> Run:
+def run(recurrence, batch_size=8, limit=100, cost=1.0, **more):
     """A run that used 2 J in 3 s."""
     values = {"traced_energy_j": 2.0, "traced_time_s": 3.0, "reached": True, "epochs": 1.0, "runtime_ratio": 1.0} | more
     return Run(recurrence, 0, batch_size, limit, False, cost_j=cost, **values)
@@ -25,29 +40,16 @@ def test_use_is_scaled_by_the_ratio_of_run_times():
     assert (found.energy_j, found.time_s, found.cost_j) == (8.0, 12.0, 4.0)
 
 
-@pytest.mark.parametrize(("number", "latest"), [(1, 1), (5, 5), (6, 5), (50, 5), (51, 6), (100, 10)])
-def test_latest_recurrences(number, latest):
-    """A tenth, rounded up, but five if there are as many."""
-    assert latest_recurrences(number) == latest
-
-
 def test_the_most_frequent_of_the_last_settings():
-    """Only the last five of 20 recurrences count, with all their runs; a share says how many agree."""
+    """Of the last tenth of recurrences, five if there are as many, the most frequent setting; of equals the last."""
+    assert [latest_recurrences(number) for number in (1, 5, 6, 50, 51, 100)] == [1, 5, 5, 5, 6, 10]
     early = [run(number, 16, 200) for number in range(15)]
     late = [run(15, 8, 100), run(16, 8, 100), run(16, 8, 100), run(17, 8, 200), run(18, 8, 200), run(19, 16, 100)]
     found = find_converged([*early, *late], [])
     assert (found.batch_size, found.power_limit_w, found.share, found.expected) == (8, 100, 0.5, None)
-
-
-def test_of_equally_frequent_settings_the_last_one():
-    """8 and 16 were used twice each among the last five, 16 last."""
     runs = [run(0, 8), run(1, 16), run(2, 8), run(3, 16), run(4, 32)]
-    assert find_converged(runs, []).batch_size == 16
-    assert find_converged(runs[:0], []) is None
-
-
-def test_a_groups_runs_count_by_number_not_by_end():
-    """Jobs that overlap end in any order; the last ones are those that started last."""
+    assert (find_converged(runs, []).batch_size, find_converged([], [])) == (16, None)
+    # A group's runs count by number, not by end.
     runs = [run(number, 8) for number in (9, 8, 7, 6, 5, 0)] + [run(1, 16)] * 5
     assert find_converged(runs, []).batch_size == 8
 
@@ -58,27 +60,107 @@ def test_distance_from_the_optimum(tmp_path):
     runs = tuple(run(number, 8, 100, cost=17_400.0) for number in range(3))
     found = summarise(trace, SimulationResult(Simulation(PAGES, 3), runs))
     assert found.optimum == Configuration(16, 200, 5120.0, 32.0, 5760.0, 1.0)
-    assert found.cumulative_regret_j == 34_920.0
-    assert found.final_regret_j == 11_640.0
+    assert (found.cumulative_regret_j, found.final_regret_j) == (34_920.0, 11_640.0)
     assert found.converged.expected == Configuration(8, 100, 10_800.0, 120.0, 17_400.0, 1.0)
     assert found.excess == pytest.approx(17_400 / 5_760 - 1)
-
-
-def test_final_regret_is_that_of_the_last_recurrences(tmp_path):
-    """Of ten recurrences the last five count: they cost 40 J more than the optimum, the others 1,000 J."""
-    trace = write_world(tmp_path)
+    # Of ten recurrences the last five count: they cost 40 J more than the optimum, the others 1,000 J.
     runs = tuple(run(number, 16, 200, cost=6_760.0 if number < 5 else 5_800.0) for number in range(10))
     found = summarise(trace, SimulationResult(Simulation(PAGES, 10), runs))
-    assert found.final_regret_j == 40.0
-    assert found.cumulative_regret_j == 5_200.0
-    assert found.excess == 0.0
+    assert (found.final_regret_j, found.cumulative_regret_j, found.excess) == (40.0, 5_200.0, 0.0)
+    # Where nothing reaches the target there is no optimum and no regret, and all figures are null.
+    short = Simulation(replace(PAGES, max_epochs=2), 1)
+    values = summarise(trace, SimulationResult(short, (run(0),), "stuck")).to_dict()
+    assert [values[name] for name in ("optimum", "excess", "cumulative_regret_j", "final_regret_j")] == [None] * 4
 
 
-def test_a_target_out_of_reach(tmp_path):
-    """Where nothing reaches the target there is no optimum and no regret, and all figures are null."""
+# --- comparisons -------------------------------------------------------------------------------------------------
+
+
+def make_result(job, pair, seed, cost, failure=None):
+    """One recurrence that cost so much, a tenth of it energy, a hundredth time."""
+    simulation = Simulation(job, 1, policy=pair.policy, power_policy=pair.power_policy, seed=seed)
+    only = run(0, 16, 200, cost, traced_energy_j=cost / 10, traced_time_s=cost / 100)
+    return SimulationResult(simulation, (only,), failure)
+
+
+def test_pairs_as_they_are_written():
+    """A policy alone comes with the power policy that suits it; a missing half is refused."""
+    for text, pair in {
+        "zeus": ("zeus", "jit"),
+        "zeus+max-power": ("zeus", "max-power"),
+        "default": ("default", "max-power"),
+        "oracle": ("oracle", "oracle"),
+        "mine:policy+mine:limits": ("mine:policy", "mine:limits"),
+    }.items():
+        assert PolicyPair.parse(text) == PolicyPair.parse(str(PolicyPair(*pair))) == PolicyPair(*pair)
+    for text in ("", "zeus+", "+jit"):
+        with pytest.raises(SettingsError, match="Expected policies as BATCH_SIZE"):
+            PolicyPair.parse(text)
+
+
+def test_what_is_simulated():
+    """Every job with every pair, once, and every seed; the baseline is always there and comes first."""
+    made = simulations_of([PAGES, WORDS], [ZEUS, ZEUS, BASELINE], 2, recurrences=3, seed=5)
+    assert [(each.job, each.policy, each.power_policy, each.seed, each.recurrences) for each in made] == [
+        (job, pair.policy, pair.power_policy, seed, 3)
+        for job in (PAGES, WORDS)
+        for pair in (BASELINE, ZEUS)
+        for seed in (5, 6)
+    ]
+
+
+def test_ratios_pair_seeds(tmp_path):
+    """By hand: 50 of 100 and 300 of 200 are 1 on average, not 350 of 300; the spread is Student's for two."""
+    results = [
+        *(make_result(PAGES, BASELINE, seed, cost) for seed, cost in ((1, 100.0), (2, 200.0))),
+        *(make_result(PAGES, ZEUS, seed, cost) for seed, cost in ((2, 300.0), (1, 50.0))),
+    ]
+    baseline, zeus = compare_policies(write_world(tmp_path), results)
+    assert (zeus.cost_j.mean, zeus.energy_j.mean, zeus.time_s.mean) == (175.0, 17.5, 1.75)
+    assert {zeus.relative[name].mean for name in ("cost", "energy", "time")} == {1.0}
+    assert zeus.relative["cost"].half_width == pytest.approx(12.7062 * 0.5, rel=1e-5)
+    assert (baseline.relative["cost"].mean, baseline.relative["cost"].half_width) == (1.0, 0.0)
+    # The optimum costs 5,760 J.
+    assert zeus.regret_j.mean == 175.0 - 5760.0
+
+
+def test_failures_count_in_no_mean(tmp_path):
+    """A failure is counted; its seed has no ratio, nor has one that the baseline lacks; where all fail is no mean."""
     trace = write_world(tmp_path)
-    job = type(PAGES)(**PAGES.to_dict() | {"max_epochs": 2})
-    found = summarise(trace, SimulationResult(Simulation(job, 1), (run(0),), "stuck"))
-    assert found.optimum is None
-    values = found.to_dict()
-    assert (values["excess"], values["cumulative_regret_j"], values["final_regret_j"]) == (None, None, None)
+    results = [
+        make_result(PAGES, pair, seed, cost, "stuck" if seed == stuck else None)
+        for pair, cost, stuck in ((BASELINE, 100.0, 3), (ZEUS, 50.0, 1))
+        for seed in (1, 2, 3)
+    ]
+    baseline, zeus = compare_policies(trace, results)
+    assert (baseline.failed, zeus.failed) == (1, 1)
+    assert (zeus.cost_j.number, zeus.relative["cost"].number, zeus.relative["cost"].mean) == (2, 1, 0.5)
+    (found,) = compare_policies(trace, [make_result(PAGES, BASELINE, 1, 100.0, "stuck")])
+    assert (found.cost_j, found.regret_j, found.relative["cost"], found.failed) == (None, None, None, 1)
+    assert found.to_dict()["job"]["dataset"] == "pages"
+
+
+# --- groups ------------------------------------------------------------------------------------------------------
+
+
+def total(job, seed, tries, failure=None):
+    """A group of two jobs, the first of which was tried so often; a try takes 2 J and 1 s, and twice that."""
+    group = Group("g", job.dataset, (GroupJob(0.0, 1.0, 2.0), GroupJob(0.0, 1.0, 2.0)))
+    numbers = [(0, attempt) for attempt in range(tries)] + [(1, 0)]
+    runs = tuple(Run(*number, 8, 100, False, True, 1.0, 3.0, 2.0, 2.0, 1.0) for number in numbers)
+    return SimulationResult(Simulation(job, None, group, seed=seed), runs, failure)
+
+
+def test_totals_by_dataset_and_seed():
+    """By hand: with seed 1 five runs in all, with seed 2 seven; rows are means over both, and add up."""
+    results = [[total(PAGES, 1, 1), total(WORDS, 1, 2)], [total(PAGES, 2, 2), total(WORDS, 2, 3, "stuck")]]
+    rows = group_totals(results)
+    facts = [(row.dataset, row.groups, row.jobs, row.failed) for row in rows]
+    assert facts == [("pages", 1, 2, 0), ("words", 1, 2, 1), (None, 2, 4, 1)]
+    assert [row.retries.mean for row in rows] == [0.5, 1.5, 2.0]
+    assert [row.energy_j.mean for row in rows] == [2.5 * 4, 3.5 * 4, 6.0 * 4]
+    assert (rows[-1].time_s.mean, rows[-1].cost_j.mean) == (12.0, 36.0)
+    assert rows[-1].energy_j.half_width == pytest.approx(12.7062 * 4, rel=1e-5)
+    # What was simulated once has no spread that is known.
+    *_, row = group_totals([[total(PAGES, 1, 1)]])
+    assert (row.energy_j.mean, row.energy_j.half_width, row.energy_j.number) == (8.0, None, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 
 import pytest
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import RunDirectoryError, TuningError
-from bftrainer.zeus import DefaultBatchSize, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus import DefaultBatchSize
 from bftrainer.zeus.master.journal import Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
@@ -42,14 +41,6 @@ def test_the_bound_is_that_of_the_cheapest_recurrence():
     assert bounds == [None, 400.0, 400.0, 400.0, 300.0]
 
 
-def test_no_bound_stays_none():
-    """Where the cheapest recurrence cost nothing, `beta` times that is no number if `beta` is infinite."""
-    for beta, bound in ((math.inf, None), (2.0, 0.0)):
-        progress = recurrences(beta=beta)
-        book(progress, 0.0, time_s=0.0)
-        assert progress.choose().cost_bound_j == bound
-
-
 def test_each_run_has_the_next_seed():
     """Retries too; recurrences and tries count from 1."""
     progress = recurrences()
@@ -61,34 +52,18 @@ def test_each_run_has_the_next_seed():
     assert launches == [(1, 1, 7, "rec01+try01"), (2, 1, 8, "rec02+try01"), (2, 2, 9, "rec02+try02")]
 
 
-def test_a_launch_stays_until_it_is_booked():
-    """Asking twice asks the policy once."""
-    progress = recurrences(PruningGTSBatchSizeOptimizer(verbose=False))
-    assert progress.choose() is progress.choose()
-
-
-def test_the_first_recurrence_has_one_try():
-    """A default batch size that does not converge ends the job, and is booked."""
+def test_giving_up():
+    """A default batch size that does not converge ends the job, and is booked; others have twenty tries."""
     progress = recurrences()
     book(progress, 10.0, reached=False, failure="it exited with status 3")
     assert progress.done
     assert progress.failure == f"{JOB}: The default batch size 32 did not converge (it exited with status 3)."
     assert [entry.reached for entry in progress.history] == [False]
-
-
-def test_others_have_twenty_tries():
-    """The 20th try that misses ends the job."""
     progress = recurrences()
-    book(progress, 10.0)
-    for _ in range(19):
-        book(progress, 10.0, reached=False)
+    for number in range(21):
         assert progress.failure is None
-    book(progress, 10.0, reached=False)
+        book(progress, 10.0, reached=number == 0)
     assert progress.failure == f"{JOB}: Recurrence 2 did not reach the target metric in 20 tries."
-
-
-def test_no_recurrences_are_done_at_once():
-    """Nothing is asked of the policy."""
     assert recurrences(count=0).done
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.store import import_jobs, open_store, read_published
-from tests.zeus.server.support import DATA, called_in_turn, replayed, serving, transcripts
+from tests.zeus.server.support import DATA, replay, transcripts
 
 RECORDED, ROWS = transcripts()
 TABLES = ("Job", "BatchSize", "Trial", "GaussianTsArmState")
@@ -39,7 +39,7 @@ def write_published(path, change=None):
     connection.close()
 
 
-def moved(source, target):
+def move(source, target):
     """Move all jobs from file to file; tells how many."""
     jobs = read_published(f"sqlite+aiosqlite:///{source}")
     with open_store(f"sqlite:///{target}") as store:
@@ -58,16 +58,17 @@ def test_jobs_go_on_as_they_were(tmp_path):
     """All that is known of a job is what the imitated server knows after the same exchanges, and so is what follows."""
     write_published(tmp_path / "zeus.db")
     before = (tmp_path / "zeus.db").read_bytes()
-    assert moved(tmp_path / "zeus.db", tmp_path / "bso.db") == len(ROWS["Job"])
+    assert move(tmp_path / "zeus.db", tmp_path / "bso.db") == len(ROWS["Job"])
     assert (tmp_path / "zeus.db").read_bytes() == before
     names = [row["job_id"] for row in ROWS["Job"] if row["job_id"].startswith(("t-mab", "t-rep", "t-late", "t-aband"))]
-    asking = [{"method": "GET", "path": "/state/job", "params": {"job_id": name}} for name in names]
-    asking += [{"method": "GET", "path": "/jobs/batch_size", "params": {"job_id": name}} for name in names * 3]
-    asking += [{"method": "GET", "path": "/state/trials", "params": {"job_id": name}} for name in names]
     exchanges = [each for each in chain.from_iterable(RECORDED.values()) if job_of(each) in names]
-    wanted = replayed([*exchanges, *asking], compat="zeus")[-len(asking) :]
-    with serving(tmp_path, compat="zeus") as client:
-        got = called_in_turn(client, asking)
+    asking = [
+        {"method": "GET", "path": path, "params": {"job_id": name}}
+        for path in ("/state/job", *["/jobs/batch_size"] * 3, "/state/trials")
+        for name in names
+    ]
+    wanted = replay(tmp_path, [*exchanges, *asking], compat="zeus")[-len(asking) :]
+    got = replay(tmp_path, asking, compat="zeus", database_url=f"sqlite:///{tmp_path / 'bso.db'}")
     for (status, ours), (wanted_status, theirs) in zip(got, wanted, strict=True):
         assert status == wanted_status
         for body in (ours, theirs):
@@ -86,20 +87,20 @@ def approximately(value):
     return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
 
 
-def test_what_is_not_moved(tmp_path):
+def test_what_is_not_move(tmp_path):
     """Nothing is moved twice, half, from nowhere, or into a database that is not this server's."""
     write_published(tmp_path / "zeus.db")
-    moved(tmp_path / "zeus.db", tmp_path / "bso.db")
+    move(tmp_path / "zeus.db", tmp_path / "bso.db")
     with pytest.raises(SettingsError, match="already has a job ''"):
-        moved(tmp_path / "zeus.db", tmp_path / "bso.db")
+        move(tmp_path / "zeus.db", tmp_path / "bso.db")
     with pytest.raises(SettingsError, match="unable to open database file"):
-        moved(tmp_path / "none.db", tmp_path / "bso.db")
+        move(tmp_path / "none.db", tmp_path / "bso.db")
     assert not (tmp_path / "none.db").exists()
     with pytest.raises(SettingsError, match=r"Not a database of Zeus's server: table [A-Z]"):
-        moved(tmp_path / "bso.db", tmp_path / "other.db")
+        move(tmp_path / "bso.db", tmp_path / "other.db")
     with pytest.raises(SettingsError, match=r"Zeus's server; `bftrainer bso jobs --import` moves its jobs"):
-        moved(tmp_path / "zeus.db", tmp_path / "zeus.db")
+        move(tmp_path / "zeus.db", tmp_path / "zeus.db")
     change = "UPDATE Trial SET batch_size = 32 WHERE job_id = 't-mab1' AND trial_number = 1"
     write_published(tmp_path / "odd.db", change)
     with pytest.raises(SettingsError, match=r"job 't-mab1': Its trials contradict its state: stage MAB"):
-        moved(tmp_path / "odd.db", tmp_path / "third.db")
+        move(tmp_path / "odd.db", tmp_path / "third.db")

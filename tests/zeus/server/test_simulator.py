@@ -18,9 +18,8 @@ from bftrainer.zeus import (
     TrainingTrace,
 )
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult
-from bftrainer.zeus.server.service import BatchSizeService
-from bftrainer.zeus.server.store import open_store
 from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
+from tests.zeus.server.support import open_service
 
 SEED, ETA = 31, 0.5
 
@@ -64,15 +63,13 @@ class Served(BatchSizeOptimizer):
         assert (verdict.stop_train, verdict.converged) == (True, converged)
 
 
-def sequences(trace, job, recurrences, beta, corrections):
+def choose(trace, job, recurrences, beta, corrections):
     """Batch sizes that the simulator's policy chooses, and the server's."""
     found = []
-    with open_store("sqlite://") as store:
-        served = Served(BatchSizeService(store), beta)
-        for policy in (PruningGTSBatchSizeOptimizer(seed=SEED, verbose=False), served):
-            simulator = Simulator(
-                trace, None, policy, JITPowerLimitOptimizer(False), seed=7, verbose=False, corrections=corrections
-            )
+    with open_service() as service:
+        for policy in (PruningGTSBatchSizeOptimizer(seed=SEED, verbose=False), Served(service, beta)):
+            limits = JITPowerLimitOptimizer(False)
+            simulator = Simulator(trace, None, policy, limits, seed=7, verbose=False, corrections=corrections)
             try:
                 found.append([run.batch_size for run in simulator.job_runs(job, recurrences, beta, ETA)])
             except TuningError as error:
@@ -90,39 +87,22 @@ def jobs_of(trace):
                 yield Job(*names, target, 100, sizes[0])
 
 
-@pytest.fixture(scope="module")
-def sample():
-    traces = zeus_sample()
-    return TrainingTrace(traces.train, traces.power)
-
-
 @pytest.mark.parametrize(
-    ("beta", "corrections"),
+    ("published", "beta"),
     [
-        (math.inf, Corrections()),
-        (2.0, Corrections(server_costs=True)),
-        pytest.param(1.2, Corrections(server_costs=True), marks=pytest.mark.slow),
+        (False, math.inf),
+        (False, 2.0),
+        *(pytest.param(True, beta, marks=pytest.mark.slow) for beta in (math.inf, 2.0)),
     ],
 )
-def test_sample_jobs_get_the_simulators_batch_sizes(sample, beta, corrections):
-    """100 recurrences of each sample job: without early stopping as published, with it as the server counts costs."""
-    for job in SAMPLE_JOBS:
-        simulated, served = sequences(sample, job, 100, beta, corrections)
-        assert served == simulated
-        assert len(simulated) >= 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("beta", [math.inf, 2.0])
-def test_published_jobs_get_the_simulators_batch_sizes(beta):
-    """The same for each job of the published traces."""
-    paths = published_traces()
+def test_jobs_get_the_simulators_batch_sizes(published, beta):
+    """100 recurrences of sample and published jobs: without early stopping as published, else as the server counts."""
+    paths = published_traces() if published else zeus_sample()[:2]
     if paths is None:
         pytest.skip("no published traces (set BFTRAINER_SHARED_DATA)")
     trace = TrainingTrace(*paths)
-    jobs = list(jobs_of(trace))
-    assert len(jobs) > 3
+    jobs = list(jobs_of(trace)) if published else SAMPLE_JOBS
+    assert len(jobs) >= 3
     for job in jobs:
-        corrections = Corrections(server_costs=not math.isinf(beta))
-        simulated, served = sequences(trace, job, 100, beta, corrections)
+        simulated, served = choose(trace, job, 100, beta, Corrections(server_costs=not math.isinf(beta)))
         assert served == simulated

@@ -37,15 +37,15 @@ def test_the_published_client(python_with_zeus, tmp_path, compat):
     database = f"sqlite:///{tmp_path / 'bso.db'}"
     with server(tmp_path, database, "--compat", compat) as running:
 
-        def said(scenario):
+        def ask(scenario):
             words = [python_with_zeus, SCRIPT, running.url, scenario]
             done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
             assert done.returncode == 0, done.stderr
             return json.loads(done.stdout)
 
-        assert said("converge") == {"batch_size": 16, "again": 16, "error": None}
-        assert said("fail") == {"batch_size": 8, "again": 8, "error": "ZeusBSOTrainFailError"}
-        assert said("leave") == {"batch_size": 32, "again": 32, "error": None}
+        assert ask("converge") == {"batch_size": 16, "again": 16, "error": None}
+        assert ask("fail") == {"batch_size": 8, "again": 8, "error": "ZeusBSOTrainFailError"}
+        assert ask("leave") == {"batch_size": 32, "again": 32, "error": None}
         rows = httpx.get(f"{running.url}/state/trials", params={"job_id": "t-zeus"}).json()
     assert [(row["status"], row["converged"]) for row in rows] == [
         ("Succeeded", True),
