@@ -134,10 +134,6 @@ def test_bad_sweeps(options, said):
     """Numbers out of range are refused before anything is simulated."""
     with pytest.raises(SettingsError, match=said):
         SpotSweep(MinuteModel(), SETTINGS, **options)
-
-
-def test_there_is_a_process_at_least():
-    """No process does no work."""
     with pytest.raises(SettingsError, match="jobs >= 1, got 0"):
         sweep_spot(SpotSweep(MinuteModel(), SETTINGS), jobs=0)
 
