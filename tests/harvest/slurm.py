@@ -80,17 +80,9 @@ def _program(name: str) -> str | None:
 
 
 class Slurm:
-    """The daemons of a cluster, each of which can be killed and started again.
+    """The daemons of a cluster, each of which can be killed and started again; `environ` is for processes that use it.
 
-    Parameters
-    ----------
-    folder : Path
-        Where all that they write lies; readable by all users, as is the configuration.
-
-    Attributes
-    ----------
-    environ : dict of str to str
-        Environment of a process that uses this cluster.
+    All that they write lies in `folder`, which is readable by all users, as is the configuration.
     """
 
     def __init__(self, folder: Path) -> None:

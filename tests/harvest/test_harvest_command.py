@@ -10,16 +10,12 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bftrainer.cli.harvest.harvest import _show_prediction
-from bftrainer.extras import installing
 from bftrainer.files import line_journal
-from bftrainer.files.directories import LOCK
-from bftrainer.files.writing import lock_file, lock_holder
+from bftrainer.files.writing import lock_holder
 from bftrainer.harvest import harvest_directory
 from bftrainer.harvest.harvest_directory import REQUESTS, ask, requests
 from bftrainer.harvest.harvest_events import Asked, Submitted, event_row
@@ -74,17 +70,6 @@ def test_tasks_are_trained_and_the_directory_is_that_of_a_run(call, tasks):
     again = call("harvest", "run", "live.toml", "--max-nodes", 2, "-o", "h")
     assert "is over (finished)" in again.err
     assert call("audit", "h").status == 0
-
-
-@pytest.mark.long
-def test_a_sample_without_the_extra_for_pages(call, tasks, monkeypatch, capfd):
-    """It says what was predicted, and what a page would need."""
-    assert call("harvest", "run", tasks(("a", 25)), "--max-nodes", 1, "-o", "h").status == 0
-    monkeypatch.setattr("bftrainer.extras.absent", lambda *_: ["jinja2"])
-    _show_prediction(Path("h"), quiet=False)
-    said = capfd.readouterr()
-    assert said.err == f"Note: A page needs the extra report (no jinja2 here); {installing('report')}.\n"
-    assert said.out.startswith("of the harvest ")
 
 
 def test_the_status_of_a_harvest_that_was_killed(call, here, tasks):
@@ -183,15 +168,6 @@ def test_what_cannot_be_is_refused_in_a_line(call, here, tasks):
     assert not (here / "harvest").exists()
 
 
-def test_one_controller_a_directory(call, here, tasks):
-    """A second one is refused, by the number of the first one's process."""
-    (here / "h").mkdir()
-    with lock_file(here / "h" / LOCK, "h"):
-        refused = call("harvest", "run", tasks(("a", 25)), "-o", "h")
-    check_refusal(refused)
-    assert_matches("is writing there", refused.err)
-
-
 def test_a_full_disk_ends_it(call, tasks, monkeypatch):
     """In one line, with status 1; with room it goes on from what is in the journal."""
     real, calls = os.fsync, count(1)
@@ -224,15 +200,6 @@ def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
     check_refusal(refused)
     assert_matches(r"these differ: solver\.", refused.err)
     assert call("harvest", "add", "h", tasks(("b", 1), name="more.toml")).out.startswith("h: no harvest runs there now")
-
-
-def test_a_task_that_is_there_is_not_added(call, tasks):
-    """Which the harvest says when it goes on; others of the file are."""
-    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0
-    assert call("harvest", "add", "h", tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="both.toml")).status == 0
-    done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h")
-    assert_matches("Not added: .*both.toml, task a: Expected a new name, it is here already", done.err)
-    assert done.out == "h: 2 of 2 tasks done\n"
 
 
 @pytest.mark.long
@@ -274,16 +241,6 @@ def test_requests_of_others_are_not_heard(here):
     assert len([what for what in found[:-2] if isinstance(what, str)]) == 4
 
 
-def test_told_to_end(call, here, tasks):
-    """The status is that of a program that SIGTERM ends; tasks have saved, and nothing is lost."""
-    status = here / "h" / "status.json"
-    with ThreadPoolExecutor(1) as pool:
-        told = pool.submit(lambda: until(status.exists) and os.kill(os.getpid(), signal.SIGTERM))
-        done = call("harvest", "run", tasks(("a", 1e6)), "--max-nodes", 1, "-o", "h")
-    assert told.exception() is None
-    assert (done.status, done.err) == (143, BEGUN)
-
-
 @pytest.fixture
 def twice(tasks):
     """A task file of one task that sleeps when it is run first, and is done the second time."""
@@ -296,7 +253,8 @@ def test_what_was_interrupted_goes_on(call, here, tasks, twice):
     run = "harvest", "run", twice, "--max-nodes", 1, "-o", "h"
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(lambda: until((here / "again").exists) and os.kill(os.getpid(), signal.SIGTERM))
-        assert call(*run).out == "h: 0 of 1 tasks done\n"
+        done = call(*run)
+    assert (done.status, done.out) == (143, "h: 0 of 1 tasks done\n")
     assert told.exception() is None
     (here / "h" / REQUESTS).mkdir()
     ask_to_stop = json.dumps(event_row(Asked("stop")))
@@ -307,8 +265,10 @@ def test_what_was_interrupted_goes_on(call, here, tasks, twice):
     assert done.err.count("mine.json: Refused") == 1
     assert [path.name for path in (here / "h" / REQUESTS).iterdir()] == ["mine.json"]
     assert "is over (finished)" in call(*run).err
-    assert call("harvest", "add", "h", tasks(("b", 1, '"true"'), name="more.toml")).status == 0
-    assert call(*run).out == "h: 2 of 2 tasks done\n"
+    assert call("harvest", "add", "h", tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="more.toml")).status == 0
+    done = call(*run)
+    assert done.out == "h: 2 of 2 tasks done\n"
+    assert_matches("Not added: .*more.toml, task a: Expected a new name, it is here already", done.err)
     (here / twice).write_text((here / twice).read_text() + TASK.format("c", 1, '"true"'))
     assert call(*run).out == "h: 3 of 3 tasks done\n"
     assert call("audit", "h").status == 0

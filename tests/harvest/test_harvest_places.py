@@ -18,6 +18,9 @@ def test_the_sample_and_tasks_of_a_user_do_not_meet(call, tasks):
     refused = call("harvest", "run", "--sample")
     check_refusal(refused)
     assert_matches(r"harvest: Expected tasks of the harvest there \(a\), found none in .*sample\.toml", refused.err)
+    refused = call("harvest", "run", tasks(("b", 1, '"true"'), name="other.toml"), "--max-nodes", 1)
+    check_refusal(refused)
+    assert_matches(r"harvest: Expected tasks of the harvest there \(a\), found none in other\.toml; see", refused.err)
 
 
 def test_the_sample_replaces_no_file_of_the_user(call, here):
@@ -66,11 +69,3 @@ def test_a_place_that_cannot_be(call, here, tasks):
     done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h", "--for", "0.3s")
     assert done.status == 0
     assert_matches(r"Not added: task b: Expected a checkpoint_dir for checkpoints", done.err)
-
-
-def test_another_task_file_does_not_join(call, tasks):
-    """A directory that holds a harvest is that of its tasks: other files need another one, or `harvest add`."""
-    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1).status == 0
-    refused = call("harvest", "run", tasks(("b", 1, '"true"'), name="other.toml"), "--max-nodes", 1)
-    check_refusal(refused)
-    assert_matches(r"harvest: Expected tasks of the harvest there \(a\), found none in other\.toml; see", refused.err)

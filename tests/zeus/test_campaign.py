@@ -77,14 +77,6 @@ def test_the_first_bad_input_is_raised(trace, workers):
         simulate_all(trace, [good, *bad, good], workers=workers)
 
 
-def test_what_fails_keeps_its_runs(trace):
-    """A default batch size that does not converge ends a simulation after its first run, which is kept."""
-    results = simulate_all(trace, [Simulation(HOPELESS, 5), Simulation(PAGES, 5)])
-    assert [result.is_partial for result in results] == [True, False]
-    assert "The default batch size 32 did not converge." in results[0].failure
-    assert [(entry.bs, entry.reached) for entry in results[0].history] == [(32, False)]
-
-
 @pytest.mark.long
 def test_policies_that_break_are_told(trace, tmp_path, monkeypatch):
     """What a user's policy raises ends its simulation in a line, with its runs; a process that dies is our error."""
@@ -175,17 +167,6 @@ def test_what_stands_in_a_file(trace, tmp_path):
     with pytest.raises(OutputError, match=r"a name that ends in \.json or \.parquet"):
         write_results(tmp_path / "runs.csv", [])
     assert not (tmp_path / "runs.csv").exists()
-
-
-def test_an_existing_file_survives_a_failure(tmp_path):
-    """What cannot be written leaves the earlier file as it was."""
-    path = tmp_path / "history.json"
-    write_history(path, [])
-    before = path.read_bytes()
-    with pytest.raises(ValueError, match="JSON compliant"):
-        write_history(path, [HistoryEntry(8, 100, math.nan, True, 1.0)])
-    assert path.read_bytes() == before
-    assert [each.name for each in tmp_path.iterdir()] == ["history.json"]
 
 
 def test_what_is_no_history(tmp_path):

@@ -12,9 +12,7 @@ from bftrainer.zeus import Job, TrainingTrace, read_groups
 from bftrainer.zeus.simulation.inputs import (
     SAMPLE_JOBS,
     JobChoice,
-    choose_groups,
     choose_jobs,
-    load_groups,
     load_traces,
     read_jobs,
     zeus_sample,
@@ -72,17 +70,6 @@ def test_jobs_of_files_and_names(inputs, tmp_path):
     file.write_text(f"schema = 1\n[[job]]{table}[[job]]{table.replace('0.5', '0.6')}")
     with pytest.raises(TuningInputError, match=r"--target of --job pages,net,sgd\. Known: 0\.5, 0"):
         choose_jobs(inputs, JobChoice(file, names=NAMES))
-
-
-def test_groups_and_their_jobs(tmp_path):
-    """Each group is simulated by the job of its dataset, in the order of the file."""
-    write_world(tmp_path)
-    groups, source = load_groups(tmp_path / "groups.csv")
-    assert source["path"] == str(tmp_path / "groups.csv")
-    chosen = choose_groups(groups, [WORDS, PAGES])
-    assert [(group.name, job) for group, job in chosen] == [("a", PAGES), ("b", PAGES), ("c", WORDS)]
-    assert [group.name for group, _ in choose_groups(groups, [PAGES], names=("b",))] == ["b"]
-    assert [group.name for group, _ in choose_groups(groups, [WORDS], datasets=("words",))] == ["c"]
 
 
 def test_optimum_and_front(inputs):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -116,6 +117,20 @@ def test_a_groups_job_that_never_starts(corrections, first_costs):
     with pytest.raises(TuningError):
         made.simulate_one_alibaba_group(JOB, jobs, 0.5, 0.0)
     assert [run.cost_j for run in seen.runs][:2] == first_costs
+
+
+@pytest.mark.parametrize("accumulates", [False, True])
+def test_the_bound_of_a_groups_jobs(accumulates):
+    """A retry's cost alone bounds later jobs, as published, or that of all its tries: 5,375, or 6,437.5 more."""
+    jobs, seen = Group("g", "d", tuple(GroupJob(10.0 * n, 10.0 * n + 1.0, 1.0) for n in range(3))), Runs()
+    corrections = Corrections(group_min_cost_accumulates=accumulates)
+    trace = round_trace({8: [4.0], 16: [4.0], 32: [NAN]})
+    made = simulator(trace, Scripted(8, 32, 16, 8), observers=[seen], corrections=corrections, max_group_retries=3)
+    with suppress(TuningError):
+        made.simulate_one_alibaba_group(JOB, jobs, 1.0, 0.0)
+    assert [run.cost_j for run in seen.runs[:3]] == [10_750.0, 6_437.5, 5_375.0]
+    # Two epochs of the four that batch size 8 needs cost 5,000.
+    assert [run.reached for run in seen.runs[:4]] == [True, False, True, accumulates]
 
 
 def test_published_call_order():

@@ -31,16 +31,6 @@ def book(progress, energy_j, reached=True, failure=None, time_s=1.0):
     progress.apply("result", asdict(TrainingReport(energy_j, time_s, reached, failure=failure)))
 
 
-def test_the_bound_is_that_of_the_cheapest_recurrence():
-    """By hand: costs are 0.5 E + 125 J, and those of a recurrence's tries add up."""
-    progress = recurrences()
-    bounds = []
-    for energy_j, reached in ((150.0, True), (50.0, False), (50.0, True), (50.0, True), (0.0, True)):
-        bounds.append(progress.choose().cost_bound_j)
-        book(progress, energy_j, reached)
-    assert bounds == [None, 400.0, 400.0, 400.0, 300.0]
-
-
 def test_each_run_has_the_next_seed():
     """Retries too; recurrences and tries count from 1."""
     progress = recurrences()
@@ -50,21 +40,6 @@ def test_each_run_has_the_next_seed():
         launches.append((launch.recurrence, launch.attempt, launch.seed, launch.job_id))
         book(progress, 10.0, reached)
     assert launches == [(1, 1, 7, "rec01+try01"), (2, 1, 8, "rec02+try01"), (2, 2, 9, "rec02+try02")]
-
-
-def test_giving_up():
-    """A default batch size that does not converge ends the job, and is booked; others have twenty tries."""
-    progress = recurrences()
-    book(progress, 10.0, reached=False, failure="it exited with status 3")
-    assert progress.done
-    assert progress.failure == f"{JOB}: The default batch size 32 did not converge (it exited with status 3)."
-    assert [entry.reached for entry in progress.history] == [False]
-    progress = recurrences()
-    for number in range(21):
-        assert progress.failure is None
-        book(progress, 10.0, reached=number == 0)
-    assert progress.failure == f"{JOB}: Recurrence 2 did not reach the target metric in 20 tries."
-    assert recurrences(count=0).done
 
 
 EVENTS = st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30)

@@ -98,17 +98,6 @@ def test_a_history_makes_the_job(steps, options, data):
     assert again.min_cost == min((row.cost for row in remaining if row.converged), default=None)
 
 
-@given(steps=steps, options=options, converged=st.sampled_from([True, False, None]))
-def test_without_its_last_trial_a_job_is_what_it_was(steps, options, converged):
-    """A trial that is voided before anything follows it has never been, generator included."""
-    life = Life(options).live(steps)
-    before = facts(life.job)
-    row = life.start()
-    if row is not None:
-        life.end(row, converged, 1.0)
-        assert facts(TunedJob.replay(life.spec, 5, life.rows[:-1], published=False)) == before
-
-
 @examples(20)
 @given(steps=steps, options=options, data=st.data())
 def test_voiding_on_the_server(steps, options, data):

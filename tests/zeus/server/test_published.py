@@ -87,7 +87,7 @@ def approximately(value):
     return pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
 
 
-def test_what_is_not_move(tmp_path):
+def test_what_is_not_moved(tmp_path):
     """Nothing is moved twice, half, from nowhere, or into a database that is not this server's."""
     write_published(tmp_path / "zeus.db")
     move(tmp_path / "zeus.db", tmp_path / "bso.db")
