@@ -205,6 +205,18 @@ def test_a_clock_that_jumps(tmp_path):
     assert done.quality.busy_node_s == {"job": 600.0, "unknown": 2 * 5000.0}
 
 
+def test_slow_answers(tmp_path, monkeypatch):
+    """Polls that take longer than the interval are begun at multiples of it, and what lies between is not known."""
+    scripted = Scripted(lambda _: scripted.sleep(40.0) or "n1 idle idle\n")
+    monkeypatch.setattr(watching, "time", scripted)
+    with Watch(scripted, tmp_path / "idle.parquet", EVERY_S, print) as watch:
+        watch.run(600)
+        done = watch.write()
+    assert (watch.polls, watch.missed) == (11, 10)
+    assert np.isin(done.log.time_ns, [int((DAY + at * 30) * 1e9) for at in range(30)]).all()
+    assert done.quality.busy_node_s == {"unknown": 300.0}
+
+
 def test_two_watches_on_one_file(tmp_path):
     """The second is refused in one line, and the first goes on; nor is Slurm asked more than once a second."""
     with pytest.raises(SettingsError, match="Expected --every of 1 s or more"):
