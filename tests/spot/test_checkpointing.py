@@ -150,6 +150,14 @@ def test_ticks_leave_iterations_as_long_as_they_are(tick_s, iterations):
     assert figures["training_s"] == 36_000.0
 
 
+def test_within_a_tick_coming_and_going_is_told_apart():
+    """Who is gone and back within a tick was lost; who came and is gone was never there."""
+    back = done(log_of(100, (0, "+abc"), (11, "-a"), (13, "+a")), tick_s=10.0)
+    assert (back["active_preemptions"], back["preemptions"]) == (1, 1)
+    never = done(log_of(100, (0, "+ab"), (11, "+c"), (13, "-c")), tick_s=10.0)
+    assert (never["preemptions"], never["reconfigurations"]) == (0, 0)
+
+
 def test_iterations_that_take_no_time_to_speak_of():
     """Far beyond the profile iterations are as short as they get, and finite in number."""
     chosen = CheckpointedTraining(TrainingProfile((1,), (1e-6,), 0.0, 0.0), depth=4000, max_world_size=4000)
