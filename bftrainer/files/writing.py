@@ -36,7 +36,7 @@ def lock_file(
 ) -> Iterator[int]:
     """Be the only one who works on what is `called` so, by locking a file that is made for it; yield its descriptor.
 
-    Processes that inherit the descriptor hold the lock too, also when this one is killed (filelock keeps it to itself):
+    Processes that inherit the descriptor hold the lock too, also when this one is killed:
     the file `stays` for them, and is deleted otherwise. An `OutputError` says who holds the lock after `patience_s`.
     """
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)

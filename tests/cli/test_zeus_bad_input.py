@@ -163,7 +163,7 @@ def test_one_table_without_the_other(call):
 
 
 def test_group_tables(zeus, here):
-    """A fault in a trace of groups is told with file, line and column; tests/zeus/test_groups.py has more of them."""
+    """A fault in a trace of groups is told with file, line and column; tests/zeus/test_trace.py has more of them."""
     (here / "bad.csv").write_text(GROUPS.replace("a,200", "a,late"))
     done = zeus("groups", "--jobs", "jobs.toml", "--groups", "bad.csv")
     check_refusal(done)

@@ -10,13 +10,10 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from bftrainer.cli.harvest.harvest import _show_prediction
-from bftrainer.extras import installing
 from bftrainer.files import line_journal
 from bftrainer.files.directories import LOCK
 from bftrainer.files.writing import lock_file, lock_holder
@@ -74,17 +71,6 @@ def test_tasks_are_trained_and_the_directory_is_that_of_a_run(call, tasks):
     again = call("harvest", "run", "live.toml", "--max-nodes", 2, "-o", "h")
     assert "is over (finished)" in again.err
     assert call("audit", "h").status == 0
-
-
-@pytest.mark.long
-def test_a_sample_without_the_extra_for_pages(call, tasks, monkeypatch, capfd):
-    """It says what was predicted, and what a page would need."""
-    assert call("harvest", "run", tasks(("a", 25)), "--max-nodes", 1, "-o", "h").status == 0
-    monkeypatch.setattr("bftrainer.extras.absent", lambda *_: ["jinja2"])
-    _show_prediction(Path("h"), quiet=False)
-    said = capfd.readouterr()
-    assert said.err == f"Note: A page needs the extra report (no jinja2 here); {installing('report')}.\n"
-    assert said.out.startswith("of the harvest ")
 
 
 def test_the_status_of_a_harvest_that_was_killed(call, here, tasks):
@@ -226,15 +212,6 @@ def test_a_harvest_goes_on_with_its_own_options_only(call, tasks):
     assert call("harvest", "add", "h", tasks(("b", 1), name="more.toml")).out.startswith("h: no harvest runs there now")
 
 
-def test_a_task_that_is_there_is_not_added(call, tasks):
-    """Which the harvest says when it goes on; others of the file are."""
-    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1, "-o", "h").status == 0
-    assert call("harvest", "add", "h", tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="both.toml")).status == 0
-    done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h")
-    assert_matches("Not added: .*both.toml, task a: Expected a new name, it is here already", done.err)
-    assert done.out == "h: 2 of 2 tasks done\n"
-
-
 @pytest.mark.long
 def test_a_node_log_stands_still_while_nothing_runs(call, here, tasks, monkeypatch):
     """Days later the same command goes on where it was; that the log is over is said, as often as it is asked."""
@@ -274,16 +251,6 @@ def test_requests_of_others_are_not_heard(here):
     assert len([what for what in found[:-2] if isinstance(what, str)]) == 4
 
 
-def test_told_to_end(call, here, tasks):
-    """The status is that of a program that SIGTERM ends; tasks have saved, and nothing is lost."""
-    status = here / "h" / "status.json"
-    with ThreadPoolExecutor(1) as pool:
-        told = pool.submit(lambda: until(status.exists) and os.kill(os.getpid(), signal.SIGTERM))
-        done = call("harvest", "run", tasks(("a", 1e6)), "--max-nodes", 1, "-o", "h")
-    assert told.exception() is None
-    assert (done.status, done.err) == (143, BEGUN)
-
-
 @pytest.fixture
 def twice(tasks):
     """A task file of one task that sleeps when it is run first, and is done the second time."""
@@ -296,7 +263,8 @@ def test_what_was_interrupted_goes_on(call, here, tasks, twice):
     run = "harvest", "run", twice, "--max-nodes", 1, "-o", "h"
     with ThreadPoolExecutor(1) as pool:
         told = pool.submit(lambda: until((here / "again").exists) and os.kill(os.getpid(), signal.SIGTERM))
-        assert call(*run).out == "h: 0 of 1 tasks done\n"
+        done = call(*run)
+    assert (done.status, done.out) == (143, "h: 0 of 1 tasks done\n")
     assert told.exception() is None
     (here / "h" / REQUESTS).mkdir()
     ask_to_stop = json.dumps(event_row(Asked("stop")))
@@ -307,8 +275,10 @@ def test_what_was_interrupted_goes_on(call, here, tasks, twice):
     assert done.err.count("mine.json: Refused") == 1
     assert [path.name for path in (here / "h" / REQUESTS).iterdir()] == ["mine.json"]
     assert "is over (finished)" in call(*run).err
-    assert call("harvest", "add", "h", tasks(("b", 1, '"true"'), name="more.toml")).status == 0
-    assert call(*run).out == "h: 2 of 2 tasks done\n"
+    assert call("harvest", "add", "h", tasks(("a", 1, '"true"'), ("b", 1, '"true"'), name="more.toml")).status == 0
+    done = call(*run)
+    assert done.out == "h: 2 of 2 tasks done\n"
+    assert_matches("Not added: .*more.toml, task a: Expected a new name, it is here already", done.err)
     (here / twice).write_text((here / twice).read_text() + TASK.format("c", 1, '"true"'))
     assert call(*run).out == "h: 3 of 3 tasks done\n"
     assert call("audit", "h").status == 0
@@ -316,3 +286,65 @@ def test_what_was_interrupted_goes_on(call, here, tasks, twice):
         refused = call("harvest", *words, "h")
         check_refusal(refused)
         assert_matches("h: Expected a harvest that runs, found one that does not", refused.err)
+
+
+# --- whose directories are --------------------------------------------------------------------------------------------
+
+
+def test_the_sample_and_tasks_of_a_user_do_not_meet(call, tasks):
+    """Neither joins the harvest of the other one, which may be in the directory that both have by default."""
+    assert call("harvest", "run", tasks(("a", 1, '"true"')), "--max-nodes", 1).status == 0
+    refused = call("harvest", "run", "--sample")
+    check_refusal(refused)
+    assert_matches(r"harvest: Expected tasks of the harvest there \(a\), found none in .*sample\.toml", refused.err)
+    refused = call("harvest", "run", tasks(("b", 1, '"true"'), name="other.toml"), "--max-nodes", 1)
+    check_refusal(refused)
+    assert_matches(r"harvest: Expected tasks of the harvest there \(a\), found none in other\.toml; see", refused.err)
+
+
+def test_the_sample_replaces_no_file_of_the_user(call, here):
+    """A task set of the name that the sample has is kept."""
+    (here / "h").mkdir()
+    (here / "h" / "sample.toml").write_text("mine")
+    check_refusal(call("harvest", "run", "--sample", "-o", "h"))
+    assert (here / "h" / "sample.toml").read_text() == "mine"
+
+
+def test_nothing_to_compare_is_no_failure(call):
+    """Of a sample that ends before it has a node there is no page, and its status is what it would be without one."""
+    done = call("harvest", "run", "--sample", "-o", "h", "--max-nodes", 1, "--for", "0.01s")
+    assert (done.status, done.out) == (0, "h: 0 of 3 tasks done\n"), done
+    assert "Note: Nothing was done, so that there is nothing to compare, and no page.\n" in done.err
+
+
+def test_a_task_that_is_added_has_a_checkpoint_dir_of_its_own(call, tasks):
+    """One that another task saves in is not added, which is said."""
+    own = 'checkpoint_dir = "own"\n'
+    call("harvest", "run", tasks(("a", 1e6), more=own), "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    for name, more in (("b", own), ("d", "")):
+        call("harvest", "add", "h", tasks((name, 1, '"true"'), more=more, name=f"{name}.toml"))
+    done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    assert_matches(r"Not added: task b: Expected a checkpoint_dir of its own, got 'own', that of task a\.", done.err)
+    assert [each["task"] for each in call("harvest", "status", "h", "--json").json["tasks"]] == ["a", "d"]
+
+
+@pytest.mark.parametrize(
+    ("place", "whose"), [("h", "'h', that of the harvest"), ("h/checkpoints/a", "'.*', that of task a")]
+)
+def test_a_checkpoint_dir_in_that_of_the_harvest(call, tasks, place, whose):
+    """Where another task saves by default, or the journal is."""
+    file = tasks(("a", 1), ("b", 1), more=f'checkpoint_dir = "{place}"\n')
+    refused = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
+    check_refusal(refused)
+    assert_matches(rf"task b: Expected a checkpoint_dir of its own, got {whose}\.", refused.err)
+
+
+def test_a_place_that_cannot_be(call, here, tasks):
+    """A task is not added for it, and the harvest goes on."""
+    call("harvest", "run", tasks(("a", 1e6)), "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    (here / "loop").symlink_to("loop")
+    asked = {"name": "b", "min_nodes": 1, "max_nodes": 1, "work": 1, "command": "true", "checkpoint_dir": "loop"}
+    ask(here / "h", Submitted(str(here / "live.toml"), asked))
+    done = call("harvest", "run", "live.toml", "--max-nodes", 1, "-o", "h", "--for", "0.3s")
+    assert done.status == 0
+    assert_matches(r"Not added: task b: Expected a checkpoint_dir for checkpoints", done.err)

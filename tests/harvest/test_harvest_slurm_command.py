@@ -69,7 +69,6 @@ def test_a_dry_run_starts_nothing(call, toy):
             [*SLURM, "--i-know", "--address", "192.0.2.1"],
             r"--address of this machine, got '192\.0\.2\.1' \(",
         ),
-        ([*SLURM, "--partition", "none"], r"Expected --partition to be one of batch, gpu, scavenge, got 'none'"),
     ],
 )
 def test_what_is_refused(call, here, words, message):
@@ -78,14 +77,3 @@ def test_what_is_refused(call, here, words, message):
     check_refusal(done)
     assert_matches(message, done.err)
     assert not (here / "h").exists()
-
-
-@pytest.mark.long
-def test_a_step_that_hears_nothing_ends_the_harvest(call, toy, monkeypatch):
-    """One line, status 1, and no job is left."""
-    monkeypatch.setattr("bftrainer.harvest.slurm_carriers._SIGNAL_S", 0.3)
-    toy.put("deaf")
-    done = call("harvest", "run", "live.toml", *SLURM, "--i-know", "-o", "h")
-    assert done.status == 1
-    assert_matches(r"^Error: Job 1 was sent SIGTERM", done.err.splitlines()[-1])
-    assert toy.jobs() == {}

@@ -49,8 +49,6 @@ def test_a_task_has_what_a_replay_needs_and_a_command(written):
             r"max_failures: Input should be greater than or equal to 1, got 0.",
         ),
         (TASK + COMMAND + 'progress = "stdout:("\n', r"task a: progress: Expected reported, file:PATH or stdout"),
-        (TASK + COMMAND + 'progress = "lines"\n', r"task a: progress: Expected reported, file:PATH or stdout"),
-        (TASK + COMMAND + "env = 3\n", r"task a: Expected env to be a table, got 3."),
         (
             TASK + COMMAND + 'env = {RANK = "7"}\n',
             r"env: Expected names .* does not set, got RANK\.",

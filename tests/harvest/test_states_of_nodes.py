@@ -3,18 +3,33 @@
 from __future__ import annotations
 
 import json
+import os
+import shlex
+import subprocess
+import sys
 from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import PollError
+from bftrainer.cli._shared.signals import Signalled, endable
+from bftrainer.errors import PollError, SettingsError
 from bftrainer.files.line_journal import sealed
-from bftrainer.harvest.scheduler_polls import changes, nodes_of_carriers, read_pool, slurm_cause, slurm_pool
+from bftrainer.harvest.scheduler_polls import (
+    CommandPoll,
+    SlurmPoll,
+    changes,
+    nodes_of_carriers,
+    read_pool,
+    run_command,
+    slurm_cause,
+    slurm_pool,
+)
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import CAUSES, KIND, poll_line, session_line
 from bftrainer.schedulers.import_log import import_log
+from tests.waiting import alive, until
 
 # What sinfo of Slurm 22.05 printed of nodes in these states: all flags, and its own word.
 SEEN = {
@@ -43,28 +58,26 @@ SEEN = {
 }
 # Short forms, as sinfo prints them in columns that are narrow.
 SHORT = {
-    "alloc": BusyKind.JOB,
-    "mix-": BusyKind.JOB,
-    "comp": BusyKind.JOB,
-    "drng": BusyKind.JOB,
-    "drain*": BusyKind.DRAIN,
-    "plnd": BusyKind.PLANNED,
-    "idle-": BusyKind.PLANNED,
+    **dict.fromkeys(("alloc", "mix-", "comp"), BusyKind.JOB),
+    **dict.fromkeys(("drain*", "drng"), BusyKind.DRAIN),
+    **dict.fromkeys(("plnd", "idle-"), BusyKind.PLANNED),
     "resv": BusyKind.RESERVED,
-    "pow_dn": BusyKind.POWERED_DOWN,
-    "idle%": BusyKind.POWERED_DOWN,
+    **dict.fromkeys(("pow_dn", "idle%"), BusyKind.POWERED_DOWN),
     "idle$": BusyKind.MAINTENANCE,
-    "boot^": BusyKind.DOWN,
-    "inval": BusyKind.DOWN,
-    "futr": BusyKind.DOWN,
+    **dict.fromkeys(("boot^", "inval", "futr"), BusyKind.DOWN),
 }
 
 
-@pytest.mark.parametrize(("states", "cause"), SEEN.items())
-def test_rows_of_sinfo(states, cause):
-    """A job comes before all else, then what is wrong with the node, then for whom it is kept."""
-    answer = "".join(f"{name:64}{states:41}{'':20}\n" for name, states in (("n1", states), ("n2", "idle idle")))
-    assert slurm_pool(answer) == {"n1": cause, "n2": None}
+def test_rows_of_sinfo():
+    """A job comes before all else, then what is wrong with the node, then for whom it is kept; short or long."""
+    rows = {f"n{number}": states for number, states in enumerate(SEEN)}
+    answer = "".join(f"{name:64}{states:41}{'':20}\n" for name, states in rows.items())
+    assert slurm_pool(answer) == {name: SEEN[states] for name, states in rows.items()}
+    assert {state: slurm_cause(state) for state in SHORT} == SHORT
+    assert {state: slurm_cause(state.upper()) for state in SHORT} == SHORT
+    # Of several partitions, a node is idle only if each says so; of states that nobody knows it is unknown.
+    answer = "n1 idle idle\nn1 idle idle\nn2 idle idle\nn2 down down\nn2 idle idle\nn3 sleeping sleeping\n"
+    assert slurm_pool(answer) == {"n1": None, "n2": BusyKind.DOWN, "n3": BusyKind.UNKNOWN}
 
 
 LONG = "down+cloud+drain+dynamic_norm+invalid_reg+not_responding+powering_down"
@@ -80,12 +93,6 @@ def test_state_that_fills_its_column_loses_no_other_node(width):
     assert pool["n2"] == BusyKind.POWERED_DOWN
     assert pool["n3"] == (BusyKind.UNKNOWN if width == 64 else None)
     assert pool["n["] == BusyKind.UNKNOWN
-
-
-@pytest.mark.parametrize(("state", "cause"), SHORT.items())
-def test_short_states(state, cause):
-    """They mean the same, upper case or lower."""
-    assert slurm_cause(state) == slurm_cause(state.upper()) == (BusyKind.DRAIN if state == "drng" else cause)
 
 
 @pytest.mark.parametrize(
@@ -114,14 +121,6 @@ def test_who_holds_nodes():
         nodes_of_carriers("x\n", lambda *_: True)
 
 
-def test_a_node_of_several_partitions():
-    """Its rows are one node, which is idle only if each says so."""
-    assert slurm_pool("n1 idle idle\nn1 idle idle\nn2 idle idle\nn2 down down\nn2 idle idle\n") == {
-        "n1": None,
-        "n2": BusyKind.DOWN,
-    }
-
-
 @pytest.mark.parametrize(
     "document",
     [
@@ -144,13 +143,10 @@ def test_json(document):
 def test_lines_of_any_program():
     """A node or a hostlist, and a state of ours or of Slurm's."""
     answer = "n[1-2] idle\n\n  n3\tjob\nn4 powered-down\nn5 powered_down\nn6 Unknown\nn7 drained*\n"
-    assert read_pool(answer) == {
-        **dict.fromkeys(("n1", "n2")),
-        "n3": BusyKind.JOB,
-        **dict.fromkeys(("n4", "n5"), BusyKind.POWERED_DOWN),
-        "n6": BusyKind.UNKNOWN,
-        "n7": BusyKind.DRAIN,
-    }
+    found = {"n1": None, "n2": None, "n3": BusyKind.JOB, "n6": BusyKind.UNKNOWN, "n7": BusyKind.DRAIN}
+    assert read_pool(answer) == found | dict.fromkeys(("n4", "n5"), BusyKind.POWERED_DOWN)
+    with pytest.raises(PollError, match="Expected a state such as idle, job or down, got 'sleeping'"):
+        read_pool("n1 sleeping")
 
 
 @pytest.mark.parametrize("read", [slurm_pool, read_pool])
@@ -158,16 +154,13 @@ def test_lines_of_any_program():
     "answer",
     [
         "",
-        "\n",
         "PARTITION AVAIL TIMELIMIT NODES STATE NODELIST\nbatch up infinite 8 idle n[1-8]\n",
         "<html><body>502 Bad Gateway</body></html>",
         "n1",
         "n[1- idle idle",
         "{",
-        "[" * 99_999,
         "{" + '"nodes":[' * 20_000,
         '{"nodes": []}',
-        '{"nodes": {"nodes": "n1"}}',
         '{"nodes": [7]}',
         '{"nodes": [{"hostname": "n1"}]}',
         '{"jobs": [{"name": "x"}]}',
@@ -204,13 +197,6 @@ def test_any_answer(read, answer):
         assert read(answer)
 
 
-def test_states_that_nobody_knows():
-    """Of Slurm, which may have new ones, such a node is unknown; a program of one's own is wrong."""
-    assert slurm_pool("n1 sleeping sleeping\nn2 idle idle") == {"n1": BusyKind.UNKNOWN, "n2": None}
-    with pytest.raises(PollError, match="Expected a state such as idle, job or down, got 'sleeping'"):
-        read_pool("n1 sleeping")
-
-
 def test_what_changed():
     """Nodes in other states, new ones, and those that are gone, once."""
     first = {"n1": None, "n2": BusyKind.JOB, "n3": None}
@@ -218,3 +204,106 @@ def test_what_changed():
     assert changes(first, second) == {"n1": BusyKind.JOB, "n3": BusyKind.AWAY, "n4": None}
     assert changes(second, second) == {}
     assert changes({}, first) == first
+
+
+# --- what is asked, and within which limits ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sinfo(tmp_path, monkeypatch):
+    """`sinfo(script)` puts a sinfo on PATH that does what the script says, and a squeue that lists two jobs."""
+
+    def make(script):
+        squeue = "printf '1|scavenge|n1\\n2|batch|n2\\n'"
+        for name, text in (("sinfo", script), ("squeue", squeue)):
+            (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+            (tmp_path / name).chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    return make
+
+
+def test_what_sinfo_is_asked(sinfo, tmp_path, monkeypatch):
+    """One partition or all of them, in columns of ours; a user's own settings of sinfo do not matter."""
+    sinfo(f'echo "$@" >> {tmp_path}/asked; env | grep SINFO_ >> {tmp_path}/asked; echo n1 idle idle')
+    monkeypatch.setenv("SINFO_PARTITION", "other")
+    assert SlurmPoll("batch")() == SlurmPoll()() == {"n1": None}
+    columns = "-O NodeList:256,StateComplete:256,StateLong:64"
+    assert (tmp_path / "asked").read_text().splitlines() == [f"-h -N -p batch {columns}", f"-h -N -a {columns}"]
+    assert (SlurmPoll("batch").source, SlurmPoll().source) == ("sinfo -p batch", "sinfo")
+    assert SlurmPoll("batch", carriers="scavenge").source == "sinfo -p batch, without jobs of scavenge"
+
+
+def test_carriers_make_room(sinfo):
+    """Their nodes are idle, those of other jobs are not."""
+    sinfo("printf 'n1 allocated allocated\\nn2 allocated allocated\\nn3 idle idle\\n'")
+    poll = SlurmPoll(is_carrier=lambda _, partition: partition == "scavenge")
+    assert poll() == {"n1": None, "n2": BusyKind.JOB, "n3": None}
+    assert SlurmPoll(is_carrier=lambda job, _: job == "2")() == {"n1": BusyKind.JOB, "n2": None, "n3": None}
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("echo 'slurm_load_node: Unable to contact' >&2; exit 1", r"sinfo: slurm_load_node: Unable to contact\."),
+        (
+            "echo 'sinfo: error: x' >&2; echo 'sinfo: fatal: No configuration.' >&2; exit 1",
+            r"sinfo: fatal: No conf\w+\.$",
+        ),
+        ("exit 3", r"sinfo: Failed with status 3\."),
+        ("kill -SEGV $$", r"sinfo: Ended by signal 11\."),
+        ("echo nonsense", "sinfo -p batch: Expected nodes and states of Slurm, got 'nonsense'"),
+        ("exec yes", r"sinfo: Ended by signal 25\."),
+        ("rm $0; exec no-such-program-at-all", "sinfo: .*no-such-program-at-all"),
+    ],
+)
+def test_other_answers(sinfo, script, message):
+    """One line says what came instead."""
+    sinfo(script)
+    with pytest.raises(PollError, match=message) as caught:
+        SlurmPoll("batch")()
+    assert "\n" not in str(caught.value)
+
+
+def test_no_answer(tmp_path):
+    """A command that hangs is killed with all that it started, when the time is over or a signal comes."""
+    script = f"sleep 600 & echo $! > {tmp_path}/pid; wait"
+    with pytest.raises(PollError, match=r"sh: No answer within 0\.5 s\."):
+        run_command(["sh", "-c", script], 0.5)
+    until(lambda: not alive(int((tmp_path / "pid").read_text())))
+    with endable(), pytest.raises(Signalled):
+        run_command(["sh", "-c", f"sleep 600 & echo $! > {tmp_path}/pid; kill -TERM {os.getpid()}; wait"])
+    until(lambda: not alive(int((tmp_path / "pid").read_text())))
+
+
+def test_commands_that_are_not_there(monkeypatch, tmp_path):
+    """They are refused before anything is written; one that goes away later is a poll that failed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for make in (SlurmPoll, lambda: CommandPoll(("sinfo", "-x"))):
+        with pytest.raises(SettingsError, match=r"sinfo: No such command\."):
+            make()
+    with pytest.raises(PollError, match=r"sinfo: No such file or directory\."):
+        run_command(["sinfo"])
+
+
+def test_a_command_of_ones_own():
+    """Its output counts, and it is named where that is nonsense."""
+    poll = CommandPoll((sys.executable, "-c", "print('n[1-2] idle\\nn3 down')"))
+    assert poll() == {"n1": None, "n2": None, "n3": BusyKind.DOWN}
+    assert poll.source.startswith(f"{shlex.quote(sys.executable)} -c 'print(")
+    with pytest.raises(PollError, match="echo: Expected a node and its state in each line, got 'x'"):
+        CommandPoll(("echo", "x"))()
+
+
+def test_many_files_for_carriers_and_the_usual_limit_for_commands():
+    """Else the thousandth carrier could not connect; jobs, to which Slurm hands limits on, have those of the user."""
+    script = """
+import resource
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
+from bftrainer.harvest.scheduler_polls import allow_many_files, run_command
+allow_many_files()
+print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 128)
+print(run_command(["sh", "-c", "ulimit -n"]), end="")
+"""
+    assert subprocess.check_output([sys.executable, "-c", script], text=True) == "True\n128\n"

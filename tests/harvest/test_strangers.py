@@ -28,7 +28,7 @@ def hub(tmp_path):
     hub.close()
 
 
-def greeted(hub, hello):
+def greet(hub, hello):
     """What a hub answers to who says that, given its challenge, and what it makes of it."""
 
     def visit():
@@ -46,7 +46,7 @@ def greeted(hub, hello):
 
 def test_who_knows_the_key_is_a_carrier(hub):
     """Both sides show that they know it."""
-    said, events = greeted(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
+    said, events = greet(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
     assert said == proof(hub.key, "hub", "mine", "c1")
     assert events == [CarrierUp("n1", "c1", "127.0.0.1")]
 
@@ -56,11 +56,9 @@ def test_who_knows_the_key_is_a_carrier(hub):
     [
         lambda asked: ["hello", "n1", "c1", proof("guessed", "carrier", asked, "c1"), "mine"],
         lambda asked: ["hello", "n1", "c1", proof("guessed", "hub", asked, "c1"), "mine"],
-        lambda _: ["hello", "n1", "c1", "", "mine"],
         lambda _: ["hello"],
         lambda _: {"do": "start"},
         lambda _: "x" * 5000,
-        lambda _: "5",
         lambda _: "null",
         lambda _: "[" * 5000,
         lambda _: '[1, 2, 3, "\\ud800", 5]',
@@ -68,7 +66,7 @@ def test_who_knows_the_key_is_a_carrier(hub):
 )
 def test_a_stranger_is_sent_away(hub, hello):
     """Whatever it says, nothing comes of it, and it is told nothing."""
-    assert greeted(hub, hello) == ("", [])
+    assert greet(hub, hello) == ("", [])
 
 
 def test_strangers_that_are_silent_are_sent_away(hub, monkeypatch):
@@ -78,22 +76,13 @@ def test_strangers_that_are_silent_are_sent_away(hub, monkeypatch):
         silent = [
             opened.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=60)) for _ in range(50)
         ]
-        said, events = greeted(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
+        said, events = greet(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
         assert said
         assert events
         with ThreadPoolExecutor(1) as pool:
             heard = pool.submit(lambda: [len(link.makefile().readlines()) for link in silent])
             until(lambda: hub.poll(0.01) or heard.done())
         assert heard.result() == [1] * 50  # the challenge
-
-
-def test_a_hub_is_closed_while_strangers_are_there(tmp_path, caplog):
-    """Nothing is said of them."""
-    hub = CarrierHub(tmp_path)
-    with socket.create_connection(("127.0.0.1", hub.port), timeout=60):
-        hub.poll(0.1)
-        hub.close()
-    assert caplog.text == ""
 
 
 def test_a_carrier_that_has_ended_when_it_is_heard_of_is_lost(tmp_path, monkeypatch):
@@ -116,7 +105,7 @@ def test_a_carrier_that_has_ended_when_it_is_heard_of_is_lost(tmp_path, monkeypa
     assert CarrierLost("n1", carrier) in events
 
 
-@pytest.mark.parametrize("said", ["5", '["exited", "a"]', '["progress"]', "[" * 5000, '{"exited": 1', "null"])
+@pytest.mark.parametrize("said", ['["exited", "a"]', "[" * 5000, '{"exited": 1', "null"])
 def test_a_carrier_that_talks_nonsense_is_lost(hub, said):
     """Its connection is closed, and the harvest goes on."""
     with socket.create_connection(("127.0.0.1", hub.port)) as link, link.makefile("rw") as stream:

@@ -6,20 +6,17 @@ import os
 import random
 from dataclasses import dataclass, field
 from itertools import groupby
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from bftrainer.errors import OutputError, PollError, RunDirectoryError, SettingsError
 from bftrainer.files.line_journal import LineJournal, sealed, unsealed
-from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.harvest import watch as watching
 from bftrainer.harvest.scheduler_polls import slurm_pool
 from bftrainer.harvest.watch import Watch, begin_or_continue, journal_path
 from bftrainer.model import iso
 from bftrainer.nodelogs import read_node_log
-from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
@@ -35,14 +32,9 @@ def _no_loss_of_power(monkeypatch):
 
 
 class Scripted:
-    """A scheduler and its clock: what it prints is a function of time, None if it does not answer; nobody sleeps.
+    """A scheduler and its clock: what it prints is a function of seconds, None if it does not answer; nobody sleeps.
 
-    Parameters
-    ----------
-    answer : callable
-        Takes seconds since the beginning.
-    put_back : dict of float to float
-        When the clock is put back, in true seconds, and by how much.
+    `put_back` says when the clock is put back, in true seconds, and by how much.
     """
 
     source = "sinfo"
@@ -69,7 +61,7 @@ class Scripted:
         self.now_s += time_s
 
 
-def watched(scripted, path, for_s, every_s=EVERY_S):
+def watch_for(scripted, path, for_s, every_s=EVERY_S):
     """Watch for some seconds, into a node log; what was said, and the import."""
     said = []
     with pytest.MonkeyPatch.context() as patch:
@@ -151,7 +143,7 @@ class Machine:
 def test_a_day_is_as_an_importer_has_it(tmp_path):
     """24 hours of missed polls, renamed nodes and a controller that is down give the node log of the same history."""
     machine = Machine()
-    _, done = watched(Scripted(machine.answer), tmp_path / "idle.parquet", machine.polls * EVERY_S)
+    _, done = watch_for(Scripted(machine.answer), tmp_path / "idle.parquet", machine.polls * EVERY_S)
     (tmp_path / "busy.csv").write_text(machine.table())
     settings = ImportSettings(
         map=tuple(f"{role}={role}" for role in ("start", "end", "nodes", "cause")),
@@ -178,16 +170,16 @@ def test_restarted_it_goes_on(tmp_path):
     """Ended and begun again, also by kill -9, it gives one log; between the two nothing is known."""
     machine, path = Machine(), tmp_path / "idle.parquet"
     scripted = Scripted(machine.answer)
-    watched(scripted, path, 100 * EVERY_S)
+    watch_for(scripted, path, 100 * EVERY_S)
     scripted.now_s = 110 * EVERY_S
-    watched(scripted, path, 90 * EVERY_S)
+    watch_for(scripted, path, 90 * EVERY_S)
     journal = journal_path(path)
     journal.write_bytes(journal.read_bytes()[:-7])  # the last line was torn
     scripted.now_s = 200 * EVERY_S
-    _, done = watched(scripted, path, 100 * EVERY_S)
+    _, done = watch_for(scripted, path, 100 * EVERY_S)
     (tmp_path / "other").mkdir()
     machine.lost |= {*range(101, 110)}
-    _, whole = watched(Scripted(machine.answer), tmp_path / "other" / "idle.parquet", 300 * EVERY_S)
+    _, whole = watch_for(Scripted(machine.answer), tmp_path / "other" / "idle.parquet", 300 * EVERY_S)
     for name in ("time_ns", "node", "idle"):
         np.testing.assert_array_equal(getattr(done.log, name), getattr(whole.log, name))
     assert done.quality.busy_node_s == whole.quality.busy_node_s
@@ -195,26 +187,21 @@ def test_restarted_it_goes_on(tmp_path):
 
 def test_a_day_is_told_anew(tmp_path):
     """A damaged line costs a day at most: all nodes are told again every day."""
-    watched(Scripted(IDLE), tmp_path / "idle.parquet", 3 * 86_400, every_s=6 * 3600)
+    watch_for(Scripted(IDLE), tmp_path / "idle.parquet", 3 * 86_400, every_s=6 * 3600)
     assert journal_path(tmp_path / "idle.parquet").read_text().count("+ idle n1 job n2 ") == 4
 
 
-def test_a_clock_that_is_put_back(tmp_path):
-    """Time that comes twice counts once, as it was seen first; polls go on at the same pace."""
+def test_a_clock_that_jumps(tmp_path):
+    """Time that comes twice counts once, as it was seen first, and polls go on at the same pace; a jump is a gap."""
     scripted = Scripted(IDLE, put_back={300.0: 120.0, 900.0: 1.0})
-    said, done = watched(scripted, tmp_path / "idle.parquet", 1200)
+    said, done = watch_for(scripted, tmp_path / "idle.parquet", 1200)
     assert done.log.window_s == 1200 - 120 - 1
     assert said == [
         f"{at(180)}: The clock was put back: nothing is written until {at(270)}.",
         f"{at(300)}: The scheduler is seen again.",
     ]
     assert set(done.quality.busy_node_s) == {"job"}
-
-
-def test_a_machine_that_slept(tmp_path):
-    """A jump of the clock is a gap."""
-    scripted = Scripted(IDLE, put_back={300.0: -5000.0})
-    _, done = watched(scripted, tmp_path / "idle.parquet", 600)
+    _, done = watch_for(Scripted(IDLE, put_back={300.0: -5000.0}), tmp_path / "slept.parquet", 600)
     assert done.quality.busy_node_s == {"job": 600.0, "unknown": 2 * 5000.0}
 
 
@@ -231,7 +218,9 @@ def test_slow_answers(tmp_path, monkeypatch):
 
 
 def test_two_watches_on_one_file(tmp_path):
-    """The second is refused in one line, and the first goes on."""
+    """The second is refused in one line, and the first goes on; nor is Slurm asked more than once a second."""
+    with pytest.raises(SettingsError, match="Expected --every of 1 s or more"):
+        Watch(Scripted(IDLE), tmp_path / "idle.parquet", 0.5, print)
     path = tmp_path / "idle.parquet"
     with Watch(Scripted(IDLE), path, 1.0, print) as first:
         first.look()
@@ -249,7 +238,7 @@ def test_other_files_stay_as_they_are(tmp_path):
         Watch(Scripted(IDLE), path, 30.0, print)
     assert [each.name for each in tmp_path.iterdir()] == ["idle.parquet"]
     path.unlink()
-    watched(Scripted(IDLE), path, 60)
+    watch_for(Scripted(IDLE), path, 60)
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     other = Scripted(IDLE)
     other.source = "sinfo -p gpu"
@@ -261,30 +250,19 @@ def test_other_files_stay_as_they_are(tmp_path):
 def test_the_first_poll_has_to_work(tmp_path):
     """Or nobody would notice for days that nothing is written; later ones are missed, and said once."""
     with pytest.raises(PollError, match="Unable to contact slurm controller"):
-        watched(Scripted(lambda _: None), tmp_path / "idle.parquet", 600)
-    said, done = watched(Scripted(lambda at: None if 100 < at < 300 else IDLE(at)), tmp_path / "idle.parquet", 600)
+        watch_for(Scripted(lambda _: None), tmp_path / "idle.parquet", 600)
+    assert not any(tmp_path.iterdir())
+    said, done = watch_for(Scripted(lambda at: None if 100 < at < 300 else IDLE(at)), tmp_path / "idle.parquet", 600)
     assert [line.partition(": ")[0] for line in said] == [at(120), at(300)]
     assert [line.split(": ")[1] for line in said] == ["sinfo", "The scheduler is seen again."]
     assert done.quality.busy_node_s["unknown"] == 2 * 180.0
 
 
-def test_what_could_not_be_watched_at_all_leaves_nothing(tmp_path):
-    """Else the same file could not be written by a watch of what was meant."""
-
-    def fails():
-        raise PollError("No.")
-
-    fails_always = type("Poll", (), {"source": "nothing", "__call__": lambda _: fails()})()
-    with pytest.raises(PollError), Watch(fails_always, tmp_path / "idle.csv", 30.0, print) as watching:
-        watching.run()
-    assert not any(tmp_path.iterdir())
-
-
 def test_the_second_poll_may_fail(tmp_path):
     """A watch of days is not lost for that: the node log waits until two polls have succeeded, or is not made."""
-    _, done = watched(Scripted(lambda at: None if 10 < at < 100 else IDLE(at)), tmp_path / "idle.parquet", 600)
+    _, done = watch_for(Scripted(lambda at: None if 10 < at < 100 else IDLE(at)), tmp_path / "idle.parquet", 600)
     assert done.quality.busy_node_s["unknown"] == 2 * 90.0
-    said, done = watched(Scripted(lambda at: None if at else IDLE(at)), tmp_path / "short.parquet", 600)
+    said, done = watch_for(Scripted(lambda at: None if at else IDLE(at)), tmp_path / "short.parquet", 600)
     assert (len(said), done) == (1, None)
     assert not (tmp_path / "short.parquet").exists()
 
@@ -303,86 +281,19 @@ def test_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.setattr(LineJournal, "append", full)
     scripted = Scripted(IDLE)
     with pytest.raises(OutputError, match="No space left"):
-        watched(scripted, path, 600)
+        watch_for(scripted, path, 600)
     monkeypatch.undo()
-    _, done = watched(scripted, path, 600)
+    _, done = watch_for(scripted, path, 600)
     assert done.log.window_s == 90 + 30 + 600
 
 
-class Replayed:
-    """A scheduler whose nodes are idle as in a log, over and over, with a clock that nobody waits for."""
-
-    source = "sinfo"
-
-    def __init__(self, log, nodes):
-        times_ns, counts, idle = log.row_index.time_ns, log.row_index.start, log.idle
-        self.states, self.changes, self.at = (
-            dict.fromkeys((f"r{at // 18:02}n{at % 18:02}" for at in range(nodes)), BusyKind.JOB),
-            [],
-            0,
-        )
-        names, of = list(self.states), np.arange(nodes) % len(log.nodes)
-        copies = [[names[one] for one in np.flatnonzero(of == node)] for node in range(len(log.nodes))]
-        for row, time_ns in enumerate(times_ns.tolist()):
-            some = range(counts[row], counts[row + 1])
-            new = {name: None if idle[at] else BusyKind.JOB for at in some for name in copies[log.node[at]]}
-            self.changes.append(((time_ns - log.start_ns) / 1e9, new))
-        self.now_s = 0.0
-
-    def __call__(self):
-        while self.at < len(self.changes) and self.changes[self.at][0] <= self.now_s:
-            self.states |= self.changes[self.at][1]
-            self.at += 1
-        return dict(self.states)
-
-
-def bytes_a_year(log, folder, nodes=1000):
-    """Size of a year's journal of polls of so many nodes, if all of it is like the log."""
-    replayed, path = Replayed(log, nodes), folder / "idle.parquet"
-    with pytest.MonkeyPatch.context() as patch, Watch(replayed, path, EVERY_S, print) as watch:
-        patch.setattr(watching, "time", SimpleNamespace(time=lambda: DAY + replayed.now_s))
-        while replayed.now_s <= log.window_s:
-            watch.look()
-            replayed.now_s += EVERY_S
-    return journal_path(path).stat().st_size * 365 * 86_400 / log.window_s
-
-
-def test_a_year_of_polls(tmp_path):
-    """Of 1,000 nodes that change more often than Summit's 12 times a day, as on the sample's last day, is in 200 MB."""
-    log = read_node_log(sample_path(SAMPLE_NODE_LOG))
-    log = log.since(log.end_ns - 86_400 * 10**9)
-    assert log.node.size / len(log.nodes) > 12
-    assert bytes_a_year(log, tmp_path) < 200e6
-
-
-@pytest.mark.slow
-def test_a_year_of_polls_of_summit(tmp_path, published):
-    """So does one of 1,000 nodes of Summit."""
-    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz").selected(0, 1000)
-    assert bytes_a_year(log, tmp_path) < 200e6
-
-
-@pytest.mark.parametrize("every_s", [0.0, 0.5, float("inf")])
-def test_intervals_that_are_none(tmp_path, every_s):
-    """Slurm is not asked more than once a second."""
-    with pytest.raises(SettingsError, match="Expected --every of 1 s or more"):
-        Watch(Scripted(IDLE), tmp_path / "idle.parquet", every_s, print)
-
-
-@pytest.mark.parametrize(
-    ("lines", "message"),
-    [
-        (["somebody's notes"], "Expected a journal of here, got something else"),
-        ([sealed(f"{KIND}: there")], "Expected a journal of here, got one of there"),
-        ([sealed("bftrainer watch 2: here")], "Expected a journal of here, got something else"),
-    ],
-)
-def test_what_is_no_journal_of_this_stays(tmp_path, lines, message):
-    """What is no journal, or one of something else, is refused in one line and not touched."""
+@pytest.mark.parametrize("line", ["somebody's notes", sealed("bftrainer watch 2: here")])
+def test_what_is_no_journal_of_this_stays(tmp_path, line):
+    """It is refused in one line and not touched."""
     journal = LineJournal(tmp_path / "x.watch")
-    journal.append(lines)
+    journal.append([line])
     data = journal.path.read_bytes()
-    with pytest.raises(RunDirectoryError, match=message):
+    with pytest.raises(RunDirectoryError, match="Expected a journal of here, got something else"):
         begin_or_continue(LineJournal(journal.path, lambda line: unsealed(line) is not None), "here")
     assert journal.path.read_bytes() == data
 

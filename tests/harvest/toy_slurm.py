@@ -57,14 +57,7 @@ esac
 
 
 class ToySlurm:
-    """Commands of Slurm below a directory, which is to be first on PATH.
-
-    Parameters
-    ----------
-    here : Path
-    nodes : str
-        Idle ones.
-    """
+    """Commands of Slurm below a directory, which is to be first on PATH, and idle nodes."""
 
     def __init__(self, here, nodes="n1 n2 n3"):
         self.here = here

@@ -1,20 +1,25 @@
-"""Simulated runs and sweeps, from settings to files."""
+"""Simulated runs and sweeps, from settings to files and figures; what training costs."""
 
 from __future__ import annotations
 
 import csv
 import json
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs.availability import read_availability, write_measured, write_spot_trace
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churned
-from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, simulate
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churned
+from bftrainer.report.drawing import plot_counts, rendered
+from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, run_figures, simulate
 from bftrainer.spot.generation import generate_trace
-from bftrainer.spot.run import load_log, load_profile, run_figures, summarise_run, write_spot
+from bftrainer.spot.run import COST_FIGURES, load_log, load_profile, summarise_run, write_spot
+from bftrainer.spot.run_plots import run_figure, trace_figure
+from bftrainer.spot.statistics import Survival
 from bftrainer.spot.sweep import SWEPT, SpotSweep, sweep_spot, write_sweep
+from bftrainer.tasksets.measurements import TrainingProfile
 
 S = 10**9
 
@@ -134,10 +139,6 @@ def test_bad_sweeps(options, said):
     """Numbers out of range are refused before anything is simulated."""
     with pytest.raises(SettingsError, match=said):
         SpotSweep(MinuteModel(), SETTINGS, **options)
-
-
-def test_there_is_a_process_at_least():
-    """No process does no work."""
     with pytest.raises(SettingsError, match="jobs >= 1, got 0"):
         sweep_spot(SpotSweep(MinuteModel(), SETTINGS), jobs=0)
 
@@ -146,3 +147,85 @@ def test_a_log_without_nodes():
     """Nothing there is nothing done, and no failure."""
     figures = run_figures(simulate(churned((0, 60 * S), 0, []), SETTINGS), Prices(1.0, 2.0))
     assert (figures["stalled_s"], figures["cost"]) == (60.0, 0.0)
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+HOUR_NS = 3600 * 10**9
+PROFILE = TrainingProfile((2, 4), (36.0, 20.0), 60.0, 30.0, samples_per_iteration=8.0)
+PAIRED = CheckpointedTraining(PROFILE, depth=2, max_world_size=4)
+
+
+def figures(prices, nodes=3, settings=PAIRED):
+    """Ten hours on so many nodes."""
+    return run_figures(simulate(churned((0, 10 * HOUR_NS), nodes, []), settings), prices)
+
+
+def test_cost_by_hand():
+    """Three nodes for ten hours at 0.2 cost 6; two of them do 1,000 iterations of 8 samples.
+
+    Four on demand at 0.5 cost 20 and do 1,800: 90 a unit, against 166.7.
+    """
+    found = figures(Prices(0.2, 0.5))
+    assert (found["cost"], found["iterations_done"]) == (pytest.approx(6.0), 1000)
+    assert found["iterations_per_currency"] == pytest.approx(1000 / 6)
+    assert found["samples_per_currency"] == pytest.approx(8000 / 6)
+    assert found["value_against_on_demand"] == pytest.approx(1000 / 6 / 90)
+    assert found["samples_per_s"] == pytest.approx(8000 / 36_000)
+
+
+def test_nodes_on_demand_train_in_whole_pipelines():
+    """Of three nodes on demand two train, at 1,000 iterations in ten hours, and three are paid: 15."""
+    found = figures(Prices(0.2, 0.5), settings=CheckpointedTraining(PROFILE, depth=2, max_world_size=3))
+    assert found["value_against_on_demand"] == pytest.approx(1000 / 6 / (1000 / 15))
+
+
+def test_figures_without_prices():
+    """Without prices they are null, without a price on demand there is no comparison, without nodes no value."""
+    assert {name: figures(None)[name] for name in COST_FIGURES} == dict.fromkeys(COST_FIGURES)
+    assert figures(Prices(0.2))["value_against_on_demand"] is None
+    assert figures(Prices(0.2, 0.5), nodes=0)["iterations_per_currency"] is None
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Prices(0.0), r"a price from 1e-9 to 1e9, got 0\.0"),
+        (lambda: Prices(1.0, -1.0), r"an on-demand price from 1e-9 to 1e9, got -1\.0"),
+    ],
+)
+def test_bad_prices(make, said):
+    """Prices of nothing, and below, are refused."""
+    with pytest.raises(SettingsError, match=said):
+        make()
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+LOG = churned((0, 7200 * S), 4, [(1800 * S, 1, 0), (3600 * S, 2, 3)])
+DRAWN = CheckpointedTraining(TrainingProfile((2,), (10.0,), 60.0, 30.0), depth=2)
+RUN = simulate(LOG, DRAWN)
+
+
+def test_traces_are_drawn():
+    """The step line has the counts over hours; survival falls from 1 at its times, and may be empty."""
+    line = plot_counts(CountTrace.of(LOG)).lines[0]
+    assert line.get_xdata().tolist() == [0.0, 0.5, 1.0, 2.0]
+    assert line.get_ydata().tolist() == [4, 3, 4, 4]
+    _, below = trace_figure(None, Survival(np.array([10.0, 20.0]), np.array([0.5, 0.0]))).axes
+    assert below.lines[0].get_ydata().tolist() == [1.0, 0.5, 0.0]
+    assert not trace_figure(None, Survival(np.empty(0), np.empty(0))).axes[1].lines
+
+
+def test_a_run_is_drawn():
+    """Active nodes over the hours of the run, and bars of shares of time that fill the axis and say what they are."""
+    figure = run_figure(RUN, run_figures(RUN))
+    assert any("reconfiguring" in text for text in ElementTree.fromstring(rendered(figure, "svg")).itertext())
+    above, below = figure.axes
+    outline = above.collections[0].get_paths()[0].vertices
+    assert outline[:, 1].max() == max(phase.world_size for phase in RUN.phases)
+    assert outline[:, 0].max() == 2.0
+    assert sum(bar.get_width() for bar in below.patches) == pytest.approx(100.0)
+    assert [text.get_text().split()[0] for text in below.get_legend().texts] == [
+        *("training", "redoing", "reconfiguring", "stalled"),
+    ]

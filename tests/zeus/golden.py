@@ -16,8 +16,6 @@ import pandas as pd
 
 from bftrainer.errors import BftrainerError
 from bftrainer.zeus import (
-    BatchSizeOptimizer,
-    GTSBatchSizeOptimizer,
     HistoryEntry,
     JITPowerLimitOptimizer,
     Job,
@@ -46,9 +44,7 @@ def frame(path: Path) -> pd.DataFrame:
     return table
 
 
-def number(value: Any) -> float:
-    """A number of a golden file, where infinity and NaN are text."""
-    return float(value)
+number = float  # of a golden file, where infinity and NaN are text
 
 
 def close(ours: float, theirs: Any) -> bool:
@@ -59,11 +55,11 @@ def close(ours: float, theirs: Any) -> bool:
     return ours == theirs or abs(ours - theirs) <= TOLERANCE * max(abs(ours), abs(theirs))
 
 
-class Watching(BatchSizeOptimizer):
-    """Mixed into a policy, writes down what it is asked and told."""
+class Watched(PruningGTSBatchSizeOptimizer):
+    """Pruning and sampling; writes down what it is asked and told."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, verbose=False, **options)
+    def __init__(self, **options: Any) -> None:
+        super().__init__(verbose=False, **options)
         self.predictions: list[int] = []
         self.observations: list[list[Any]] = []
 
@@ -74,14 +70,6 @@ class Watching(BatchSizeOptimizer):
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         self.observations.append([batch_size, cost, converged])
         super().observe(job, batch_size, cost, converged)
-
-
-class Watched(Watching, PruningGTSBatchSizeOptimizer):
-    """Pruning and sampling, watched."""
-
-
-class WatchedSampling(Watching, GTSBatchSizeOptimizer):
-    """Sampling alone, watched."""
 
 
 class WatchedSimulator(Simulator):
@@ -95,15 +83,7 @@ class WatchedSimulator(Simulator):
 
 
 class Answer:
-    """What ours does on a golden case.
-
-    Parameters
-    ----------
-    trace, groups
-        What the case was simulated on.
-    case : dict
-        The case.
-    """
+    """What ours does on a golden case, on the trace and groups that it was simulated on."""
 
     def __init__(self, trace: Any, groups: Any, case: dict[str, Any]) -> None:
         inputs = case["inputs"]
@@ -129,34 +109,26 @@ class Answer:
 
     def differences(self) -> list[str]:
         """What is not as published, by name."""
+        observed = len(self.policy.observations)
+        state = self.tuning.training.rng.bit_generator.state
+        never_ran = self.case.get("never_ran_lines", len(self.case.get("stdout_lines", [])))
         checks = {
             "exception": same_exception(self.error, self.case["error"]),
             "history": same_history(self.history, self.case["history"]),
             "predictions": self.policy.predictions == self.case["predictions"],
-            "observations": self._same_observations(),
-            "runs that never started": self._same_never_ran(),
-            "path generator": self._same_path_generator(),
+            "observations": observed == len(self.case["observations"]) and self.is_observed_alike(),
+            "runs that never started": never_ran == sum(not run.started for run in self.tuning.runs),
+            "path generator": "sample_rng_state" in self.case and state == self.case["sample_rng_state"],
             "bandit": same_bandit(self.policy, self.job, self.case["mab"]),
         }
         return [name for name, same in checks.items() if not same]
 
-    def _same_observations(self) -> bool:
-        return len(self.policy.observations) == len(self.case["observations"]) and self.observed_alike()
-
-    def observed_alike(self) -> bool:
+    def is_observed_alike(self) -> bool:
         """Whether the policy was told the same, as far as both were told something."""
         pairs = zip(self.policy.observations, self.case["observations"], strict=False)
         return all(
             ours[0] == theirs[0] and close(ours[1], theirs[1]) and ours[2] == theirs[2] for ours, theirs in pairs
         )
-
-    def _same_never_ran(self) -> bool:
-        never = sum(not run.started for run in self.tuning.runs)
-        return never == self.case.get("never_ran_lines", len(self.case.get("stdout_lines", [])))
-
-    def _same_path_generator(self) -> bool:
-        state = self.tuning.training.rng.bit_generator.state
-        return "sample_rng_state" in self.case and state == self.case["sample_rng_state"]
 
 
 def same_exception(ours: BftrainerError | None, theirs: dict[str, str] | None) -> bool:

@@ -1,4 +1,4 @@
-"""Policies to compare with do what their names say."""
+"""Policies to compare with do what their names say; what holds in every simulation."""
 
 from __future__ import annotations
 
@@ -9,18 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
+from bftrainer.errors import AllPrunedError, BftrainerError, TuningError, TuningInputError
 from bftrainer.zeus import (
+    BatchSizeOptimizer,
     DefaultBatchSize,
     GridSearch,
     Group,
     GroupJob,
+    GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,
     MaxPowerLimit,
     Oracle,
+    PruningGTSBatchSizeOptimizer,
     Simulator,
 )
+from bftrainer.zeus.policies.policy_registry import (
+    PolicyContext,
+    batch_size_optimizer,
+)
 from bftrainer.zeus.policies.trace import configurations, optimum
+from tests.examples import examples
+from tests.shipped import shipped
 from tests.zeus.traced import JOB, Measured, measurements, state_text, training_trace
 
 SIZES = [4, 8, 16, 32]
@@ -33,145 +42,84 @@ TRACE = training_trace(
         32: Measured([math.nan], {200: (1.0, 190.0)}),
     }
 )
-LEARNERS = {"grid": GridSearch}
-BATCH_SIZE_POLICIES = LEARNERS | {"default": DefaultBatchSize, "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5)}
+BATCH_SIZE_POLICIES = {
+    "grid": GridSearch,
+    "default": DefaultBatchSize,
+    "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
+}
 POWER_LIMIT_POLICIES = {
     "max-power": lambda: MaxPowerLimit.of(TRACE, [JOB]),
     "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
 }
 
 
-@pytest.fixture(params=LEARNERS)
-def learner(request):
-    """A policy that learns from costs, the job registered."""
-    policy = LEARNERS[request.param]()
-    policy.register_job(JOB, SIZES)
-    return policy
-
-
-def play(policy, observations):
-    """The choices that a policy makes; an observation is of a size, or of its choice: (size or None, cost, reached)."""
-    choices = []
-    for size, cost, reached in observations:
-        try:
-            choices.append(policy.predict(JOB))
-        except AllPrunedError:
-            return [*choices, "all pruned"]
-        policy.observe(JOB, size or choices[-1], cost, reached)
-    return choices
-
-
-def play_costs(policy, costs, rounds):
-    """The choices of a policy whose batch sizes cost what `costs` says; without a cost they don't converge."""
-    return play_rounds(policy, lambda size: (costs.get(size, 0.0), size in costs), rounds)
-
-
-def play_rounds(policy, outcome, rounds):
-    policy.register_job(JOB, SIZES)
-    choices = []
-    for _ in range(rounds):
-        choices.append(policy.predict(JOB))
-        policy.observe(JOB, choices[-1], *outcome(choices[-1]))
-    return choices
-
-
-# --- all of them --------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
-def test_registering_again_changes_nothing(name):
-    """A job that is known goes on as it was."""
+def test_jobs_are_registered(name):
+    """Registering again changes nothing; a job that is not, nor known to the oracle, is refused."""
     policy = BATCH_SIZE_POLICIES[name]()
     policy.register_job(JOB, SIZES)
-    play(policy, [(None, 5.0, True), (None, 3.0, True)])
+    policy.observe(JOB, policy.predict(JOB), 5.0, True)
     before = state_text(policy)
     policy.register_job(JOB, SIZES)
     assert state_text(policy) == before
-
-
-@pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
-def test_unregistered_jobs_are_refused(name):
-    """A job must be registered, or known to the oracle, before a choice is asked for."""
     with pytest.raises(TuningError, match="register_job first"):
-        BATCH_SIZE_POLICIES[name]().predict(replace(JOB, dataset="other"))
-
-
-@pytest.mark.parametrize("name", [*LEARNERS, "default"])
-def test_unusable_batch_sizes_are_refused(name):
-    """No batch sizes, no default, or a default that is none of them: refused with the closest."""
-    policy = BATCH_SIZE_POLICIES[name]()
-    with pytest.raises(TuningInputError, match="is empty"):
-        policy.register_job(JOB, [])
-    with pytest.raises(TuningInputError, match=r"got 8\. Closest: 4, 16, 32"):
-        policy.register_job(JOB, [4, 16, 32])
-    with pytest.raises(TuningInputError, match="Expected a default batch size, got none"):
-        policy.register_job(replace(JOB, default_bs=None), SIZES)
-
-
-def test_learners_refuse_what_they_cannot_use(learner):
-    """A batch size that is none of the job's, and a run of which nobody knows whether it converged."""
-    with pytest.raises(TuningInputError, match=r"batch sizes, got 5\. Closest: 4, 8, 16"):
-        learner.observe(JOB, 5, 1.0, True)
-    with pytest.raises(TuningInputError, match="converged of batch size 8"):
-        learner.observe(JOB, 8, 1.0)
-
-
-def test_learners_try_each_size_once_first(learner):
-    """The default, then upwards from the smallest: whatever runs cost, and whether or not they converge."""
-    observations = [(None, 3.0, True), (None, 2.0, False), (None, 9.0, True), (None, 4.0, False)]
-    assert play(learner, observations) == ORDER
-
-
-def test_learners_give_up_without_a_size_that_converges(learner):
-    """If no batch size converged, there is nothing to choose."""
-    assert play(learner, [(None, 1.0, False)] * 5) == [*ORDER, "all pruned"]
+        policy.predict(replace(JOB, dataset="other"))
+    with pytest.raises(TuningInputError, match=r"got \d+\. Closest: 4, 32"):
+        BATCH_SIZE_POLICIES[name]().register_job(JOB, [4, 32])
+    if name != "oracle":
+        with pytest.raises(TuningInputError, match="is empty"):
+            BATCH_SIZE_POLICIES[name]().register_job(JOB, [])
+        with pytest.raises(TuningInputError, match="Expected a default batch size, got none"):
+            policy.register_job(replace(JOB, default_bs=None), SIZES)
 
 
 @pytest.mark.parametrize("sizes", BATCH_SIZE_POLICIES)
 @pytest.mark.parametrize("limits", POWER_LIMIT_POLICIES)
 def test_simulates_with_any_pair(sizes, limits):
-    """Each pair tunes 30 recurrences to their targets, twice the same, and the objects passed stay as they were."""
+    """Each pair tunes recurrences and overlapping jobs to their targets, and the objects passed stay as they were."""
     policies = BATCH_SIZE_POLICIES[sizes](), POWER_LIMIT_POLICIES[limits]()
     before = state_text(policies)
     simulator = Simulator(TRACE, None, *policies, seed=1)
     history = simulator.simulate_one_job(JOB, 30, 2.0, 0.5)
     assert sum(entry.reached for entry in history) == 30
-    assert simulator.simulate_one_job(JOB, 30, 2.0, 0.5) == history
+    jobs = Group("g", "d", tuple(GroupJob(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)))
+    simulator = Simulator(TRACE, None, policies[0], JITPowerLimitOptimizer(), seed=1)
+    assert sum(entry.reached for entry in simulator.simulate_one_alibaba_group(JOB, jobs, 2.0, 0.5)) == 20
     assert state_text(policies) == before
 
 
-@pytest.mark.parametrize("sizes", BATCH_SIZE_POLICIES)
-def test_simulates_groups(sizes):
-    """Jobs that overlap are tuned by each policy too."""
-    policy = BATCH_SIZE_POLICIES[sizes]()
-    simulator = Simulator(TRACE, None, policy, JITPowerLimitOptimizer(), seed=1)
-    jobs = Group("g", "d", tuple(GroupJob(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)))
-    history = simulator.simulate_one_alibaba_group(JOB, jobs, 2.0, 0.5)
-    assert sum(entry.reached for entry in history) == 20
+def play(costs, rounds, overlapping=()):
+    """The choices of grid search where batch sizes cost what is said, and without a cost don't converge."""
+    policy, choices = GridSearch(), []
+    policy.register_job(JOB, SIZES)
+    for size in overlapping:
+        policy.observe(JOB, size, costs[size], True)
+    for _ in range(rounds):
+        choices.append(policy.predict(JOB))
+        policy.observe(JOB, choices[-1], costs.get(choices[-1], 0.0), choices[-1] in costs)
+    return policy, choices
 
 
-# --- one by one ---------------------------------------------------------------------------------------------------
-
-
-def test_grid_search_keeps_the_cheapest_that_converged():
-    """After the trials the cheapest of those that converged, whatever its later runs do."""
-    policy = GridSearch()
-    assert play_costs(policy, {8: 9.0, 16: 3.0, 32: 5.0}, 6) == [*ORDER, 16, 16]
+def test_grid_search():
+    """The default, then upwards from the smallest, each once; then the cheapest that converged, of equals the first."""
+    policy, choices = play({8: 9.0, 16: 3.0, 32: 5.0}, 6)
+    assert choices == [*ORDER, 16, 16]
     policy.observe(JOB, 16, 1000.0, False)
     assert policy.predict(JOB) == 16
+    assert play({8: 3.0, 4: 3.0}, 5)[1][-1] == 8
+    # A run that nobody asked for is the batch size's trial if there was none.
+    assert play({16: 3.0, 8: 4.0, 4: 4.0, 32: 4.0}, 4, overlapping=[16])[1] == [8, 4, 32, 16]
+    with pytest.raises(AllPrunedError):
+        play({}, 5)
 
 
-def test_grid_search_keeps_the_first_of_equals():
-    """Of equally cheap batch sizes the one that was tried first."""
-    assert play_costs(GridSearch(), {8: 3.0, 4: 3.0}, 5)[-1] == 8
-
-
-def test_grid_search_takes_what_overlaps_as_its_trial():
-    """A run that nobody asked for is the batch size's trial if there was none."""
-    policy = GridSearch()
-    policy.register_job(JOB, SIZES)
-    policy.observe(JOB, 16, 3.0, True)
-    assert play(policy, [(None, 4.0, True)] * 4) == [8, 4, 32, 16]
+def test_grid_search_refuses_what_it_cannot_use():
+    """A batch size that is none of the job's, and a run of which nobody knows whether it converged."""
+    policy, _ = play({}, 0)
+    with pytest.raises(TuningInputError, match=r"batch sizes, got 5\. Closest: 4, 8, 16"):
+        policy.observe(JOB, 5, 1.0, True)
+    with pytest.raises(TuningInputError, match="converged of batch size 8"):
+        policy.observe(JOB, 8, 1.0)
 
 
 @given(sizes=measurements(), eta=st.sampled_from((0.0, 0.5, 1.0)))
@@ -193,5 +141,113 @@ def test_the_oracle_needs_a_target_that_is_reached():
         Oracle.of(TRACE, [replace(JOB, max_epochs=1)], 0.5)
     with pytest.raises(TuningInputError, match=r"got 5\. Closest: 4, 8, 16"):
         Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
-    with pytest.raises(TuningInputError, match=r"got 16\. Closest: 4, 8"):
-        Oracle.of(TRACE, [JOB], 0.5).register_job(JOB, [4, 8])
+
+
+# --- whatever the traces, the knobs and the seeds ---------------------------------------------------------------------
+
+seeds = st.integers(0, 2**32 - 1)
+etas = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
+betas = st.one_of(st.sampled_from([1.0, 1.2, 2.0, math.inf]), st.floats(0.2, 6.0))
+traces = measurements().map(training_trace)
+OPTIONS = {
+    "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
+    "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
+    "gts, no precision": lambda seed: GTSBatchSizeOptimizer(False, seed=seed, verbose=False),
+    "gts, certain": lambda seed: GTSBatchSizeOptimizer(False, math.inf, seed=seed, verbose=False),
+    "gts, given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
+}
+every_policy = pytest.mark.parametrize("name", [*shipped("bftrainer.batch_size_optimizers"), *OPTIONS])
+
+
+def make(name, trace, seed):
+    """A policy of ours, or one with options of its own."""
+    context = PolicyContext(trace, JOB, 0.5, 2.0, seed, concurrency=True)
+    return OPTIONS[name](seed) if name in OPTIONS else batch_size_optimizer(name, context)
+
+
+def simulator(trace, policy, seed=1, limits=None):
+    """A simulator that gives up on a group's job soon."""
+    limits = limits or JITPowerLimitOptimizer(False)
+    return Simulator(trace, None, policy, limits, seed, verbose=False, max_group_retries=5)
+
+
+@st.composite
+def groups(draw):
+    """Jobs by start time, some at once, some ending when others start, some at once themselves."""
+    starts = sorted(draw(st.lists(st.integers(0, 60).map(float), min_size=1, max_size=25)))
+    lengths = st.integers(0, 20).map(float)
+    return Group("g", "d", tuple(GroupJob(each, each + draw(lengths), draw(st.floats(0.3, 3.0))) for each in starts))
+
+
+def finish(simulate, *arguments):
+    """The history and the exception's text, if there is one."""
+    try:
+        return simulate(*arguments), None
+    except BftrainerError as error:
+        return error.history, str(error)
+
+
+class Watched(BatchSizeOptimizer):
+    """Writes down each call of a policy, and what was answered."""
+
+    name = "watched"
+
+    def __init__(self, policy, calls):
+        self.policy, self.calls = policy, calls
+
+    def __deepcopy__(self, memo):
+        return self
+
+    def register_job(self, *arguments):
+        self.calls.append(("register_job", arguments, self.policy.register_job(*arguments)))
+
+    def predict(self, *arguments):
+        self.calls.append(("predict", arguments, self.policy.predict(*arguments)))
+        return self.calls[-1][-1]
+
+    def observe(self, *arguments):
+        self.calls.append(("observe", arguments, self.policy.observe(*arguments)))
+
+
+@every_policy
+@examples(8)
+@given(trace=traces, seed=seeds, beta=betas)
+def test_calls_made_again_lead_to_the_same_state(name, trace, seed, beta):
+    """Whoever makes the same calls again has the same policy, draws included, so none needs to be saved."""
+    watched = Watched(make(name, trace, seed), [])
+    finish(simulator(trace, watched).simulate_one_job, JOB, 25, beta, 0.5)
+    again = make(name, trace, seed)
+    for call, arguments, answer in watched.calls:
+        assert getattr(again, call)(*arguments) == answer
+    assert state_text(again) == state_text(watched.policy)
+
+
+@examples(40)
+@given(traces, seeds, betas, etas, st.integers(0, 30), st.integers(0, 30))
+def test_a_shorter_history_is_the_beginning_of_a_longer_one(trace, seed, beta, eta, first, more):
+    """What a recurrence does depends on those before it, never on how many there are to be."""
+    simulated = simulator(trace, PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), seed)
+    short, _ = finish(simulated.simulate_one_job, JOB, first, beta, eta)
+    long, _ = finish(simulated.simulate_one_job, JOB, first + more, beta, eta)
+    assert long[: len(short)] == short
+    assert len(long) >= len(short) >= 0
+
+
+@every_policy
+@examples(8)
+@given(trace=traces, seed=seeds, beta=betas, jobs=groups())
+def test_calls_repeat_and_leave_policies_alone(name, trace, seed, beta, jobs):
+    """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""
+    sizes, limits = make(name, trace, seed), JITPowerLimitOptimizer(False)
+    used = make(name, trace, seed)
+    used.register_job(JOB, trace.of(JOB).batch_sizes)
+    used.observe(JOB, used.predict(JOB), 100.0, True)
+    limits.observe(JOB, 8, 50, 1.0)
+    for passed in (sizes, used):
+        before = state_text([passed, limits])
+        simulated = simulator(trace, passed, seed, limits if passed is sizes else None)
+        first = finish(simulated.simulate_one_job, JOB, 10, beta, 0.5)
+        overlapping = finish(simulated.simulate_one_alibaba_group, JOB, jobs, beta, 0.5)
+        assert finish(simulated.simulate_one_job, JOB, 10, beta, 0.5) == first
+        assert finish(simulated.simulate_one_alibaba_group, JOB, jobs, beta, 0.5) == overlapping
+        assert state_text([passed, limits]) == before

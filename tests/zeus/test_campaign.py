@@ -1,16 +1,45 @@
-"""Simulations by the dozen: what they are made of, and that nothing but this decides their results."""
+"""Simulations by the dozen, files of them, and which traces, jobs and groups a user means."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import re
 import textwrap
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bftrainer.errors import BftrainerError, SettingsError, TuningInputError
-from bftrainer.zeus import JITPowerLimitOptimizer, Job, PruningGTSBatchSizeOptimizer, Simulator, read_groups
+from bftrainer.errors import BftrainerError, InputError, OutputError, SettingsError, TuningInputError
+from bftrainer.zeus import (
+    Corrections,
+    HistoryEntry,
+    JITPowerLimitOptimizer,
+    Job,
+    PruningGTSBatchSizeOptimizer,
+    Simulator,
+    TrainingTrace,
+    read_groups,
+)
 from bftrainer.zeus.simulation.campaign import Simulation, group_seed, simulate, simulate_all, with_seeds
-from tests.recurring import PAGES, WORDS, write_world
+from bftrainer.zeus.simulation.files import read_history, write_history, write_results
+from bftrainer.zeus.simulation.inputs import (
+    SAMPLE_JOBS,
+    JobChoice,
+    choose_jobs,
+    load_traces,
+    read_jobs,
+    zeus_sample,
+)
+from bftrainer.zeus.simulation.optimum import describe_job, describe_target
+from tests.examples import examples
+from tests.recurring import JOBS, PAGES, WORDS, write_world
+
+HOPELESS = Job("pages", "net", "sgd", 0.5, 20, 32)
 
 
 @pytest.fixture
@@ -20,48 +49,33 @@ def trace(tmp_path, monkeypatch):
     return write_world(tmp_path)
 
 
-def facts(results):
-    """All that results say."""
-    return [(result.simulation, result.runs, result.failure) for result in results]
-
-
-def campaign():
-    """Jobs, groups, policies and seeds, mixed."""
-    singles = [Simulation(WORDS, 30, policy=policy) for policy in ("zeus", "grid")]
-    groups = [Simulation(PAGES, None, group, seed=3) for group in read_groups("groups.csv").values()][:2]
-    return [each for simulation in (*singles, *groups) for each in with_seeds(simulation, 3)]
-
-
 def test_one_simulation_is_what_the_simulator_does(trace):
     """The published policies with one seed for all give what the simulator gives when they are passed to it."""
-    simulator = Simulator(
-        trace, None, PruningGTSBatchSizeOptimizer(seed=9), JITPowerLimitOptimizer(), seed=9, verbose=False
-    )
-    result = simulate(trace, Simulation(WORDS, 40, eta_knob=0.3, beta_knob=2.5, seed=9))
-    assert result.history == simulator.simulate_one_job(WORDS, 40, 2.5, 0.3)
-    assert (result.failure, result.is_partial) == (None, False)
-
-
-def test_a_group_is_what_the_simulator_does(trace):
-    """So does a group, whose policy expects runs that overlap."""
-    group = read_groups("groups.csv")["c"]
-    simulator = Simulator(
-        trace, None, PruningGTSBatchSizeOptimizer(concurrency=True, seed=2), JITPowerLimitOptimizer(), seed=2
-    )
-    result = simulate(trace, Simulation(WORDS, None, group, seed=2, beta_knob=math.inf))
-    assert result.history == simulator.simulate_one_alibaba_group(WORDS, group, math.inf, 0.5)
+    for group in (None, read_groups("groups.csv")["c"]):
+        policies = PruningGTSBatchSizeOptimizer(seed=9), JITPowerLimitOptimizer()
+        simulator = Simulator(trace, None, *policies, seed=9, verbose=False)
+        given_count = 40 if group is None else None
+        result = simulate(trace, Simulation(WORDS, given_count, group, eta_knob=0.3, beta_knob=2.5, seed=9))
+        if group is None:
+            assert result.history == simulator.simulate_one_job(WORDS, 40, 2.5, 0.3)
+        else:
+            assert result.history == simulator.simulate_one_alibaba_group(WORDS, group, 2.5, 0.3)
+        assert (result.failure, result.is_partial) == (None, False)
 
 
 @pytest.mark.long
 def test_workers_change_nothing(trace):
     """One process or three: the same results in the same order, all of them counted."""
-    simulations = campaign()
+    singles = [Simulation(WORDS, 30, policy=policy) for policy in ("zeus", "grid")]
+    groups = [Simulation(PAGES, None, group, seed=3) for group in read_groups("groups.csv").values()][:2]
+    simulations = [each for simulation in (*singles, *groups) for each in with_seeds(simulation, 3)]
     counted = []
     alone = simulate_all(trace, simulations, workers=1)
     shared = simulate_all(trace, simulations, workers=3, progress=counted.append)
-    assert facts(alone) == facts(shared) == facts(counted)
-    assert [result.simulation for result in alone] == simulations
-    assert {result.failure for result in alone} == {None}
+    facts = [(result.simulation, result.runs, result.failure) for result in alone]
+    for results in (shared, counted):
+        assert [(result.simulation, result.runs, result.failure) for result in results] == facts
+    assert [(simulation, failure) for simulation, _, failure in facts] == [(each, None) for each in simulations]
 
 
 @pytest.mark.long
@@ -74,42 +88,27 @@ def test_the_first_bad_input_is_raised(trace, workers):
         simulate_all(trace, [good, *bad, good], workers=workers)
 
 
-def test_what_fails_keeps_its_runs(trace):
-    """A default batch size that does not converge ends a simulation after its first run, which is kept."""
-    bad = Simulation(Job("pages", "net", "sgd", 0.5, 20, 32), 5)
-    results = simulate_all(trace, [bad, Simulation(PAGES, 5)])
-    assert [result.is_partial for result in results] == [True, False]
-    assert "The default batch size 32 did not converge." in results[0].failure
-    assert [(entry.bs, entry.reached) for entry in results[0].history] == [(32, False)]
-
-
-def policy(folder, body):
-    """A module with a policy of the user's."""
-    (folder / "mine.py").write_text(
-        "from bftrainer.zeus.policies.baselines import DefaultBatchSize\n"
-        "class Mine(DefaultBatchSize):\n" + textwrap.indent(textwrap.dedent(body), "    ") + "\n"
-        "def make(context):\n    return Mine()\n"
-    )
-
-
 @pytest.mark.long
-def test_a_policy_that_breaks_is_told(trace, tmp_path, monkeypatch):
-    """Whatever a user's policy raises ends its simulation in one line, with the runs until then."""
-    policy(tmp_path, "count = 0\ndef predict(self, job):\n    self.count += 1\n    return 8 // (self.count < 2)")
-    monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
-    # The other process finds the policy too, and so shows that it is looked up by name there.
-    one, other = simulate_all(trace, with_seeds(Simulation(PAGES, 5, policy="mine:make"), 2), workers=2)
-    assert "ZeroDivisionError" in one.failure
-    assert "mine:make" in one.failure
-    assert len(one.runs) == len(other.runs) == 1
-
-
-@pytest.mark.long
-def test_a_lost_worker_is_told(trace, tmp_path):
-    """A process that dies is an error of ours, in one line, and nothing waits for it for ever."""
-    policy(tmp_path, "def predict(self, job):\n    import os\n    os._exit(3)")
-    with pytest.raises(BftrainerError, match="worker process"):
-        simulate_all(trace, with_seeds(Simulation(PAGES, 5, policy="mine:make"), 2), workers=2)
+def test_policies_that_break_are_told(trace, tmp_path, monkeypatch):
+    """What a user's policy raises ends its simulation in a line, with its runs; a process that dies is our error."""
+    broken = "self.count += 1\n    return 8 // (self.count < 2)"
+    for body, said in ((broken, None), ("import os\n    os._exit(3)", "worker process")):
+        method = textwrap.indent(f"count = 0\ndef predict(self, job):\n    {body}\n", "    ")
+        (tmp_path / "mine.py").write_text(
+            "from bftrainer.zeus.policies.baselines import DefaultBatchSize\n"
+            f"class Mine(DefaultBatchSize):\n{method}\ndef make(context):\n    return Mine()\n"
+        )
+        monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)
+        # The other process finds the policy too, and so shows that it is looked up by name there.
+        simulations = with_seeds(Simulation(PAGES, 5, policy="mine:make"), 2)
+        if said:
+            with pytest.raises(BftrainerError, match=said):
+                simulate_all(trace, simulations, workers=2)
+        else:
+            one, other = simulate_all(trace, simulations, workers=2)
+            assert "ZeroDivisionError" in one.failure
+            assert "mine:make" in one.failure
+            assert len(one.runs) == len(other.runs) == 1
 
 
 @pytest.mark.parametrize(
@@ -118,10 +117,8 @@ def test_a_lost_worker_is_told(trace, tmp_path):
         ({"recurrences": None}, "either recurrences or a group"),
         ({"recurrences": -1}, "recurrences >= 0, got -1"),
         ({"seed": -1}, "seed >= 0, got -1"),
-        ({"eta_knob": 1.5}, "eta from 0"),
         ({"eta_knob": math.nan}, "eta from 0"),
         ({"beta_knob": 0.0}, "beta above 0"),
-        ({"beta_knob": math.nan}, "beta above 0"),
     ],
 )
 def test_simulations_are_checked_when_made(values, said):
@@ -137,3 +134,160 @@ def test_seeds_of_groups_are_their_own():
     seeds = {group_seed(seed, f"g{number}") for seed in (1, 2) for number in range(50)}
     assert len(seeds) == 100
     assert group_seed(1, "g7") in seeds
+
+
+# --- files -------------------------------------------------------------------------------------------------------
+
+AMOUNTS = st.floats(0, 1e300)
+ENTRIES = st.builds(
+    HistoryEntry, st.integers(1, 2**40), st.none() | st.integers(1, 999), AMOUNTS, st.booleans(), AMOUNTS
+)
+
+
+@examples(15)
+@given(st.lists(ENTRIES))
+def test_histories_come_back(tmp_path_factory, history):
+    """A plain history comes back, also without power limits, and an empty one."""
+    path = tmp_path_factory.mktemp("any") / "history.json"
+    write_history(path, history)
+    assert read_history(path) == history
+
+
+def test_what_stands_in_a_file(trace, tmp_path):
+    """The JSON file has a line for each run, to the last bit; the table has the same columns; equal bytes again."""
+    corrected = Simulation(PAGES, None, read_groups("groups.csv")["a"], corrections=Corrections(True))
+    failing = Simulation(HOPELESS, 5, policy="default", power_policy="max-power")
+    results = simulate_all(trace, [Simulation(WORDS, 12, beta_knob=math.inf, seed=1), corrected, failing])
+    for name in ("out.json", "out.parquet"):
+        contents = []
+        for _ in range(2):
+            write_results(tmp_path / name, results, {"inputs": {"train": None}})
+            contents.append((tmp_path / name).read_bytes())
+        assert contents[0] == contents[1]
+    document = json.loads((tmp_path / "out.json").read_text())
+    assert (document["schema"], document["partial"], document["inputs"]) == (1, True, {"train": None})
+    single, group, failed = document["simulations"]
+    assert (single["beta_knob"], group["beta_knob"], failed["seed"]) == (None, 2.0, 123456)
+    assert "did not converge" in failed["failure"]
+    used = [(entry.energy, entry.time) for entry in results[1].history]
+    assert [(row["energy_j"], row["time_s"]) for row in group["runs"]] == used
+    table = pq.read_table(tmp_path / "out.parquet")
+    rows = [{"simulation": n, **row} for n, each in enumerate(document["simulations"]) for row in each["runs"]]
+    assert table.to_pylist() == rows
+    assert (table.schema.field("power_limit_w").type, table.schema.field("reached").type) == (pa.int64(), pa.bool_())
+    with pytest.raises(OutputError, match=r"a name that ends in \.json or \.parquet"):
+        write_results(tmp_path / "runs.csv", [])
+    assert not (tmp_path / "runs.csv").exists()
+
+
+def test_what_is_no_history(tmp_path):
+    """Refused in one line with file and place; nothing in a file is ever executed."""
+    path = tmp_path / "bad.json"
+    entry = {"bs": 8, "pl": None, "energy": 1.0, "reached": True, "time": 2.0}
+    code = "__import__('os').system('touch pwned')"
+    for document, message in (
+        ([1, 2], "Expected a history of schema 1"),
+        ({"schema": 2, "history": []}, "Expected a history of schema 1"),
+        ({"schema": 1, "history": [entry | {"energy": "12"}]}, "energy"),
+        ({"schema": 1, "history": [entry | {"bs": code}]}, "bs"),
+    ):
+        path.write_text(json.dumps(document))
+        with pytest.raises(InputError, match=re.escape(message)) as caught:
+            read_history(path)
+        assert str(caught.value).startswith(f"{path}: ")
+        assert "\n" not in str(caught.value)
+
+
+# --- which traces and jobs a user means -------------------------------------------------------------------------------
+
+NAMES = ("pages,net,sgd",)
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """The small world's traces."""
+    write_world(tmp_path)
+    return load_traces(tmp_path / "train.csv", tmp_path / "power.csv")
+
+
+def test_inputs_say_where_they_came_from(inputs, tmp_path):
+    """Results can be traced to the bytes that they were made from, and to the versions that made them."""
+    about = inputs.about(groups=None)
+    digest = hashlib.sha256((tmp_path / "power.csv").read_bytes()).hexdigest()
+    assert about["inputs"]["power"] == {"path": str(tmp_path / "power.csv"), "sha256": digest}
+    assert list(about["inputs"]) == ["train", "power", "groups"]
+    assert {"python", "numpy", "bftrainer"} <= set(about["versions"])
+
+
+def test_the_embedded_jobs():
+    """One job a dataset, all of the traces'; without files all are meant, or the first; names pick others."""
+    files = zeus_sample()
+    trace = TrainingTrace(files.train, files.power)
+    assert sorted((job.dataset, job.network, job.optimizer) for job in SAMPLE_JOBS) == trace.jobs
+    assert len({job.dataset for job in SAMPLE_JOBS}) == len(SAMPLE_JOBS)
+    assert all(job.default_bs in trace.of(job).batch_sizes for job in SAMPLE_JOBS)
+    assert {group.dataset for group in read_groups(files.groups).values()} == {job.dataset for job in SAMPLE_JOBS}
+    sample = load_traces()
+    assert choose_jobs(sample, JobChoice()) == list(SAMPLE_JOBS)
+    assert choose_jobs(sample, JobChoice(), one=True) == [SAMPLE_JOBS[0]]
+    third = SAMPLE_JOBS[2]
+    name = f"{third.dataset},{third.network},{third.optimizer}"
+    assert choose_jobs(sample, JobChoice(names=(name,)), one=True) == [third]
+    changed = choose_jobs(sample, JobChoice(changes={"target_metric": 0.5}), one=True)
+    assert changed == [Job(**SAMPLE_JOBS[0].to_dict() | {"target_metric": 0.5})]
+
+
+def test_jobs_of_files_and_names(inputs, tmp_path):
+    """All of a file's jobs are meant; options go before its values; named jobs take them, and 100 epochs."""
+    file = tmp_path / "jobs.toml"
+    assert read_jobs(file) == choose_jobs(inputs, JobChoice(file), one=True) == [PAGES, WORDS]
+    found = choose_jobs(inputs, JobChoice(file, changes={"max_epochs": 7, "default_bs": 16}))
+    assert [(job.max_epochs, job.default_bs) for job in found] == [(7, 16), (7, 16)]
+    choice = JobChoice(names=NAMES, changes={"target_metric": 0.6, "default_bs": 16})
+    assert choose_jobs(inputs, choice) == [Job("pages", "net", "sgd", 0.6, 100, 16)]
+    # Where a file has a job for two targets, its name alone does not say which.
+    table = file.read_text().split("[[job]]")[1]
+    file.write_text(f"schema = 1\n[[job]]{table}[[job]]{table.replace('0.5', '0.6')}")
+    with pytest.raises(TuningInputError, match=r"--target of --job pages,net,sgd\. Known: 0\.5, 0"):
+        choose_jobs(inputs, JobChoice(file, names=NAMES))
+
+
+def test_optimum_and_front(inputs):
+    """By hand: words reach their target in 4 epochs of 16, or in (2 + 10) / 2 of 64, half of whose runs fail: 12."""
+    target = describe_target(inputs.trace, WORDS, 0.5)
+    best = target["optimum"]
+    assert (best["batch_size"], best["power_limit_w"], best["time_s"], best["energy_j"]) == (16, 200, 64.0, 7680.0)
+    assert target["reaching"] == [16, 64]
+    assert [(each["batch_size"], each["power_limit_w"]) for each in target["front"]] == [(16, 200), (16, 100)]
+    job = describe_job(inputs.trace, ("words", "net", "adam"))
+    assert (job["batch_sizes"], job["power_limits_w"], job["target_metrics"]) == ([16, 64], [100, 200], [0.9])
+
+
+TABLES = JOBS[JOBS.index("[[job]]") :]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("schema = 1", "schema = = 1"), "Expected TOML, got something else"),
+        (("schema = 1", "schema = 7"), "Expected schema = 1, got 7"),
+        (("default_bs", "default_batch"), "Unknown key 'default_batch'. Did you mean 'default_bs'?"),
+        (("max_epochs = 20\n", ""), "job 1: Missing key 'max_epochs'."),
+        (("0.5", '"half"'), "Expected target_metric to be a number, got 'half'."),
+        (("= 20", "= 20.5"), "Expected max_epochs to be a whole number, got 20.5."),
+        (('"pages"', '""'), "job 1: Expected dataset to be text that is not empty, got ''."),
+        (("default_bs = 8", "default_bs = -8"), "Expected default_bs above 0, got -8."),
+        ((TABLES, ""), "Expected at least one [[job]], found none."),
+        (("schema = 1", "schema = 1\n" + TABLES), "job 3: Expected each job once, found"),
+    ],
+)
+def test_jobs_that_are_refused(tmp_path, change, said):
+    """A fault is told in one line with file, job and key, and the closest key that there is."""
+    (tmp_path / "bad.toml").write_text(JOBS.replace(*change, 1))
+    with pytest.raises(TuningInputError, match=re.escape(said)) as caught:
+        read_jobs(tmp_path / "bad.toml")
+    assert str(caught.value).startswith(f"{tmp_path / 'bad.toml'}")
+    assert "\n" not in str(caught.value)
+    for name, said in (("absent.toml", "No such file"), ("", "a directory")):
+        with pytest.raises(TuningInputError, match=said):
+            read_jobs(tmp_path / name)

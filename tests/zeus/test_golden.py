@@ -1,17 +1,76 @@
-"""Whole simulations give what the published simulator gives, save for the rows of one table."""
+"""Whole simulations, and misuse, give what the published simulator gives, save for the rows of one table."""
 
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
+from dataclasses import replace
 from functools import cache
+from typing import NamedTuple
 
 import pytest
 
-from bftrainer.errors import TuningError
-from bftrainer.zeus import TrainingTrace, read_groups
-from tests.zeus.deviations import DEVIATIONS, deviation
-from tests.zeus.fingerprint import fingerprint
-from tests.zeus.golden import DATA, Answer, by_inputs, load
+from bftrainer.errors import BftrainerError, TuningError
+from bftrainer.zeus import (
+    GTSBatchSizeOptimizer,
+    Job,
+    PruningExploreManager,
+    PruningGTSBatchSizeOptimizer,
+    TrainingTrace,
+    read_groups,
+)
+from tests.zeus.golden import DATA, Answer, by_inputs, load, units
+
+
+class Deviation(NamedTuple):
+    """One row of the table: what else differs, `Answer.differences` names."""
+
+    where: str  # a misuse of `units.json`, or a policy's options in `alibaba_v100.json`
+    published: str  # exception, or what happens without one
+    ours: str
+    parts: frozenset[str]
+    reason: str
+
+
+EXCEPTION = frozenset({"exception"})
+# The recording of an endless simulation was cut off at some point, without the generator's state.
+CUT_OFF = frozenset({"exception", "observations", "path generator"})
+
+PROTOCOL = "Methods called out of order say so by an error of their own, not by what happens to break inside."
+INPUT = "What cannot be used is refused by a ValueError, not by an assertion, which `python -O` removes."
+
+DEVIATIONS = (
+    Deviation(
+        "{'concurrency': True}",
+        "Hang",
+        "TuningError",
+        CUT_OFF,
+        "A job of a group is run again at most 100 times, so that a target out of reach ends in an error.",
+    ),
+    Deviation("{'concurrency': False}", "AssertionError", "TuningProtocolError", EXCEPTION, PROTOCOL),
+    Deviation("explore: next twice", "TypeError", "TuningProtocolError", EXCEPTION, PROTOCOL),
+    Deviation("explore: report before next", "TypeError", "TuningProtocolError", EXCEPTION, PROTOCOL),
+    Deviation("explore: report twice", "AssertionError", "TuningProtocolError", EXCEPTION, PROTOCOL),
+    Deviation("pruning bso: predict unregistered", "KeyError", "TuningProtocolError", EXCEPTION, PROTOCOL),
+    Deviation("gts: predict unregistered", "KeyError", "TuningProtocolError", EXCEPTION, PROTOCOL),
+    Deviation("pruning bso: observe converged=None in pruning", "AssertionError", "TuningInputError", EXCEPTION, INPUT),
+    Deviation("Job.gen_command without command", "AssertionError", "TuningInputError", EXCEPTION, INPUT),
+    Deviation("Job.scale_lr without lr", "AssertionError", "TuningInputError", EXCEPTION, INPUT),
+    Deviation(
+        "pruning bso: deepcopy after register (passing a used BSO to the Simulator)",
+        "TypeError",
+        "no exception",
+        EXCEPTION,
+        "State is explicit, without a generator that cannot be copied.",
+    ),
+)
+
+
+def deviation(where: str, published: str | None) -> Deviation | None:
+    """The row of the table for a case, if there is one."""
+    found = [row for row in DEVIATIONS if (row.where, row.published) == (where, published)]
+    return found[0] if found else None
+
 
 TINY = dict(by_inputs(load(DATA / "tiny.json.xz")["cases"], "mode", "default_bs"))
 
@@ -31,22 +90,14 @@ def zeus(published):
     return folder
 
 
-@pytest.fixture(scope="module")
-def published_traces(zeus):
-    """The published traces and the synthetic groups."""
-    traces = TrainingTrace(zeus / "summary_train.csv", zeus / "summary_power_v100.csv")
-    return traces, read_groups(zeus / "alibaba_groups_synth.csv.gz")
-
-
-def unlike(traces, case):
-    """What differs on a case, if it is not what the table says."""
-    answer = Answer(*traces, case)
+def compare(answer, case):
+    """What differs on a case, if it is not what the table says, and the row of the table."""
     published = case["error"]["type"] if case["error"] else None
     row = deviation(str(case["inputs"].get("policy_kwargs")), published)
     differs = set(answer.differences())
     if row is None:
         return differs, None
-    if "observations" in row.parts and not answer.observed_alike():
+    if "observations" in row.parts and not answer.is_observed_alike():
         differs.add("what was observed before the recording was cut off")
     ours = type(answer.error).__name__ if answer.error else "no exception"
     other_end = {ours, row.ours} if ours != row.ours else set()
@@ -56,23 +107,13 @@ def unlike(traces, case):
 @pytest.mark.long
 @pytest.mark.parametrize("cases", TINY.values(), ids=TINY)
 def test_traces_made_by_hand(cases):
-    """Choices, exceptions, draws and end states are the published ones; energy and time agree to 1e-9; no deviation."""
-    found = {str(case["inputs"]): unlike(tiny(), case) for case in cases}
-    assert {where: differs for where, (differs, _) in found.items() if differs} == {}
-    assert all(row is None for _, row in found.values())
-
-
-@pytest.mark.long
-def test_traces_made_by_hand_to_the_bit():
-    """Energies, times and the costs that policies are told are not only close to the published ones, but equal."""
-    entries = 0
-    for case in (case for cases in TINY.values() for case in cases):
+    """Choices, exceptions, draws, end states, energies, times and costs are the published ones, to the bit."""
+    for case in cases:
         answer = Answer(*tiny(), case)
+        assert compare(answer, case) == (set(), None), case["inputs"]
         assert [entry[1] for entry in answer.policy.observations] == [entry[1] for entry in case["observations"]]
         ours = [(entry.energy, entry.time) for entry in answer.history or ()]
         assert ours == [(row[2], row[4]) for row in case["history"] or ()]
-        entries += len(ours)
-    assert entries > 20_000
 
 
 def test_all_cases_made_by_hand_are_compared():
@@ -80,38 +121,98 @@ def test_all_cases_made_by_hand_are_compared():
     cases = [case for group in TINY.values() for case in group]
     assert Counter(case["inputs"]["mode"] == "single" for case in cases) == {True: 576, False: 288}
     assert sum(case["error"] is not None for case in cases) == 330
+    assert sum(len(case["history"] or ()) for case in cases) > 20_000
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(("name", "count"), [("single_v100", 144), ("alibaba_v100", 366)])
-def test_published_traces(zeus, published_traces, name, count):
-    """As on the traces made by hand; each row of the table that is about groups does deviate."""
-    cases = load(zeus / f"{name}.json.gz")["cases"]
-    found = {str(case["inputs"]): unlike(published_traces, case) for case in cases}
-    assert len(found) == len(cases) == count
-    assert {where: differs for where, (differs, _) in found.items() if differs} == {}
-    deviating = Counter(row.where for _, row in found.values() if row)
+def test_published_traces(zeus, name, count):
+    """Energies to 1e-9; groups deviate as the table says: the three that never end do so in an error with runs."""
+    traces = TrainingTrace(zeus / "summary_train.csv", zeus / "summary_power_v100.csv")
+    groups = read_groups(zeus / "alibaba_groups_synth.csv.gz")
+    cases, rows = load(zeus / f"{name}.json.gz")["cases"], []
+    for case in cases:
+        answer = Answer(traces, groups, case)
+        differs, row = compare(answer, case)
+        assert differs == set(), case["inputs"]
+        rows += [row.where] if row else []
+        if row and row.published == "Hang":
+            assert isinstance(answer.error, TuningError)
+            assert len(answer.error.history) > 100
+    assert len(cases) == count
     about_groups = [row.where for row in DEVIATIONS if row.where.startswith("{")]
-    assert sorted(deviating) == (sorted(about_groups) if name == "alibaba_v100" else [])
+    assert sorted(set(rows)) == (sorted(about_groups) if name == "alibaba_v100" else [])
 
 
-def test_endless_groups_end(zeus, published_traces):
-    """The three groups on which the published simulator never returns end in an error that holds the runs so far."""
-    endless = [
-        case
-        for case in load(zeus / "alibaba_v100.json.gz")["cases"]
-        if case["error"] and case["error"]["type"] == "Hang"
-    ]
-    assert len(endless) == 3
-    for case in endless:
-        error = Answer(*published_traces, case).error
-        assert isinstance(error, TuningError)
-        assert len(error.history) > 100
+# --- misuse ------------------------------------------------------------------------------------------------------
+
+MISUSED = Job("d", "n", "adam", 0.5, 3, 8, 0.1)
 
 
-def test_paths_and_frames_give_the_same_bits():
-    """Files, frames of their text and frames as pandas parses them: one digest per trace, of thousands of entries."""
-    digests = fingerprint()
-    for name in ("tiny", "embedded"):
-        ((_, entries),) = {value for key, value in digests.items() if key.startswith(name)}
-        assert entries > 2000
+def new_pruning():
+    """The published policy, pruning."""
+    policy = PruningGTSBatchSizeOptimizer(verbose=False)
+    policy.register_job(MISUSED, [8, 16])
+    return policy
+
+
+def new_sampling():
+    """Sampling alone, with one batch size."""
+    policy = GTSBatchSizeOptimizer(True, verbose=False)
+    policy.register_job(MISUSED, [8])
+    return policy
+
+
+def explore(*calls):
+    """Ask an exploration for its first batch size, and report as often as is said."""
+    manager = PruningExploreManager([8, 16], 8)
+    for size in calls:
+        manager.next_batch_size() if size is None else manager.report_batch_size_result(size, 1.0, True)
+
+
+def prune_without_verdict():
+    """A run while pruning of which it is not said whether it converged."""
+    policy = new_pruning()
+    policy.observe(MISUSED, policy.predict(MISUSED), 1.0)
+
+
+MISUSE = {
+    "explore: default not in list": lambda: PruningExploreManager([8, 16], 4),
+    "explore: next twice": lambda: explore(None, None),
+    "explore: report other bs": lambda: explore(None, 16),
+    "explore: report before next": lambda: explore(8),
+    "explore: report twice": lambda: explore(None, 8, 8),
+    "pruning bso: register without default": lambda: new_pruning().register_job(replace(MISUSED, default_bs=None), [8]),
+    "pruning bso: register empty": lambda: PruningGTSBatchSizeOptimizer().register_job(MISUSED, []),
+    "pruning bso: predict unregistered": lambda: PruningGTSBatchSizeOptimizer().predict(MISUSED),
+    "gts: predict unregistered": lambda: GTSBatchSizeOptimizer(True).predict(MISUSED),
+    "gts: observe unknown bs": lambda: new_sampling().observe(MISUSED, 16, 1.0, True),
+    "pruning bso: observe converged=None in pruning": prune_without_verdict,
+    "pruning bso: deepcopy after register (passing a used BSO to the Simulator)": lambda: deepcopy(new_pruning()),
+    "Job.gen_command without command": lambda: MISUSED.gen_command(8, 0.1, 1, 1),
+    "Job.scale_lr without lr": lambda: replace(MISUSED, default_lr=None).scale_lr(8),
+    "Job.scale_lr unknown optimizer": lambda: replace(MISUSED, optimizer="lamb").scale_lr(8),
+}
+
+
+@pytest.mark.parametrize(("name", "published", "_message"), units()["errors"], ids=lambda value: str(value)[:40])
+def test_published_refusals(name, published, _message):
+    """Who catches the published exception catches ours, if no row of the table says otherwise; texts are one line."""
+    error = None
+    try:
+        MISUSE[name]()
+    except BftrainerError as refusal:
+        error = refusal
+    row = deviation(name, published)
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    assert (published in kinds) == (row is None)
+    assert row is None or (type(error).__name__ if error else "no exception") == row.ours
+    assert "\n" not in str(error)
+
+
+def test_the_table_is_about_recorded_cases():
+    """Each row names a misuse that was recorded, or options of the simulated groups, once, with a reason."""
+    recorded = {name: kind for name, kind, _ in units()["errors"]}
+    about_misuse = [row for row in DEVIATIONS if not row.where.startswith("{")]
+    assert all(recorded[row.where] == row.published for row in about_misuse)
+    assert len({(row.where, row.published) for row in DEVIATIONS}) == len(DEVIATIONS)

@@ -1,4 +1,4 @@
-"""Jobs: identity, names, commands, learning rates."""
+"""Jobs: identity, names, commands, learning rates; what they cost, their bounds, and when they are given up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import TuningInputError
-from bftrainer.zeus import Job
+from bftrainer.zeus import Job, zeus_cost
+from bftrainer.zeus.policies.job import RecurrenceTracker, check_knobs, usage_fault
 from tests.zeus.golden import units
 
 JOB = Job("d", "n", "adam", 0.5, 3, 8, 0.1)
@@ -36,29 +37,16 @@ def test_published_learning_rates(optimizer):
         assert job.scale_lr(batch_size) == rate
 
 
-def test_command_counts_for_nothing():
-    """Jobs that differ in the command alone are one job, to policies too."""
+def test_identity():
+    """Jobs that differ in the command alone are one; copies are equal, command included; numbers become plain."""
     other = replace(JOB, command=["python"])
-    assert other == JOB
-    assert hash(JOB) == hash(other)
+    assert (other, hash(other)) == (JOB, hash(JOB))
     assert len({JOB, other, replace(JOB, default_bs=16)}) == 2
-
-
-def test_copies_are_equal():
-    """Copies by pickle, deep copy and JSON are equal, command included."""
     job = replace(JOB, command=["python", "{bs}"], workdir="/here")
     for copy in (pickle.loads(pickle.dumps(job)), deepcopy(job), Job(**json.loads(json.dumps(job.to_dict())))):
-        assert copy == job
-        assert hash(copy) == hash(job)
-        assert copy.command == ["python", "{bs}"]
-
-
-def test_numbers_of_numpy_become_plain():
-    """Counts from a data frame are kept as plain numbers, which JSON can hold and histories show."""
+        assert (copy, hash(copy), copy.command) == (job, hash(job), ["python", "{bs}"])
     job = replace(JOB, max_epochs=np.int64(3), default_bs=np.float64(8.0))
-    assert (type(job.max_epochs), type(job.default_bs)) == (int, int)
-    assert job == JOB
-    assert str(job) == str(JOB)
+    assert (type(job.max_epochs), type(job.default_bs), str(job)) == (int, int, str(JOB))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +55,6 @@ def test_numbers_of_numpy_become_plain():
         ({"target_metric": math.nan}, "finite target metric, got nan"),
         ({"max_epochs": 0}, "max_epochs above 0, got 0"),
         ({"max_epochs": 12.5}, "whole max_epochs, got 12.5"),
-        ({"default_bs": 8.5}, "whole default_bs, got 8.5"),
         ({"default_bs": -8}, "default_bs above 0, got -8"),
         ({"default_lr": math.inf}, "default_lr above 0, got inf"),
     ],
@@ -76,3 +63,74 @@ def test_impossible_jobs(changes, message):
     """Numbers that no training can have are refused when the job is made."""
     with pytest.raises(TuningInputError, match=message):
         replace(JOB, **changes)
+
+
+def test_published_costs():
+    """All recorded costs to the bit: the order of the operations is the published one."""
+    rows = units()["zeus_cost"]
+    assert len(rows) == 108
+    for *arguments, cost in rows:
+        assert zeus_cost(*arguments) == cost
+
+
+@pytest.mark.parametrize(
+    ("eta", "beta", "message"),
+    [
+        (-0.1, 2.0, r"eta from 0 \(time\) to 1 \(energy\), got -0.1"),
+        (math.nan, 2.0, "eta .* got nan"),
+        (0.5, 0.0, r"beta above 0 \(inf: never stop early\), got 0.0"),
+        (0.5, math.nan, "beta .* got nan"),
+    ],
+)
+def test_meaningless_knobs(eta, beta, message):
+    """What the published simulator takes without a word, and gives nonsense for, is refused; both ends are not."""
+    for usable in ((0.0, 1e-9), (1.0, math.inf)):
+        check_knobs(*usable)
+    with pytest.raises(TuningInputError, match=message):
+        check_knobs(eta, beta)
+
+
+@pytest.mark.parametrize(
+    ("energy_j", "time_s", "eta", "ended", "fault"),
+    [
+        (1100.0, 10.0, 0.5, True, None),
+        (1100.1, 10.0, 0.5, False, ("energy", "Expected at most 1100 J in 10 s at 100 W, got 1100.1.")),
+        (0.0, 0.0, 0.5, False, None),
+        (0.0, 0.0, 0.5, True, ("time", "Expected more than 0 of a run that has ended, got 0 J in 0 s.")),
+        (0.0, 10.0, 0.5, True, None),
+        (0.0, 10.0, 1.0, True, ("energy", "Expected more than 0 of a run that has ended, got 0 J in 10 s.")),
+    ],
+)
+def test_what_no_run_uses(energy_j, time_s, eta, ended, fault):
+    """Energy stays below the power limit and a tenth more; a run that has ended has cost something."""
+    assert usage_fault(energy_j, time_s, 100.0, eta, ended=ended) == fault
+
+
+def test_the_bound_is_a_multiple_of_the_cheapest_recurrence():
+    """The tries of a recurrence add up, unless only the last one counts; others' costs bound too."""
+    for sum_tries, lowest, best in ((True, 200.0, 8), (False, 50.0, 16)):
+        tracker = RecurrenceTracker(JOB, 2.0, sum_tries=sum_tries)
+        assert (tracker.cost_bound_j(), tracker.best_batch_size) == (math.inf, JOB.default_bs)
+        assert tracker.record_try(0, 8, 200.0, reached=True) is None
+        assert tracker.record_try(1, 16, 150.0, reached=False) is None
+        tracker.record_try(1, 16, 50.0, reached=True)
+        assert (tracker.cost_bound_j(), tracker.tries[1], tracker.best_batch_size) == (2 * lowest, 2, best)
+        assert tracker.cost_bound_j(20.0) == 40.0
+    # Infinity times 0 is no number.
+    for beta, bound in ((math.inf, math.inf), (2.0, 0.0)):
+        tracker = RecurrenceTracker(JOB, beta)
+        tracker.record_try(0, 8, 0.0, reached=True)
+        assert tracker.cost_bound_j() == bound
+
+
+def test_giving_up():
+    """The first try must reach its target, unless it need not; a recurrence has so many tries, started or not."""
+    failure = RecurrenceTracker(JOB, 2.0).record_try(0, 8, 1.0, reached=False)
+    assert failure == f"{JOB}: The default batch size 8 did not converge."
+    assert "The first batch size 16" in (RecurrenceTracker(JOB, 2.0).record_try(0, 16, 1.0, reached=False) or "")
+    tracker = RecurrenceTracker(JOB, 2.0, max_tries=3, first_must_reach=False)
+    assert tracker.record_try(0, 8, 1.0, reached=False) is None
+    assert tracker.record_try(0, 8, 900.0, reached=False, started=False) is None
+    failure = tracker.record_try(0, 8, 1.0, reached=False)
+    assert failure == f"{JOB}: Recurrence 1 did not reach the target metric in 3 tries."
+    assert tracker.spent_j[0] == 2.0

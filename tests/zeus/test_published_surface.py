@@ -20,48 +20,50 @@ from bftrainer.zeus import (
     Simulator,
     TrainingTrace,
 )
-from tests.zeus.fingerprint import as_pandas_reads
 from tests.zeus.golden import DATA, frame
-from tests.zeus.worlds import world
+from tests.zeus.traced import JOB, round_trace
 
-MADE = world({8: [4.0], 16: [5.0]})
-JOB = MADE.job
+TRACE = round_trace({8: [4.0], 16: [5.0]})
 SIZES = [8, 16]
 
 
-def simulated(*, verbose):
-    """Five recurrences with the published policies, which are as talkative as the simulator."""
+def read_as_pandas(path):
+    """A frame as pandas reads it with correctly rounded numbers: by default from 3.1 on, when asked before."""
+    major, minor = map(int, pd.__version__.split(".")[:2])
+    return pd.read_csv(path) if (major, minor) >= (3, 1) else pd.read_csv(path, float_precision="round_trip")
+
+
+def make_simulator(*, verbose):
+    """A simulator with the published policies, which are as talkative as it is."""
     policies = PruningGTSBatchSizeOptimizer(seed=1, verbose=verbose), JITPowerLimitOptimizer(verbose)
-    simulator = Simulator(MADE.trace(), None, *policies, verbose=verbose)
-    return simulator.simulate_one_job(JOB, 5, 2.0, 0.5)
+    return Simulator(TRACE, None, *policies, verbose=verbose)
 
 
-def test_verbose_prints_to_standard_output(capsys):
-    """Where no logging is set up, runs and choices are read on standard output, after the name of who made them."""
+def test_verbose_prints_to_standard_output(capsys, caplog):
+    """Runs and choices are printed after the name of who made them; printed or not, they are DEBUG records."""
     assert not logging.getLogger("bftrainer").isEnabledFor(logging.DEBUG)
-    history = simulated(verbose=True)
+    history = make_simulator(verbose=True).simulate_one_job(JOB, 5, 2.0, 0.5)
     printed, errors = capsys.readouterr()
     assert errors == ""
     lines = printed.splitlines()
     assert {line.split("]")[0] for line in lines} == {"[Simulator", "[Pruning GTS BSO", "[JITPLO", "[GaussianTS"}
     runs = [line for line in lines if line.startswith("[Simulator]")]
-    assert len(runs) == len(history)
     assert all(f"batch size {entry.bs}, {entry.pl} W" in run for entry, run in zip(history, runs, strict=True))
     assert any("batch size 16 reached the target" in line for line in lines)
     assert any("batch sizes [8, 16] survived" in line for line in lines)
-
-
-def test_without_verbose_nothing_is_printed_and_all_is_logged(capsys, caplog):
-    """The same choices are records of level DEBUG, whether they are printed or not; results are the same."""
     with caplog.at_level(logging.DEBUG, "bftrainer.zeus"):
-        quiet = simulated(verbose=False)
-        unprinted = list(caplog.messages)
-        assert capsys.readouterr() == ("", "")
-        caplog.clear()
-        assert simulated(verbose=True) == quiet
+        assert make_simulator(verbose=False).simulate_one_job(JOB, 5, 2.0, 0.5) == history
+    assert capsys.readouterr() == ("", "")
     assert {record.levelname for record in caplog.records} == {"DEBUG"}
-    assert caplog.messages == unprinted
-    assert [line.split("] ", 1)[1] for line in capsys.readouterr().out.splitlines()] == unprinted
+    assert [line.split("] ", 1)[1] for line in lines] == caplog.messages
+
+
+def test_verbose_may_be_changed_later(capsys):
+    """The attribute is what counts, as published: a simulator and its copies of policies speak up."""
+    simulator = make_simulator(verbose=False)
+    simulator.verbose = simulator.plo.verbose = True
+    simulator.simulate_one_job(JOB, 2, 2.0, 0.5)
+    assert {line.split("]")[0] for line in capsys.readouterr().out.splitlines()} == {"[Simulator", "[JITPLO"}
 
 
 class InTurn(BatchSizeOptimizer):
@@ -82,73 +84,43 @@ class InTurn(BatchSizeOptimizer):
         pass
 
 
-def test_a_run_that_never_starts_is_told_of(capsys):
-    """A bound that allows for no epoch is said so, as published; such a run has no entry in the history."""
-    made = world({8: [1.0], 1: [1.0]}, default_bs=8)
-    simulator = Simulator(made.trace(), None, InTurn(8, 1, 8), JITPowerLimitOptimizer(False))
-    history = simulator.simulate_one_job(made.job, 2, 1.2, 0.5)
+def test_own_policies(capsys):
+    """`_log` prints a policy's name; a bound that allows for no epoch is said so, and makes no entry in the history."""
+    trace = round_trace({8: [1.0], 1: [1.0]})
+    simulator = Simulator(trace, None, InTurn(8, 1, 8), JITPowerLimitOptimizer(False))
+    history = simulator.simulate_one_job(JOB, 2, 1.2, 0.5)
     assert [entry.bs for entry in history] == [8, 8]
-    runs = [line for line in capsys.readouterr().out.splitlines() if line.startswith("[Simulator]")]
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "[own] 2 batch sizes, 100 % of them"
+    runs = [line for line in lines if line.startswith("[Simulator]")]
     assert ["cannot run even one epoch" in line for line in runs] == [False, True, False]
 
 
-def test_own_policies_may_log(capsys):
-    """`_log` of the published interfaces prints the policy's name and its message."""
-    InTurn(8).register_job(JOB, SIZES)
-    assert capsys.readouterr().out == "[own] 2 batch sizes, 100 % of them\n"
-    JITPowerLimitOptimizer()._log("100 %")
-    assert capsys.readouterr().out == "[JITPLO] 100 %\n"
-
-
-def test_verbose_may_be_changed_later(capsys):
-    """The attribute is what counts, as published: a simulator and its copies of policies fall silent and speak up."""
-    policies = PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False)
-    simulator = Simulator(MADE.trace(), None, *policies)
-    simulator.verbose = False
-    simulator.simulate_one_job(JOB, 2, 2.0, 0.5)
-    assert capsys.readouterr().out == ""
-    simulator.verbose = simulator.plo.verbose = True
-    simulator.simulate_one_job(JOB, 2, 2.0, 0.5)
-    out = capsys.readouterr().out
-    assert "[Simulator]" in out
-    assert "[JITPLO]" in out
-
-
-def as_pandas_joins(train, power):
-    """The published frame: both tables joined on what they have in common, with the energy of an epoch."""
-    joined = train.merge(power, how="inner")
-    joined["energy_per_epoch"] = joined.time_per_epoch * joined.average_power
-    return joined
-
-
 def test_df_is_the_joined_table():
-    """Of paths, frames and a trace that is shared: rows, columns, types and bits as pandas reads and joins them."""
+    """Of paths, frames and a shared trace: rows, columns, types and bits as pandas has them; one history."""
     paths = DATA / "tiny_train.csv", DATA / "tiny_power.csv"
-    frames = [as_pandas_reads(path) for path in paths]
-    wanted = as_pandas_joins(*frames)
+    train, power = frames = [read_as_pandas(path) for path in paths]
+    wanted = train.merge(power, how="inner")
+    wanted["energy_per_epoch"] = wanted.time_per_epoch * wanted.average_power
     policies = PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False)
+    histories = []
     for tables in (paths, frames, (TrainingTrace(*paths), None)):
         simulator = Simulator(*tables, *policies, verbose=False)
         pd.testing.assert_frame_equal(simulator.df, wanted)
-        assert simulator.df is simulator.df
+        histories.append(simulator.simulate_one_job(Job("tiny", "net", "sgd", 0.9, 12, 8), 40, 2.0, 0.5))
+    assert histories == [histories[0]] * 3
 
 
 def test_jobs_pick_their_rows():
     """`filter_df` gives the rows of one dataset, network, optimizer and target, with their places in the table."""
     train = frame(DATA / "tiny_train.csv")
-    first = train.iloc[0]
-    job = Job(first.dataset, first.network, first.optimizer, first.target_metric, 10)
+    names = ["dataset", "network", "optimizer", "target_metric"]
+    job = Job(*train[names].iloc[0], 10)
     mine = job.filter_df(train)
-    same = [
-        (row.dataset, row.network, row.optimizer, row.target_metric)
-        == (job.dataset, job.network, job.optimizer, job.target_metric)
-        for row in train.itertuples()
-    ]
-    pd.testing.assert_frame_equal(mine, train[same])
-    assert len(mine) > 0
-    assert len(Job("nobody's", "n", "sgd", 0.5, 10).filter_df(train)) == 0
+    pd.testing.assert_frame_equal(mine, train[(train[names] == train[names].iloc[0]).all(axis=1)])
+    assert len(train) > len(mine) > 0
     with pytest.raises(TuningInputError, match=r"Job\(.*: .*found no optimizer, target_metric"):
-        job.filter_df(train[["dataset", "network"]])
+        job.filter_df(train[names[:2]])
 
 
 def test_bandits_show_their_parameters():
@@ -164,38 +136,23 @@ def test_bandits_show_their_parameters():
         bandit.arm_param_mean[8] = 0.0
 
 
-def test_the_pruning_policy_shows_its_jobs():
-    """Managers of all jobs, bandits of those whose pruning is over, and rewards by batch size."""
+def test_policies_show_their_jobs():
+    """Managers of all jobs, bandits of those whose pruning is over, rewards by batch size; the best power limits."""
     policy = PruningGTSBatchSizeOptimizer(verbose=False)
     policy.register_job(JOB, SIZES)
-    assert policy.exp_manager[JOB].batch_sizes == SIZES
-    assert policy.mabs == {}
+    assert (policy.exp_manager[JOB].batch_sizes, policy.mabs) == (SIZES, {})
     for cost in (3.0, 2.0, 4.0, 5.0):
         policy.observe(JOB, policy.predict(JOB), cost, True)
-    played = policy.predict(JOB)
+    policy.predict(JOB)
     assert set(policy.mabs) == {JOB}
-    assert policy.history == {JOB: {8: [-3.0, -5.0], 16: [-2.0, -4.0]}}
-    policy.observe(JOB, played, 1.0, True)
-    assert policy.history[JOB][played][-1] == -1.0
-    assert deepcopy(policy).history == policy.history
-
-
-def test_sampling_alone_shows_its_jobs():
-    """Bandits, batch sizes in the order given, and rewards by batch size."""
-    policy = GTSBatchSizeOptimizer(True, verbose=False)
-    policy.register_job(JOB, [16, 8])
-    policy.observe(JOB, 8, 2.0)
-    assert policy.mabs[JOB].arms == [16, 8]
-    assert policy.batch_sizes == {JOB: [16, 8]}
-    assert policy.history == {JOB: {16: [], 8: [-2.0]}}
-
-
-def test_the_power_policy_shows_the_best():
-    """The best limit so far and its cost, by job and batch size."""
-    policy = JITPowerLimitOptimizer(verbose=False)
-    assert (policy.best_pl, policy.best_cost) == ({}, {})
-    for limit, cost in ((250, 3.0), (200, 2.0), (150, 4.0)):
-        policy.observe(JOB, 8, limit, cost)
-    policy.observe(JOB, 16, 250, math.pi)
-    assert policy.best_pl == {JOB: {8: 200, 16: 250}}
-    assert policy.best_cost == {JOB: {8: 2.0, 16: math.pi}}
+    assert policy.history == deepcopy(policy).history == {JOB: {8: [-3.0, -5.0], 16: [-2.0, -4.0]}}
+    sampling = GTSBatchSizeOptimizer(True, verbose=False)
+    sampling.register_job(JOB, [16, 8])
+    sampling.observe(JOB, 8, 2.0)
+    assert (sampling.mabs[JOB].arms, sampling.batch_sizes) == ([16, 8], {JOB: [16, 8]})
+    assert sampling.history == {JOB: {16: [], 8: [-2.0]}}
+    limits = JITPowerLimitOptimizer(verbose=False)
+    for size, limit, cost in ((8, 250, 3.0), (8, 200, 2.0), (8, 150, 4.0), (16, 250, math.pi)):
+        limits.observe(JOB, size, limit, cost)
+    assert limits.best_pl == {JOB: {8: 200, 16: 250}}
+    assert limits.best_cost == {JOB: {8: 2.0, 16: math.pi}}

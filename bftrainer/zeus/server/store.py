@@ -18,8 +18,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from bftrainer.extras import require_extra, requiring
 
 with requiring("The server needs", "server", "sqlalchemy"):
@@ -27,7 +25,8 @@ with requiring("The server needs", "server", "sqlalchemy"):
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError, DataError, DBAPIError, NoSuchModuleError, SQLAlchemyError
 
-from bftrainer.errors import SettingsError, StoreUnavailableError, UnusableValueError
+from bftrainer.errors import OutputError, SettingsError, StoreUnavailableError, UnusableValueError
+from bftrainer.files.writing import lock_file
 from bftrainer.zeus.policies.job import zeus_cost
 from bftrainer.zeus.server.messages import NAME_LENGTH, JobSpec, TrialRow
 from bftrainer.zeus.server.tuned_job import TrialStatus, TrialType, TunedJob
@@ -290,13 +289,13 @@ def _hold_file(path: Path, name: str) -> Iterator[None]:
         raise SettingsError(f"{name}: Expected a database of one name, got one with another hard link.")
     if path.exists() and path.stat().st_uid != os.geteuid():
         raise SettingsError(f"{name}: Expected a database of this user's, got one that another user may change.")
-    try:
-        with FileLock(f"{path.resolve()}.lock", timeout=0, mode=0o600):
-            yield
-    except Timeout:
-        raise SettingsError(f"{name}: Another server uses this database.") from None
-    except OSError as error:
-        raise SettingsError(f"{path}.lock: cannot be written ({error.strerror}).") from None
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(lock_file(Path(f"{path.resolve()}.lock"), f"{path}.lock", 0.0, mode=0o600))
+        except OutputError as error:
+            is_held = error.__cause__ is None  # else the lock cannot be written
+            raise SettingsError(f"{name}: Another server uses this database." if is_held else str(error)) from None
+        yield
 
 
 def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:

@@ -89,31 +89,20 @@ RISING = [0.2, 0.4, 0.91, 0.6, 0.7, 0.8, 0.85, 0.86]
 
 
 @pytest.mark.parametrize("framework", FITS)
-@pytest.mark.parametrize(("metrics", "epochs"), [(RISING, 3), ([0.1] * 8, 5)])
-def test_training_ends_when_the_driver_says_so(fake, framework, metrics, epochs):
-    """At the target, or at the driver's last epoch; each step and each metric was shown to it."""
+def test_training_ends_when_the_driver_says_so(fake, framework):
+    """At the target, or at the driver's last epoch; it is shown each step and metric; an unknown metric is named."""
     names, make, fit, monitor = FITS[framework]
     fake(framework, **names)
-    run = ScriptedRun(max_epochs=5)
-    fit(make(run, monitor), metrics)
-    assert (run.epochs_done, run.steps_seen, run.metrics) == (epochs, 2 * epochs, metrics[:epochs])
-    assert run.reached == (epochs == 3)
-
-
-@pytest.mark.parametrize("framework", FITS)
-def test_an_unknown_metric(fake, framework):
-    """One line names the metric that is there."""
-    names, make, fit, monitor = FITS[framework]
-    fake(framework, **names)
+    for metrics, epochs in ((RISING, 3), ([0.1] * 8, 5)):
+        run = ScriptedRun(max_epochs=5)
+        fit(make(run, monitor), metrics)
+        assert (run.epochs_done, run.steps_seen, run.metrics) == (epochs, 2 * epochs, metrics[:epochs])
+        assert run.reached == (epochs == 3)
     with pytest.raises(SettingsError, match=f"Unknown metric '{monitor}uracy'. Did you mean '{monitor}'"):
         fit(make(ScriptedRun(), f"{monitor}uracy"), RISING)
-
-
-def test_a_trainer_has_to_evaluate_each_epoch(fake):
-    """Without evaluations there would be nothing to report."""
-    fake("transformers", TrainerCallback=object)
-    with pytest.raises(SettingsError, match="Expected eval_strategy='epoch', got 'no'"):
-        transformers_train(transformers_callback(ScriptedRun(), "eval_acc"), RISING, strategy="no")
+    if framework == "transformers":  # without evaluations there would be nothing to report
+        with pytest.raises(SettingsError, match="Expected eval_strategy='epoch', got 'no'"):
+            fit(make(ScriptedRun(), monitor), RISING, strategy="no")
 
 
 # --- the loader --------------------------------------------------------------------------------------------------
@@ -133,20 +122,20 @@ class Loader:
 
 
 @pytest.fixture
-def told(fake, monkeypatch, tmp_path):
+def tell(fake, monkeypatch, tmp_path):
     """Sets the environment of a run in a folder, with a PyTorch that has no GPU."""
     group = SimpleNamespace(is_available=lambda: False)
     fake("torch.utils.data", DataLoader=Loader, cuda=SimpleNamespace(is_available=lambda: False), distributed=group)
 
-    def tell(**changes):
+    def set_environment(**changes):
         for name, value in environ(tmp_path, BFTRAINER_MEASURE="model", **changes).items():
             monkeypatch.setenv(name, value)
         return tmp_path
 
-    return tell
+    return set_environment
 
 
-def loaded(loader, metrics, **better):
+def train(loader, metrics, **better):
     """Train on a loader; give the batches of each epoch."""
     seen = []
     for epoch in loader.epochs():
@@ -155,43 +144,38 @@ def loaded(loader, metrics, **better):
     return seen
 
 
-def test_the_loader_leads_to_the_target(told):
+def test_the_loader_leads_to_the_target(tell):
     """Each epoch has all batches; the report has the published name and keys."""
-    folder = told(ZEUS_JOB_ID="rec01+try01")
-    train, evaluation = (
-        ZeusDataLoader([1, 2, 3], batch_size=2, max_epochs=9, shuffle=True),
-        ZeusDataLoader([4], batch_size=1),
-    )
-    assert (train.target_metric, len(train), train.shuffled, list(evaluation)) == (0.5, 2, True, [[4]])
-    assert loaded(train, [0.1, 0.7]) == [[[1, 2], [3]]] * 2
+    folder = tell(ZEUS_JOB_ID="rec01+try01")
+    loader = ZeusDataLoader([1, 2, 3], batch_size=2, max_epochs=9, shuffle=True)
+    assert (loader.target_metric, len(loader), loader.shuffled) == (0.5, 2, True)
+    assert list(ZeusDataLoader([4], batch_size=1)) == [[4]]
+    assert train(loader, [0.1, 0.7]) == [[[1, 2], [3]]] * 2
     written = json.loads((folder / "rec01+try01+bs2.train.json").read_text())
     assert {"energy", "time", "cost", "num_epochs", "reached"} <= set(written)
     assert (written["num_epochs"], written["reached"]) == (2, True)
 
 
 @pytest.mark.parametrize(("metrics", "higher", "epochs"), [([0.9, 0.5], False, 2), ([0.1] * 3, True, 3)])
-def test_lower_metrics_and_targets_that_are_missed(told, metrics, higher, epochs):
+def test_lower_metrics_and_targets_that_are_missed(tell, metrics, higher, epochs):
     """Whether lower is better is said with the metric; at the last epoch the report says that the target was missed."""
-    folder = told()
-    assert len(loaded(ZeusDataLoader([1], batch_size=1, max_epochs=3), metrics, higher_is_better=higher)) == epochs
+    folder = tell()
+    assert len(train(ZeusDataLoader([1], batch_size=1, max_epochs=3), metrics, higher_is_better=higher)) == epochs
     assert read_report(folder / "zeus+bs1.train.json").reached == (epochs == 2)
-
-
-def test_a_run_that_would_cost_too_much(told):
-    """As published, the report is written, then an exception ends the script."""
-    folder = told(ZEUS_COST_THRESH="1e-12")
+    # As published, of a run that would cost too much the report is written, then an exception ends the script.
+    tell(ZEUS_COST_THRESH="1e-12")
     with pytest.raises(TrainingStoppedError, match="One more epoch after 1 would reach the cost threshold"):
-        loaded(ZeusDataLoader([1], batch_size=1, max_epochs=3), [0.1] * 3)
+        train(ZeusDataLoader([1], batch_size=1, max_epochs=3), [0.1] * 3)
     assert not read_report(folder / "zeus+bs1.train.json").reached
 
 
-def test_the_loader_tries_power_limits(told, monkeypatch):
+def test_the_loader_tries_power_limits(tell, monkeypatch):
     """A warm-up batch and two that are measured at each limit, in the first epoch; then the best one, until the end."""
     device = Device()
     world, seen = World(device), []
     on_gpu = partial(training_run, meter=world, clock=world.clock, find=lambda: gpus(device))
     monkeypatch.setattr("bftrainer.zeus.integrations.callbacks.training_run", on_gpu)
-    folder = told(BFTRAINER_SET_POWER_LIMITS=True, ZEUS_PROFILE_PARAMS="1,2", ZEUS_ETA_KNOB=1)
+    folder = tell(BFTRAINER_SET_POWER_LIMITS=True, ZEUS_PROFILE_PARAMS="1,2", ZEUS_ETA_KNOB=1)
     loader = ZeusDataLoader(list(range(25)), batch_size=1, max_epochs=1)
     for _ in loader.epochs():
         for _ in loader:
@@ -202,9 +186,9 @@ def test_the_loader_tries_power_limits(told, monkeypatch):
     assert [each.limit_w for each in read_profile(folder / "bs1.power.json")] == list(STEP_S)
 
 
-def test_what_a_loader_refuses(told, monkeypatch):
+def test_what_a_loader_refuses(tell, monkeypatch):
     """Metrics and epochs of loaders that don't lead, another distribution, no target."""
-    told()
+    tell()
     evaluation = ZeusDataLoader([1], batch_size=1)
     with pytest.raises(TuningError, match="made with max_epochs"):
         list(evaluation.epochs())
@@ -217,14 +201,14 @@ def test_what_a_loader_refuses(told, monkeypatch):
         ZeusDataLoader([1], batch_size=1, max_epochs=3)
 
 
-def test_loaders_of_several_ranks(told):
+def test_loaders_of_several_ranks(tell):
     """With ``dp`` there is one report, of the batch size of all ranks together, and all hear rank 0's metric."""
-    folder = told()
+    folder = tell()
 
     def work(ranks):
         loader = ZeusDataLoader([1, 2], batch_size=2, max_epochs=9, distributed="dp")
         loader._ranks = ranks  # there is no group of processes here
-        return len(loaded(loader, [0.1, 0.6 - ranks.rank, 0.1]))
+        return len(train(loader, [0.1, 0.6 - ranks.rank, 0.1]))
 
     assert on_threads(2, work) == [2, 2]
     assert [path.name for path in folder.iterdir()] == ["zeus+bs4.train.json"]

@@ -70,7 +70,7 @@ def start(tmp_path):
     return begin
 
 
-def ended(process):
+def finish(process):
     """What a script that succeeds has printed."""
     said, _ = process.communicate(timeout=240)
     assert process.returncode == 0, said
@@ -86,7 +86,7 @@ def test_all_scripts_are_tested():
 def test_a_server_leads_a_framework(start, tmp_path, name):
     """Training stops at the target: one trial, which converged at the batch size that the server chose."""
     with listening(create_app(in_folder(tmp_path))) as url, BatchSizeClient(url) as client:
-        ended(start(name, BFTRAINER_BSO_SERVER=url))
+        finish(start(name, BFTRAINER_BSO_SERVER=url))
         (row,) = client.trials("digits")
         assert (row.batch_size, row.status, row.converged) == (32, "Succeeded", True)
         assert 0 < row.energy <= 45 * row.time
@@ -95,7 +95,7 @@ def test_a_server_leads_a_framework(start, tmp_path, name):
 
 def test_the_master_leads_the_loader(start, tmp_path):
     """The report has the master's name for the run, and says that the target was reached."""
-    ended(start("loader_digits.py", "64", ZEUS_JOB_ID="rec01+try02", **MASTER))
+    finish(start("loader_digits.py", "64", ZEUS_JOB_ID="rec01+try02", **MASTER))
     report = json.loads((tmp_path / "log" / "rec01+try02+bs64.train.json").read_text())
     assert report["reached"] is True
     assert 0 < report["num_epochs"] < 40
@@ -110,7 +110,7 @@ def two_ranks(start, **variables):
 
 def test_ranks_stop_together(start, tmp_path):
     """Both train as many epochs, to the target, and there is one report."""
-    first, second = map(ended, two_ranks(start))
+    first, second = map(finish, two_ranks(start))
     assert re.findall(r"rank 0: (.*)", first) == re.findall(r"rank 1: (.*)", second) != []
     assert "reached: True" in first
     assert [path.name for path in (tmp_path / "log").iterdir()] == ["zeus+bs32.train.json"]

@@ -1,4 +1,4 @@
-"""Each way to measure energy, against a fake of what it measures."""
+"""Each way to measure energy, against a fake of what it measures; GPUs that are found, and their power limits."""
 
 from __future__ import annotations
 
@@ -25,16 +25,12 @@ from tests.zeus.master.fakes import Device, Nvml, gpus
 
 
 def test_nvml_adds_up_gpus():
-    """Millijoules of all GPUs."""
+    """Millijoules of all GPUs; those without an energy counter say so when the meter is made."""
     devices = Device(energy_mj=1500), Device(energy_mj=2500)
     meter = open_meter("nvml", 250.0, gpus(*devices))
     assert meter.energy_j() == 4.0
     devices[1].energy_mj += 1000
     assert meter.energy_j() == 5.0
-
-
-def test_nvml_that_does_not_count():
-    """GPUs without an energy counter say so when the meter is made."""
     with pytest.raises(SettingsError, match="nvmlDeviceGetTotalEnergyConsumption: NVML failed"):
         open_meter("nvml", 250.0, gpus(Device(counts=False)))
 
@@ -57,52 +53,42 @@ class Monitor:
         return SimpleNamespace(time=1.0, total_energy=2.0, cpu_energy={0: 1.0, 1: 2.0}, dram_energy={0: 1.0})
 
 
-def test_the_zeus_package_measures_processors_where_there_is_no_gpu():
-    """Packages and memory are added up; their counters are the package's business."""
-    meter = ZeusMeter(Monitor(gpus=0, cpus=2))
-    assert [meter.energy_j(), meter.energy_j()] == [4.0, 8.0]
-
-
-def test_the_zeus_package_is_asked_window_by_window():
-    """Each look ends a window and begins the next, so nothing between two looks is lost."""
-    monitor = Monitor()
-    meter = ZeusMeter(monitor)
-    assert [meter.energy_j(), meter.energy_j()] == [2.0, 4.0]
-    assert len(monitor.open) == 1
-    meter.close()
-    assert monitor.open == []
-
-
-def test_the_zeus_package_without_a_gpu():
-    """Where it finds no GPU the package measures 0 J; that is refused rather than booked."""
+def test_the_zeus_package_is_asked_window_by_window(monkeypatch):
+    """Each look ends a window and begins the next; without a GPU processors count; what it raises becomes one line."""
+    for found, used_j in ((Monitor(), [2.0, 4.0]), (Monitor(gpus=0, cpus=2), [4.0, 8.0])):
+        meter = ZeusMeter(found)
+        assert [meter.energy_j(), meter.energy_j()] == used_j
+        assert len(found.open) == 1
+        meter.close()
+        assert found.open == []
     with pytest.raises(SettingsError, match="zeus package found no GPU"):
         ZeusMeter(Monitor(gpus=0))
+    monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
+    monkeypatch.setattr(hardware, "import_module", lambda _: SimpleNamespace(ZeusMonitor=lambda: 1 / 0))
+    with pytest.raises(SettingsError, match=r"zeus package .*: ZeroDivisionError"):
+        open_meter("zeus", 100.0, None)
 
 
-def test_the_model_is_linear_in_use():
-    """By hand: 100 W, 4 cores; 10 s idle take 500 J, 10 s with 2 cores busy 750 J, with 4 busy 1000 J."""
+@pytest.mark.parametrize(
+    ("cores", "steps", "used_j"),
+    [
+        # 100 W, 4 cores: 10 s idle take 500 J, 10 s with 2 cores busy 750 J, with 4 busy 1000 J.
+        (4, [(10.0, 0.0), (10.0, 20.0), (10.0, 40.0)], [500.0, 750.0, 1000.0]),
+        # Processor time that arrives at once, a tick's or an ended child's, counts as the cores could have used it.
+        (2, [(1.0, 6.0), (1.0, 0.0), (2.0, 0.0)], [100.0, 100.0, 150.0]),
+    ],
+)
+def test_the_model_is_linear_in_use(cores, steps, used_j):
+    """Half of the power is drawn when idle, and no more than all of it."""
     now = [0.0, 0.0]
-    meter = ModelMeter(100.0, 4, lambda: (now[0], now[1]))
+    meter = ModelMeter(100.0, cores, lambda: (now[0], now[1]))
     found = []
-    for busy_s in (0.0, 20.0, 40.0):
-        before = meter.energy_j()
-        now[0] += 10.0
-        now[1] += busy_s
-        found.append(meter.energy_j() - before)
-    assert found == pytest.approx([500.0, 750.0, 1000.0])
-
-
-def test_the_model_draws_no_more_than_all_of_the_power():
-    """Processor time that arrives at once, a tick's or an ended child's, counts as the cores could have used it."""
-    now = [0.0, 0.0]
-    meter = ModelMeter(100.0, 2, lambda: (now[0], now[1]))
-    found = []
-    for elapsed_s, busy_s in ((1.0, 6.0), (1.0, 0.0), (2.0, 0.0)):
+    for elapsed_s, busy_s in steps:
         before = meter.energy_j()
         now[0] += elapsed_s
         now[1] += busy_s
         found.append(meter.energy_j() - before)
-    assert found == pytest.approx([100.0, 100.0, 150.0])
+    assert found == pytest.approx(used_j)
 
 
 def test_a_wait_between_two_readings_is_no_energy():
@@ -119,89 +105,57 @@ def test_a_wait_between_two_readings_is_no_energy():
     assert 0 < energy_j <= 100.0 * time_s
 
 
-def test_auto_takes_the_first_that_is_there():
-    """NVML where there are GPUs, else the model; a meter that was chosen is not replaced by another one."""
+def test_auto_takes_the_first_that_is_there(monkeypatch):
+    """NVML where there are GPUs, else the model; one that was chosen is not replaced, and a missing extra is named."""
     assert open_meter("auto", 100.0, gpus(Device())).name == "nvml"
     assert open_meter("auto", 100.0, None).name == "model"
     with pytest.raises(SettingsError, match="No GPU found"):
         open_meter("nvml", 100.0, None)
-
-
-@pytest.mark.parametrize(("name", "extra"), [("zeus", "zeus"), ("nvml", "gpu")])
-def test_the_extra_is_named_where_it_is_missing(monkeypatch, name, extra):
-    """Without the package, the message says how to get it."""
     monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=rf"extra {extra} .*pip install '\.\[{extra}\]'"):
-        open_meter(name, 100.0, None)
-
-
-def test_the_zeus_package_may_fail(monkeypatch):
-    """Whatever it raises becomes one line."""
-
-    class Broken:
-        def ZeusMonitor(self):  # noqa: N802
-            raise LookupError("nothing here")
-
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
-    monkeypatch.setattr(hardware, "import_module", lambda name: Broken())  # noqa: ARG005
-    with pytest.raises(SettingsError, match=r"zeus package .*: LookupError: nothing here"):
-        open_meter("zeus", 100.0, None)
+    for name, extra in (("zeus", "zeus"), ("nvml", "gpu")):
+        with pytest.raises(SettingsError, match=rf"extra {extra} .*pip install '\.\[{extra}\]'"):
+            open_meter(name, 100.0, None)
 
 
 # --- GPUs --------------------------------------------------------------------------------------------------------
 
 
 def test_gpus_that_cuda_may_use():
-    """By number or by the start of the identifier, in the order given; nothing after -1."""
+    """By number or by the start of the identifier, in the order given; nothing after -1; others are refused."""
     three = [Device(name=f"gpu {n}", uuid=f"GPU-{n}{n}") for n in range(3)]
     assert gpus(*three, CUDA_VISIBLE_DEVICES="2,GPU-0").models == ["gpu 0", "gpu 2"]
     assert gpus(*three, CUDA_VISIBLE_DEVICES="1,-1,2").models == ["gpu 1"]
     assert gpus(*three, CUDA_VISIBLE_DEVICES="") is None
     assert len(gpus(*three)) == 3
-
-
-@pytest.mark.parametrize("value", ["3", "GPU-", "MIG-00", "x"])
-def test_gpus_that_are_not_there(value):
-    """Numbers beyond the last, identifiers of none or of several, and parts of GPUs are refused."""
-    with pytest.raises(SettingsError, match=f"CUDA_VISIBLE_DEVICES: Expected whole GPUs from 0 to 1, got '{value}'"):
-        gpus(Device(uuid="GPU-a"), Device(uuid="GPU-b"), CUDA_VISIBLE_DEVICES=value)
-
-
-def test_no_driver_is_no_gpu():
-    """A machine without a driver or without GPUs has none."""
-    assert find_gpus({}, Nvml(driver=False)) is None
-    assert gpus() is None
+    for value in ("3", "GPU-", "MIG-00", "x"):
+        with pytest.raises(
+            SettingsError, match=f"CUDA_VISIBLE_DEVICES: Expected whole GPUs from 0 to 2, got '{value}'"
+        ):
+            gpus(*three, CUDA_VISIBLE_DEVICES=value)
 
 
 def test_hardware_is_found_or_said():
-    """Power and number are NVML's where they are not said; without GPUs the power has to be said."""
-    found = find_hardware(None, None, find=lambda: gpus(Device(), Device()))
-    assert (found.max_power_w, found.count, found.total_power_w) == (250.0, 2, 500.0)
-    assert find_hardware(300, 1, find=lambda: gpus(Device(), Device())).total_power_w == 300.0
-    assert find_hardware(65, None, find=lambda: None).total_power_w == 65.0
-    assert find_hardware(65, 2, find=lambda: None).total_power_w == 130.0
-    with pytest.raises(SettingsError, match=r"highest power in watts \(max_power_w, --max-power\): no GPU"):
-        find_hardware(None, None, find=lambda: None)
-    with pytest.raises(SettingsError, match="Expected at most 1 GPUs, as many as were found, got 2"):
-        find_hardware(None, 2, find=lambda: gpus(Device()))
-
-
-def test_gpus_are_of_one_model():
-    """Runs on several models would not compare; a choice of one is taken."""
-    two = Device(name="A"), Device(name="B", most_mw=400_000)
-    with pytest.raises(SettingsError, match=r"Expected GPUs of one model, got A, B; choose some by CUDA_VISIBLE"):
-        find_hardware(None, None, find=lambda: gpus(*two))
-    assert find_hardware(None, 1, find=lambda: gpus(*two)).max_power_w == 250.0
-
-
-def test_limits_to_try_suit_all():
-    """25 W apart, from the highest that all can have."""
-    two = gpus(Device(), Device(least_mw=149_500, most_mw=230_000))
-    assert two.candidate_limits_w() == [230, 205, 180, 155]
+    """Power and number are NVML's where they are not said, of one model; without GPUs the power has to be said."""
+    assert (find_gpus({}, Nvml(driver=False)), gpus()) == (None, None)
+    two = gpus(Device(name="A"), Device(name="B", most_mw=400_000))
+    for arguments, found, power_w in (
+        ((None, None), gpus(Device(), Device()), 500.0),
+        ((300, 1), gpus(Device(), Device()), 300.0),
+        ((65, 2), None, 130.0),
+        ((None, 1), two, 250.0),
+    ):
+        assert find_hardware(*arguments, find=lambda found=found: found).total_power_w == power_w
+    for arguments, found, said in (
+        ((None, None), None, r"highest power in watts \(max_power_w, --max-power\): no GPU"),
+        ((None, 2), gpus(Device()), "Expected at most 1 GPUs, as many as were found, got 2"),
+        ((None, None), two, r"Expected GPUs of one model, got A, B; choose some by CUDA_VISIBLE"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            find_hardware(*arguments, find=lambda found=found: found)
 
 
 def test_power_limits_are_given_back(tmp_path):
-    """At the end, after each run, and those from before an interruption, whatever holds by then."""
+    """At the end, after each run, and those from before an interruption; what others set between two nights stays."""
     device = Device(limit_mw=220_000)
     with restore_limits(tmp_path, gpus(device)) as restore:
         device.limit_mw = 125_000
@@ -215,31 +169,25 @@ def test_power_limits_are_given_back(tmp_path):
     with restore_limits(tmp_path, gpus(device)):
         pass
     assert device.limit_mw == 220_000
+    device.limit_mw = 150_000
+    with restore_limits(tmp_path, gpus(device)):
+        device.limit_mw = 125_000
+    assert device.limit_mw == 150_000
 
 
-def test_power_limits_that_others_set_stay(tmp_path):
-    """What is set between two nights, each of which gave back what it found, holds after the second one."""
-    device = Device(limit_mw=220_000)
-    for limit_mw in (220_000, 150_000):
-        device.limit_mw = limit_mw
-        with restore_limits(tmp_path, gpus(device)):
-            device.limit_mw = 125_000
-        assert device.limit_mw == limit_mw
-
-
-@pytest.mark.parametrize("content", ["[100.0, 100.0]", "5", "null", '["a"]', "[null]", '{"a": 1}', "[NaN]", "[-1]"])
+@pytest.mark.parametrize("content", ["[100.0, 100.0]", "5", '["a"]', '{"a": 1}', "[NaN]", "[-1]"])
 def test_power_limits_that_were_kept_must_fit(tmp_path, content):
     """A file of other limits, or of none, is refused rather than guessed at."""
-    (tmp_path / "power-limits.json").write_text(content)
-    with (
-        pytest.raises(SettingsError, match=r"power-limits\.json: Expected "),
-        restore_limits(tmp_path, gpus(Device())),
-    ):
+    (tmp_path / LIMITS).write_text(content)
+    refused = pytest.raises(SettingsError, match=r"power-limits\.json: Expected ")
+    with refused, restore_limits(tmp_path, gpus(Device())):
         pass
 
 
-def test_without_permission():
-    """Power limits that may not be set are one line."""
+def test_limits_to_try_suit_all():
+    """25 W apart, from the highest that all can have; without permission they are one line."""
+    two = gpus(Device(), Device(least_mw=149_500, most_mw=230_000))
+    assert two.candidate_limits_w() == [230, 205, 180, 155]
     with pytest.raises(SettingsError, match=r"NVML.*Insufficient Permissions"):
         gpus(Device(root=False)).set_limit_w(100)
 

@@ -1,4 +1,4 @@
-"""A job that is interrupted goes on as if it had not been, wherever that was."""
+"""A job that is interrupted goes on as if it had not been, wherever that was; what is launched next."""
 
 from __future__ import annotations
 
@@ -9,15 +9,20 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bftrainer.errors import OutputError, RunDirectoryError, TuningError
 from bftrainer.files.writing import lock_file
-from bftrainer.zeus import BatchSizeOptimizer, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus import BatchSizeOptimizer, DefaultBatchSize, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
-from bftrainer.zeus.master.journal import JOURNAL, LOCK, JobJournal
+from bftrainer.zeus.master.journal import JOURNAL, LOCK, JobJournal, Plan, Recurrences
+from bftrainer.zeus.master.script import RunSettings, TrainingReport
+from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 from bftrainer.zeus.simulation.files import read_history
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, script_job
 
@@ -72,7 +77,7 @@ class Crashing(MasterObserver):
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory):
+def whole_run(tmp_path_factory):
     """What gives the history of a job that nothing interrupts, and what each of its runs was told."""
 
     @functools.cache
@@ -93,7 +98,7 @@ def told(logdir):
 
 @pytest.mark.long
 @pytest.mark.parametrize("event", ["launching", "printed", "learning", "booked"])
-def test_an_exception_at_every_run(tmp_path, event, uninterrupted, monkeypatch):
+def test_an_exception_at_every_run(tmp_path, event, whole_run, monkeypatch):
     """Interrupted before, during or after each run, or before it is learned from, a job makes the same decisions."""
     seen = set()
     observe = PruningGTSBatchSizeOptimizer.observe
@@ -119,12 +124,12 @@ def test_an_exception_at_every_run(tmp_path, event, uninterrupted, monkeypatch):
             break
     assert crashes == len(seen) == FEWER + 2
     event = "none"
-    assert (history, told(driver.logdir)) == uninterrupted(FEWER)
+    assert (history, told(driver.logdir)) == whole_run(FEWER)
     assert read_history(driver.logdir / "history.json") == history
 
 
 @pytest.mark.slow
-def test_killed_at_every_run(tmp_path, uninterrupted):
+def test_killed_at_every_run(tmp_path, whole_run):
     """Killed by SIGKILL during each of its runs, before or after the report, a job makes the same decisions."""
     killer = tmp_path / "killer.py"
     killer.write_text(KILLER)
@@ -138,7 +143,7 @@ def test_killed_at_every_run(tmp_path, uninterrupted):
         )
     assert ends == [-signal.SIGKILL] * (RECURRENCES + 2) + [0]
     history = read_history(driver.logdir / "history.json")
-    assert (history, told(driver.logdir)) == uninterrupted(RECURRENCES)
+    assert (history, told(driver.logdir)) == whole_run(RECURRENCES)
 
 
 def test_a_finished_job_has_nothing_left(tmp_path):
@@ -158,13 +163,13 @@ def test_a_finished_job_has_nothing_left(tmp_path):
         hopeless = Driver.resume(hopeless.logdir)
 
 
-def test_a_line_that_was_cut_off_is_none(tmp_path, uninterrupted):
+def test_a_line_that_was_cut_off_is_none(tmp_path, whole_run):
     """A kill or a full disk in the middle of a line loses that line alone: the run is made again."""
     driver = master(tmp_path / "logs").start(fake_job(tmp_path), FEWER, BATCH_SIZES, 2.0, 0.5)
     driver.drive(2)
     path = driver.logdir / JOURNAL
     path.write_bytes(path.read_bytes()[:-30])
-    assert Driver.resume(driver.logdir).drive() == uninterrupted(FEWER)[0]
+    assert Driver.resume(driver.logdir).drive() == whole_run(FEWER)[0]
 
 
 class Cheapest(BatchSizeOptimizer):
@@ -252,37 +257,27 @@ def journal(tmp_path):
     return driver.logdir / JOURNAL
 
 
-DAMAGE = {
-    "empty": ("", ":1: Expected the plan of a job, got something else"),
-    "a list": ("[]\n", ":1: Expected the plan of a job, got something else"),
-    "no plan": ('{"event": "launch"}\n', ":1: Expected the plan of a job, got something else"),
-    "newer": ({"schema": 2}, ":1: Expected a plan of schema 1, got plan of 2."),
-    "eta": ({"plan.eta_knob": 2.0}, "Expected eta from 0"),
-    "measure": (
-        {"settings.measure": "raple"},
-        ":1: settings: Expected measure to be 'auto', 'nvml'",
-    ),
-    "policy": ({"policy.class": "bftrainer.zeus:Job"}, ":1: The policy bftrainer.zeus:Job cannot be made again"),
-    "policy's name": ({"policy.class": "x"}, ":1: The policy x cannot be made again"),
-}
-
-
-@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
-def test_a_damaged_plan(journal, damage, message):
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ("[]\n", "Expected the plan of a job, got something else"),
+        ('{"event": "launch"}\n', "Expected the plan of a job, got something else"),
+        (("schema", 2), "Expected a plan of schema 1, got plan of 2."),
+        (("plan", "eta_knob", 2.0), "Expected eta from 0"),
+        (("settings", "measure", "raple"), "settings: Expected measure to be 'auto', 'nvml'"),
+        (("policy", "class", "bftrainer.zeus:Job"), "The policy bftrainer.zeus:Job cannot be made again"),
+    ],
+)
+def test_a_damaged_plan(journal, plan, message):
     """Whatever is wrong with a plan is said in one line that names file and line."""
-    plan, *events = journal.read_text().splitlines(keepends=True)
-    if isinstance(damage, str):
-        plan = damage
-    else:
-        document = json.loads(plan)
-        for place, value in damage.items():
-            table = document
-            *path, key = place.split(".")
-            for part in path:
-                table = table[part]
-            table[key] = value
+    first, *events = journal.read_text().splitlines(keepends=True)
+    if isinstance(plan, tuple):
+        document = json.loads(first)
+        *path, key, value = plan
+        table = document[path[0]] if path else document
+        table[key] = value
         plan = f"{json.dumps(document)}\n"
-    journal.write_text("".join([plan, *events] if plan else []))
+    journal.write_text("".join([plan, *events]))
     with pytest.raises(RunDirectoryError) as caught:
         JobJournal(journal.parent).replay()
     assert str(caught.value).startswith(f"{journal}:1: ")
@@ -290,9 +285,7 @@ def test_a_damaged_plan(journal, damage, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "line", ["x", "[]", '{"event": "lunch"}', '{"event": "result"}', '{"event": "launch", "x": 1}']
-)
+@pytest.mark.parametrize("line", ["x", '{"event": "lunch"}', '{"event": "result"}', '{"event": "launch", "x": 1}'])
 def test_a_damaged_event(journal, line):
     """What is no event, or comes out of order, is named by its line."""
     journal.write_text(f"{journal.read_text()}{line}\n")
@@ -307,3 +300,71 @@ def test_directories_without_a_journal(tmp_path):
         JobJournal(tmp_path / "none").replay()
     with pytest.raises(RunDirectoryError, match=r"journal\.jsonl is missing"):
         JobJournal(tmp_path).replay()
+
+
+# --- without processes ------------------------------------------------------------------------------------------------
+
+JOB = fake_job("somewhere")
+
+
+def recurrences(policy=None, count=5, beta=2.0):
+    """Recurrences of a job at eta 0.5 and 250 W."""
+    plan = Plan(JOB, count, tuple(BATCH_SIZES), beta, 0.5, 7, "/")
+    return Recurrences(plan, RunSettings(max_power_w=250.0), policy or DefaultBatchSize())
+
+
+def book(progress, energy_j, reached=True, failure=None, time_s=1.0):
+    """Make a run that takes a second."""
+    progress.choose()
+    progress.apply("result", asdict(TrainingReport(energy_j, time_s, reached, failure=failure)))
+
+
+def test_each_run_has_the_next_seed():
+    """Retries too; recurrences and tries count from 1."""
+    progress = recurrences()
+    launches = []
+    for reached in (True, False, True):
+        launch = progress.choose()
+        launches.append((launch.recurrence, launch.attempt, launch.seed, launch.job_id))
+        book(progress, 10.0, reached)
+    assert launches == [(1, 1, 7, "rec01+try01"), (2, 1, 8, "rec02+try01"), (2, 2, 9, "rec02+try02")]
+
+
+EVENTS = st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30)
+
+
+@given(EVENTS, st.integers(0, 30), st.integers(0, 99), st.sampled_from(["default", "grid", "gts", "zeus"]))
+def test_replayed_anywhere(runs, where, seed, name):
+    """Replayed from its events after any run, or between choice and report, a job goes on as it would have."""
+    context = PolicyContext(None, JOB, seed=seed)
+    whole, again, events = recurrences(batch_size_optimizer(name, context), count=20), None, []
+    for number, (energy_j, reached) in enumerate([(10.0, True), *runs]):
+        if whole.done:
+            break
+        try:
+            launch = whole.choose()
+        except TuningError:  # all are pruned
+            break
+        events.append(("launch", asdict(launch)))
+        if again is not None:
+            again.apply(*events[-1])
+        elif number == where:
+            again = recurrences(batch_size_optimizer(name, context), count=20)
+            for event in json.loads(json.dumps(events, allow_nan=False)):
+                again.apply(*event)
+            assert again.choose() == launch
+            assert again.to_dict() == whole.to_dict()
+        events.append(("result", asdict(TrainingReport(energy_j, 1.0, reached))))
+        book(whole, energy_j, reached)
+        if number >= where:
+            again.apply(*events[-1])
+            assert again.to_dict() == whole.to_dict()
+
+
+def test_a_policy_that_chooses_otherwise():
+    """A journal's launch that the policy does not repeat is refused, naming the run."""
+    launch = recurrences().choose()
+    with pytest.raises(
+        RunDirectoryError, match=r"rec01\+try01: Expected the policy to choose batch size 64 again, got 32"
+    ):
+        recurrences().apply("launch", asdict(launch) | {"batch_size": 64})

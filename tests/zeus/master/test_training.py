@@ -46,14 +46,10 @@ def test_epochs_are_booked(tmp_path):
     assert (more["num_epochs"], more["measured_by"], more["max_power_w"]) == (3, "fake", 250.0)
 
 
-def test_a_target_that_is_not_reached(tmp_path):
-    """The epochs run out, NaN never counts."""
+def test_targets(tmp_path):
+    """The epochs run out, NaN never counts; metrics that are better when lower reach their target from above."""
     train(tmp_path, World(), metrics=[0.4, math.nan])
     assert reported(tmp_path) == TrainingReport(1000.0, 5.0, False)
-
-
-def test_a_loss_falls_to_its_target(tmp_path):
-    """Metrics that are better when lower reach their target from above."""
     run = train(tmp_path, World(), metrics=[0.9, 0.5], higher_is_better=False)
     assert (run.reached, run.epochs_done) == (True, 2)
 
@@ -86,27 +82,21 @@ def test_a_crash_reports_nothing(tmp_path):
 
 def test_what_is_refused(tmp_path):
     """No target metric, no epochs, or nothing that says the highest power."""
-    with pytest.raises(TuningInputError, match="ZEUS_TARGET_METRIC: "), training_run(8, 5, environ={}):
-        pass
-    with (
-        pytest.raises(TuningInputError, match="Expected batch size and epochs of 1 or more, got 8 and 0"),
-        training_run(8, 0, environ=environ(tmp_path), meter=World(), **NO_GPUS),
+    silent = {"ZEUS_TARGET_METRIC": "0.5", "ZEUS_LOG_DIR": str(tmp_path)}
+    for epochs, said, error, message in (
+        (5, {}, TuningInputError, "ZEUS_TARGET_METRIC: "),
+        (0, environ(tmp_path), TuningInputError, "Expected batch size and epochs of 1 or more, got 8 and 0"),
+        (5, silent, SettingsError, "highest power"),
     ):
-        pass
-    said = {"ZEUS_TARGET_METRIC": "0.5", "ZEUS_LOG_DIR": str(tmp_path)}
-    with (
-        pytest.raises(SettingsError, match="highest power"),
-        training_run(8, 5, environ=said, **NO_GPUS),
-    ):
-        pass
+        with pytest.raises(error, match=message), training_run(8, epochs, environ=said, **NO_GPUS):
+            pass
 
 
 def test_work_given_to_a_gpu_is_waited_for(tmp_path):
     """Before each look at clock or meter, what was asked for has to be done: 1 at an epoch's start, 2 at its end."""
     calls = []
-    with training_run(
-        8, 2, environ=environ(tmp_path), meter=World(), synchronize=lambda: calls.append(1), **NO_GPUS
-    ) as run:
+    options = {"meter": World(), "synchronize": lambda: calls.append(1)} | NO_GPUS
+    with training_run(8, 2, environ=environ(tmp_path), **options) as run:
         list(run.epochs())
     assert len(calls) == 2 * (1 + 2)
 
@@ -143,17 +133,8 @@ def test_power_limits_are_measured_in_the_first_epoch(tmp_path):
     assert (limits[3].limit_w, limits[3].power_w, limits[3].steps_per_s) == pytest.approx((175, 175.0, 1 / 1.1))
     first_s = 3 * sum(STEP_S.values()) + 4 * 1.1
     assert reported(tmp_path).time_s == pytest.approx(first_s + 2 * 25 * 1.1)
-
-
-def test_measured_limits_serve_later_runs(tmp_path):
-    """The next run at that batch size starts at the best limit."""
-    train_steps(tmp_path, Device())
-    _, seen = train_steps(tmp_path, Device())
-    assert set(seen) == {175}
-
-
-def test_the_highest_limit_wins_ties():
-    """Of limits at which a step costs the same, the highest."""
+    # The next run at that batch size starts at the best limit; of limits that cost the same, the highest.
+    assert set(train_steps(tmp_path, Device())[1]) == {175}
     same = [ProfiledLimit(limit_w=limit, power_w=100.0, steps_per_s=1.0) for limit in (100, 200, 150)]
     assert best_limit(same, 0.5, 250.0).limit_w == 200
 
@@ -183,21 +164,15 @@ def test_observers_train_at_the_highest_limit(tmp_path):
     assert run.energy_j == pytest.approx(first_j + 4 * 200 + 2 * 25 * 192.5)
 
 
-def test_power_limits_are_left_alone_unless_told(tmp_path):
-    """Without --set-power-limits, nothing is set and nothing is measured."""
-    device = Device(root=False)
-    run, seen = train_steps(tmp_path, device, {"BFTRAINER_SET_POWER_LIMITS": False})
-    assert set(seen) == {250}
-    assert run.power_limit_w is None
-    assert not (tmp_path / "bs8.power.json").exists()
-
-
-def test_limits_are_given_back_after_a_crash(tmp_path):
-    """Whatever happens while limits are tried, they are given back."""
+def test_power_limits_are_given_back_or_left_alone(tmp_path):
+    """Whatever happens while limits are tried, they are given back; without --set-power-limits nothing is set."""
     device = Device(limit_mw=200_000)
     with pytest.raises(KeyError):
         train_steps(tmp_path, device, crash=150)
     assert device.limit_mw == 200_000
+    run, seen = train_steps(tmp_path, Device(root=False), {"BFTRAINER_SET_POWER_LIMITS": False})
+    assert (set(seen), run.power_limit_w) == ({250}, None)
+    assert not (tmp_path / "bs8.power.json").exists()
 
 
 def test_limits_cannot_be_measured_without_steps(tmp_path, caplog):
@@ -211,18 +186,13 @@ def test_limits_cannot_be_measured_without_steps(tmp_path, caplog):
     assert (run.epochs_done, run.stopped_early) == (3, True)
 
 
-@pytest.mark.parametrize("text", ["", "{}", '{"limits": []}', '{"limits": [{"limit_w": 1}]}'])
+OTHER = PowerProfile(limits=[ProfiledLimit(limit_w=400, power_w=400.0, steps_per_s=1.0)]).model_dump_json()
+
+
+@pytest.mark.parametrize("text", ["", '{"limits": []}', '{"limits": [{"limit_w": 1}]}', OTHER])
 def test_a_profile_that_cannot_be_used_is_measured_again(tmp_path, text):
-    """A damaged profile, or one of another version, is none."""
+    """A damaged profile is none, nor is one of another version, or with limits that this GPU cannot have."""
     (tmp_path / "bs8.power.json").write_text(text)
     _, seen = train_steps(tmp_path, Device())
     assert seen[0] == 250
     assert read_profile(tmp_path / "bs8.power.json")
-
-
-def test_a_profile_of_another_gpu_is_measured_again(tmp_path):
-    """Limits that this GPU cannot have say that the profile is another one's."""
-    other = PowerProfile(limits=[ProfiledLimit(limit_w=400, power_w=400.0, steps_per_s=1.0)])
-    (tmp_path / "bs8.power.json").write_text(other.model_dump_json())
-    _, seen = train_steps(tmp_path, Device())
-    assert seen[0] == 250

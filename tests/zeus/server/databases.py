@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,42 +17,38 @@ from tests.waiting import until
 from tests.zeus.server.processes import free_port
 
 # The server refuses to run as root; Debian's package makes this user.
-POSTGRES_USER = "postgres"
+USER = getpass.getuser() if os.geteuid() else "postgres"
+AS_USER = [] if os.geteuid() else ["runuser", "-u", USER, "--"]
 
 
-def _tool(name: str) -> str | None:
+def find_tool(name):
     """A program of PostgreSQL's, which Debian keeps out of PATH."""
     found = sorted(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
     return str(found[-1]) if found else shutil.which(name)
 
 
-def _as_postgres() -> list[str]:
-    return [] if os.geteuid() else ["runuser", "-u", POSTGRES_USER, "--"]
-
-
 class PostgreSQL:
     """A PostgreSQL server of its own, that can be stopped and started again."""
 
-    def __init__(self, folder: Path, initdb: str, program: str) -> None:
+    def __init__(self, folder, initdb, program):
         self.folder, self.port = folder, free_port()
-        self._prefix, user = _as_postgres(), getpass.getuser() if os.geteuid() else POSTGRES_USER
-        self.url = f"postgresql://{user}@127.0.0.1:{self.port}/postgres"
-        if self._prefix:
-            shutil.chown(folder, POSTGRES_USER)
-        data = folder / "data"
-        words = [initdb, "-D", str(data), "-A", "trust", "-U", user, "--no-sync"]
-        subprocess.run([*self._prefix, *words], check=True, capture_output=True, cwd=folder)
-        options = ["-D", str(data), "-p", str(self.port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"]
-        self._words = [*self._prefix, program, *options]
+        self.url = f"postgresql://{USER}@127.0.0.1:{self.port}/postgres"
+        if AS_USER:
+            shutil.chown(folder, USER)
+        data = str(folder / "data")
+        words = [initdb, "-D", data, "-A", "trust", "-U", USER, "--no-sync"]
+        subprocess.run([*AS_USER, *words], check=True, capture_output=True, cwd=folder)
+        options = ["-D", data, "-p", str(self.port), "-k", str(folder), "-c", "listen_addresses=127.0.0.1"]
+        self._words = [*AS_USER, program, *options]
 
-    def start(self) -> None:
+    def start(self):
         """Start it, and wait until it answers."""
-        log = self.folder / "log"
-        with log.open("ab") as stream:
+        with (self.folder / "log").open("ab") as stream:
             self._process = subprocess.Popen(self._words, stdout=stream, stderr=stream, cwd=self.folder)
-        _until_ready([_tool("pg_isready") or "pg_isready", "-h", "127.0.0.1", "-p", str(self.port)], log)
+        ask = [find_tool("pg_isready") or "pg_isready", "-h", "127.0.0.1", "-p", str(self.port)]
+        until(lambda: subprocess.run(ask, capture_output=True, check=False).returncode == 0)
 
-    def stop(self) -> None:
+    def stop(self):
         """End all connections, then the server."""
         pid = int((self.folder / "data" / "postmaster.pid").read_text().splitlines()[0])
         os.kill(pid, signal.SIGINT)  # "fast" in its manual
@@ -61,9 +56,9 @@ class PostgreSQL:
 
 
 @contextlib.contextmanager
-def running_postgresql() -> Iterator[PostgreSQL]:
+def running_postgresql():
     """A PostgreSQL server that lives as long as the block; skips where there is none."""
-    initdb, program = _tool("initdb"), _tool("postgres")
+    initdb, program = find_tool("initdb"), find_tool("postgres")
     if initdb is None or program is None:
         pytest.skip("PostgreSQL is not installed (Debian: apt-get install postgresql)")
     folder = Path(tempfile.mkdtemp(prefix="bso-postgres-"))
@@ -76,10 +71,3 @@ def running_postgresql() -> Iterator[PostgreSQL]:
             server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _until_ready(words: list[str], log: Path) -> None:
-    try:
-        until(lambda: subprocess.run(words, capture_output=True, check=False).returncode == 0)
-    except AssertionError as error:
-        raise AssertionError(log.read_text(errors="replace")) from error

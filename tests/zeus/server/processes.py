@@ -22,23 +22,17 @@ def free_port():
         return trial.getsockname()[1]
 
 
-def command(*words):
-    """The command line of `bftrainer bso`."""
-    return [sys.executable, "-c", "from bftrainer.cli import main; main()", "bso", *map(str, words)]
-
-
 class Server:
     """A server process, with its address and its log; whoever reaches it is let in, if it is `opened`."""
 
-    def __init__(self, folder, database, *options, port=None, opened=True, descriptors=None):
+    def __init__(self, folder, database, *options, port=None, opened=True):
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = folder / f"server-{self.port}.log"
-        words = command("serve", "--port", self.port, "--database", database, *options, *["--open"] * opened)
-        if descriptors is not None:
-            words = ["sh", "-c", f'ulimit -n {descriptors}; exec "$@"', "sh", *words]
+        words = ["bso", "serve", "--port", str(self.port), "--database", database, *options, *["--open"] * opened]
         with self.log.open("ab") as log:
             # A process group of its own, so that its workers can be ended with it.
+            words = [sys.executable, "-c", "from bftrainer.cli import main; main()", *words]
             self.process = subprocess.Popen(words, stderr=log, stdout=log, start_new_session=True, cwd=folder)
         self.wait()
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import gzip
 import json
 import threading
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import urlencode
 
 import httpx
+from anyio.from_thread import start_blocking_portal
 
 from bftrainer.zeus.server.app import ServerSettings, create_app
+from bftrainer.zeus.server.messages import JobSpec, TrainingResult
+from bftrainer.zeus.server.service import BatchSizeService
+from bftrainer.zeus.server.store import open_store
 from tests.waiting import until
 from tests.zeus.server.processes import free_port
 
@@ -37,67 +39,40 @@ def transcripts():
     return recorded, rows
 
 
-class Within(httpx.BaseTransport):
-    """Carries requests to an application in a thread of this process."""
-
-    def __init__(self, app):
-        self.inner = httpx.ASGITransport(app, raise_app_exceptions=False)
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        self.lifespan = app.router.lifespan_context(app)
-
-    def wait(self, coroutine):
-        """What a coroutine gives there."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(60)
-
-    def handle_request(self, request):
-        async def answer():
-            sent = httpx.Request(request.method, request.url, headers=request.headers, content=request.read())
-            found = await self.inner.handle_async_request(sent)
-            return httpx.Response(found.status_code, headers=found.headers, content=await found.aread())
-
-        return self.wait(answer())
-
-    def __enter__(self):
-        try:
-            self.wait(self.lifespan.__aenter__())
-        except BaseException:  # whatever it is, the loop's thread is ended
-            self.stop()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        try:
-            self.wait(self.lifespan.__aexit__(None, None, None))
-        finally:
-            self.stop()
-
-    def stop(self):
-        """End the thread."""
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
-
-
 def in_folder(folder, **settings):
     """Settings of a server whose database is in a folder."""
     return ServerSettings(**{"database_url": f"sqlite:///{folder / 'bso.db'}", "trial_timeout_s": 0.0, **settings})
 
 
-def called_in_turn(client, exchanges):
-    """Status and body of the answers to requests, one after the other."""
-    answers = [client.request(each["method"], each["path"], params=each.get("params")) for each in exchanges]
-    return [(answer.status_code, answer.json()) for answer in answers]
+class Within(httpx.BaseTransport):
+    """Carries requests to an application in a thread of this process."""
+
+    def __init__(self, app, portal):
+        self.inner, self.portal = httpx.ASGITransport(app, raise_app_exceptions=False), portal
+
+    def handle_request(self, request):
+        return self.portal.call(self.answer, request)
+
+    async def answer(self, request):
+        """What the application answers, as a whole."""
+        sent = httpx.Request(request.method, request.url, headers=request.headers, content=request.read())
+        answer = await self.inner.handle_async_request(sent)
+        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
+
+
+@contextmanager
+def carrying(folder, **settings):
+    """What carries requests to a server whose database is in a folder."""
+    folder.mkdir(exist_ok=True)
+    app = create_app(in_folder(folder, **settings))
+    with start_blocking_portal() as portal, portal.wrap_async_context_manager(app.router.lifespan_context(app)):
+        yield Within(app, portal)
 
 
 @contextmanager
 def serving(folder, **settings):
     """A client of a server whose database is in a folder."""
-    # The client enters and leaves what carries its requests.
-    folder.mkdir(exist_ok=True)
-    within = Within(create_app(in_folder(folder, **settings)))
-    with httpx.Client(transport=within, base_url="http://server") as client:
+    with carrying(folder, **settings) as within, httpx.Client(transport=within, base_url="http://server") as client:
         yield client
 
 
@@ -119,49 +94,40 @@ def listening(app, **options):
         thread.join(60)
 
 
-async def called(app, exchange):
-    """Status and body of the answer to a recorded request; nothing stands between it and the application."""
-    body = exchange["raw"] if "raw" in exchange else json.dumps(exchange["json"]) if "json" in exchange else ""
-    sent = [{"type": "http.request", "body": body.encode(), "more_body": False}]
-    scope = {
-        "type": "http",
-        "asgi": {"version": "3.0"},
-        "http_version": "1.1",
-        "scheme": "http",
-        "method": exchange["method"],
-        "path": exchange["path"],
-        "raw_path": exchange["path"].encode(),
-        "query_string": urlencode(exchange.get("params", {})).encode(),
-        "root_path": "",
-        "headers": [(b"host", b"server"), (b"content-type", b"application/json")],
-    }
-    answer = []
-
-    async def receive():
-        return sent.pop(0) if sent else {"type": "http.disconnect"}
-
-    async def send(message):
-        answer.append(message)
-
-    await app(scope, receive, send)
-    text = b"".join(message.get("body", b"") for message in answer[1:])
-    return answer[0]["status"], json.loads(text) if text.startswith((b"{", b"[", b"n")) else text.decode()
-
-
-def replayed(exchanges, **settings):
+def replay(folder, exchanges, **settings):
     """Status and body of the answers to recorded requests, one after the other, of a server of its own."""
-    app = create_app(ServerSettings(**{"database_url": "sqlite://", "trial_timeout_s": 0.0, **settings}))
+    answers = []
+    with serving(folder, **{"database_url": "sqlite://", **settings}) as client:
+        for each in exchanges:
+            body = each["raw"] if "raw" in each else json.dumps(each["json"]) if "json" in each else None
+            answer = client.request(each["method"], each["path"], params=each.get("params"), content=body)
+            is_json = answer.text.startswith(("{", "[", "n"))
+            answers.append((answer.status_code, json.loads(answer.text) if is_json else answer.text))
+    return answers
 
-    async def replay():
-        async with app.router.lifespan_context(app):
-            return [await called(app, exchange) for exchange in exchanges]
 
-    return asyncio.run(replay())
+@contextmanager
+def open_service(url="sqlite://", **options):
+    """The service over a database."""
+    with open_store(url) as store:
+        yield BatchSizeService(store, **options)
 
 
 def used(cost):
     """Time and energy of a run at up to 100 W that costs so much, at eta 0.5, to the last bit."""
     return {"time": cost / 64, "energy": cost * 28 / 64}
+
+
+def register(service, name="t-1", **changes):
+    """Register a new job; gives its name."""
+    assert service.register_job(JobSpec(**SPEC | {"job_id": name} | changes))
+    return name
+
+
+def report(service, trial, cost=100.0, *, converged=True, epoch=100):
+    """Report that a trial has cost so much."""
+    reached = {"metric": 0.6 if converged else 0.1, "current_epoch": epoch}
+    return service.report(TrainingResult(**trial.model_dump(), **used(cost), **reached))
 
 
 def run(client, job_id, cost, *, converged=True):

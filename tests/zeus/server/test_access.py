@@ -1,19 +1,31 @@
-"""Who may do what: every route with every role, the file that says so, and what is logged of it."""
+"""Who may do what: every route with every role, the file that says so, what is logged; and users of one machine."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import socket
 import stat
+import subprocess
+import sys
+import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
+import httpx
 import pytest
 from fastapi import FastAPI
 
 from bftrainer.errors import SettingsError
-from bftrainer.zeus.server import access
-from bftrainer.zeus.server.access import AccessFile, Role, add_user, first_token, read_users, revoke
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, access
+from bftrainer.zeus.server import client as client_module
+from bftrainer.zeus.server.access import AccessFile, Role, add_user, first_token, own_path, read_users, revoke
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.client import find_address, find_token
+from bftrainer.zeus.server.store import open_store
+from tests.zeus.server.processes import free_port, server
 from tests.zeus.server.support import SPEC, in_folder, serving
 
 PLAIN = "0123456789abcdef"
@@ -41,22 +53,22 @@ TABLE = {
 }
 
 
-def routes_of(monkeypatch):
+def list_routes(monkeypatch):
     """All routes of the server, by method and path."""
     found = set()
     include = FastAPI.include_router
 
-    def noting(app, router, **options):
+    def note(app, router, **options):
         found.update((method, route.path) for route in router.routes for method in route.methods)
         include(app, router, **options)
 
-    monkeypatch.setattr(FastAPI, "include_router", noting)
+    monkeypatch.setattr(FastAPI, "include_router", note)
     create_app()
     return found
 
 
 @contextmanager
-def with_roles(folder, **settings):
+def serve_roles(folder, **settings):
     """A client, and headers by user and role: one user has every role, another one is an owner."""
     folder.mkdir(exist_ok=True)
     path = folder / "tokens"
@@ -66,7 +78,7 @@ def with_roles(folder, **settings):
         yield client, tokens
 
 
-def sent(client, route, job_id, headers):
+def send(client, route, job_id, headers):
     """The answer to a route's request about a job."""
     method, path = route
     how = TABLE[route][2]
@@ -78,9 +90,9 @@ def sent(client, route, job_id, headers):
 @pytest.mark.long
 def test_every_route_with_every_role(tmp_path, monkeypatch):
     """A role does what the table says with own and foreign jobs and no more; a route that is not in it has no tests."""
-    assert routes_of(monkeypatch) - {("GET", "/healthz"), ("GET", "/readyz")} == set(TABLE)
+    assert list_routes(monkeypatch) - {("GET", "/healthz"), ("GET", "/readyz")} == set(TABLE)
     admin, wrong = ("me", ADMIN), []
-    with with_roles(tmp_path, database_url="sqlite://") as (client, tokens):
+    with serve_roles(tmp_path, database_url="sqlite://") as (client, tokens):
         for route, (own, foreign, _) in TABLE.items():
             for role in Role:
                 for owner, least in (("me", own), ("other", foreign)):
@@ -89,10 +101,10 @@ def test_every_route_with_every_role(tmp_path, monkeypatch):
                     made = client.post("/jobs", json=SPEC | {"job_id": job_id}, headers=tokens[owner, OWNER])
                     given = client.get("/jobs/batch_size", params={"job_id": job_id}, headers=tokens[admin])
                     assert (made.status_code, given.json()) == (201, {"job_id": job_id, **TRIAL})
-                    status = sent(client, route, job_id, tokens["me", role]).status_code
+                    status = send(client, route, job_id, tokens["me", role]).status_code
                     if status not in ((200, 201) if role >= least else (403,)):
                         wrong.append((*route, role.name, owner, status))
-            assert sent(client, route, "t-me", {}).status_code == 401
+            assert send(client, route, "t-me", {}).status_code == 401
     assert wrong == []
 
 
@@ -100,7 +112,7 @@ def test_owners_register(tmp_path):
     """A job is its registrant's; a trainer makes sure of a job and registers none; jobs of nobody are the admins'."""
     with serving(tmp_path) as client:
         client.post("/jobs", json=SPEC | {"job_id": "t-nobody"})
-    with with_roles(tmp_path) as (client, tokens):
+    with serve_roles(tmp_path) as (client, tokens):
         for role, status in ((READER, 403), (TRAINER, 403), (OWNER, 201), (TRAINER, 200), (ADMIN, 200)):
             assert client.post("/jobs", json=SPEC, headers=tokens["me", role]).status_code == status
         changed = SPEC | {"max_epochs": 7}
@@ -118,7 +130,7 @@ def test_owners_register(tmp_path):
 
 def test_what_is_changed_is_logged_with_who_did(tmp_path, caplog):
     """Whatever the level, a line says who asked for which change of which job, done or refused; looking is not told."""
-    with with_roles(tmp_path) as (client, tokens), caplog.at_level("INFO", "bftrainer.zeus.server.guard.audit"):
+    with serve_roles(tmp_path) as (client, tokens), caplog.at_level("INFO", "bftrainer.zeus.server.guard.audit"):
         client.post("/jobs", json=SPEC, headers=tokens["me", OWNER])
         client.get("/jobs/batch_size", params={"job_id": "t-1"}, headers=tokens["me", TRAINER])
         client.post("/report", json={"job_id": "t-1", **RESULT}, headers=tokens["other", OWNER])
@@ -152,8 +164,7 @@ def test_changes_hold_at_once(tmp_path):
         assert (status(PLAIN), status(new), status(brief)) == (200, 200, 200)
         lines = path.read_text().splitlines()
         assert (lines[:2], len(lines)) == (["# of the cluster", PLAIN], 4)
-        past = [line.rpartition(" ")[0] + " 2020-01-01T00:00:00Z" if "brief" in line else line for line in lines]
-        path.write_text("\n".join(past))
+        path.write_text("\n".join(re.sub(r"(brief .*) .*", r"\1 2020-01-01T00:00:00Z", line) for line in lines))
         assert (status(new), status(brief)) == (200, 401)
         revoke(path, "new")
         assert (status(PLAIN), status(new)) == (200, 401)
@@ -182,77 +193,164 @@ def test_tokens_are_kept_as_digests(tmp_path):
         AccessFile(str(path))
 
 
-def test_nobody_is_added_to_a_file_that_is_refused(tmp_path):
-    """One line that cannot be read has a server refuse the whole file, so it stays as it is."""
-    path = tmp_path / "tokens"
-    path.write_text("what is this line\n")
-    with pytest.raises(SettingsError, match=r"tokens:1: Unknown role 'is'"):
-        add_user(path, "zoe", Role.OWNER)
-    assert path.read_text() == "what is this line\n"
-
-
-def test_nobody_else_is_the_administrator(tmp_path):
-    """Jobs and logs name those whose token stands in the file "admin": so may only who may do as much."""
-    path = tmp_path / "tokens"
-    with pytest.raises(SettingsError, match=r"Expected the role admin of 'admin', got 'Admin' as owner\.$"):
-        add_user(path, "Admin", OWNER)
-    assert not path.exists()
-    assert add_user(path, "admin", ADMIN).id == read_users(path)[0].id
-    assert add_user(path, "administrator", OWNER).name == "administrator"
-
-
-def test_root_leaves_a_file_to_its_owner(tmp_path):
-    """A file that belongs to the server's user is theirs after a change too."""
-    if os.geteuid():
-        pytest.skip("only root can give a file away")
-    path = tmp_path / "tokens"
-    add_user(path, "me", OWNER)
-    os.chown(path, 65534, 65534)
-    add_user(path, "you", OWNER)
-    assert (path.stat().st_uid, path.stat().st_gid, stat.S_IMODE(path.stat().st_mode)) == (65534, 65534, 0o600)
-
-
 def test_the_own_file_is_made_once(tmp_path, monkeypatch):
     """A user's own servers have a file with a token, made at first, readable by them alone."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     path = access.own_file()
     token = first_token(path)
+    add_user(path, "me", READER)
     assert (access.own_file(), first_token(path), len(token)) == (path, token, 43)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    add_user(path, "me", READER)
-    assert first_token(path) == token
 
 
-@pytest.mark.long
+DIGEST = f"sha256:{'0' * 64}"
+ADMINISTRATOR = "Expected the role admin of 'admin', got 'admin' as owner."
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
         ("short", "Expected a token of at least 16 ASCII characters without spaces"),
         ("0123456789äbcdef", "Expected a token of at least 16 ASCII"),
         ("0123456789 abcdef", "Expected USER ROLE KEY EXPIRES, or a token without spaces, got 2 words"),
-        (f"me ownr sha256:{'0' * 64} never", "Unknown role 'ownr'. Did you mean 'owner'?"),
+        (f"me ownr {DIGEST} never", "Unknown role 'ownr'. Did you mean 'owner'?"),
         ("me owner sha256:0 never", "Expected a key such as sha256:DIGEST."),
-        (
-            f"me owner sha256:{'0' * 64} tomorrow",
-            "Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got 'tomorrow'.",
-        ),
-        (f"me owner sha256:{'0' * 64} 2027-01-31T00:00:00", "Expected a time with a zone"),
-        (f"m/e owner sha256:{'0' * 64} never", "Expected a user's name of at most 64 letters"),
-        (f"admin owner sha256:{'0' * 64} never", "Expected the role admin of 'admin', got 'admin' as owner."),
-        (f"ＡDmin reader sha256:{'0' * 64} never", "Expected a user's name of at most 64 letters"),
+        (f"me owner {DIGEST} tomorrow", "Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got"),
+        (f"me owner {DIGEST} 2027-01-31T00:00:00", "Expected a time with a zone"),
+        (f"m/e owner {DIGEST} never", "Expected a user's name of at most 64 letters"),
+        (f"admin owner {DIGEST} never", ADMINISTRATOR),
     ],
 )
 def test_lines_that_mean_nothing(tmp_path, line, message):
-    """Each is refused with its number, and what may be a token is not quoted."""
+    """A file with one is refused with its number, without what may be a token, and nobody is added to it."""
+    path, text = tmp_path / "tokens", f"{PLAIN}\n{line}\n"
+    path.write_text(text, encoding="utf-8")
+    for use in (lambda: create_app(in_folder(tmp_path, token_file=str(path))), lambda: add_user(path, "zoe", OWNER)):
+        with pytest.raises(SettingsError) as got:
+            use()
+        assert str(got.value).startswith(f"{path}:2: {message}")
+        assert "0123456789" not in str(got.value)
+    assert path.read_text(encoding="utf-8") == text
+
+
+def test_nobody_else_is_the_administrator(tmp_path):
+    """Jobs and logs name those whose token stands in the file "admin": so may only who may do as much."""
     path = tmp_path / "tokens"
-    path.write_text(f"{PLAIN}\n{line}\n", encoding="utf-8")
-    with pytest.raises(SettingsError) as got:
-        create_app(in_folder(tmp_path, token_file=str(path)))
-    assert str(got.value).startswith(f"{path}:2: {message}")
-    assert "0123456789" not in str(got.value)
-    with pytest.raises(SettingsError, match=r"cannot be read .No such file"):
-        read_users(tmp_path / "none")
-    path.write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match=r"cannot be read .not UTF-8"):
-        read_users(path)
+    with pytest.raises(SettingsError, match=ADMINISTRATOR.replace("got 'admin'", "got 'Admin'")):
+        add_user(path, "Admin", OWNER)
+    assert not path.exists()
+    assert add_user(path, "admin", ADMIN).id == read_users(path)[0].id
+
+
+# --- users of one machine ---------------------------------------------------------------------------------------------
+
+# What another user can do with files and a port that are named: read and write them, ask, and change.
+STRANGER = """
+import encodings.idna, http.client, json, os, sys
+os.setgroups([])
+os.setgid(65534)
+os.setuid(65534)
+port, spec, *files = sys.argv[1:]
+said = {}
+for path in files:
+    for mode in ("rb", "ab"):
+        try:
+            open(path, mode).close()
+        except OSError as error:
+            said[path + " " + mode] = type(error).__name__
+for method, path, body in (("GET", "/state/jobs", None), ("POST", "/jobs", spec), ("DELETE", "/jobs?job_id=t-1", None)):
+    line = http.client.HTTPConnection("127.0.0.1", int(port), timeout=60)
+    line.request(method, path, body, {"Content-Type": "application/json"})
+    said[method] = line.getresponse().status
+print(json.dumps(said))
+"""
+
+
+@pytest.fixture
+def shared():
+    """A folder that every user of the machine can enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+def be_stranger(port, *files):
+    """What another user can do, as far as one can be made."""
+    if os.geteuid():
+        pytest.skip("only root can be another user")
+    words = [sys.executable, "-c", STRANGER, str(port), json.dumps(SPEC | {"job_id": "t-2"}), *map(str, files)]
+    return json.loads(subprocess.run(words, capture_output=True, text=True, check=True, cwd="/").stdout)
+
+
+@pytest.mark.long
+def test_another_user_is_not_let_in(shared, monkeypatch):
+    """By default others can neither read nor change anything: files, port; this user's clients find port and token."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(shared / "state"))
+    with server(shared, f"sqlite:///{shared / 'bso.db'}", opened=False) as running:
+        with BatchSizeClient(running.url) as client:
+            client.register_job(JobSpec(**SPEC))
+        made = [shared / f"bso.db{suffix}" for suffix in ("", "-wal", "-shm")]
+        files = [*made, own_path()]
+        assert [stat.S_IMODE(path.stat().st_mode) for path in files] == [0o600] * 4
+        denied = {f"{path} {mode}": "PermissionError" for path in files for mode in ("rb", "ab")}
+        assert be_stranger(running.port, *files) == denied | dict.fromkeys(("GET", "POST", "DELETE"), 401)
+        with BatchSizeClient(running.url) as client:
+            assert [job.spec.job_id for job in client.jobs()] == ["t-1"]
+            assert client.jobs()[0].owner == "admin"
+    announced = [entry for entry in running.entries() if entry["message"] == "serving"]
+    assert [(entry["address"], entry["token_file"]) for entry in announced] == [(running.url, str(own_path()))]
+
+
+def test_clients_find_the_server(tmp_path, monkeypatch):
+    """The environment comes first, then the usual port."""
+    monkeypatch.delenv("BFTRAINER_BSO_SERVER", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert find_address() == BatchSizeClient().server_url == "http://127.0.0.1:8000"
+    monkeypatch.setenv("BFTRAINER_BSO_SERVER", "http://head:8000/")
+    assert BatchSizeClient().server_url == "http://head:8000"
+
+
+def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
+    """The own token goes to a port of this machine at which this user alone listens; the environment's to any."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    own_path().parent.mkdir()
+    own_path().write_text("a-token-of-my-own\n")
+    port, tokens = free_port(), []
+
+    def seen(request):
+        tokens.append(request.headers.get("Authorization"))
+        return httpx.Response(200, json=[])
+
+    address = f"http://127.0.0.1:{port}"
+    assert find_token(address) is None
+    early = BatchSizeClient(address, transport=httpx.MockTransport(seen), backoff_s=0.0)
+    with socket.create_server(("127.0.0.1", port)):
+        assert find_token(address) == "a-token-of-my-own"
+        assert early.jobs() == []
+        assert tokens == ["Bearer a-token-of-my-own"]
+        assert find_token(f"http://localhost:{port}/") == "a-token-of-my-own"
+        with monkeypatch.context() as patch:
+            patch.setattr(client_module, "_is_own", lambda port: port == 443)
+            assert find_token("https://localhost") == "a-token-of-my-own"
+            assert find_token("http://localhost") is None
+        assert find_token(f"http://example.org:{port}") is None
+        client = BatchSizeClient(address, retries=0)
+        assert client._http.headers["Authorization"] == "Bearer a-token-of-my-own"
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+        assert find_token(address) is None
+    (tmp_path / "other").write_text("another-token-of-some-length")
+    monkeypatch.setenv("BFTRAINER_BSO_TOKEN_FILE", str(tmp_path / "other"))
+    assert find_token("http://example.org") == "another-token-of-some-length"
+
+
+def test_a_database_of_another_user_is_refused(tmp_path):
+    """Who owns the file may change it, whatever this user does."""
+    if os.geteuid():
+        pytest.skip("only root can give a file away")
+    path = tmp_path / "bso.db"
+    with open_store(f"sqlite:///{path}"):
+        pass
+    os.chown(path, 65534, 65534)
+    with pytest.raises(SettingsError, match="Expected a database of this user's"), open_store(f"sqlite:///{path}"):
+        pass

@@ -1,17 +1,19 @@
-"""The client: what it sends, what it repeats, and how it says what went wrong."""
+"""The client: what it sends, what it repeats, how it says what went wrong; and the leases of its trials."""
 
 from __future__ import annotations
 
 import math
+import threading
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx
 import pytest
 
 from bftrainer.errors import BftrainerError, ServerRequestError, SettingsError, TrainingStoppedError, TuningInputError
-from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrainingResult, TrialId, TuningParams
-from bftrainer.zeus.server.app import create_app
-from tests.zeus.server.support import SPEC, Within, in_folder
+from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrainingResult, Trial, TrialId, TuningParams
+from tests.waiting import until
+from tests.zeus.server.support import SPEC, carrying
 
 
 class Losing(httpx.BaseTransport):
@@ -30,34 +32,41 @@ class Losing(httpx.BaseTransport):
 
 
 @contextmanager
-def client_of(folder, losses=0, **settings):
+def open_client(folder, losses=0, **settings):
     """A client of a server of its own, that loses so many answers to each request."""
-    folder.mkdir(exist_ok=True)
-    with Within(create_app(in_folder(folder, **settings))) as within:
+    with carrying(folder, **settings) as within:
         yield BatchSizeClient("http://server", transport=Losing(within, losses), sleep=lambda _: None)
 
 
-def test_a_run_from_registration_to_result(tmp_path):
-    """A trial goes on below its target, and ends when it is reached; the server then knows its cost."""
-    with client_of(tmp_path) as client:
+@pytest.fixture
+def client(tmp_path):
+    """A client of a server that has the job t-1."""
+    with open_client(tmp_path) as client:
         assert client.register_job(JobSpec(**SPEC)).job_id == "t-1"
-        with client.trial("t-1") as trial:
-            assert trial.batch_size == 16
-            assert not trial.report(1.0, 100.0, 0.2, 1).stop_train
-            assert trial.check(2.0, 200.0, 0.7, 2)
-        (job,) = client.jobs()
-        assert (job.trials, job.observations, job.min_cost) == (1, 1, 0.5 * 200 + 0.5 * 100 * 2)
-        (row,) = client.trials("t-1")
-        assert (row.status, row.converged, row.time, row.energy) == ("Succeeded", True, 2.0, 200.0)
+        yield client
+
+
+def test_a_run_from_registration_to_result(client):
+    """A trial goes on below its target, and ends when it is reached; the server then knows its cost."""
+    with client.trial("t-1") as trial:
+        assert trial.batch_size == 16
+        assert not trial.report(1.0, 100.0, 0.2, 1).stop_train
+        assert trial.check(2.0, 200.0, 0.7, 2)
+    (job,) = client.jobs()
+    assert (job.trials, job.observations, job.min_cost) == (1, 1, 0.5 * 200 + 0.5 * 100 * 2)
+    (row,) = client.trials("t-1")
+    assert (row.status, row.converged, row.time, row.energy) == ("Succeeded", True, 2.0, 200.0)
+    # Of a deleted job nothing is left to end.
+    with client.trial("t-1"):
         client.delete_job("t-1")
-        assert client.jobs() == []
+    assert client.jobs() == []
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("losses", [1, 3])
 def test_lost_answers_count_once(tmp_path, losses):
     """Each request is repeated until it is answered, and nothing happens twice."""
-    with client_of(tmp_path, losses) as client:
+    with open_client(tmp_path, losses) as client:
         client.register_job(JobSpec(**SPEC))
         for number in (1, 2, 3):
             with client.trial("t-1") as trial:
@@ -67,54 +76,39 @@ def test_lost_answers_count_once(tmp_path, losses):
         job = client.job("t-1")
         assert (job.trials, job.observations) == (4, 3)
         client.delete_job("t-1")
-        assert client.jobs() == []
         named = client.register_job(JobSpec(**SPEC | {"job_id": None})).job_id
         assert named.startswith("t-")
         assert [job.spec.job_id for job in client.jobs()] == [named]
 
 
-def test_a_block_that_fails_ends_its_trial(tmp_path):
-    """A trial that is left without a result is ended, and its exploration handed out again."""
-    with client_of(tmp_path) as client:
-        client.register_job(JobSpec(**SPEC))
-        with pytest.raises(ZeroDivisionError), client.trial("t-1"):
-            raise ZeroDivisionError
-        with client.trial("t-1") as trial:
-            assert (trial.id.trial_number, trial.batch_size) == (2, 16)
-        statuses = [row.status for row in client.trials("t-1")]
-        assert statuses == ["Failed", "Failed"]
-
-
-def test_a_run_that_diverged_can_say_so(tmp_path):
-    """A metric of NaN never converges: the run goes on to its last epoch, and has failed."""
-    with client_of(tmp_path) as client:
-        client.register_job(JobSpec(**SPEC))
-        trial = client.trial("t-1")
+def test_runs_that_fail(client):
+    """A block left without a result ends its trial; a metric of NaN never converges, and fails at its last epoch."""
+    with pytest.raises(ZeroDivisionError), client.trial("t-1"):
+        raise ZeroDivisionError
+    with client.trial("t-1") as trial:
+        assert (trial.id.trial_number, trial.batch_size) == (2, 16)
         assert not trial.check(1.0, 1.0, math.nan, 1)
-        with pytest.raises(TrainingStoppedError, match=r"t-1, trial 1: Train failed to converge within max_"):
+        with pytest.raises(TrainingStoppedError, match=r"t-1, trial 2: Train failed to converge within max_"):
             trial.check(2.0, 2.0, math.nan, 100)
+    assert [row.status for row in client.trials("t-1")] == ["Failed", "Succeeded"]
 
 
-def test_what_the_server_refuses_is_told(tmp_path):
-    """An error names request, status and reason; only passing failures are repeated."""
-    with client_of(tmp_path) as client:
-        with pytest.raises(
-            ServerRequestError, match=r"/jobs/batch_size: GET was answered 400: Unknown job\(x\)"
-        ) as got:
-            client.predict("x")
-        assert got.value.status == 400
-        client.register_job(JobSpec(**SPEC))
-        with pytest.raises(
-            ServerRequestError, match=r"answered 409: JobSpec doesn't match .*; these differ: max_epochs$"
-        ):
-            client.register_job(JobSpec(**SPEC | {"max_epochs": 7}))
-        with pytest.raises(ServerRequestError, match="answered 404: Could not find the trial: job_id='t-1'"):
-            client.end_trial(TrialId(job_id="t-1", batch_size=8, trial_number=7))
-        with pytest.raises(ServerRequestError, match="answered 404: No job was deleted"):
-            client.delete_job("x")
+def test_what_the_server_refuses_is_told(client):
+    """An error names request, status and reason."""
+    other = JobSpec(**SPEC | {"max_epochs": 7})
+    unknown = TrialId(job_id="t-1", batch_size=8, trial_number=7)
+    for status, said, ask in (
+        (400, r"/jobs/batch_size: GET was answered 400: Unknown job\(x\)", lambda: client.predict("x")),
+        (409, r"JobSpec doesn't match .*; these differ: max_epochs$", lambda: client.register_job(other)),
+        (404, "Could not find the trial: job_id='t-1'", lambda: client.end_trial(unknown)),
+        (404, "No job was deleted", lambda: client.delete_job("x")),
+    ):
+        with pytest.raises(ServerRequestError, match=said) as caught:
+            ask()
+        assert caught.value.status == status
 
 
-@pytest.mark.parametrize("body", ["<html>", "", '{"a": 1}', "[5]", "7"])
+@pytest.mark.parametrize("body", ["<html>", "", '{"a": 1}', "[5]"])
 def test_other_servers(body):
     """What another server answers is no answer: it is told in one line, and nothing is asked again."""
     asked = []
@@ -123,12 +117,10 @@ def test_other_servers(body):
         asked.append(request.url.path)
         return httpx.Response(200, text=body)
 
-    trial = TrialId(job_id="t", batch_size=8, trial_number=1)
-    result = TrainingResult(**trial.model_dump(), time=1, energy=1, metric=1, current_epoch=1)
+    result = TrainingResult(job_id="t", batch_size=8, trial_number=1, time=1, energy=1, metric=1, current_epoch=1)
     client = BatchSizeClient("http://other", transport=httpx.MockTransport(answer))
     asking = [
         client.jobs,
-        lambda: client.job("t"),
         lambda: list(client.trials("t")),
         lambda: client.predict("t"),
         lambda: client.report(result),
@@ -140,96 +132,111 @@ def test_other_servers(body):
     assert len(asked) == len(asking)
 
 
-def test_nobody_there():
-    """Without a server the error names its address, after as many tries as there should be."""
-    waits = []
-    client = BatchSizeClient("http://127.0.0.1:9", retries=3, backoff_s=0.5, sleep=waits.append)
-    with pytest.raises(ServerRequestError, match=r"http://127.0.0.1:9: No answer") as got:
-        client.jobs()
-    assert got.value.status is None
-    assert waits == [0.5, 1.0, 2.0]
-    client.close()
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:8000", "", "ftp://host", "http://", "http://[::1", "http://h:port"])
-def test_addresses_that_are_none(address):
-    """An address without http is refused before anything is sent."""
-    with pytest.raises(SettingsError, match=r"Expected an address such as http://127\.0\.0\.1:8000, got"):
-        BatchSizeClient(address)
-
-
-@pytest.mark.parametrize("token", ["wr\xf6ng-token-of-16", "0123456789abcdef\n", "two words", ""])
-def test_tokens_that_are_none(token):
-    """A token that no header can carry is refused before anything is sent, and not told to a log."""
-    with pytest.raises(SettingsError, match=r"^Expected a token of ASCII characters without spaces\.$"):
-        BatchSizeClient("http://127.0.0.1:9", token=token)
-
-
-def test_a_job_needs_its_gpus(tmp_path):
-    """Parameters without GPUs are no job to register; the error names what is, and who adds them."""
-    with client_of(tmp_path) as client:
-        sizes = {"job_id_prefix": "t", "batch_sizes": [8], "default_batch_size": 8}
-        with pytest.raises(SettingsError, match="Expected a JobSpec, got TuningParams, to which only server_run adds"):
-            client.register_job(TuningParams(**sizes))
-        assert client.jobs() == []
-
-
-def test_a_block_whose_job_is_deleted(tmp_path):
-    """Nothing is left to end: the block is left without an error."""
-    with client_of(tmp_path) as client:
-        client.register_job(JobSpec(**SPEC))
-        with client.trial("t-1"):
-            client.delete_job("t-1")
-        assert client.jobs() == []
-
-
-def test_busy_servers_are_asked_again():
-    """503 and 429 are repeated, after as long as the server says or more, 500 is not."""
+def test_requests_are_repeated_while_that_may_help():
+    """Without an answer, and after 503 and 429, as long as the server says or more; 500 is final."""
     waits, later = [], {"Retry-After": "7"}
+    client = BatchSizeClient("http://127.0.0.1:9", retries=3, backoff_s=0.5, sleep=waits.append)
+    with pytest.raises(ServerRequestError, match=r"http://127.0.0.1:9: No answer") as caught:
+        client.jobs()
+    assert (caught.value.status, waits) == (None, [0.5, 1.0, 2.0])
+    client.close()
+    waits.clear()
     answers = [httpx.Response(503), httpx.Response(429, headers=later), httpx.Response(200, json=[])]
     transport = httpx.MockTransport(lambda _: answers.pop(0))
-    client = BatchSizeClient("http://s", transport=transport, backoff_s=1.0, sleep=waits.append)
-    assert client.jobs() == []
-    assert waits == [1.0, 7.0]
-    answers[:] = [httpx.Response(500, text="what"), httpx.Response(200, json=[])]
-    with pytest.raises(ServerRequestError, match="answered 500: Internal Server Error"):
-        client.jobs()
+    with BatchSizeClient("http://s", transport=transport, backoff_s=1.0, sleep=waits.append) as client:
+        assert (client.jobs(), waits) == ([], [1.0, 7.0])
+        answers[:] = [httpx.Response(500, text="what"), httpx.Response(200, json=[])]
+        with pytest.raises(ServerRequestError, match="answered 500: Internal Server Error"):
+            client.jobs()
     assert len(answers) == 1
-    client.close()
 
 
-def test_mistakes_are_errors_of_one_kind(tmp_path):
-    """Wrong settings, a server that is down, a wrong token, a refused report: a line each, and one class to catch."""
+def test_addresses_and_tokens_that_are_none():
+    """They are refused before anything is sent, and tokens not told to a log."""
+    for address in ("127.0.0.1:8000", "", "ftp://host", "http://[::1", "http://h:port", "http://127.0.0.1:99999"):
+        with pytest.raises(SettingsError, match=r"Expected an address such as http://127\.0\.0\.1:8000, got"):
+            BatchSizeClient(address)
+    for token in ("wr\xf6ng-token-of-16", "0123456789abcdef\n", "two words", ""):
+        with pytest.raises(SettingsError, match=r"^Expected a token of ASCII characters without spaces\.$"):
+            BatchSizeClient("http://127.0.0.1:9", token=token)
+
+
+def test_mistakes_are_errors_of_one_kind(client):
+    """Wrong settings, a server that is down, a refused report: a line each, and one class to catch."""
     sizes = {"job_id_prefix": "t", "batch_sizes": [8], "default_batch_size": 8}
-    trial = TrialId(job_id="t-1", batch_size=16, trial_number=1).model_dump()
-    tokens = tmp_path / "tokens"
-    tokens.write_text("t" * 16)
-    with client_of(tmp_path) as client, client_of(tmp_path / "closed", token_file=str(tokens)) as closed:
-        client.register_job(JobSpec(**SPEC))
-        client.predict("t-1")
-        reported = {"time": 1.0, "metric": 0.1, "current_epoch": 1}
-        mistakes = {
-            "JobSpec: Unknown field 'max_epoch'. Did you mean 'max_epochs'?": lambda: JobSpec(**SPEC, max_epoch=3),
-            "TuningParams: max_epochs: Input should be greater than 0, got 0.": lambda: TuningParams(
-                **sizes, max_epochs=0
-            ),
-            "TuningParams: Expected default_batch_size among batch_sizes [8], got 9.": lambda: TuningParams(
-                **sizes | {"default_batch_size": 9}
-            ),
-            "TrainingResult: time: Input should be greater than or equal to 0, got -1.0.": lambda: TrainingResult(
-                **trial | reported | {"time": -1, "energy": 1.0}
-            ),
-            "http://127.0.0.1:9: No answer from a batch-size server: [Errno 111] Connection refused.": BatchSizeClient(
-                "http://127.0.0.1:9", retries=0
-            ).jobs,
-            "http://server/state/jobs: GET was answered 401: Expected a bearer token.": closed.jobs,
-            "http://server/report: POST was answered 422: energy: Expected at most 110 J in 1 s at 100 W, got 1e+09.": (
-                lambda: client.report(TrainingResult(**trial | reported | {"energy": 1e9}))
-            ),
-        }
-        for message, mistake in mistakes.items():
-            with pytest.raises(BftrainerError) as caught:
-                mistake()
-            assert str(caught.value) == message
-            assert isinstance(caught.value, ServerRequestError if "http:" in message else TuningInputError)
-            assert caught.value.__suppress_context__ or caught.value.__context__ is None  # no second traceback
+    reported = client.predict("t-1").model_dump() | {"time": 1.0, "metric": 0.1, "current_epoch": 1}
+    down = BatchSizeClient("http://127.0.0.1:9", retries=0)
+    mistakes = {
+        "JobSpec: Unknown field 'max_epoch'. Did you mean 'max_epochs'?": lambda: JobSpec(**SPEC, max_epoch=3),
+        "TuningParams: max_epochs: Input should be greater than 0, got 0.": (
+            lambda: TuningParams(**sizes, max_epochs=0)
+        ),
+        "TuningParams: Expected default_batch_size among batch_sizes [8], got 9.": (
+            lambda: TuningParams(**sizes | {"default_batch_size": 9})
+        ),
+        "Expected a JobSpec, got TuningParams, to which only server_run adds GPUs.": (
+            lambda: client.register_job(TuningParams(**sizes))
+        ),
+        "http://127.0.0.1:9: No answer from a batch-size server: [Errno 111] Connection refused.": down.jobs,
+        "http://server/report: POST was answered 422: energy: Expected at most 110 J in 1 s at 100 W, got 1e+09.": (
+            lambda: client.report(TrainingResult(**reported | {"energy": 1e9}))
+        ),
+    }
+    for message, mistake in mistakes.items():
+        with pytest.raises(BftrainerError) as caught:
+            mistake()
+        assert str(caught.value) == message
+        assert isinstance(caught.value, ServerRequestError | TuningInputError | SettingsError)
+        assert caught.value.__suppress_context__ or caught.value.__context__ is None  # no second traceback
+
+
+# --- leases ------------------------------------------------------------------------------------------------------
+
+
+def test_trials_of_the_client_are_leased(client):
+    """`client.trial` asks for five minutes, and renews them; without a lease none is asked for."""
+    with client.trial("t-1") as trial:
+        assert not trial.lost
+        client.heartbeat(trial.id)
+    with client.trial("t-1", lease_s=None):
+        pass
+    rows = list(client.trials("t-1"))
+    assert [row.lease_s for row in rows] == [300.0, None]
+    assert rows[0].heard > rows[0].started
+    with pytest.raises(ServerRequestError) as refused:
+        client.heartbeat(trial.id)
+    assert refused.value.status == 400
+
+
+def lease(renew):
+    """A trial that is renewed every millisecond."""
+    client = SimpleNamespace(heartbeat=lambda _: renew(), end_trial=lambda _: None)
+    return Trial(client, TrialId(job_id="t-1", batch_size=8, trial_number=1), 0.003)
+
+
+def test_a_lease_is_renewed_until_it_is_lost():
+    """A renewal without an answer is tried again; one that is answered that the trial is over is the last."""
+    answers = [None, ServerRequestError("no answer"), None, ServerRequestError("ended", 400)]
+
+    def renew():
+        if (error := answers.pop(0)) is not None:
+            raise error
+
+    with lease(renew) as trial:
+        until(lambda: trial.lost)
+    assert answers == []
+
+
+def test_a_lease_ends_with_its_block():
+    """No renewal is sent afterwards, and one that is being sent is waited for."""
+    begun, done = threading.Event(), threading.Event()
+
+    def renew():
+        begun.set()
+        done.wait(0.01)
+        done.set()
+
+    with lease(renew):
+        begun.wait(60)
+    assert done.is_set()
+    assert "bso-lease" not in {thread.name for thread in threading.enumerate()}

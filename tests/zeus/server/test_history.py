@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NothingConvergedError
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialId, TrialRow
-from bftrainer.zeus.server.service import BatchSizeService
-from bftrainer.zeus.server.store import open_store
 from bftrainer.zeus.server.tuned_job import TunedJob
 from tests.examples import examples
-from tests.zeus.server.support import SPEC, used
+from tests.zeus.server.support import SPEC, open_service, register, report
 
-SIZES = [8, 16, 32, 64]
+FIELDS = {"batch_sizes": [8, 16, 32, 64], "default_batch_size": 32}
 # Of each step: whether a run starts beside those that run, or which of them ends: how (None: no result), at which cost.
 ends = st.tuples(st.integers(0, 3), st.sampled_from([True, True, True, False, None]), st.integers(1, 100))
 steps = st.lists(st.one_of(st.just("start"), ends), min_size=10, max_size=60)
@@ -33,9 +34,9 @@ def facts(job):
 class Life:
     """A job in memory, and what has happened to it."""
 
-    def __init__(self, spec):
-        self.job = TunedJob(spec, 5)
-        self.rows, self.log, self.results = [], [], 0
+    def __init__(self, options):
+        self.spec = JobSpec(**SPEC | FIELDS | options)
+        self.job, self.rows, self.log, self.results = TunedJob(self.spec, 5), [], [], 0
 
     @property
     def running(self):
@@ -57,12 +58,11 @@ class Life:
     def end(self, row, converged, cost):
         """End a trial, without a result if `converged` is None."""
         row.status = "Failed"
-        if converged is None:
-            return
-        self.results += 1
-        row.status, row.cost, row.converged, row.observation = "Succeeded", cost, converged, self.results
-        self.job.learn(row)
-        self.log.append((row, True))
+        if converged is not None:
+            self.results += 1
+            row.status, row.cost, row.converged, row.observation = "Succeeded", cost, converged, self.results
+            self.job.learn(row)
+            self.log.append((row, True))
 
     def live(self, steps):
         """Take steps."""
@@ -72,57 +72,29 @@ class Life:
             elif self.running:
                 which, converged, cost = step
                 self.end(self.running[which % len(self.running)], converged, float(cost))
+        return self
 
-
-def without(life, spec, gone):
-    """A job to which all that is logged has happened, one after the other, but for some trials."""
-    job = TunedJob(spec, 5)
-    for row, ended in life.log:
-        if row.trial_number in gone:
-            continue
-        if ended:
-            job.learn(row)
-        else:
-            job.hand_out(row.type, row.batch_size, row.trial_number)
-    return job
-
-
-def spec_of(options):
-    """The job's settings."""
-    return JobSpec(**SPEC | {"batch_sizes": SIZES, "default_batch_size": 32} | options)
-
-
-@given(steps=steps, options=options)
-def test_a_history_makes_the_job(steps, options):
-    """Made anew from its trials, in any order, a job is to the bit what it has become step by step."""
-    life = Life(spec_of(options))
-    life.live(steps)
-    again = TunedJob.replay(life.job.spec, 5, life.rows[::-1], published=False)
-    assert facts(again) == facts(life.job)
-
-
-@given(steps=steps, options=options, converged=st.sampled_from([True, False, None]))
-def test_without_its_last_trial_a_job_is_what_it_was(steps, options, converged):
-    """A trial that is voided before anything follows it has never been, generator included."""
-    life = Life(spec_of(options))
-    life.live(steps)
-    before = facts(life.job)
-    row = life.start()
-    if row is not None:
-        life.end(row, converged, 1.0)
-        again = TunedJob.replay(life.job.spec, 5, life.rows[:-1], published=False)
-        assert facts(again) == before
+    def repeat_without(self, gone):
+        """A job to which all that is logged has happened, one after the other, but for some trials."""
+        job = TunedJob(self.spec, 5)
+        for row, ended in self.log:
+            if row.trial_number not in gone and ended:
+                job.learn(row)
+            elif row.trial_number not in gone:
+                job.hand_out(row.type, row.batch_size, row.trial_number)
+        return job
 
 
 @given(steps=steps, options=options, data=st.data())
-def test_without_some_trials_a_job_is_what_the_others_make_it(steps, options, data):
-    """What remains is replayed in its order, whichever trials are gone, and goes on."""
-    life = Life(spec_of(options))
-    life.live(steps)
+def test_a_history_makes_the_job(steps, options, data):
+    """Made anew from its trials, in any order, all or some, a job is to the bit what these have made of it."""
+    life = Life(options).live(steps)
+    again = TunedJob.replay(life.spec, 5, life.rows[::-1], published=False)
+    assert facts(again) == facts(life.job)
     gone = data.draw(st.sets(st.sampled_from([0, *(row.trial_number for row in life.rows)])))
     remaining = [row for row in life.rows if row.trial_number not in gone]
-    again = TunedJob.replay(life.job.spec, 5, remaining, published=False)
-    assert facts(again) == facts(without(life, life.job.spec, gone))
+    again = TunedJob.replay(life.spec, 5, remaining, published=False)
+    assert facts(again) == facts(life.repeat_without(gone))
     assert again.min_cost == min((row.cost for row in remaining if row.converged), default=None)
 
 
@@ -130,18 +102,16 @@ def test_without_some_trials_a_job_is_what_the_others_make_it(steps, options, da
 @given(steps=steps, options=options, data=st.data())
 def test_voiding_on_the_server(steps, options, data):
     """After voids at random moments the stored job is to the bit what the trials that are left have made of it."""
-    spec = spec_of(options | {"beta_knob": None, "mab_seed": 5})
-
-    with open_store("sqlite://") as store:
-        service = BatchSizeService(store)
-        service.register_job(spec)
-        life, gone = Life(spec), set()
+    options |= {"beta_knob": None, "mab_seed": 5}
+    with open_service() as service:
+        register(service, **FIELDS | options)
+        life, gone = Life(options), set()
 
         def void(number):
             service.void_trial("t-1", number)
             gone.add(number)
             life.rows[number - 1].status = "Failed"
-            life.job = without(life, spec, gone)
+            life.job = life.repeat_without(gone)
 
         for step in steps:
             if step == "start":
@@ -160,8 +130,45 @@ def test_voiding_on_the_server(steps, options, data):
                     life.end(row, None, 0.0)
                 else:
                     life.end(row, converged, float(cost))
-                    reached = {"metric": 0.6 if converged else 0.1, "current_epoch": 100}
-                    service.report(TrainingResult(**trial.model_dump(), **used(cost), **reached))
+                    report(service, trial, float(cost), converged=converged)
             elif life.rows:
                 void(data.draw(st.integers(1, len(life.rows))))
             assert facts(service._jobs["t-1"].tuned) == facts(life.job)
+
+
+def result_of(metric, epoch=1, energy=0.0, time=0.0):
+    """What a run has used and reached."""
+    trial = {"job_id": "t-1", "batch_size": 8, "trial_number": 1}
+    return TrainingResult(**trial, metric=metric, current_epoch=epoch, energy=energy, time=time)
+
+
+@pytest.mark.parametrize(
+    ("reached", "higher", "stops", "converges"),
+    [
+        ((0.49, 1), True, False, False),
+        ((0.5, 1), True, True, True),
+        ((0.5, 1), False, True, True),
+        ((0.51, 1), False, False, False),
+        ((math.nan, 99), True, False, False),
+        ((math.nan, 100), False, True, False),
+        ((0.5, 200), True, True, True),
+        # 0.5 E + 0.5 * 100 W * T against 2 * 100 J.
+        ((0.1, 1, 200.0, 2.0), True, False, False),
+        ((0.5, 1, 200.0, 2.0), True, True, True),
+        ((0.5, 1, 200.0, 2.01), True, True, False),
+    ],
+)
+def test_verdicts_by_hand(reached, higher, stops, converges):
+    """A run stops beyond its bound, at its target, or at its last epoch; it has converged only at its target."""
+    job = Life({"higher_is_better_metric": higher}).job
+    job.min_cost = 100.0
+    verdict, _ = job.judge(result_of(*reached))
+    assert (verdict.stop_train, verdict.converged) == (stops, converges)
+
+
+def test_without_a_bound_nothing_is_too_expensive():
+    """Neither before a first result nor without `beta_knob`."""
+    for options, min_cost in (({}, None), ({"beta_knob": None}, 1.0)):
+        job = Life(options).job
+        job.min_cost = min_cost
+        assert not job.judge(result_of(0.1, energy=1e12))[0].stop_train

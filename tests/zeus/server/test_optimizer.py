@@ -1,9 +1,9 @@
-"""The optimizer over each kind of database: what is handed out, what is learned, and what happens at once."""
+"""The service over each kind of database: what is handed out, what is learned, and what a restart or failure leaves."""
 
 from __future__ import annotations
 
 import asyncio
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import ExitStack
 from itertools import chain
 from uuid import uuid4
 
@@ -19,272 +19,260 @@ from bftrainer.errors import (
     UnusableValueError,
 )
 from bftrainer.zeus.server.access import Role, User
-from bftrainer.zeus.server.messages import (
-    JobSpec,
-    TrainingResult,
-    TrialId,
-)
-from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
+from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialId
+from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import open_store
-from tests.zeus.server.support import SPEC, used
+from tests.zeus.server.support import SPEC, open_service, register, report, used
 
-# No run uses so much in a second at 100 W.
-IMPOSSIBLE = {"time": 1.0, "energy": 1e6, "metric": 0.1, "current_epoch": 1}
-
-
-@asynccontextmanager
-async def optimizing(url, **options):
-    """An optimizer over a database."""
-    with open_store(url) as store:
-        optimizer = ZeusBatchSizeOptimizer(BatchSizeService(store, **options))
-        try:
-            yield optimizer
-        finally:
-            optimizer.close()
+DAY_S = 86_400.0
 
 
-async def register(optimizer, **changes):
-    """A new job; gives its name."""
-    name = f"t-{uuid4().hex}"
-    assert await optimizer.register_job(JobSpec(**SPEC | {"job_id": name} | changes))
-    return name
+@pytest.fixture
+def name():
+    """A job's name that no other test uses: PostgreSQL keeps their jobs."""
+    return f"t-{uuid4().hex}"
 
 
-async def report(optimizer, trial, cost=100.0, *, converged=True, epoch=100):
-    """Report that a trial has cost so much."""
-    metric = 0.6 if converged else 0.1
-    reached = {"metric": metric, "current_epoch": epoch}
-    return await optimizer.report(TrainingResult(**trial.model_dump(), **used(cost), **reached))
+def kinds(service, name):
+    """Type and status of a job's trials."""
+    return [(row.type, row.status) for row in service.trials(name)]
 
 
-def test_pruning_by_hand(database_url):
+def test_pruning_by_hand(database_url, name):
     """Downwards from the default, upwards, then again from the cheapest; runs in between get the cheapest so far."""
-
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer, beta_knob=None)
-            first = await optimizer.predict(name)
-            beside = await optimizer.predict(name)
-            assert [(each.batch_size, each.trial_number) for each in (first, beside)] == [(16, 1), (16, 2)]
-            await report(optimizer, first, 100.0)
-            await report(optimizer, beside, 90.0, converged=False)
-            order = []
-            for cost in (50.0, 120.0, 40.0, 45.0):
-                trial = await optimizer.predict(name)
-                order.append(trial.batch_size)
-                await report(optimizer, trial, cost, converged=trial.batch_size != 32)
-            # 8 is cheapest of the first round; 32 never converges, and is not tried again.
-            assert order == [8, 32, 8, 16]
-            assert (await optimizer.predict(name)).batch_size in (8, 16)
-            job = optimizer.service.job(name)
-            assert (job.stage, job.remaining, job.min_cost, job.min_cost_batch_size) == ("MAB", [8, 16], 40.0, 8)
-
-    asyncio.run(story())
+    with open_service(database_url) as service:
+        register(service, name, beta_knob=None)
+        first, beside = service.predict(name), service.predict(name)
+        assert [(each.batch_size, each.trial_number) for each in (first, beside)] == [(16, 1), (16, 2)]
+        report(service, first, 100.0)
+        report(service, beside, 90.0, converged=False)
+        order = []
+        for cost in (50.0, 120.0, 40.0, 45.0):
+            trial = service.predict(name)
+            order.append(trial.batch_size)
+            report(service, trial, cost, converged=trial.batch_size != 32)
+        # 8 is cheapest of the first round; 32 never converges, and is not tried again.
+        assert order == [8, 32, 8, 16]
+        assert service.predict(name).batch_size in (8, 16)
+        job = service.job(name)
+        assert (job.stage, job.remaining, job.min_cost, job.min_cost_batch_size) == ("MAB", [8, 16], 40.0, 8)
 
 
-def test_an_exploration_that_was_ended_is_handed_out_again(database_url):
-    """A trial that ends without a result leaves its place to the next one; ending it twice changes nothing."""
-
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer)
-            first = await optimizer.predict(name)
-            await optimizer.end_trial(first)
-            await optimizer.end_trial(first)
-            with pytest.raises(BadOperationError, match=r"Trial\(1\) is already reported"):
-                await report(optimizer, first)
-            second = await optimizer.predict(name)
-            assert (second.batch_size, second.trial_number) == (16, 2)
-            assert (await report(optimizer, second)).converged
-            await optimizer.end_trial(second)
-            again = await report(optimizer, second, 1e9, converged=False)
-            assert (again.stop_train, again.converged) == (True, True)
-            job = optimizer.service.job(name)
-            assert (job.trials, job.observations, job.min_cost) == (2, 1, 100.0)
-
-    asyncio.run(story())
+def test_an_exploration_that_was_ended_is_handed_out_again(database_url, name):
+    """A trial that ends without a result leaves its place to the next one; ended or reported twice, nothing changes."""
+    with open_service(database_url) as service:
+        register(service, name)
+        first = service.predict(name)
+        for _ in range(2):
+            service.end_trial(first)
+        with pytest.raises(BadOperationError, match=r"Trial\(1\) is already reported"):
+            report(service, first)
+        second = service.predict(name)
+        assert (second.batch_size, second.trial_number) == (16, 2)
+        assert report(service, second).converged
+        service.end_trial(second)
+        again = report(service, second, 1e9, converged=False)
+        assert (again.stop_train, again.converged) == (True, True)
+        job = service.job(name)
+        assert (job.trials, job.observations, job.min_cost) == (2, 1, 100.0)
 
 
-def test_trials_that_fall_silent_fail_by_themselves(database_url):
+def test_trials_that_fall_silent_fail_by_themselves(database_url, name):
     """After the time-out the exploration is handed out again; reports are signs of life."""
     now = [1000.0]
-
-    async def story():
-        async with optimizing(database_url, trial_timeout_s=100.0, clock=lambda: now[0]) as optimizer:
-            name = await register(optimizer)
-            first = await optimizer.predict(name)
-            now[0] += 90
-            assert not (await report(optimizer, first, converged=False, epoch=1)).stop_train
-            now[0] += 90
-            beside = await optimizer.predict(name)
-            now[0] += 20
-            instead = await optimizer.predict(name)
-            kinds = {row.trial_number: (row.type, row.status) for row in optimizer.service.trials(name, 0, 10)}
-            assert kinds == {
-                1: ("Exploration", "Failed"),
-                2: ("Concurrent", "Dispatched"),
-                3: ("Exploration", "Dispatched"),
-            }
+    with open_service(database_url, trial_timeout_s=100.0, clock=lambda: now[0]) as service:
+        register(service, name)
+        first = service.predict(name)
+        now[0] += 90
+        assert not report(service, first, converged=False, epoch=1).stop_train
+        now[0] += 90
+        beside = service.predict(name)
+        now[0] += 20
+        instead = service.predict(name)
+        dispatched = [("Concurrent", "Dispatched"), ("Exploration", "Dispatched")]
+        assert kinds(service, name) == [("Exploration", "Failed"), *dispatched]
+        now[0] += 101
+        for trial in (first, beside, instead):
             with pytest.raises(BadOperationError):
-                await report(optimizer, first)
-            now[0] += 101
-            for trial in (beside, instead):
-                with pytest.raises(BadOperationError):
-                    await report(optimizer, trial)
-
-    asyncio.run(story())
+                report(service, trial)
 
 
-def test_what_is_unknown(database_url):
-    """Jobs and trials that nobody registered or handed out are named."""
+@pytest.mark.long
+def test_a_dead_exploration_is_handed_out_after_its_lease(database_url, name):
+    """Heartbeats and reports renew the lease; then its place is given away, and it is told so whenever it speaks."""
+    now = [1000.0]
+    with open_service(database_url, trial_timeout_s=DAY_S, clock=lambda: now[0]) as service:
+        register(service, name)
+        first = service.predict(name, lease_s=300.0)
+        for _ in range(3):
+            now[0] += 290.0
+            service.hear(first)
+        now[0] += 290.0
+        report(service, first, 10.0, converged=False, epoch=1)
+        now[0] += 290.0
+        service.predict(name)
+        assert kinds(service, name)[1] == ("Concurrent", "Dispatched")
+        now[0] += 11.0
+        again = service.predict(name)
+        assert kinds(service, name)[::2] == [("Exploration", "Failed"), ("Exploration", "Dispatched")]
+        for speak in (service.hear, lambda trial: report(service, trial)):
+            with pytest.raises(BadOperationError):
+                speak(first)
+        # It has asked for no lease: nothing is given away for a day.
+        now[0] += DAY_S - 1.0
+        service.predict(name)
+        report(service, again)
+        # One that has its result is still answered: a thread may beat once more while the last report is under way.
+        service.hear(again)
 
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer)
-            trial = await optimizer.predict(name)
-            for job_id in ("nobody", "", name.upper(), f"{name}\0"):
+
+def test_a_late_report_counts_if_nobody_has_its_place(name):
+    """A lease that has run out ends nothing by itself; nor does the time-out end a trial whose lease is longer."""
+    now = [1000.0]
+    with open_service(trial_timeout_s=600.0, clock=lambda: now[0]) as service:
+        register(service, name)
+        first = service.predict(name, lease_s=300.0)
+        now[0] += 599.0
+        assert report(service, first).converged
+        second = service.predict(name, lease_s=3600.0)
+        now[0] += 3599.0
+        service.hear(second)
+        now[0] += 3601.0
+        with pytest.raises(BadOperationError):
+            service.hear(second)
+
+
+def test_a_refused_report_frees_its_exploration(database_url):
+    """It is handed out again at once when its user asks, and after a lease when others do."""
+    now, users = [1000.0], [User(each, Role.ADMIN) for each in ("me", "you")]
+    # No run uses so much in a second at 100 W.
+    impossible = {"time": 1.0, "energy": 1e6, "metric": 0.1, "current_epoch": 1}
+    with open_service(database_url, trial_timeout_s=DAY_S, clock=lambda: now[0]) as service:
+        for patience_s, asking, again in ((0, users[0], True), (299, users[1], False), (301, users[1], True)):
+            name = register(service, f"t-{uuid4().hex}")
+            first = service.predict(name, user=users[0])
+            with pytest.raises(UnusableValueError):
+                service.report(TrainingResult(**first.model_dump(), **impossible))
+            now[0] += patience_s
+            service.predict(name, user=asking)
+            former, latter = kinds(service, name)
+            assert former == ("Exploration", "Failed" if again else "Dispatched")
+            assert latter[0] == ("Exploration" if again else "Concurrent")
+
+
+def test_what_is_unknown(database_url, name):
+    """Jobs and trials that nobody registered or handed out are named; so are numbers that no database holds."""
+    with open_service(database_url, published=True) as service:
+        register(service, name)
+        trial = service.predict(name)
+        for job_id in ("nobody", "", name.upper(), f"{name}\0"):
+            for ask in (service.predict, service.delete_job):
                 with pytest.raises(NotFoundError):
-                    await optimizer.predict(job_id)
-                with pytest.raises(NotFoundError):
-                    await optimizer.delete_job(job_id)
-            for changes in ({"trial_number": 2}, {"batch_size": 8}):
-                with pytest.raises(NotFoundError):
-                    await report(optimizer, TrialId(**trial.model_dump() | changes))
-                with pytest.raises(NotFoundError):
-                    await optimizer.end_trial(TrialId(**trial.model_dump() | changes))
-
-    asyncio.run(story())
-
-
-def test_what_no_database_holds(database_url):
-    """Numbers beyond a database's are refused for good, where they were read as leniently as they were published."""
-
-    async def story():
-        async with optimizing(database_url, published=True) as optimizer:
-            name = await register(optimizer)
-            trial = TrialId.model_validate({"job_id": name, "batch_size": 8, "trial_number": 10**30})
-            reported = {"time": 1.0, "energy": 1.0, "metric": 1.0, "current_epoch": 1}
+                    ask(job_id)
+        for changes in ({"trial_number": 2}, {"batch_size": 8}, {"trial_number": 10**30}):
+            other = TrialId.model_validate(trial.model_dump() | changes)
+            result = other.model_dump() | used(1.0) | {"metric": 1.0, "current_epoch": 1}
             with pytest.raises((UnusableValueError, NotFoundError)):
-                await optimizer.end_trial(trial)
-            with pytest.raises((UnusableValueError, NotFoundError)):
-                await optimizer.report(TrainingResult.model_validate(trial.model_dump() | reported))
+                service.report(TrainingResult.model_validate(result))
+            for tell in (service.end_trial, service.hear):
+                with pytest.raises((UnusableValueError, NotFoundError)):
+                    tell(other)
 
-    asyncio.run(story())
 
-
-def test_a_job_can_be_replaced(database_url):
+def test_a_job_can_be_replaced(database_url, name):
     """Other settings under a name are refused until the job is deleted; then nothing of it is left."""
-
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer, num_pruning_rounds=0)
-            for _ in range(5):
-                await report(optimizer, await optimizer.predict(name), 7.0)
-            assert not await optimizer.register_job(JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0}))
-            with pytest.raises(JobMismatchError):
-                await optimizer.register_job(JobSpec(**SPEC | {"job_id": name}))
-            await optimizer.delete_job(name)
-            assert await optimizer.register_job(JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0}))
-            job = optimizer.service.job(name)
-            assert (job.trials, job.observations, job.min_cost) == (0, 0, None)
-            trial = await optimizer.predict(name)
-            assert trial.trial_number == 1
-            await report(optimizer, trial, 9.0)
-            job = optimizer.service.job(name)
-            (played,) = [arm for arm in job.arms if arm.observations]
-            assert (played.batch_size, played.mean) == (trial.batch_size, -9.0)
-
-    asyncio.run(story())
+    unpruned = JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0})
+    with open_service(database_url) as service:
+        assert service.register_job(unpruned)
+        for _ in range(5):
+            report(service, service.predict(name), 7.0)
+        assert not service.register_job(unpruned)
+        with pytest.raises(JobMismatchError):
+            register(service, name)
+        service.delete_job(name)
+        assert service.register_job(unpruned)
+        job = service.job(name)
+        assert (job.trials, job.observations, job.min_cost) == (0, 0, None)
+        trial = service.predict(name)
+        assert trial.trial_number == 1
+        report(service, trial, 9.0)
+        (played,) = [arm for arm in service.job(name).arms if arm.observations]
+        assert (played.batch_size, played.mean) == (trial.batch_size, -9.0)
 
 
-def test_nothing_converges(database_url):
+def test_nothing_converges(database_url, name):
     """A job none of whose batch sizes converges says so each time, and stays as it is."""
-
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer)
-            for _ in range(2):
-                await report(optimizer, await optimizer.predict(name), converged=False)
-            for _ in range(2):
-                with pytest.raises(NothingConvergedError, match="No converged batch sizes has observed"):
-                    await optimizer.predict(name)
-
-    asyncio.run(story())
+    with open_service(database_url) as service:
+        register(service, name)
+        for _ in range(2):
+            report(service, service.predict(name), converged=False)
+        for _ in range(2):
+            with pytest.raises(NothingConvergedError, match="No converged batch sizes has observed"):
+                service.predict(name)
 
 
-def test_without_a_seed_jobs_differ(database_url):
+def test_without_a_seed_jobs_differ():
     """`mab_seed` null takes a seed once, and keeps it; two jobs draw different streams."""
-
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            streams = []
-            for _ in range(2):
-                name = await register(optimizer, mab_seed=None, num_pruning_rounds=0, batch_sizes=list(range(1, 41)))
-                # Explorations are permutations of forty arms.
-                streams.append([(await optimizer.predict(name)).batch_size for _ in range(20)])
-            assert streams[0] != streams[1]
-            assert min(len(set(stream)) for stream in streams) > 1
-
-    asyncio.run(story())
+    streams = []
+    with open_service() as service:
+        for name in ("t-1", "t-2"):
+            register(service, name, mab_seed=None, num_pruning_rounds=0, batch_sizes=list(range(1, 41)))
+            # Explorations are permutations of forty arms.
+            streams.append([service.predict(name).batch_size for _ in range(20)])
+    assert streams[0] != streams[1]
+    assert min(len(set(stream)) for stream in streams) > 1
 
 
-def test_many_at_once(database_url):
+def test_many_at_once(database_url, name):
     """Trials that are handed out and reported at once have numbers of their own, and each counts once."""
     tasks, cycles = 6, 8
 
-    async def story():
-        async with optimizing(database_url) as optimizer:
-            name = await register(optimizer, beta_knob=None)
+    async def run(optimizer, number):
+        numbers = []
+        for _ in range(cycles):
+            trial = await optimizer.predict(name)
+            numbers.append(trial.trial_number)
+            result = TrainingResult(**trial.model_dump(), **used(100.0 + number), metric=0.6, current_epoch=100)
+            verdicts = await asyncio.gather(*(optimizer.report(result) for _ in range(2)))
+            assert all(verdict.stop_train and verdict.converged for verdict in verdicts)
+        return numbers
 
-            async def run(number):
-                numbers = []
-                for _ in range(cycles):
-                    trial = await optimizer.predict(name)
-                    numbers.append(trial.trial_number)
-                    verdicts = await asyncio.gather(*(report(optimizer, trial, 100.0 + number) for _ in range(2)))
-                    assert all(verdict.stop_train and verdict.converged for verdict in verdicts)
-                return numbers
+    async def run_all(optimizer):
+        return await asyncio.gather(*(run(optimizer, number) for number in range(tasks)))
 
-            numbers = [*chain.from_iterable(await asyncio.gather(*map(run, range(tasks))))]
-            assert sorted(numbers) == list(range(1, tasks * cycles + 1))
-            job = optimizer.service.job(name)
-            rows = optimizer.service.trials(name, 0, 1000)
-            assert (job.trials, job.observations) == (tasks * cycles,) * 2
-            assert sorted(row.observation for row in rows) == list(range(1, tasks * cycles + 1))
-            played = {arm.batch_size: arm for arm in job.arms}
-            # Each arm's belief is made of all results of its batch size, however it was told.
-            last = max(rows, key=lambda row: row.observation)
-            if last.type == "MAB":
-                own = [row.cost for row in rows if row.batch_size == last.batch_size]
-                assert played[last.batch_size].observations == len(own)
-                assert played[last.batch_size].mean == pytest.approx(-sum(own) / len(own))
-
-    asyncio.run(story())
+    with open_service(database_url) as service, ExitStack() as stack:
+        register(service, name, beta_knob=None)
+        optimizer = ZeusBatchSizeOptimizer(service)
+        stack.callback(optimizer.close)
+        numbers = [*chain.from_iterable(asyncio.run(run_all(optimizer)))]
+        assert sorted(numbers) == list(range(1, tasks * cycles + 1))
+        rows = service.trials(name)
+        assert sorted(row.observation for row in rows) == sorted(numbers)
+        last = max(rows, key=lambda row: row.observation)
+        # An arm's belief is made of all results of its batch size, however it was told.
+        own = [row.cost for row in rows if row.batch_size == last.batch_size]
+        (arm,) = [arm for arm in service.job(name).arms if arm.batch_size == last.batch_size]
+        assert (last.type, arm.observations, arm.mean) == ("MAB", len(own), pytest.approx(-sum(own) / len(own)))
 
 
 def test_a_job_is_what_it_was_after_a_restart(database_url):
     """Rebuilt from its trials, a job hands out what it would have, answers what it has answered, and knows requests."""
     if database_url == "sqlite://":
         pytest.skip("a database in memory has no second life")
-
-    async def story():
-        sizes = []
-        for restarts in (False, True):
-            async with AsyncExitStack() as stack:
-                optimizer = await stack.enter_async_context(optimizing(database_url))
-                name = await register(optimizer, beta_knob=None)
-                for number in range(12):
-                    trial = await optimizer.predict(name, f"r{number}")
-                    if restarts:
-                        await stack.aclose()
-                        optimizer = await stack.enter_async_context(optimizing(database_url))
-                    assert await optimizer.predict(name, f"r{number}") == trial
-                    verdict = await report(optimizer, trial, 100.0 + 7 * number % 40)
-                    assert verdict.converged
-                    sizes.append(trial.batch_size)
-        assert sizes[:12] == sizes[12:]
-
-    asyncio.run(story())
+    sizes = []
+    for restarts in (False, True):
+        with ExitStack() as stack:
+            service = stack.enter_context(open_service(database_url))
+            name = register(service, f"t-{uuid4().hex}", beta_knob=None)
+            for number in range(12):
+                trial = service.predict(name, f"r{number}")
+                if restarts:
+                    stack.close()
+                    service = stack.enter_context(open_service(database_url))
+                assert service.predict(name, f"r{number}") == trial
+                assert report(service, trial, 100.0 + 7 * number % 40).converged
+                sizes.append(trial.batch_size)
+    assert sizes[:12] == sizes[12:]
 
 
 def test_a_second_server_is_refused(database_url):
@@ -318,49 +306,21 @@ def test_a_database_that_was_removed_takes_nothing(tmp_path):
             store.probe()
 
 
-def test_a_refused_report_frees_its_exploration(database_url):
-    """It is handed out again at once when its user asks, and after a lease when others do."""
-    now, users = [1000.0], [User(name, Role.ADMIN) for name in ("me", "you")]
-
-    async def story():
-        async with optimizing(database_url, trial_timeout_s=86_400.0, clock=lambda: now[0]) as optimizer:
-            for patience_s, asking, again in ((0, users[0], True), (299, users[1], False), (301, users[1], True)):
-                name = await register(optimizer)
-                first = await optimizer.predict(name, user=users[0])
-                with pytest.raises(UnusableValueError):
-                    await optimizer.report(TrainingResult(**first.model_dump(), **IMPOSSIBLE))
-                now[0] += patience_s
-                await optimizer.predict(name, user=asking)
-                kinds = [(row.type, row.status) for row in optimizer.service.trials(name)]
-                assert kinds[0] == ("Exploration", "Failed" if again else "Dispatched")
-                assert kinds[1][0] == ("Exploration" if again else "Concurrent")
-            # A report that is right is taken, and the trial goes on as others do.
-            assert not (await report(optimizer, await optimizer.predict(name), converged=False, epoch=1)).stop_train
-
-    asyncio.run(story())
-
-
-def test_what_was_not_stored_has_not_happened(tmp_path, monkeypatch):
+def test_what_was_not_stored_has_not_happened(monkeypatch):
     """A write that fails leaves job, trials and generator as they were, and the next one finds them so."""
 
-    async def story():
-        async with optimizing(f"sqlite:///{tmp_path / 'bso.db'}") as optimizer:
-            name = await register(optimizer, num_pruning_rounds=0, beta_knob=None)
-            trial = await optimizer.predict(name)
+    def fail(*_, **__):
+        raise StoreUnavailableError("no room")
 
-            def fail(*_, **__):
-                raise StoreUnavailableError("no room")
-
-            for method, act in (
-                ("add_trial", lambda: optimizer.predict(name)),
-                ("update_trial", lambda: report(optimizer, trial)),
-            ):
-                before = optimizer.service.job(name).model_dump_json()
-                with monkeypatch.context() as patch:
-                    patch.setattr(optimizer.service.store, method, fail)
-                    with pytest.raises(StoreUnavailableError):
-                        await act()
-                assert optimizer.service.job(name).model_dump_json() == before
-            assert (await optimizer.predict(name)).trial_number == 2
-
-    asyncio.run(story())
+    with open_service() as service:
+        name = register(service, num_pruning_rounds=0, beta_knob=None)
+        trial = service.predict(name)
+        acts = {"add_trial": lambda: service.predict(name), "update_trial": lambda: report(service, trial)}
+        for method, act in acts.items():
+            before = service.job(name).model_dump_json()
+            with monkeypatch.context() as patch:
+                patch.setattr(service.store, method, fail)
+                with pytest.raises(StoreUnavailableError):
+                    act()
+            assert service.job(name).model_dump_json() == before
+        assert service.predict(name).trial_number == 2

@@ -1,20 +1,25 @@
-"""The status pages: what they show, that they are safe, and that they look right in a browser without scripts."""
+"""The status pages and figures: what they show, that they are safe, and that they look right in a browser."""
 
 from __future__ import annotations
 
 import re
 import shutil
-from itertools import product
+from dataclasses import replace
+from itertools import chain, product
+from pathlib import Path
 
 import httpx
 import pytest
 
+from bftrainer.zeus.server.job_figures import describe_savings, figures_by_size, format_si
+from bftrainer.zeus.server.messages import Arm, TrialRow
 from tests.browser import SCHEMES, WIDTHS, asked_for, chromium, shown, violations, without_scripts
 from tests.waiting import until
 from tests.zeus.server.processes import server
 from tests.zeus.server.support import SPEC, run, serving, used
 
 EVIL = "t<script>alert('x')</script>&\"'/../?a=1#b"
+DOCS = Path(__file__).parents[3] / "docs" / "server.md"
 
 
 def fill(client):
@@ -24,9 +29,8 @@ def fill(client):
     for number in range(120):
         run(client, "t-1", lambda size, number=number: 100.0 * size + number, converged=number != 7)
     trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
-    for epoch in (1, 2, 3):
-        report = trial | used(64.0 * epoch) | {"metric": 0.1 * epoch, "current_epoch": epoch}
-        assert not client.post("/report", json=report).json()["stop_train"]
+    report = trial | used(64.0) | {"metric": 0.1, "current_epoch": 1}
+    assert not client.post("/report", json=report).json()["stop_train"]
 
 
 @pytest.fixture(scope="module")
@@ -38,34 +42,28 @@ def filled(tmp_path_factory):
         yield client
 
 
-def text_of(html):
+def words(html):
     """The words of a page, a space for each tag."""
     return " ".join(re.sub(r"<[^>]+>", " ", re.sub(r"<style>.*?</style>", "", html, flags=re.DOTALL)).split())
 
 
-def rows_of(html):
-    """Rows of the table of trials."""
-    (table,) = re.findall(r'<table id="trials">.*?</table>', html, re.DOTALL)
-    return re.findall(r"<tr>\s*<td>", table)
-
-
-def page_of(client, **params):
-    """The words of a page."""
-    return text_of(client.get("/", params=params).text)
-
-
 @pytest.mark.long
 def test_jobs_and_one_of_them(filled):
-    """The list links to each job, which shows stage, beliefs, figures by batch size and the latest trials."""
-    page = filled.get("/")
-    assert page.headers["content-type"] == "text/html; charset=utf-8"
-    assert "t-1 – MAB 1 × V100 121 120" in text_of(page.text)
+    """The list links to each job, which shows stage, beliefs, figures by batch size, savings and the latest trials."""
+    assert "t-1 – MAB 1 × V100 121 120" in words(filled.get("/").text)
     job = filled.get("/", params={"job_id": "t-1"}).text
-    assert "Stage MAB" in text_of(job)
-    assert re.search(r"Mean cost Give or take Results 8 8\d\d(\.\d+)? J \d", text_of(job))
-    assert re.search(r"By batch size Batch size Results .* 8 1\d\d 1\d\d 8\d\d\.?\d? J", text_of(job))
-    assert re.search(r"121 \d+ MAB Dispatched ", text_of(job))
-    assert len(rows_of(job)) == 100
+    for shown_words in (
+        "Stage MAB",
+        r"Mean cost Give or take Results 8 8\d\d(\.\d+)? J \d",
+        r"By batch size Batch size Results .* 8 1\d\d 1\d\d 8\d\d\.?\d? J",
+        r"121 \d+ MAB Dispatched ",
+        r"Saved energy -?\d+(\.\d+)? k?J \(-?\d+\.\d%\), time -?[\d.]+ h \(",
+    ):
+        assert re.search(shown_words, words(job)), shown_words
+    (table,) = re.findall(r'<table id="trials">.*?</table>', job, re.DOTALL)
+    assert len(re.findall(r"<tr>\s*<td>", table)) == 100
+    other = words(filled.get("/", params={"job_id": EVIL}).text)
+    assert "Saved not known: 0 of the 2 runs with the default" in other
 
 
 def test_a_page_starts_nothing_and_draws_nothing(tmp_path):
@@ -75,26 +73,17 @@ def test_a_page_starts_nothing_and_draws_nothing(tmp_path):
         with serving(tmp_path / str(looks)) as client:
             client.post("/jobs", json=SPEC | {"beta_knob": None})
             for number in range(12):
-                trial, _ = run(client, "t-1", 100.0 + 7 * number % 40)
-                sizes.append(trial["batch_size"])
+                sizes.append(run(client, "t-1", 100.0 + 7 * number % 40)[0]["batch_size"])
                 assert not looks or client.get("/", params={"job_id": "t-1"}).status_code == 200
     assert sizes[:12] == sizes[12:]
 
 
-def test_savings(filled):
-    """Energy and time against the default, in one line."""
-    assert re.search(
-        r"Saved energy -?\d+(\.\d+)? k?J \(-?\d+\.\d%\), time -?[\d.]+ h \(", page_of(filled, job_id="t-1")
-    )
-    assert "Saved not known: 0 of the 2 runs with the default" in page_of(filled, job_id=EVIL)
-
-
 def test_pages_are_self_contained_and_escaped(filled):
     """No script, nothing from elsewhere, and names are text whatever they look like."""
-    hostile = ({}, {"job_id": EVIL}, {"job_id": f"{EVIL}no"}, {"after": "a"})
-    for params in hostile:
+    for params, status in (({}, 200), ({"job_id": EVIL}, 200), ({"job_id": f"{EVIL}no"}, 404), ({"after": "a"}, 200)):
         answer = filled.get("/status", params=params)
-        assert answer.status_code == (404 if params.get("job_id", "").endswith("no") else 200)
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
         assert "<script" not in answer.text
         assert "t&lt;script&gt;" in answer.text
         assert not re.search(r"""(src|href)=["'](https?:)?//|@import|url\(|style=""", answer.text)
@@ -103,37 +92,20 @@ def test_pages_are_self_contained_and_escaped(filled):
     assert "t&lt;script" in filled.get(link).text
 
 
-def test_the_front_page_is_not_the_published_servers(tmp_path):
-    """With `compat` zeus the page is at /status alone."""
+def test_lists_are_short(tmp_path):
+    """A hundred jobs a page, by name; many batch sizes take a line. With `compat` zeus the page is at /status alone."""
     with serving(tmp_path, compat="zeus") as client:
-        assert client.get("/").status_code == 404
-        assert client.get("/status").status_code == 200
-
-
-def listed(html):
-    """Names of the jobs in a list."""
-    return re.findall(r'<a href="[^"]*job_id=([^"&]+)"', html)
-
-
-def test_many_jobs_take_several_pages(tmp_path):
-    """A hundred a page, in the order of their names."""
-    with serving(tmp_path) as client:
         for number in range(101):
-            client.post("/jobs", json=SPEC | {"job_id": f"t-{number:03}"})
-        first = client.get("/").text
-        assert listed(first) == [f"t-{number:03}" for number in range(100)]
+            job = {"job_id": f"t-{number:03}", "batch_sizes": list(range(1, 10_001 if number == 7 else 20))}
+            client.post("/jobs", json=SPEC | job)
+        assert client.get("/").status_code == 404
+        first = client.get("/status").text
+        assert "12, 13, 14, ..., 10000 (10,000 in all)" in words(first)
+        assert len(client.get("/status", params={"job_id": "t-007"}).text) < 30_000
+        listed = r'<a href="[^"]*job_id=([^"&]+)"'
+        assert re.findall(listed, first) == [f"t-{number:03}" for number in range(100)]
         (more,) = re.findall(r'id="more" href="([^"]+)"', first)
-        assert listed(client.get(more).text) == ["t-100"]
-        assert client.get("/", params={"after": "\0"}).status_code == 422
-
-
-def test_many_batch_sizes_take_one_line(tmp_path):
-    """The list shows the first and the last of them."""
-    with serving(tmp_path) as client:
-        client.post("/jobs", json=SPEC | {"batch_sizes": list(range(1, 10_001))})
-        assert "12, 13, 14, ..., 10000 (10,000 in all)" in text_of(client.get("/").text)
-        page = client.get("/status", params={"job_id": "t-1"}).text
-        assert len(re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)) < 10_000
+        assert re.findall(listed, client.get(more).text) == ["t-100"]
 
 
 def test_a_voided_trial_counts_in_no_figure(tmp_path):
@@ -144,13 +116,73 @@ def test_a_voided_trial_counts_in_no_figure(tmp_path):
             run(client, "t-1", cost)
         void = {"job_id": "t-1", "trial_number": 2, "reason": "the meter stood still"}
         assert client.post("/trials/void", json=void).status_code == 200
-        page = page_of(client, job_id="t-1")
+        page = words(client.get("/", params={"job_id": "t-1"}).text)
         assert "2 8 Exploration Voided yes 15 J" in page
         assert re.search(r"By batch size Batch size .* 16 \(default\) 1 1 10 J", page)
-        client.delete("/jobs", params={"job_id": "t-1"})
-        gone = client.get("/", params={"job_id": "t-1"})
-        assert (gone.status_code, "There is no job t-1." in text_of(gone.text)) == (404, True)
 
+
+# --- figures -----------------------------------------------------------------------------------------------------
+
+
+def results_of(size, converged, *values):
+    """Results that used so much energy, in 36 times as many seconds."""
+    row = TrialRow("t-1", size, 1, "MAB", "Succeeded", 0.0, converged=converged)
+    return [replace(row, cost=3 * energy, energy=energy, time=36 * energy) for energy in values]
+
+
+def test_figures_by_batch_size():
+    """Means over the trials that reached the target; trials without a result, or that are void, do not count."""
+    rows = [*results_of(64, True, 2.0, 4.0, 9.0), *results_of(8, False, 8.0)]
+    running = replace(rows[0], cost=None, converged=None)
+    sizes = figures_by_size([*rows[:2], replace(rows[2], excluded="Voided"), rows[3], running])
+    assert list(sizes) == [8, 64]
+    assert (sizes[64].results, sizes[64].converged, sizes[8].converged, sizes[8].means) == (2, 2, 0, {})
+    assert sizes[64].means == {"cost": 9.0, "energy": 3.0, "time": 108.0}
+
+
+def test_savings_by_hand():
+    """Three runs with 16 used 10 less each than the default's mean, a failure 25: 5 J are saved."""
+    groups = results_of(32, True, 90.0, 100.0, 110.0), results_of(16, True, *[90.0] * 3), results_of(8, False, 25.0)
+    assert describe_savings(figures_by_size(chain(*groups)), 32) == "energy 5 J (0.8%), time 0.05 h (0.8%)"
+    # One run says little of a mean.
+    few = results_of(32, True, 1.0) + results_of(32, False, 9.0)
+    assert describe_savings(figures_by_size(few), 32).startswith("not known: 1 of the 2 runs")
+
+
+def test_beliefs_are_costs():
+    """Rewards are negative costs; what is certain has no deviation, what is unknown neither; texts are short."""
+    about = {"batch_size": 8, "reward_precision": None, "observations": 2}
+    beliefs = {(-5.0, 0.25): (5.0, 2.0), (-5.0, None): (5.0, 0.0), (0.0, 0.0): (None, None)}
+    for (mean, precision), shown_j in beliefs.items():
+        arm = Arm(mean=mean, precision=precision, **about)
+        assert (arm.mean_j, arm.deviation_j) == shown_j
+    numbers = {None: "–", 1234.5: "1.234 k", -2e7: "-20 M", 0.5: "0.5 "}
+    assert {number: format_si(number) for number in numbers} == numbers
+
+
+def test_metrics_and_the_queries_of_the_docs(tmp_path):
+    """Jobs, trials and results are counted by stage; the PromQL of the docs asks for metrics and labels there are."""
+    with serving(tmp_path) as client:
+        for name in ("t-1", "t-2"):
+            client.post("/jobs", json=SPEC | {"job_id": name, "batch_sizes": [16], "num_pruning_rounds": 1})
+        run(client, "t-1", 10.0)
+        for _ in range(2):
+            client.get("/jobs/batch_size", params={"job_id": "t-1"})
+        lines = [line for line in client.get("/metrics").text.splitlines() if line[0] != "#"]
+    counts = {("jobs", "MAB"): 1, ("jobs", "Pruning"): 1, ("trials", "MAB"): 3, ("results", "MAB"): 1}
+    for (what, stage), count in counts.items():
+        assert f'bftrainer_bso_{what}{{stage="{stage}"}} {count}.0' in lines
+    # Prometheus adds which server told it.
+    known = {line.partition("{")[0]: {*re.findall(r'(\w+)="', line), "instance"} for line in lines}
+    (block,) = re.findall(r"```promql\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    queries = [line for line in block.splitlines() if not line.startswith("#")]
+    assert len(queries) == 5
+    for query in queries:
+        for name, labels in re.findall(r"(bftrainer_\w+)(?:\{([^}]*)\})?", query):
+            assert set(re.findall(r"(\w+)=~?\"", labels)) <= known[name], query
+
+
+# --- in a browser ------------------------------------------------------------------------------------------------
 
 BROWSED = [
     pytest.mark.slow,
@@ -181,12 +213,6 @@ def texts(browser, selector):
         return []
 
 
-def typed(browser, selector, *keys, selected, wanted):
-    """Type into what matches a selector, and wait until the page that comes has the wanted texts."""
-    browser.find_element("css selector", selector).send_keys(*keys)
-    until(lambda: texts(browser, selected) == wanted)
-
-
 @pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
 def test_pages_in_a_browser(browsed, _):
     """Without scripts a browser follows the link to a job by keyboard."""
@@ -197,15 +223,13 @@ def test_pages_in_a_browser(browsed, _):
         shown(browser, running.url)
         assert texts(browser, "#jobs tbody td:nth-child(3)") == ["MAB", "Pruning"]
         assert EVIL in texts(browser, "#jobs a")
-        typed(browser, "#jobs a", Keys.ENTER, selected="#stage", wanted=["MAB"])
+        browser.find_element("css selector", "#jobs a").send_keys(Keys.ENTER)
+        until(lambda: texts(browser, "#stage") == ["MAB"])
         assert texts(browser, "#arms tbody td:first-child") == ["8", "16", "32"]
         assert texts(browser, "#trials tbody td:first-child") == [str(number) for number in range(121, 21, -1)]
         # Let through by its hash, the style puts numbers at the right.
         cell = browser.find_element("css selector", "#trials tbody td:nth-child(2)")
         assert cell.value_of_css_property("text-align") == "right"
-        assert texts(browser, "#saved")[0].startswith("energy ")
-    asked = [entry for entry in running.entries() if entry.get("message") == "answered"]
-    assert {entry["status"] for entry in asked if entry["path"] != "/favicon.ico"} <= {200, 201}
 
 
 @pytest.mark.parametrize("_", [pytest.param(None, marks=BROWSED)])
@@ -215,8 +239,7 @@ def test_pages_are_accessible(browsed, _):
     # However long the words are, nothing is wider than the window.
     long = {"job_id": f"t-{'W' * 390}", "gpu_model": "G" * 390, "batch_sizes": list(range(1, 1001))}
     assert httpx.post(f"{running.url}/jobs", json=SPEC | long).is_success
-    paths = ("/", "/?after=zzz", "/?job_id=t-1", "/?job_id=none")
-    paths += (f"/?job_id={long['job_id']}",)
+    paths = ("/", "/?after=zzz", "/?job_id=t-1", "/?job_id=none", f"/?job_id={long['job_id']}")
     for scheme, width, path in product(SCHEMES, WIDTHS[:2], paths):
         shown(browser, running.url + path, (width, 900), scheme)
         found, passed = violations(browser)

@@ -1,15 +1,20 @@
-"""Databases of the published server are moved over, and tuning goes on where it was."""
+"""What was published: its databases are moved over, and its names are those of our parts."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from itertools import chain
 
 import pytest
 
-from bftrainer.errors import SettingsError
+from bftrainer.errors import BadOperationError, NotFoundError, SettingsError, TuningInputError, UnusableValueError
+from bftrainer.zeus import server as bso
+from bftrainer.zeus.server import JobSpec, JobSpecFromClient, Stage, TrialId, TrialStatus, TrialType, TuningParams
+from bftrainer.zeus.server.messages import GpuConfig
+from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import import_jobs, open_store, read_published
-from tests.zeus.server.support import DATA, called_in_turn, replayed, serving, transcripts
+from tests.zeus.server.support import DATA, SPEC, open_service, replay, transcripts
 
 RECORDED, ROWS = transcripts()
 TABLES = ("Job", "BatchSize", "Trial", "GaussianTsArmState")
@@ -39,7 +44,7 @@ def write_published(path, change=None):
     connection.close()
 
 
-def moved(source, target):
+def move(source, target):
     """Move all jobs from file to file; tells how many."""
     jobs = read_published(f"sqlite+aiosqlite:///{source}")
     with open_store(f"sqlite:///{target}") as store:
@@ -58,16 +63,17 @@ def test_jobs_go_on_as_they_were(tmp_path):
     """All that is known of a job is what the imitated server knows after the same exchanges, and so is what follows."""
     write_published(tmp_path / "zeus.db")
     before = (tmp_path / "zeus.db").read_bytes()
-    assert moved(tmp_path / "zeus.db", tmp_path / "bso.db") == len(ROWS["Job"])
+    assert move(tmp_path / "zeus.db", tmp_path / "bso.db") == len(ROWS["Job"])
     assert (tmp_path / "zeus.db").read_bytes() == before
     names = [row["job_id"] for row in ROWS["Job"] if row["job_id"].startswith(("t-mab", "t-rep", "t-late", "t-aband"))]
-    asking = [{"method": "GET", "path": "/state/job", "params": {"job_id": name}} for name in names]
-    asking += [{"method": "GET", "path": "/jobs/batch_size", "params": {"job_id": name}} for name in names * 3]
-    asking += [{"method": "GET", "path": "/state/trials", "params": {"job_id": name}} for name in names]
     exchanges = [each for each in chain.from_iterable(RECORDED.values()) if job_of(each) in names]
-    wanted = replayed([*exchanges, *asking], compat="zeus")[-len(asking) :]
-    with serving(tmp_path, compat="zeus") as client:
-        got = called_in_turn(client, asking)
+    asking = [
+        {"method": "GET", "path": path, "params": {"job_id": name}}
+        for path in ("/state/job", *["/jobs/batch_size"] * 3, "/state/trials")
+        for name in names
+    ]
+    wanted = replay(tmp_path, [*exchanges, *asking], compat="zeus")[-len(asking) :]
+    got = replay(tmp_path, asking, compat="zeus", database_url=f"sqlite:///{tmp_path / 'bso.db'}")
     for (status, ours), (wanted_status, theirs) in zip(got, wanted, strict=True):
         assert status == wanted_status
         for body in (ours, theirs):
@@ -89,17 +95,88 @@ def approximately(value):
 def test_what_is_not_moved(tmp_path):
     """Nothing is moved twice, half, from nowhere, or into a database that is not this server's."""
     write_published(tmp_path / "zeus.db")
-    moved(tmp_path / "zeus.db", tmp_path / "bso.db")
+    move(tmp_path / "zeus.db", tmp_path / "bso.db")
     with pytest.raises(SettingsError, match="already has a job ''"):
-        moved(tmp_path / "zeus.db", tmp_path / "bso.db")
+        move(tmp_path / "zeus.db", tmp_path / "bso.db")
     with pytest.raises(SettingsError, match="unable to open database file"):
-        moved(tmp_path / "none.db", tmp_path / "bso.db")
+        move(tmp_path / "none.db", tmp_path / "bso.db")
     assert not (tmp_path / "none.db").exists()
     with pytest.raises(SettingsError, match=r"Not a database of Zeus's server: table [A-Z]"):
-        moved(tmp_path / "bso.db", tmp_path / "other.db")
+        move(tmp_path / "bso.db", tmp_path / "other.db")
     with pytest.raises(SettingsError, match=r"Zeus's server; `bftrainer bso jobs --import` moves its jobs"):
-        moved(tmp_path / "zeus.db", tmp_path / "zeus.db")
+        move(tmp_path / "zeus.db", tmp_path / "zeus.db")
     change = "UPDATE Trial SET batch_size = 32 WHERE job_id = 't-mab1' AND trial_number = 1"
     write_published(tmp_path / "odd.db", change)
     with pytest.raises(SettingsError, match=r"job 't-mab1': Its trials contradict its state: stage MAB"):
-        moved(tmp_path / "odd.db", tmp_path / "third.db")
+        move(tmp_path / "odd.db", tmp_path / "third.db")
+
+
+# --- published names --------------------------------------------------------------------------------------------------
+
+
+def test_the_published_methods():
+    """Registering answers what a bool would, and the job comes along; errors are caught by their published names."""
+
+    async def act(optimizer):
+        spec = JobSpecFromClient(**SPEC)
+        first, again = [await optimizer.register_job(spec) for _ in range(2)]
+        assert (bool(first), bool(again)) == (True, False)
+        assert len({first, again, True, False}) == 2
+        assert first.spec.model_dump() == again.spec.model_dump() == spec.model_dump()
+        trial = await optimizer.predict("t-1")
+        await optimizer.end_trial(trial)
+        with pytest.raises(bso.ZeusBSOServiceBadOperationError):
+            await optimizer.predict("nobody's")
+        with pytest.raises(bso.ZeusBSOServerNotFoundError):
+            await optimizer.end_trial(TrialId(job_id="nobody's", batch_size=8, trial_number=1))
+        with pytest.raises(bso.ZeusBSOJobConfigMismatchError):
+            await optimizer.register_job(JobSpec(**SPEC | {"eta_knob": 0.25}))
+        await optimizer.delete_job("t-1")
+
+    with open_service() as service:
+        optimizer = ZeusBatchSizeOptimizer(service)
+        try:
+            asyncio.run(act(optimizer))
+        finally:
+            optimizer.close()
+
+
+def test_published_names():
+    """An error's published name is a base of what stands for it here; members and fields are the published ones."""
+    under = {
+        "ZeusBSOServerNotFoundError": (NotFoundError,),
+        "ZeusBSOServiceBadOperationError": (NotFoundError, BadOperationError),
+        "ZeusBSOValueError": (UnusableValueError,),
+    }
+    for name, kinds in under.items():
+        assert all(issubclass(kind, getattr(bso, name)) for kind in kinds)
+    assert not issubclass(BadOperationError, bso.ZeusBSOServerNotFoundError)
+    server = [name for name in bso.__all__ if name.startswith("ZeusBSO") and "Serv" in name]
+    assert all(issubclass(getattr(bso, name), bso.ZeusBSOServerBaseError) for name in server)
+    assert Stage.Pruning is Stage.PRUNING
+    assert [str(each) for each in TrialStatus] == ["Dispatched", "Succeeded", "Failed"]
+    assert TrialType.Exploration is TrialType("Exploration")
+    assert len(TrialType) == 3
+
+
+@pytest.mark.parametrize(
+    ("senseless", "said"),
+    [
+        ({"max_epochs": 1.5}, "Expected max_epochs to be a whole number, got 1.5."),
+        ({"max_epochs": True}, "Expected max_epochs to be a whole number, got True."),
+        ({"batch_sizes": [16, 8.5]}, "Expected batch_sizes (value 2) to be a whole number, got 8.5."),
+        ({"batch_sizes": [16, 16]}, "batch_sizes: Expected each batch size once, got 16, 16."),
+        ({"target_metric": float("nan")}, "target_metric: Input should be a finite number, got nan."),
+        ({"window_size": -1}, "window_size: Input should be greater than or equal to 0, got -1."),
+    ],
+)
+def test_settings_that_are_senseless(senseless, said):
+    """A script is told before it asks a server, whether it names its GPUs or not; 12.0 epochs are 12."""
+    tuning = {name: value for name, value in SPEC.items() if name not in GpuConfig.model_fields}
+    with pytest.raises(TuningInputError, match="Unknown field 'max_power'"):
+        TuningParams(**SPEC)
+    for model, settings in ((TuningParams, tuning), (JobSpec, SPEC)):
+        with pytest.raises(TuningInputError) as caught:
+            model(**settings | senseless)
+        assert str(caught.value) == f"{model.__name__}: {said}"
+        assert model(**settings | {"max_epochs": 12.0}).max_epochs == 12

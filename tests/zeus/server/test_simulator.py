@@ -1,9 +1,14 @@
-"""The server chooses as the simulator does: one seed and the same results give the same batch sizes."""
+"""The server chooses as the simulator does, and the client published with Zeus works with it."""
 
 from __future__ import annotations
 
+import json
 import math
+import subprocess
+import sys
+from pathlib import Path
 
+import httpx
 import pytest
 
 from benchmarks.published import published_traces
@@ -18,9 +23,9 @@ from bftrainer.zeus import (
     TrainingTrace,
 )
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult
-from bftrainer.zeus.server.service import BatchSizeService
-from bftrainer.zeus.server.store import open_store
 from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
+from tests.zeus.server.processes import server
+from tests.zeus.server.support import SPEC, open_service, serving
 
 SEED, ETA = 31, 0.5
 
@@ -64,15 +69,13 @@ class Served(BatchSizeOptimizer):
         assert (verdict.stop_train, verdict.converged) == (True, converged)
 
 
-def sequences(trace, job, recurrences, beta, corrections):
+def choose(trace, job, recurrences, beta, corrections):
     """Batch sizes that the simulator's policy chooses, and the server's."""
     found = []
-    with open_store("sqlite://") as store:
-        served = Served(BatchSizeService(store), beta)
-        for policy in (PruningGTSBatchSizeOptimizer(seed=SEED, verbose=False), served):
-            simulator = Simulator(
-                trace, None, policy, JITPowerLimitOptimizer(False), seed=7, verbose=False, corrections=corrections
-            )
+    with open_service() as service:
+        for policy in (PruningGTSBatchSizeOptimizer(seed=SEED, verbose=False), Served(service, beta)):
+            limits = JITPowerLimitOptimizer(False)
+            simulator = Simulator(trace, None, policy, limits, seed=7, verbose=False, corrections=corrections)
             try:
                 found.append([run.batch_size for run in simulator.job_runs(job, recurrences, beta, ETA)])
             except TuningError as error:
@@ -90,39 +93,80 @@ def jobs_of(trace):
                 yield Job(*names, target, 100, sizes[0])
 
 
-@pytest.fixture(scope="module")
-def sample():
-    traces = zeus_sample()
-    return TrainingTrace(traces.train, traces.power)
-
-
 @pytest.mark.parametrize(
-    ("beta", "corrections"),
+    ("published", "beta"),
     [
-        (math.inf, Corrections()),
-        (2.0, Corrections(server_costs=True)),
-        pytest.param(1.2, Corrections(server_costs=True), marks=pytest.mark.slow),
+        (False, math.inf),
+        (False, 2.0),
+        *(pytest.param(True, beta, marks=pytest.mark.slow) for beta in (math.inf, 2.0)),
     ],
 )
-def test_sample_jobs_get_the_simulators_batch_sizes(sample, beta, corrections):
-    """100 recurrences of each sample job: without early stopping as published, with it as the server counts costs."""
-    for job in SAMPLE_JOBS:
-        simulated, served = sequences(sample, job, 100, beta, corrections)
-        assert served == simulated
-        assert len(simulated) >= 100
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("beta", [math.inf, 2.0])
-def test_published_jobs_get_the_simulators_batch_sizes(beta):
-    """The same for each job of the published traces."""
-    paths = published_traces()
+def test_jobs_get_the_simulators_batch_sizes(published, beta):
+    """100 recurrences of sample and published jobs: without early stopping as published, else as the server counts."""
+    paths = published_traces() if published else zeus_sample()[:2]
     if paths is None:
         pytest.skip("no published traces (set BFTRAINER_SHARED_DATA)")
     trace = TrainingTrace(*paths)
-    jobs = list(jobs_of(trace))
-    assert len(jobs) > 3
+    jobs = list(jobs_of(trace)) if published else SAMPLE_JOBS
+    assert len(jobs) >= 3
     for job in jobs:
-        corrections = Corrections(server_costs=not math.isinf(beta))
-        simulated, served = sequences(trace, job, 100, beta, corrections)
+        simulated, served = choose(trace, job, 100, beta, Corrections(server_costs=not math.isinf(beta)))
         assert served == simulated
+
+
+# --- Zeus's own client ------------------------------------------------------------------------------------------------
+
+SCRIPT = Path(__file__).with_name("zeus_client.py")
+
+
+@pytest.fixture(scope="module")
+def python_with_zeus(tmp_path_factory):
+    """An interpreter that has the published package, which needs another pydantic than ours."""
+    folder = tmp_path_factory.mktemp("zeus")
+    subprocess.run([sys.executable, "-m", "venv", folder / "env"], check=True)
+    python = folder / "env/bin/python"
+    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "zeus[bso]"]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"zeus cannot be installed: {done.stderr.splitlines()[-1:]}")
+    return python
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("compat", ["none", "zeus"])
+def test_the_published_client(python_with_zeus, tmp_path, compat):
+    """It registers, asks, reports until it has converged or failed, and ends its trial as its process ends."""
+    database = f"sqlite:///{tmp_path / 'bso.db'}"
+    with server(tmp_path, database, "--compat", compat) as running:
+
+        def ask(scenario):
+            words = [python_with_zeus, SCRIPT, running.url, scenario]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+            assert done.returncode == 0, done.stderr
+            return json.loads(done.stdout)
+
+        assert ask("converge") == {"batch_size": 16, "again": 16, "error": None}
+        assert ask("fail") == {"batch_size": 8, "again": 8, "error": "ZeusBSOTrainFailError"}
+        assert ask("leave") == {"batch_size": 32, "again": 32, "error": None}
+        rows = httpx.get(f"{running.url}/state/trials", params={"job_id": "t-zeus"}).json()
+    assert [(row["status"], row["converged"]) for row in rows] == [
+        ("Succeeded", True),
+        ("Succeeded", False),
+        ("Failed", None),
+    ]
+    # 1.5 kJ and 3 s at 500 W, half and half.
+    assert [row["cost"] for row in rows] == [1500.0, 1500.0, None]
+
+
+def test_its_requests_as_they_are(tmp_path):
+    """It sends JSON without saying so."""
+    body = json.dumps(SPEC).encode()
+    with serving(tmp_path) as client:
+        request = client.build_request("POST", "/jobs", content=body)
+        assert "content-type" not in request.headers
+        assert client.send(request).status_code == 201
+        trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
+        result = json.dumps({**trial, "time": 1.0, "energy": 1.0, "metric": 0.7, "current_epoch": 1}).encode()
+        assert client.post("/report", content=result).json()["converged"]
+        assert client.patch("/trials", content=json.dumps(trial).encode()).status_code == 200

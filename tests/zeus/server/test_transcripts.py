@@ -1,15 +1,17 @@
-"""The published server's exchanges, replayed: what differs, and only that."""
+"""The published server's exchanges, replayed: what differs, and only that; promises of the OpenAPI document."""
 
 from __future__ import annotations
 
 import json
 import math
+from importlib import import_module
 from itertools import chain
 
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 from bftrainer.zeus.server.app import create_app
-from tests.zeus.server.support import DATA, replayed, transcripts
+from tests.zeus.server.support import DATA, SPEC, in_folder, listening, replay, transcripts
 
 RECORDED, ROWS = transcripts()
 EXCHANGES = list(chain.from_iterable(RECORDED.values()))
@@ -34,22 +36,14 @@ def differences(answers):
     return found
 
 
-def test_all_exchanges_are_there():
-    """1,685 exchanges were recorded."""
-    assert len(EXCHANGES) == 1685
-
-
-def state(job_id):
-    """A request for what is known of a job."""
-    return {"method": "GET", "path": "/state/job", "params": {"job_id": job_id}}
-
-
 @pytest.mark.long
-def test_compatible_answers_are_the_published_ones():
+def test_compatible_answers_are_the_published_ones(tmp_path):
     """With `compat` zeus no status differs, no body but those of failures, and no cheapest run or arm at the end."""
+    assert len(EXCHANGES) == 1685
     # The last one was stored although its registration failed.
     rows = [row for row in ROWS["Job"] if row["job_id"] not in MADE_UP and row["beta_knob"] != "inf"]
-    answers = replayed([*EXCHANGES, *(state(row["job_id"]) for row in rows)], compat="zeus")
+    asking = [{"method": "GET", "path": "/state/job", "params": {"job_id": row["job_id"]}} for row in rows]
+    answers = replay(tmp_path, [*EXCHANGES, *asking], compat="zeus")
     assert differences(answers[: len(EXCHANGES)]) == {}
     for row, (_, job) in zip(rows, answers[len(EXCHANGES) :], strict=True):
         ours = (job["stage"], job["min_cost"], job["min_cost_batch_size"])
@@ -71,40 +65,25 @@ AFTER = "the trial before it goes on, as its report was refused: another batch s
 # Status of the corrected answer, and why it is another one; nothing else may differ.
 CORRECTED = {
     **{("sc_register", place): (409, "the settings that differ are named") for place in range(3, 22)},
-    ("sc_register", 25): (422, REFUSED),
-    ("sc_register", 26): (422, REFUSED),
-    ("sc_register", 27): (422, REFUSED),
-    ("sc_register", 59): (422, REFUSED),
-    ("sc_register", 60): (422, REFUSED),
-    ("sc_register", 61): (422, REFUSED),
-    ("sc_register", 63): (422, REFUSED),
-    ("sc_register", 67): (422, REFUSED),
-    ("sc_register", 68): (422, REFUSED),
+    **{("sc_register", place): (422, REFUSED) for place in (25, 26, 27, 59, 60, 61, 63, 67, 68)},
     ("sc_register", 71): (200, "the status page"),
-    ("sc_report", 5): (422, REFUSED),
-    ("sc_report", 6): (422, REFUSED),
-    ("sc_report", 8): (422, RISING),
-    ("sc_report", 10): (422, REFUSED),
-    ("sc_report", 11): (422, REFUSED),
-    **{("sc_report", place): (422, RISING) for place in (12, 13, 14, 27)},
+    **{("sc_report", place): (422, REFUSED) for place in (5, 6, 10, 11)},
+    **{("sc_report", place): (422, RISING) for place in (8, 12, 13, 14, 27)},
     **{("sc_report", place): (200, AFTER) for place in (15, 19)},
     **{("sc_report", place): (400, AFTER) for place in (16, 17, 18, 20)},
-    ("sc_report", 22): (200, CONVERGED),
-    ("sc_report", 23): (200, CONVERGED),
+    **{("sc_report", place): (200, CONVERGED) for place in (22, 23)},
     ("sc_end", 4): (422, REFUSED),
     ("sc_mab", 1025): (200, LATE),
     ("sc_edge", 1): (200, "without rounds of pruning the bandit plays all batch sizes"),
-    ("sc_edge", 7): (409, NOTHING),
-    ("sc_edge", 8): (409, NOTHING),
-    ("sc_edge", 9): (409, NOTHING),
+    **{("sc_edge", place): (409, NOTHING) for place in (7, 8, 9)},
     ("sc_edge", 22): (200, LATE),
 }
 
 
 @pytest.mark.slow
-def test_corrected_answers_differ_where_they_are_corrected():
+def test_corrected_answers_differ_where_they_are_corrected(tmp_path):
     """Without `compat` each answer that differs is one of the table's, has its status, and says why if it refuses."""
-    found = differences(replayed(EXCHANGES))
+    found = differences(replay(tmp_path, EXCHANGES))
     assert {place: (answer[2], CORRECTED[place][1]) for place, answer in found.items()} == CORRECTED
     for _, _, status, body in found.values():
         assert status < 500
@@ -128,3 +107,39 @@ def test_every_published_route_is_there():
         own = ours["components"]["schemas"][name.removesuffix("FromClient")]
         assert set(schema["properties"]) <= set(own["properties"])
         assert set(schema.get("required", ())) == set(own.get("required", ())) or name == "HTTPValidationError"
+
+
+# --- what the OpenAPI document promises -------------------------------------------------------------------------------
+
+# Not among them: whether each request that the document forbids is refused. Numbers may come as text, as they did.
+CHECKS = (
+    "allow_header_conformance",
+    "content_type_conformance",
+    "not_a_server_error",
+    "response_headers_conformance",
+    "response_schema_conformance",
+    "status_code_conformance",
+    "unsupported_method",
+)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("count", [pytest.param(3, marks=pytest.mark.long), pytest.param(60, marks=pytest.mark.slow)])
+def test_promises_are_kept(tmp_path, count):
+    """No answer is a failure of the server's, and each has a status, a type and a body that the document knows."""
+    # Takes longer to import than all that is not about it.
+    schemathesis, known = map(import_module, ("schemathesis", "schemathesis.checks"))
+    checks = [getattr(known, name) for name in CHECKS]
+    with listening(create_app(in_folder(tmp_path))) as url:
+        schema = schemathesis.openapi.from_url(f"{url}/openapi.json")
+        # So that some of what is made up finds a job.
+        schema["/jobs"]["POST"].Case(body=SPEC, media_type="application/json").call()
+        paths = create_app().openapi()["paths"]
+        for path, method in ((path, method.upper()) for path, methods in paths.items() for method in methods):
+
+            @settings(max_examples=count, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+            @given(case=schema[path][method].as_strategy())
+            def keep(case):
+                case.call_and_validate(checks=checks)
+
+            keep()
