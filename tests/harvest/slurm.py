@@ -82,8 +82,8 @@ def _program(name: str) -> str | None:
 class Slurm:
     """The daemons of a cluster, each of which can be killed and started again; `environ` is for processes that use it.
 
-    All that they write lies in `folder`, which is readable by all users, as is the configuration. The preemptible partition
-    has a grace time and a mode.
+    All that they write lies in `folder`, which is readable by all users, as is the configuration. The preemptible
+    partition has a grace time and a mode.
     """
 
     def __init__(self, folder: Path, grace_s: int = GRACE_S, preempt_mode: str = "CANCEL") -> None:

@@ -16,6 +16,8 @@ import pandas as pd
 
 from bftrainer.errors import BftrainerError
 from bftrainer.zeus import (
+    BatchSizeOptimizer,
+    GTSBatchSizeOptimizer,
     HistoryEntry,
     JITPowerLimitOptimizer,
     Job,
@@ -55,11 +57,11 @@ def close(ours: float, theirs: Any) -> bool:
     return ours == theirs or abs(ours - theirs) <= TOLERANCE * max(abs(ours), abs(theirs))
 
 
-class Watched(PruningGTSBatchSizeOptimizer):
-    """Pruning and sampling; writes down what it is asked and told."""
+class Watching(BatchSizeOptimizer):
+    """Mixed into a policy, writes down what it is asked and told."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(verbose=False, **options)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, verbose=False, **options)
         self.predictions: list[int] = []
         self.observations: list[list[Any]] = []
 
@@ -70,6 +72,14 @@ class Watched(PruningGTSBatchSizeOptimizer):
     def observe(self, job: Job, batch_size: int, cost: float, converged: bool | None = None) -> None:
         self.observations.append([batch_size, cost, converged])
         super().observe(job, batch_size, cost, converged)
+
+
+class Watched(Watching, PruningGTSBatchSizeOptimizer):
+    """Pruning and sampling, watched."""
+
+
+class WatchedSampling(Watching, GTSBatchSizeOptimizer):
+    """Sampling alone, watched."""
 
 
 class WatchedSimulator(Simulator):
