@@ -8,8 +8,8 @@ import pickle
 import pandas as pd
 import pytest
 
-from tests.cli.conftest import assert_matches, check_refusal
-from tests.tiny import bounds_frame, contents, spawn
+from tests.cli.conftest import assert_matches
+from tests.tiny import bounds_frame
 
 
 def test_missing_file(refused):
@@ -35,7 +35,7 @@ def test_pipe_for_a_file(refused):
     os.close(reader)
 
 
-@pytest.mark.parametrize("name", ["empty.pkl", "empty.parquet", "empty.csv", "empty.toml", "empty"])
+@pytest.mark.parametrize("name", ["empty.pkl", "empty.toml"])
 def test_empty_file(refused, here, name):
     """An empty file is said to be empty, whatever its name promises."""
     (here / name).touch()
@@ -43,7 +43,7 @@ def test_empty_file(refused, here, name):
         assert f"{name}: Expected data, got an empty file." in refused(option, name)
 
 
-@pytest.mark.parametrize("name", ["junk.pkl", "junk.parquet", "junk.csv", "junk.toml", "junk.tar.gz", "junk"])
+@pytest.mark.parametrize("name", ["junk.parquet", "junk.tar.gz", "junk"])
 def test_not_what_its_name_says(refused, here, name):
     """Noise is refused by its name in every form."""
     (here / name).write_bytes(b"\x00\x01 no data at all\n\xff")
@@ -65,13 +65,6 @@ def test_pickle_of_something_else(refused, here):
         assert "list.pkl: Expected" in refused(option, "list.pkl")
 
 
-def test_inputs_that_changed_places(refused):
-    """Bounds given as the log, and the log given as bounds, are refused by their names."""
-    assert "Jbnd.pkl: Expected" in refused("-ndmap", "Jbnd.pkl")
-    assert "evt.pkl: Expected columns Tcup" in refused("-bdfn", "evt.pkl")
-    assert "Jbnd.pkl: Expected columns Ns" in refused("-scfn", "Jbnd.pkl")
-
-
 # --- hostile pickles -------------------------------------------------------------------------------------------------
 
 
@@ -89,7 +82,7 @@ def nested() -> pd.DataFrame:
     return frame
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@pytest.mark.parametrize("protocol", [0, 2, 5])
 @pytest.mark.parametrize("payload", [Hostile, lambda: {"a": [(Hostile(),)]}, nested], ids=["bare", "nested", "cell"])
 def test_hostile_pickle(refused, here, payload, protocol):
     """A pickle that asks for os.system is refused by that name and not executed, in each protocol and at any depth."""
@@ -97,12 +90,3 @@ def test_hostile_pickle(refused, here, payload, protocol):
     for option in ("-ndmap", "-bdfn", "-scfn"):
         assert refused(option, "hostile.pkl").startswith("Error: hostile.pkl: refused to load posix.system ")
     assert not (here / "pwned").exists()
-
-
-def test_hostile_pickle_end_to_end(here):
-    """The same through the installed command."""
-    (here / "hostile.pkl").write_bytes(pickle.dumps(Hostile(), 4))
-    before = contents(here)
-    done = spawn("bftrainer-replay", "-ndmap", "hostile.pkl", "-bdfn", "Jbnd.pkl", cwd=here)
-    check_refusal(done)
-    assert contents(here) == before

@@ -10,58 +10,32 @@ import pytest
 
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.solvers.support import usable
-from tests.tiny import contents, log_frame, spawn
+from tests.tiny import log_frame
 
 # --- options ---------------------------------------------------------------------------------------------------------
 
 OPTIONS = {
     "-Tfwd 0": "'-Tfwd' / '--forward-time': 0.0 is not in the range x>0",
-    "-Tfwd nan": "forward_time_s > 0, got nan",
-    "-Tfwd inf": "forward_time_s > 0, got inf",
     "-Tfwd 1e308": "product is finite",
     "-Tfwd ten": "'ten' is not a valid float",
     "-maxj 5": "No such option '-maxj'. Did you mean '-maxJ'?",
-    "-maxJ 0": "'-maxJ' / '--max-tasks': 0 is not in the range x>=1",
-    "-maxJ 1.5": "'1.5' is not a valid integer",
-    "-optTL 0": "'-optTL' / '--time-limit': 0.0 is not in the range x>0",
     "-optTL inf": "finite time limit",
-    "--mip-gap nan": "0 <= MIP gap < 1, got nan",
-    "--mip-gap 1": "'--mip-gap': 1.0 is not in the range 0<=x<1",
-    "--solver highs --threads 0": "'--threads': 0 is not in the range x>=1",
-    "--seed -1": "'--seed': -1 is not in the range x>=0",
-    "-nN 0": "'-nN' / '--node-count': 0 is not in the range x>=1",
     "-nN 5": "the log's 4 nodes, got 5 nodes from 0",
     "-nis 3 -nN 2": "the log's 4 nodes, got 2 nodes from 3",
-    "-nis 4": "the log's 4 nodes",
-    "-nis -1": "'-nis' / '--first-node': -1 is not in the range x>=0",
     "--skip-events 5": "evt.pkl: Expected to skip fewer rows than the log's 5, got 5",
-    "--skip-events -1": "'--skip-events': -1 is not in the range x>=0",
-    "--since nan": "--since to be a time",
     "--since -5": "Expected a start within the log",
     "--until 0": "--until after the window's start",
-    "--until 2021-02-09T00:00:00": "--until after the window's start",
-    "--until nan": "--until after the window's start",
     "--until 3000-01-01": "between the years 1678 and 2262, got 3000-01-01",
     "--until soon": "ISO time or seconds, got 'soon'",
-    "--max-events 0": "'--max-events': 0 is not in the range x>=1",
-    "--large-idle 0": "'--large-idle': 0 is not in the range x>=1",
     "--decide-on rows": "'rows' is not one of 'all', 'nodes'",
-    "--initial some": "'some' is not one of",
-    "--startup-cost half": "'half' is not one of",
     "-print perhaps": "'perhaps' is not a valid boolean",
-    "-mip perhaps": "'perhaps' is not a valid boolean",
     "-mip true": "either -mip or --solver",
-    "-mip false": "either -mip or --solver",
     "--strict-published": "--strict-published with --solver equal-share, got dp",
-    "--notice -1": "'--notice': -1.0 is not in the range x>=0",
-    "--notice nan": "notice_s >= 0, got nan",
-    "--notice soon": "'soon' is not a valid float",
     "--give-way mine": "'mine' is not one of 'named', 'chosen'",
     "--compat published --give-way chosen": "Expected give_way named and no notice with compat published",
     "--compat published --decide-on all": "Expected decide_on nodes with compat published, got all.",
     "--scaling cubic": "scaling linear, amdahl:F with F from 0 to 1 or, in replays, learned, got 'cubic'",
     "--scaling amdahl:2": "F from 0 to 1",
-    "--scaling learned --profile-noise -0.1": "'--profile-noise': -0.1 is not in the range x>=0",
     "--scaling learned --profile-noise nan": "profile_noise >= 0, got nan",
     "--fallback cbcc": "Did you mean 'cbc'?",
     "--objective throughputs": "Did you mean 'throughput'?",
@@ -69,15 +43,10 @@ OPTIONS = {
     "--objective absent:credit": "objective absent:credit: Cannot import the module: ModuleNotFoundError",
     "--objective math:pi": "a callable, got float",
     "--objective math:sinn": "math to define 'sinn'. Did you mean 'sin'?",
-    "--objective :x": "known objective or module:callable, got ':x'",
-    "--objective .a:x": "known objective or module:callable, got '.a:x'",
     "--objective priority:nonsense": "got 'nonsense'. Known: ",
-    "--objective quota": "Expected limits (user or group",
-    "--objective quota:user=many": "or a share of the pool (25%), got 'user=many'",
     "--objective quota:user=3": "objective quota: Expected tasks with a user, got none",
     "--objective energy": "objective energy, task J0: Expected a tuned task",
     "--objective priority:quota:group=50%:energy-delay": "objective energy-delay, task J0: Expected a tuned task",
-    "--objective math:": "known objective or module:callable, got 'math:'",
     "--slover dp": "--solver",
     "surplus": "unexpected extra argument",
 }
@@ -99,15 +68,6 @@ def test_unknown_solver(refused):
     assert "got 'zzz'." in refused(*words, solver=None)
 
 
-@pytest.mark.long
-def test_options_end_to_end(here):
-    """The same through the installed commands."""
-    before = contents(here)
-    for program, *words in (("bftrainer-replay", "-maxJ", 0), ("bftrainer", "replay", "--solver", "nope")):
-        check_refusal(spawn(program, *words, cwd=here))
-    assert contents(here) == before
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -127,16 +87,9 @@ def test_unknown_command(call, words, said):
 
 OBJECTIVES = {
     "NaN": ("return counts * float('nan')", "objective credit, task J0: Expected finite credit, got nan for 0 nodes"),
-    "infinite": ("return counts / 0.0", "Expected finite credit"),
     "shape": ("return counts[1:]", r"Expected credit of shape \(5,\), got \(4,\)"),
-    "complex": ("return counts * 1j", "objective credit, task J0: Expected real credit, got complex numbers"),
-    "scalar": ("return 1.0", r"Expected credit of shape \(5,\), got \(\)"),
-    "nothing": ("return None", "objective credit, task J0: "),
-    "text": ("return 'much'", "objective credit, task J0: raised ValueError"),
-    "raises": ("return task.speed", "raised AttributeError"),
     "divides": ("1 / 0", "raised ZeroDivisionError: division by zero"),
     "leaves": ("raise SystemExit(0)", r"task J0: raised SystemExit: 0 \(goal_\d+.py, line 2\)\.$"),
-    "says no": ("raise __import__('bftrainer').errors.InputError('no')", "task J0: raised InputError: no"),
 }
 
 
@@ -165,7 +118,7 @@ def test_objective_that_cannot_be_imported(refused, here, monkeypatch):
 EXPIRED = "TYPE=NODE\nVERSION=9\nHOSTNAME=x\nHOSTID=1\nUSERNAME=x\nEXPIRATION=2020-01-01\nKEY=AB12\nCKEY=AB12\n"
 
 
-@pytest.mark.parametrize("text", [None, "", "no licence\n", "TYPE=x\n", EXPIRED])
+@pytest.mark.parametrize("text", [None, "no licence\n", EXPIRED])
 def test_gurobi_without_a_licence(refused, replay, here, monkeypatch, text):
     """A licence that is missing, damaged or expired is said at once, with an alternative; a fallback rescues."""
     pytest.importorskip("gurobipy")

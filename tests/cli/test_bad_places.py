@@ -38,13 +38,6 @@ def test_unwritable_place(refused, place):
     assert place in refused("--output-dir", place)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_read_only_directory(refused, here):
-    """So is one without permission."""
-    (here / "locked").mkdir(mode=0o500)
-    assert "Permission denied" in refused("--output-dir", "locked/results")
-
-
 @pytest.mark.long
 @pytest.mark.no_cover
 def test_disk_full(here):
@@ -105,17 +98,10 @@ def test_names_that_cannot_be_printed(here, name, encoding):
     "words",
     [
         ("convert", "evt.pkl", "tasks.toml"),
-        ("convert", "evt.pkl", "log.txt"),
         ("convert", "absent.pkl", "log.parquet"),
         ("convert", "Jbnd.pkl", "nowhere/tasks.toml"),
-        ("tasks", "generate", "--scenario", "hpo", "--count", "0", "-o", "new.toml"),
         ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--model", "resnet", "-o", "new.toml"),
-        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--seed", "-1", "-o", "new.toml"),
         ("tasks", "generate", "--scenario", "hpo", "--count", "2", "-o", "tasks.toml"),
-        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--start", "1500-01-01", "-o", "new.toml"),
-        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--interval", "nan", "-o", "new.toml"),
-        ("tasks", "generate", "--scenario", "xyz", "--count", "2", "-o", "new.toml"),
-        ("tasks", "fit", "absent.csv"),
         ("tasks", "fit", "tasks.toml"),
     ],
     ids=" ".join,

@@ -45,7 +45,6 @@ CALLS = (
     (f"forecast {WORLD} --deadline 20s --horizon 30 --report page.html", "report"),
     ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
-    ("sweep sweep.toml -o dask --dask-jobqueue slurm.toml", "dask"),
     ("bso quickstart", "sample"),
     ("bso token add me --token-file tokens", None),
     ("bso token list --token-file tokens", None),
@@ -53,10 +52,6 @@ CALLS = (
     ("bso serve --port 0", "server"),
     ("bso jobs --import sqlite:///zeus.db", "server"),
     ("bso jobs", "client"),
-    ("bso jobs job", "client"),
-    ("bso jobs job --delete", "client"),
-    ("bso jobs job -o trials.csv", "client"),
-    ("bso jobs job --void 1 --reason why", "client"),
     ("import --format swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
     ("master status {logs}", None),
@@ -75,12 +70,8 @@ CALLS = (
     ("trace stats idle.parquet", None),
     ("trace stats idle.parquet --figure survival.svg", "report"),
     ("trace edit idle.parquet --start 2021-02-10T00:00:05 -o cut.parquet", None),
-    ("trace edit idle.parquet --min-hole 5 -o filtered.parquet", None),
-    ("trace edit idle.parquet generated.parquet -o merged.parquet", None),
-    ("convert idle.parquet -o exported.csv", None),
     ("trace edit idle.parquet -o anonymous.parquet --anonymise key", None),
     ("watch command --once -- echo n1 idle", None),
-    ("watch slurm --once", None),
     ("watch command -o watched.parquet --every 1s --for 1s -- echo n1 idle", None),
     (f"zeus simulate {ZEUS} --recurrences 3", None),
     (f"zeus compare {ZEUS} --seeds 2 --recurrences 3", None),
@@ -213,35 +204,3 @@ def test_one_phrase_says_how_to_install_an_extra():
             assert phrase, (path, found[0])
             assert text[: found.start()].endswith("python -m "), (path, found[0])  # whose pip it is, one cannot know
             assert set(phrase[1].split(",")) <= {*EXTRAS, "dev", "{}"}, (path, found[0])
-
-
-def test_modules_name_the_extra_too(tmp_path):
-    """Importing a module of the server without what it needs fails by the line that names the extra, not another."""
-    packages = make_base_install(tmp_path / "packages")
-    names = [
-        f"bftrainer.zeus.server.{path.stem}"
-        for path in sorted((ROOT / "bftrainer" / "zeus" / "server").glob("[a-z]*.py"))
-    ]
-    code = """
-import importlib, json, sys
-sys.path.insert(0, sys.argv[1])
-said = {}
-for name in json.load(sys.stdin):
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        said[name] = str(error)
-json.dump(said, sys.stdout)
-"""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, str(packages)],
-        input=json.dumps(names),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    said = json.loads(done.stdout)
-    assert {f"bftrainer.zeus.server.{name}" for name in ("app", "store")} <= set(said) < set(names)
-    for name, line in said.items():
-        assert "the extra server " in line, name
-        assert line.endswith(installing("server")), name
