@@ -107,26 +107,6 @@ def test_gpus_of_shared_nodes(call, here):
 
 
 @pytest.mark.long
-def test_the_page_speaks_of_money_with_a_price_alone(call, log, here, found, here_alone):
-    """A column of net values stands there with a price, and no empty one without."""
-    del here_alone
-    assert call("assess", log, "-o", "priced", "--price-node-hour", 1).status == 0
-    pages = {"bare": (found / "page.html").read_text(), "priced": (here / "priced" / "page.html").read_text()}
-    assert ">net value</th>" in pages["priced"]
-    assert "net value" not in pages["bare"]
-    assert "min ahead, and at most" in pages["bare"]
-
-
-@pytest.mark.long
-def test_json(found, kept):
-    """Prints what summary.json holds."""
-    done = kept["done"]
-    assert done.json == json.loads((found / "summary.json").read_text())
-    assert done.json["verdict"] == "only for some"
-    assert done.json["log"]["nodes"] == 16
-
-
-@pytest.mark.long
 @pytest.mark.usefixtures("here_alone")
 def test_own_tasks(call, log, here):
     """The site's tasks are repeated until they saturate the pool, and the caveats say so."""
@@ -195,33 +175,15 @@ def test_a_report_on_an_assessment_names_its_page(call, found):
     assert f"the page of what is here is {found / 'page.html'}" in done.err
 
 
-@pytest.mark.long
-@pytest.mark.usefixtures("found", "here_alone")
-def test_results_are_replaced_on_demand(call, log, here):
-    """Not without --force, and not with other files among them."""
-    check_refusal(call("assess", log, "-o", "found"))
-    (here / "found" / "mine.txt").write_text("mine")
-    check_refusal(call("assess", log, "-o", "found", "--force"))
-    (here / "found" / "mine.txt").rename(here / "mine.txt")
-    assert call("assess", log, "-o", "found", "--force", "--worth-share", "50%").status == 0
-    assert summary(here / "found")["verdict"] == "not worth it"
-
-
 @pytest.mark.parametrize(
     "words",
     [
         ("none.parquet",),
         ("idle.parquet", "idle.parquet", "--format", "node-log"),
         ("idle.parquet", "--worth-share", "much"),
-        ("idle.parquet", "--worth-share", "0"),
-        ("idle.parquet", "--pue", "0.1"),
-        ("idle.parquet", "--downtimes", "evt.pkl"),
-        ("idle.parquet", "--scalability", "JNPs.pkl"),
         ("idle.parquet", "--tasks", "nothing.toml"),
         ("idle.parquet", "--planned-departures", "tasks.toml"),
         ("idle.parquet", "--gpus-per-node", "0"),
-        ("idle.parquet", "--gpus-per-node", "9" * 400),
-        ("idle.parquet", "--price-node-hour", "1e308"),
         ("idle.parquet", "-o", "idle.parquet"),
         ("tasks.toml",),
         ("idle.parquet", "--format", "swf"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import re
 import shutil
 import sys
@@ -83,16 +82,6 @@ def test_json_has_all_of_it(bftrainer, good, wrong):
     assert any("load_s" in what for what in first["unchecked"])
 
 
-def no_summary(run):
-    """No summary at all."""
-    (run / "summary.json").unlink()
-
-
-def other_json(run):
-    """Some other program's JSON."""
-    (run / "summary.json").write_text("[1, 2]")
-
-
 def deep_json(run):
     """JSON that is nested too deeply."""
     (run / "summary.json").write_text("[" * 100_000)
@@ -104,17 +93,6 @@ def cut_table(run):
     path.write_bytes(path.read_bytes()[:-20])
 
 
-def cut_steps(run):
-    """A step log that was not, either."""
-    path = run / "step-logs.csv"
-    path.write_text(path.read_text()[:-5])
-
-
-def no_table(run):
-    """A table less."""
-    (run / "allocation.parquet").unlink()
-
-
 def no_input(run):
     """Inputs that are elsewhere now."""
     summary = json.loads((run / "summary.json").read_text())
@@ -122,16 +100,7 @@ def no_input(run):
     (run / "summary.json").write_text(json.dumps(summary))
 
 
-def no_file(run):
-    """Inputs that never were files."""
-    summary = json.loads((run / "summary.json").read_text())
-    summary["inputs"]["tasks"] = None
-    (run / "summary.json").write_text(json.dumps(summary))
-
-
-@pytest.mark.parametrize(
-    "damage", [no_summary, other_json, deep_json, cut_table, cut_steps, no_table, no_input, no_file]
-)
+@pytest.mark.parametrize("damage", [deep_json, cut_table, no_input])
 def test_what_cannot_be_audited_is_one_line(bftrainer, good, wrong, damage):
     """Status 2 and a line with the run's name; the other run is audited all the same."""
     damage(wrong)
@@ -141,24 +110,6 @@ def test_what_cannot_be_audited_is_one_line(bftrainer, good, wrong, damage):
     assert str(wrong) in err
     assert "\x1b" not in err
     assert re.search(rf"{re.escape(str(good))}: \d+ checks, 0 wrong", out)
-
-
-class Hostile:
-    """What a pickle may ask for."""
-
-    def __reduce__(self):
-        return print, ("executed",)
-
-
-def test_a_hostile_pickle_is_not_executed(bftrainer, wrong):
-    """A node log that is code is refused by the name of what it asks for."""
-    (wrong.parent / "evt.pkl").write_bytes(pickle.dumps(Hostile()))
-    summary = json.loads((wrong / "summary.json").read_text())
-    summary["inputs"]["node_log"]["path"] = str(wrong.parent / "evt.pkl")
-    (wrong / "summary.json").write_text(json.dumps(summary))
-    status, out, err = bftrainer("audit", wrong)
-    assert (status, out) == (2, "")
-    assert "refused to load builtins.print" in err
 
 
 def test_an_objective_of_ones_own(bftrainer, tmp_path, monkeypatch):

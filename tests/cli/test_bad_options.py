@@ -8,79 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.cli.conftest import assert_matches, check_refusal
+from tests.cli.conftest import assert_matches
 from tests.solvers.support import usable
 from tests.tiny import log_frame
 
 # --- options ---------------------------------------------------------------------------------------------------------
-
-OPTIONS = {
-    "-Tfwd 0": "'-Tfwd' / '--forward-time': 0.0 is not in the range x>0",
-    "-Tfwd 1e308": "product is finite",
-    "-Tfwd ten": "'ten' is not a valid float",
-    "-maxj 5": "No such option '-maxj'. Did you mean '-maxJ'?",
-    "-optTL inf": "finite time limit",
-    "-nN 5": "the log's 4 nodes, got 5 nodes from 0",
-    "-nis 3 -nN 2": "the log's 4 nodes, got 2 nodes from 3",
-    "--skip-events 5": "evt.pkl: Expected to skip fewer rows than the log's 5, got 5",
-    "--since -5": "Expected a start within the log",
-    "--until 0": "--until after the window's start",
-    "--until 3000-01-01": "between the years 1678 and 2262, got 3000-01-01",
-    "--until soon": "ISO time or seconds, got 'soon'",
-    "--decide-on rows": "'rows' is not one of 'all', 'nodes'",
-    "-print perhaps": "'perhaps' is not a valid boolean",
-    "-mip true": "either -mip or --solver",
-    "--strict-published": "--strict-published with --solver equal-share, got dp",
-    "--give-way mine": "'mine' is not one of 'named', 'chosen'",
-    "--compat published --give-way chosen": "Expected give_way named and no notice with compat published",
-    "--compat published --decide-on all": "Expected decide_on nodes with compat published, got all.",
-    "--scaling cubic": "scaling linear, amdahl:F with F from 0 to 1 or, in replays, learned, got 'cubic'",
-    "--scaling amdahl:2": "F from 0 to 1",
-    "--scaling learned --profile-noise nan": "profile_noise >= 0, got nan",
-    "--fallback cbcc": "Did you mean 'cbc'?",
-    "--objective throughputs": "Did you mean 'throughput'?",
-    "--objective nonsense": "Expected a known objective or module:callable, got 'nonsense'. Known: ",
-    "--objective absent:credit": "objective absent:credit: Cannot import the module: ModuleNotFoundError",
-    "--objective math:pi": "a callable, got float",
-    "--objective math:sinn": "math to define 'sinn'. Did you mean 'sin'?",
-    "--objective priority:nonsense": "got 'nonsense'. Known: ",
-    "--objective quota:user=3": "objective quota: Expected tasks with a user, got none",
-    "--objective energy": "objective energy, task J0: Expected a tuned task",
-    "--objective priority:quota:group=50%:energy-delay": "objective energy-delay, task J0: Expected a tuned task",
-    "--slover dp": "--solver",
-    "surplus": "unexpected extra argument",
-}
-
-
-@pytest.mark.parametrize(("words", "said"), OPTIONS.items(), ids=OPTIONS.keys())
-def test_option(refused, words, said):
-    """An option out of range says what was expected; a misspelt one gets a suggestion."""
-    assert said in refused(*words.split())
-
-
-def test_unknown_solver(refused):
-    """An unknown solver gets a suggestion, also where a fallback would stand in for a missing one."""
-    assert "Expected a known solver or module:callable, got 'gorubi'. Did you mean 'gurobi'?" in refused(
-        "--solver", "gorubi", solver=None
-    )
-    assert "got 'zzz'. Known: cbc, dp, " in refused("--solver", "zzz", solver=None)
-    words = ("--solver", "zzz", "--fallback", "dp", "--output-dir", "deep/er")
-    assert "got 'zzz'." in refused(*words, solver=None)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("replya",), "No such command 'replya'. Did you mean 'replay'?"),
-        (("zeus", "simluate"), "No such command 'simluate'. Did you mean 'simulate'?"),
-        (("zeus", "xyz"), "No such command 'xyz'. Known: compare, groups, simulate, traces."),
-    ],
-)
-def test_unknown_command(call, words, said):
-    """A command that is mistyped is answered with the closest one, or with all there are."""
-    done = call(*words)
-    check_refusal(done)
-    assert done.err == f"Error: {said}\n"
 
 
 # --- objectives ------------------------------------------------------------------------------------------------------

@@ -92,22 +92,3 @@ def test_names_that_cannot_be_printed(here, name, encoding):
     shown = name.encode("ascii", "backslashreplace").decode()
     assert done.out.endswith(f"Results: {shown}\n")
     assert {path.name for path in (here / name).iterdir()} == RESULTS
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("convert", "evt.pkl", "tasks.toml"),
-        ("convert", "absent.pkl", "log.parquet"),
-        ("convert", "Jbnd.pkl", "nowhere/tasks.toml"),
-        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "--model", "resnet", "-o", "new.toml"),
-        ("tasks", "generate", "--scenario", "hpo", "--count", "2", "-o", "tasks.toml"),
-        ("tasks", "fit", "tasks.toml"),
-    ],
-    ids=" ".join,
-)
-def test_other_commands(call, here, words):
-    """The other commands keep the same manners."""
-    before = contents(here)
-    check_refusal(call(*words))
-    assert contents(here) == before

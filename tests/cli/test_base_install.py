@@ -8,15 +8,13 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.metadata import distribution, packages_distributions
 
 import click
 import pytest
-from packaging.requirements import Requirement
 
 from bftrainer.cli._shared.group import cli
 from bftrainer.extras import EXTRAS, installing
-from tests.base_install import ROOT, base_distributions, make_base_install, normalised
+from tests.base_install import ROOT, make_base_install
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
 from tests.recurring import TRACES, write_world
@@ -170,23 +168,6 @@ def test_every_command_is_called():
     for name in leaves(cli):
         wanted = SHARED if name.startswith(SHARED) else name
         assert any(line.startswith(f"{wanted} ") or line == wanted for line, _ in CALLS), name
-
-
-def test_extras_are_those_of_the_package():
-    """Each extra is known, with modules that its distributions bring; none of these is part of a base install."""
-    known = set(distribution("bftrainer").metadata.get_all("Provides-Extra"))
-    assert set(EXTRAS) == known - {"dev", "docs", "test"}
-    base, providers = base_distributions(), packages_distributions()
-    needs = [Requirement(text) for text in distribution("bftrainer").requires]
-    for extra, modules in EXTRAS.items():
-        brought = {
-            normalised(each.name)
-            for each in needs
-            if each.marker is not None and each.marker.evaluate({"extra": extra})
-        }
-        assert not brought & set(base)
-        for module in modules:
-            assert {normalised(name) for name in providers.get(module.partition(".")[0], brought)} & brought, module
 
 
 def test_one_phrase_says_how_to_install_an_extra():

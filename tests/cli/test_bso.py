@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import sqlite3
 
@@ -10,10 +9,8 @@ import httpx
 import pyarrow.csv
 import pytest
 
-from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server import client as client_module
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.job_figures import write_job
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
@@ -88,17 +85,6 @@ def test_trials_are_exported(bso, here):
     assert bso("jobs", "t-1", "-o", "t.json", "--force").status == 0
     check_refusal(bso("jobs", "t-1", "-o", "t.xlsx"))
     assert bso("jobs", "t-2", "-o", "none.csv").out == "Wrote 0 trials to none.csv.\n"
-
-
-@pytest.mark.parametrize("sign", ["=", "\r"])
-def test_names_are_no_formulas(tmp_path, sign):
-    """A spreadsheet that opens an export computes nothing that a job's name says."""
-    name = f"{sign}HYPERLINK(A1)"
-    row = TrialRow(name, 8, 1, "MAB", "Dispatched", -1.0)
-    assert write_job(tmp_path / "t.csv", None, [row]) == 1
-    with (tmp_path / "t.csv").open(newline="") as file:
-        written = next(csv.DictReader(file))["job_id"]
-    assert written == (f"'{name}" if sign != "\r" else repr(f"'{name}"))
 
 
 def test_a_job_is_deleted(bso, running):
@@ -181,14 +167,6 @@ def test_what_the_server_refuses(bso, words, said):
     refused = bso(*words.split())
     check_refusal(refused)
     assert refused.err.startswith(f"Error: {said}")
-
-
-def test_tokens_in_a_directory_that_is_missing(call, here):
-    """No directory is made for a file of tokens, as a name that is mistyped would be."""
-    done = call("bso", "token", "add", "eve", "--token-file", "nosuch/x")
-    check_refusal(done)
-    assert "--token-file nosuch/x: No such directory: nosuch." in done.err
-    assert not (here / "nosuch").exists()
 
 
 def test_tokens_are_added_and_revoked(call, here, running):

@@ -186,15 +186,6 @@ def test_pages(call, here, monkeypatch):
         assert (here / name).read_text().partition("How it was made")[0] == text.partition("How it was made")[0]
 
 
-def test_a_page_of_a_finished_sweep(call, here):
-    """--resume makes it from what is there, and runs nothing again."""
-    assert call("sweep", "tfwd.toml", "--workers", 1, "--report", "first.html").status == 0
-    times = {path: path.stat().st_mtime_ns for path in (here / "tfwd-sweep" / "runs").glob("*/*")}
-    assert call("sweep", "tfwd.toml", "--workers", 1, "--resume", "--report", "again.html").status == 0
-    assert {path: path.stat().st_mtime_ns for path in times} == times
-    assert (here / "again.html").read_bytes() == (here / "first.html").read_bytes()
-
-
 def test_inputs_are_no_pages(call, here):
     """Neither what the sweep's file names nor its table is replaced, even with --force or --resume."""
     assert call("sweep", "tfwd.toml", "--workers", 1).status == 0
@@ -215,29 +206,3 @@ def test_a_weekday_is_a_deadline(call, here):
     assert "By Fri 2026-12-04 18:00 UTC: " in (here / "friday.html").read_text()
     found = call("forecast", "--deadline", "friday 18:00:10", *start, *world, "--json").json
     assert (found["start"], found["deadline_s"]) == ("2026-12-04T17:59:40Z", 30.0)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("sweep", "absent.toml"), "absent.toml: "),
-        (("sweep", "tfwd.toml", "--report", "p.html", "--metric", "luck"), "Expected a metric to improve, got 'luck'"),
-        (("sweep", "tfwd.toml", "--open"), "no effect: --open (there is no --report)"),
-        (
-            ("sweep", "tfwd.toml", "--engine", "local", "--scheduler", "tcp://x:1"),
-            "no effect: --scheduler (of the engine dask alone)",
-        ),
-        (("advise", "--metric", "efficiencies"), "got 'efficiencies'. Did you mean 'efficiency"),
-        (("forecast", "--deadline", "soon"), "36h or 5d, or a weekday, got 'soon'"),
-        (("forecast", "--deadline", "5d", "--solver", "dp"), "Expected a log longer than"),
-        (("forecast", "--deadline", "1e300", "--generated", "--solver", "dp"), "horizon of at most 36525 days"),
-        (("advise", "--trials", "1"), "Expected at least 2 trials"),
-    ],
-)
-def test_bad_input(call, here, words, said):
-    """One line says what was expected; nothing is written."""
-    before = sorted(here.iterdir())
-    done = call(*words)
-    check_refusal(done)
-    assert said in done.err
-    assert sorted(here.iterdir()) == before

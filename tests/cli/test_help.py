@@ -10,14 +10,11 @@ import webbrowser
 import click
 import pytest
 
-from bftrainer import __version__
 from bftrainer.cli._shared.group import cli
 from bftrainer.cli.replay.replay import replay as replay_command
 from bftrainer.nodelogs import write_node_log
 from bftrainer.report.glossary import GLOSSARY, JUDGED
 from tests.campaigns.test_assess import machine
-from tests.cli.conftest import assert_matches, check_refusal
-from tests.tiny import spawn
 
 SWEEP = """\
 schema = 1
@@ -28,8 +25,6 @@ tasks = "tasks.toml"
 [grid]
 forward_time_s = [5.0, 10.0]
 """
-# Servers, real jobs, schedulers and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "harvest", "import", "watch")
 
 
 def commands(command=cli, path=()):
@@ -64,25 +59,6 @@ def kept(tmp_path_factory):
     return tmp_path_factory.mktemp("kept") / "inputs"
 
 
-def groups(command=cli, path=()):
-    """Names and groups, the root first."""
-    yield path, command
-    with click.Context(command) as ctx:
-        for name in command.list_commands(ctx):
-            each = command.get_command(ctx, name)
-            yield from groups(each, (*path, name)) if isinstance(each, click.Group) else ()
-
-
-def test_help_of_groups_ends_with_an_example():
-    """It calls one of the group's commands, with options that there are."""
-    known = dict(commands())
-    for path, group in groups():
-        words = example(group)
-        (called,) = (each for each in known if tuple(words[: len(each)]) == each)
-        assert called[: len(path)] == path
-        known[called].make_context("bftrainer", words[len(called) :])
-
-
 @pytest.fixture
 def inputs(call, here, kept):
     """The files that the examples name."""
@@ -98,16 +74,6 @@ def inputs(call, here, kept):
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
     (here / "sweep.toml").write_text(SWEEP)
     shutil.copytree(here, kept)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("path", "command"), [each for each in ALL if each.values[0][0] not in PARSED])
-def test_examples_of_help_run(path, command, call, here, inputs, monkeypatch):
-    """On small files of the names that it has, the example of each command does its work."""
-    del path, here, inputs
-    monkeypatch.setattr(webbrowser, "open", lambda _: True)
-    done = call(*example(command))
-    assert done.status == 0, done
 
 
 def test_help_shows_common_options(call):
@@ -133,21 +99,6 @@ def test_output_goes_to_o():
             assert "-o" in flags, path
 
 
-def test_figure_is_a_file_to_draw():
-    """`--figure` names a file wherever a command has it."""
-    figures = {" ".join(path) for path, command in commands() for each in command.params if "--figure" in each.opts}
-    assert figures == {"trace stats", "spot simulate"}
-
-
-def test_one_place_for_output(call):
-    """A target is named as an argument or after -o: by one of them."""
-    assert call("convert", "evt.pkl", "-o", "log.csv").out == "log.csv: node log of 4 nodes\n"
-    for words in (("convert", "evt.pkl"), ("convert", "evt.pkl", "a.csv", "-o", "b.csv")):
-        refused = call(*words)
-        check_refusal(refused)
-        assert_matches("one place for the output", refused.err)
-
-
 def test_commands_that_report_do_so_in_json():
     """All but those that make a file, or change what a server keeps, and say in a line that they did."""
     flags = {
@@ -157,15 +108,6 @@ def test_commands_that_report_do_so_in_json():
         *("bso serve", "convert", "plot", "report"),
         *("harvest add", "harvest stop", "tasks generate", "trace edit"),
     }
-
-
-def test_json_of_what_was_made(call, here):
-    """Commands that report do so for programs, too."""
-    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
-    assert call("tasks", "fit", "measured.csv", "--json").json["throughput"] == [0, 100, 190, 350]
-    made = call("trace", "generate", "--nodes", 50, "--days", 0.1, "-o", "made.csv", "--json").json
-    assert made["files"] == ["made.csv"]
-    assert {figure["name"] for figure in made["figures"]} > {"idle_share"}
 
 
 @pytest.mark.long
@@ -192,23 +134,6 @@ def test_kinds_of_figures_are_listed(call):
     told = [line[2:].split()[0] for line in metrics.splitlines()[1:]]
     assert told == list(GLOSSARY)
     assert [line[2:].split()[0] for line in metrics.splitlines()[1:] if line[0] in "+-"] == list(JUDGED)
-
-
-@pytest.mark.parametrize(
-    "words", [("replay",), ("forecast", "--deadline", "36h"), ("advise",)], ids=lambda each: each[0]
-)
-def test_opening_nothing_is_refused(call, words):
-    """A command without a page has none to open."""
-    refused = call(*words, "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
-    check_refusal(refused)
-    assert_matches("--open.*no --report", refused.err)
-
-
-def test_version(call, here):
-    """Both programs say the version."""
-    assert call("--version").out == f"bftrainer, version {__version__}\n"
-    assert call("replay", "--version").out == f"bftrainer, version {__version__}\n"
-    assert spawn("bftrainer-replay", "--version", cwd=here).out == f"bftrainer, version {__version__}\n"
 
 
 def test_help_names_every_option(call, monkeypatch):

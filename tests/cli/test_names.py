@@ -41,12 +41,3 @@ def test_embedded_tasks_are_told(call, words):
     """A log without a task set is replayed with embedded tasks, and that is said; with one, or without both, not."""
     assert "40 tasks of the embedded sample" in call(*words, "--solver", "dp", "-ndmap", "evt.pkl").err
     assert "embedded" not in call(*words, "--solver", "dp", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml").err
-
-
-def test_embedded_tasks_of_a_sweep_are_told(call, here):
-    """So it is of a sweep."""
-    text = 'schema = 1\n[base]\nnode_log = "evt.pkl"\nsolver = "dp"\n{}[grid]\nTfwd = [5]\n'
-    for number, tasks in enumerate(("", 'tasks = "tasks.toml"\n')):
-        (here / "s.toml").write_text(text.format(tasks))
-        done = call("sweep", "s.toml", "--workers", 1, "-o", f"out{number}")
-        assert ("40 tasks of the embedded sample" in done.err) == (not tasks)

@@ -9,8 +9,6 @@ import pytest
 
 from tests.finished import write_sample_run
 
-NAME = "a-run-with-a-name-that-says-forward-time-{:03}-and-at-most-30-tasks"
-
 
 @pytest.fixture(scope="module")
 def summary(tmp_path_factory):
@@ -73,14 +71,6 @@ def test_each_run_is_in_one_column(runs, compare):
         elif line.startswith("tasks completed"):
             found |= dict(zip(heading, words[2:], strict=True))
     assert found == {f"run-{number}": str(number) for number in range(20)}
-
-
-def test_a_pipe_has_a_line_a_row(runs, compare):
-    """Where nobody looks at a terminal, every figure is one line, with all runs in it."""
-    lines = compare(runs(20, NAME))
-    assert sum(line.startswith("work done") for line in lines) == 1
-    (row,) = (line for line in lines if line.startswith("forward time (s)"))
-    assert row.split()[3:] == [str(10.0 + number) for number in range(20)]
 
 
 def test_files_are_called_by_name_and_digest(runs, compare):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -43,7 +42,6 @@ COMMANDS = {
     "trace stats": "trace stats {0}",
     "zeus": "zeus simulate --jobs {0}",
 }
-NOHUP = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 @pytest.fixture
@@ -82,14 +80,6 @@ def test_signals(here, begun, command, signum):
     out, err = process.communicate()
     assert (process.returncode, out, err.strip()) == (128 + signum, "", SAID[signum])
     assert contents(here) == before
-
-
-def test_nohup(begun):
-    """A signal that is ignored stays ignored."""
-    process = begun(sys.executable, "-c", NOHUP, installed("bftrainer"), "trace", "stats", INPUT)
-    process.send_signal(signal.SIGHUP)
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate()[1].strip() == "Terminated."
 
 
 @pytest.mark.long

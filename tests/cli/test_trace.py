@@ -63,16 +63,6 @@ def test_the_pair_of_a_trace(call, here):
     assert call("trace", "stats", "c.csv", "--additions", "a.csv", "--force").status == 0
 
 
-def test_terminations_tell_no_additions(call, here):
-    """What a trace does not tell is not written, nor is anything else then."""
-    (here / "t.csv").write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:01:50Z,1\n")
-    before = contents(here)
-    done = call("trace", "stats", "t.csv", "--additions", "a.csv", "--terminations", "b.csv")
-    check_refusal(done)
-    assert "a.csv: Expected a trace that tells additions" in done.err
-    assert contents(here) == before
-
-
 def test_the_minute_model_by_options(call):
     """Chances and sizes can be given; levels are factors of the chances given."""
     sizes = [f"--set={each}" for each in ("preemption-mean=4", "preemption-std=0", "addition-mean=3", "addition-std=0")]
@@ -88,16 +78,6 @@ def test_the_minute_model_by_options(call):
     assert (swept["preemption_chance"], swept["preemption_mean"], swept["addition_std"]) == (0.2, 4.0, 0.0)
 
 
-@pytest.mark.parametrize("name", ["f.svg", "f.png"])
-def test_a_figure(call, here, name):
-    """A figure is drawn where asked, and an existing one replaced by force only."""
-    assert call("trace", "stats", "evt.pkl", "--figure", name).status == 0
-    size = (here / name).stat().st_size
-    assert size > 1000
-    check_refusal(call("trace", "stats", "evt.pkl", "--figure", name))
-    assert call("trace", "stats", "evt.pkl", "--figure", name, "--force").status == 0
-
-
 def test_generate_writes_what_is_asked_for(call, here):
     """The log, which other forms are converted from; the table compares asked and realised."""
     words = ("trace", "generate", "--model", "minutes", "--days", 0.2, "--seed", 1, "-o", "a.csv")
@@ -111,55 +91,4 @@ def test_generate_writes_what_is_asked_for(call, here):
     assert np.array_equal(log.time_ns - log.start_ns, spot.time_ns)
     before = contents(here)
     check_refusal(call(*words))
-    assert contents(here) == before
-
-
-def test_generated_like_another(call, here):
-    """What is like a log has its number of nodes, and can be replayed."""
-    done = call("trace", "generate", "--nodes", 40, "--days", 2, "-o", "one.parquet")
-    assert done.status == 0
-    assert call("trace", "generate", "--like", "one.parquet", "--days", 1, "-o", "two.parquet").status == 0
-    assert len(read_node_log(here / "two.parquet").nodes) == 40
-    done = call("replay", "-ndmap", "two.parquet", "--solver", "dp", "--max-events", 20, "--json", "--no-baseline")
-    assert done.json["events"] == 20
-
-
-BAD = {
-    "stats absent.csv": "absent.csv: No such file.",
-    "stats tasks.toml": "tasks.toml: Expected a node log",
-    "stats Jbnd.pkl": "Jbnd.pkl: Expected",
-    "stats evt.pkl --recorded-terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
-    "stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
-    "stats evt.pkl --additions evt.pkl": "evt.pkl: Would overwrite FILE evt.pkl",
-    "stats evt.pkl --terminations nowhere/t.csv": "nowhere/t.csv: No such directory: nowhere",
-    "generate": "Missing option '-o'",
-    "generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
-    "generate -o a.parquet --days nan": "0 < days",
-    "generate -o a.parquet --seed -1": "seed >= 0, got -1",
-    "generate -o a.parquet --start 1500-01-01": "between the years 1678 and 2262",
-    "generate -o a.parquet --model hours": "'hours' is not one of",
-    "generate -o a.parquet --like absent.csv": "absent.csv: No such file.",
-    "generate -o a.parquet --preemption-scale 2": "no effect: --preemption-scale (of the model minutes alone)",
-    "generate -o a.parquet --model minutes --preemption-scale 9": "preemption scale <= 6.121",
-    "generate -o a.parquet --model minutes --addition-scale -1": "0 <= addition scale",
-    "generate -o a.parquet --model minutes --set addition-chance=1.5": "addition_chance from 0 to 1, got 1.5",
-    "generate -o a.parquet --model minutes --set preemption-std=-1": "a std of sizes from 0 to 1e6, got -1",
-    "generate -o a.parquet --set preemption-mean=2": "no effect: --set preemption-mean (of the model minutes alone)",
-    "generate -o a.parquet --model minutes --nodes 4": "no effect: --nodes (of the model supercomputer alone)",
-    "generate -o a.parquet --idle-share 1": "0 < idle share < 1",
-    "generate -o a.parquet --nodes 0": "'--nodes': 0 is not in the range",
-    "generate -o a.parquet --set fragment-mean=0.01 --set fragment-median=0.01": "fragments from 1 s",
-    "generate -o a.parquet --set fragment-mean=10": "both fragment_mean_s and fragment_median_s",
-    "generate -o a.parquet --set fragment-mean=10 --set fragment-median=20": "median <= mean",
-    "generate -o nowhere/a.parquet --nodes 9 --days 1": "nowhere/a.parquet: No such directory: nowhere",
-}
-
-
-@pytest.mark.parametrize(("words", "said"), BAD.items(), ids=BAD.keys())
-def test_bad_input(call, here, words, said):
-    """One line, exit status 2, and nothing written."""
-    before = contents(here)
-    done = call("trace", *words.split())
-    check_refusal(done)
-    assert said in done.err
     assert contents(here) == before

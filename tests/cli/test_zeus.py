@@ -9,14 +9,6 @@ from tests.recurring import cells
 from tests.tiny import contents
 
 
-def test_help_lists_the_commands(call):
-    """Alone, the group says what there is."""
-    done = call("zeus")
-    assert (done.status, done.out) == (0, call("zeus", "--help").out)
-    for name in ("simulate", "traces", "compare", "groups"):
-        assert f"\n  {name} " in done.out
-
-
 @pytest.mark.parametrize(
     "words",
     [

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import lzma
 import math
 from dataclasses import fields
 
 import pytest
 
 from bftrainer.zeus import Corrections
-from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
-from bftrainer.zeus.simulation.optimum import summarise
-from tests.recurring import JOB, JOBS, WORDS, cells
+from tests.recurring import JOB, JOBS, cells
 
 
 def test_compare_is_relative_to_not_tuning(zeus):
@@ -24,26 +21,6 @@ def test_compare_is_relative_to_not_tuning(zeus):
     assert f"5,760 ± 0 5,120 ± 0 32 ± 0 0 ± 0 {100 * 5760 / 17500:.2f} % ± 0.00 %" in lines["oracle+oracle"]
 
 
-def test_compare_as_json(zeus, trace):
-    """Each figure is the mean over the seeds."""
-    words = ("--jobs", "jobs.toml", "--policy", "grid+max-power", "--policy", "oracle", "--seeds", "4", "--beta", "inf")
-    rows = zeus("compare", *words, "--recurrences", "15", "--json").json["comparisons"]
-    keys = [(row["job"]["dataset"], row["policies"]) for row in rows]
-    pairs = ("default+max-power", "grid+max-power", "oracle+oracle")
-    assert keys == [(dataset, pair) for dataset in ("pages", "words") for pair in pairs]
-    simulations = [
-        Simulation(WORDS, 15, policy="grid", power_policy="max-power", seed=123456 + each, beta_knob=math.inf)
-        for each in range(4)
-    ]
-    costs = [summarise(trace, result).used.cost_j / 15 for result in simulate_all(trace, simulations)]
-    by_key = dict(zip(keys, rows, strict=True))
-    assert by_key["words", "grid+max-power"]["cost_j"]["mean"] == pytest.approx(sum(costs) / 4)
-    assert by_key["words", "grid+max-power"]["cost_j"]["number"] == 4
-    assert by_key["pages", "oracle+oracle"]["relative"]["cost"]["mean"] == pytest.approx(5760 / 17500)
-    baseline = by_key["words", "default+max-power"]["relative"]["energy"]
-    assert (baseline["mean"], baseline["half_width"]) == (1.0, 0.0)
-
-
 def test_compare_counts_failures(zeus):
     """A policy that fails on some seed is shown with the number, its means rest on the others, and the status is 1."""
     done = zeus("compare", *JOB, "--policy", "gts", "--seeds", "8", "--recurrences", "10", "--json")
@@ -52,14 +29,6 @@ def test_compare_counts_failures(zeus):
     assert "simulations failed" in done.err
     assert 0 < row["failed"] < 8
     assert row["cost_j"]["number"] == row["relative"]["cost"]["number"] == 8 - row["failed"]
-
-
-def test_compare_where_nothing_converges(zeus):
-    """If all fails, there is no figure, and the table says so."""
-    done = zeus("compare", *JOB[:-1], "32", "--policy", "default+jit", "--seeds", "2", "--recurrences", "3")
-    assert done.status == 1
-    assert done.err.startswith("Error: 4 of 4 simulations failed; the first: ")
-    assert cells(done.out)[2] == ["default+max-power", *"-------", "2"]
 
 
 def read_json(path):
@@ -81,24 +50,6 @@ def test_groups_add_up(zeus, here):
     energies = [run["energy_j"] for each in read_json(here / "out.json")["simulations"] for run in each["runs"]]
     assert math.fsum(energies) == pytest.approx(total["energy_j"]["mean"])
     assert len(done.json["inputs"]["groups"]["sha256"]) == 64
-
-
-def test_groups_can_be_chosen(zeus):
-    """By name and by dataset; others need no job then, and what is simulated does not depend on the rest."""
-    words = ("--groups", "groups.csv", "--jobs", "jobs.toml")
-    every = zeus("groups", *words, "--seeds", "2", "--json").json["totals"]
-    some = zeus("groups", "--groups", "groups.csv", *JOB, "--dataset", "pages", "--seeds", "2", "--json").json["totals"]
-    assert some[0] == every[0]
-    (one, total) = zeus("groups", *words, "--group", "b", "--json").json["totals"]
-    assert (one["groups"], one["jobs"], total["jobs"]) == (1, 1, 1)
-
-
-def test_packed_groups(zeus, here):
-    """A packed trace of groups is read as the plain one."""
-    (here / "groups.csv.xz").write_bytes(lzma.compress((here / "groups.csv").read_bytes()))
-    words = ("--jobs", "jobs.toml", "--seeds", "2")
-    one, other = (zeus("groups", "--groups", name, *words).out for name in ("groups.csv.xz", "groups.csv"))
-    assert one == other
 
 
 def test_groups_that_fail_are_counted(zeus, here):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 
 import pyarrow.parquet as pq
@@ -51,19 +50,6 @@ def test_simulate_says_how_far_it_is_from_the_optimum(zeus, trace):
     assert figures["energy (J)"] == f"{sum(entry.energy for entry in result.history):,.0f}"
 
 
-def test_simulate_as_json(zeus, trace):
-    """The same for programs: every run, and the summary; an infinite beta is null."""
-    done = zeus("simulate", *JOB, "--recurrences", "12", "--beta", "inf", "--eta", "1", "--seed", "5", "--json")
-    (each,) = done.json["simulations"]
-    (result,) = simulate_all(trace, [Simulation(PAGES, 12, eta_knob=1.0, beta_knob=math.inf, seed=5)])
-    assert [(run["batch_size"], run["energy_j"]) for run in each["runs"]] == [
-        (entry.bs, entry.energy) for entry in result.history
-    ]
-    assert (each["beta_knob"], each["eta_knob"], done.json["partial"]) == (None, 1.0, False)
-    assert each["summary"] == json.loads(json.dumps(summarise(trace, result).to_dict()))
-    assert len(done.json["inputs"]["train"]["sha256"]) == 64
-
-
 def read_runs(path):
     """All runs of a file."""
     if path.suffix == ".parquet":
@@ -90,13 +76,6 @@ def test_output_holds_all_runs(zeus, trace, here, name):
     assert (here / name).read_bytes() == before
 
 
-def test_simulate_several(zeus):
-    """Several jobs and seeds have a line each."""
-    done = zeus("simulate", "--jobs", "jobs.toml", "--seeds", "2", "--recurrences", "20", "--seed", "7")
-    lines = cells(done.out)
-    assert [line[:2] for line in lines[1:]] == [[str(job), seed] for job in (PAGES, WORDS) for seed in ("7", "8")]
-
-
 def test_options_go_before_the_file(zeus):
     """--job picks from a file, and what is said beside it counts more, for all jobs."""
     words = ("--jobs", "jobs.toml", "--recurrences", "5", "--json")
@@ -119,22 +98,6 @@ def test_a_failure_is_told_and_kept(zeus, here):
     assert document["partial"] is True
     assert [run["batch_size"] for run in document["simulations"][0]["runs"]] == [32]
     assert document["simulations"][0]["failure"] == done.err.removeprefix("Error: ").strip()
-
-
-def test_a_target_out_of_reach(zeus):
-    """Where nothing in the traces reaches the target, there is no optimum to be far from, and that is said."""
-    done = zeus("simulate", *JOB[:4], "--max-epochs", "2", "--default-bs", "8")
-    assert done.status == 1
-    assert_matches(r"\noptimum +none reaches it\n", done.out)
-    assert_matches(r"\ncumulative regret \(J\) +-\nfinal regret \(J\) +-\n", done.out)
-
-
-def test_some_failures_are_counted(zeus):
-    """Where some of several fail, the others count, and a line says how many and why the first did."""
-    done = zeus("simulate", "--jobs", "jobs.toml", "--max-epochs", "5", "--seeds", "2")
-    assert done.status == 1
-    assert done.err.startswith("Error: 2 of 4 simulations failed; the first: Job(pages,net,sgd,0.5,bs8~5): ")
-    assert done.out.count("(failed)") == 2
 
 
 def test_a_policy_of_your_own(zeus, here):
@@ -169,18 +132,3 @@ def test_traces_shows_the_front_of_a_target(zeus):
         ["16", "200", "5,120", "32", "5,760", "100.00", "%"],
         ["16", "100", "3,800", "40", "5,900", "100.00", "%"],
     ]
-
-
-def test_traces_as_json(zeus):
-    """The same for programs, with all fronts; weights of energy shift the optimum to the lower limit."""
-    found = zeus("traces", "--job", "pages,net,sgd", "--eta", "1", "--json").json
-    assert [each["batch_sizes"] for each in found["jobs"]] == [[8, 16, 32]]
-    first = found["targets"][0]
-    assert (first["optimum"]["batch_size"], first["optimum"]["power_limit_w"]) == (16, 100)
-    assert (first["reaching"], len(first["front"])) == ([8, 16], 2)
-
-
-def test_traces_without_an_optimum(zeus):
-    """A target that nothing reaches in time has no optimum, and says so."""
-    lines = cells(zeus("traces", *JOB[:4], "--max-epochs", "2").out)
-    assert ["Job(pages,net,sgd,0.5~2)", *"------"] in lines
