@@ -18,8 +18,7 @@ from bftrainer.cli.logs.imports import SHARE, log_option
 from bftrainer.cli.replay.options import DURATION
 from bftrainer.errors import RunDirectoryError
 from bftrainer.report.glossary import GLOSSARY, format_value
-from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -47,9 +46,9 @@ _READING = (
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
+    metavar="FORMAT",
     default=AUTO,
-    help="What LOG is: a node log, or a scheduler's log.",
+    help="What LOG is: a node-log, or a scheduler's log, as `bftrainer import` names it.",
 )
 @click.option("-bdfn", "--tasks", type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]")
 @click.option("-scfn", "--scalability", type=FILE, help="Their legacy scalability.")
@@ -197,6 +196,10 @@ def _read(
         if len(files) > 1:
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, note), None
+    if name == "table":
+        raise click.UsageError(
+            "Expected a node log: import the table first (bftrainer import --format table --map ... -o idle.parquet)."
+        )
     from bftrainer.schedulers.import_log import import_log
 
     done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())

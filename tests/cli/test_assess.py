@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 
 import pytest
@@ -159,43 +158,12 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
     assert summary(here / "parted") == summary(found)
 
 
-def test_the_name_of_a_page_is_no_directory(call, log, here):
-    """`-o x.html` asks for a page; it says what is expected, and makes no directory of that name."""
-    done = call("assess", log, "-o", "x.html")
-    check_refusal(done)
-    assert "Expected --output-dir to name a directory" in done.err
-    assert not (here / "x.html").exists()
-
-
 @pytest.mark.long
 def test_a_report_on_an_assessment_names_its_page(call, found):
     """It has a page already, which is where to look."""
     done = call("report", found)
     check_refusal(done)
     assert f"the page of what is here is {found / 'page.html'}" in done.err
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("none.parquet",),
-        ("idle.parquet", "idle.parquet", "--format", "node-log"),
-        ("idle.parquet", "--worth-share", "much"),
-        ("idle.parquet", "--tasks", "nothing.toml"),
-        ("idle.parquet", "--planned-departures", "tasks.toml"),
-        ("idle.parquet", "--gpus-per-node", "0"),
-        ("idle.parquet", "-o", "idle.parquet"),
-        ("tasks.toml",),
-        ("idle.parquet", "--format", "swf"),
-    ],
-    ids=lambda words: " ".join(words),
-)
-@pytest.mark.usefixtures("here_alone")
-def test_bad_input(call, log, words):
-    """One line, status 2, and nothing written."""
-    assert log == "idle.parquet"
-    check_refusal(call("assess", *words))
-    assert not os.path.exists("assessment")
 
 
 @pytest.mark.long

@@ -15,7 +15,7 @@ def test_existing_directory(refused, here):
     """An existing result directory that was asked for is refused, before the inputs are read."""
     (here / "mine-itrOut").mkdir()
     (here / "mine-itrOut" / "file").touch()
-    assert_matches(r"mine-itrOut: .*--output-dir .*--force", refused("-ndmap", "absent.pkl", "-name", "mine"))
+    assert_matches(r"mine-itrOut: .*--output-dir .*--force", refused("-ndmap", "absent.pkl", "-o", "mine-itrOut"))
 
 
 def test_force_deletes_nothing_but_results(refused, here):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import sqlite3
 
@@ -9,8 +10,10 @@ import httpx
 import pyarrow.csv
 import pytest
 
+from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server import client as client_module
 from bftrainer.zeus.server.app import create_app
+from bftrainer.zeus.server.job_figures import write_job
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
 
@@ -85,6 +88,16 @@ def test_trials_are_exported(bso, here):
     assert bso("jobs", "t-1", "-o", "t.json", "--force").status == 0
     check_refusal(bso("jobs", "t-1", "-o", "t.xlsx"))
     assert bso("jobs", "t-2", "-o", "none.csv").out == "Wrote 0 trials to none.csv.\n"
+
+
+@pytest.mark.parametrize("sign", ["=", "\r"])
+def test_names_are_no_formulas(tmp_path, sign):
+    """A spreadsheet that opens an export computes nothing that a job's name says."""
+    name = f"{sign}HYPERLINK(A1)"
+    assert write_job(tmp_path / "t.csv", None, [TrialRow(name, 8, 1, "MAB", "Dispatched", -1.0)]) == 1
+    with (tmp_path / "t.csv").open(newline="") as file:
+        written = next(csv.DictReader(file))["job_id"]
+    assert written == (f"'{name}" if sign != "\r" else repr(f"'{name}"))
 
 
 def test_a_job_is_deleted(bso, running):

@@ -4,27 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-import webbrowser
 
 import click
 import pytest
 
 from bftrainer.cli._shared.group import cli
 from bftrainer.cli.replay.replay import replay as replay_command
-from bftrainer.nodelogs import write_node_log
 from bftrainer.report.glossary import GLOSSARY, JUDGED
-from tests.campaigns.test_assess import machine
-
-SWEEP = """\
-schema = 1
-[base]
-solver = "dp"
-node_log = "idle.csv"
-tasks = "tasks.toml"
-[grid]
-forward_time_s = [5.0, 10.0]
-"""
 
 
 def commands(command=cli, path=()):
@@ -51,29 +37,6 @@ def test_help_ends_with_an_example_that_parses(path, command, tmp_path, monkeypa
     words = example(command)
     assert tuple(words[: len(path)]) == path
     command.make_context("bftrainer", words[len(path) :])
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """Where the files are kept that the examples name, once they were made."""
-    return tmp_path_factory.mktemp("kept") / "inputs"
-
-
-@pytest.fixture
-def inputs(call, here, kept):
-    """The files that the examples name."""
-    if kept.exists():
-        shutil.copytree(kept, here, dirs_exist_ok=True)
-        return
-    call("convert", "evt.pkl", "idle.csv")
-    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=4))
-    for name in ("monday.csv", "tuesday.csv"):
-        call("convert", "evt.pkl", name)
-    for name in ("a-itrOut", "b-itrOut"):
-        assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", name).status == 0
-    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
-    (here / "sweep.toml").write_text(SWEEP)
-    shutil.copytree(here, kept)
 
 
 def test_help_shows_common_options(call):
@@ -108,21 +71,6 @@ def test_commands_that_report_do_so_in_json():
         *("bso serve", "convert", "plot", "report"),
         *("harvest add", "harvest stop", "tasks generate", "trace edit"),
     }
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("there", [True, False])
-def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
-    """`--open` shows the page that was made, by its full address; without a browser it says so and is no failure."""
-    del inputs
-    opened = []
-    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or there)
-    done = call("report", "a-itrOut", "-o", "it's here.html", "--open")
-    assert (done.status, done.out) == (0, "Page: it's here.html\n")
-    swept = call("sweep", "sweep.toml", "--report", "sweep.html", "--open")
-    assert (swept.status, swept.out.splitlines()[-1]) == (0, "Page: sweep.html")
-    assert opened == [f"{here.as_uri()}/it%27s%20here.html", f"{here.as_uri()}/sweep.html"]
-    assert done.err == ("" if there else "Note: No browser is here to open it's here.html.\n")
 
 
 def test_kinds_of_figures_are_listed(call):

@@ -1,7 +1,11 @@
-"""Bad options, inputs and places: one table a command; each is refused in one line, and nothing is written."""
+"""Bad options, inputs and places: one table a command; each is refused in one line, and nothing is written.
+
+Commands and options that earlier versions had say what replaces them.
+"""
 
 from __future__ import annotations
 
+import gzip
 import shlex
 from pathlib import Path
 
@@ -9,7 +13,9 @@ import click
 import pytest
 
 from bftrainer.cli._shared.group import cli
+from bftrainer.cli._shared.removed import COMMANDS, OPTIONS
 from tests.cli.conftest import Call, check_refusal
+from tests.cli.test_import import SACCT, SWF
 from tests.cli.test_master import JOB as MASTER_JOB
 from tests.recurring import JOB, TRACES, write_world
 from tests.tiny import contents
@@ -22,6 +28,11 @@ FILES = {
     "s.toml": 'schema = 1\n[base]\nsolver = "dp"\n[grid]\nforward_time_s = [10.0]\n',
     "old.json": "precious",
     "job.toml": MASTER_JOB,
+    "sacct.txt": SACCT,
+    "log.swf": SWF,
+    "other.swf": SWF.replace("MaxNodes: 4", "MaxNodes: 9"),
+    "pairs.json": "[[1, 2], [3]]",
+    "plan.csv": "node,time\nz,2021-02-10T00:00:20\n",
 }
 PAGES = shlex.join(JOB)
 MINUTES = "trace generate -o a.parquet --model minutes"
@@ -67,6 +78,44 @@ REPLAY = {
     "--policy grid --power-policy oracle": "--policy (no task is tuned), --power-policy (no task is tuned)",
     "--profile-noise 0.1": "--profile-noise (no curve is learned)",
     "--power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
+}
+WINDOW = "--start 2026-09-01 --end 2026-09-02 --tz Europe/Berlin --window asked -o idle.parquet"
+IMPORT = {
+    "slurm absent.txt -o x.csv": "absent.txt: No such file.",
+    "slurm sacct.txt -o x.csv": "sacct.txt:2: Missing --tz: times such as 2026-09-01T08:00:00 are local",
+    "slurm sacct.txt --tz Europe/Berln -o x.csv": "got 'Europe/Berln'. Did you mean 'Europe/Berlin'?",
+    "slurm sacct.txt --tz UTC -o x.csv": "Nothing of the log can be trusted: it has too few jobs",
+    f"slurm sacct.txt --nodes n[1-999999999] {WINDOW}": "--nodes: Expected at most 1,000,000 nodes",
+    f"slurm sacct.txt --nodes m1 {WINDOW}": "Expected an inventory with nodes of the log (n1, n2)",
+    f"slurm sacct.txt --max-bad 101% {WINDOW}": "Expected --max-bad between 0 and 100 %, got 101 %.",
+    f"slurm sacct.txt --unseen idle {WINDOW}": "--unseen (without an inventory",
+    f"slurm log.swf {WINDOW}": "log.swf:1: Expected columns between bars (sacct -P), got '; MaxNodes: 4'.",
+    f"slurm noise {WINDOW}": "noise:1: Expected text, got binary data.",
+    f"slurm short.gz {WINDOW}": "short.gz: Expected a whole archive, got a damaged one",
+    "swf sacct.txt -o x.csv": "sacct.txt:1: Expected 18 numbers separated by blanks",
+    "swf log.swf --procs-per-node 12x -o x.csv": "--procs-per-node",
+    "swf absent.swf -o .": ".: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
+    "table pairs.json -o x.csv": "got a JSON array: jq -r '.[] | @csv' makes lines of it.",
+    "auto tasks.toml -o x.csv": "tasks.toml: Expected a log of a format that is known",
+    "cobalt sacct.txt -o x.csv": "Logs of cobalt make a table",
+    "slrum sacct.txt -o x.csv": "Did you mean 'slurm'?",
+}
+ASSESS = {
+    "none.parquet": "none.parquet",
+    "evt.pkl evt.pkl --format node-log": "Expected one node log, got 2 files.",
+    "evt.pkl --worth-share much": "a share such as 1% or 0.01, got 'much'",
+    "evt.pkl --tasks nothing.toml": "nothing.toml: No such file.",
+    "evt.pkl --planned-departures tasks.toml": "tasks.toml",
+    "evt.pkl --planned-departures plan.csv": "plan.csv:2, column node: Expected a node of the log, got 'z'. Known:",
+    "s.csv --format table": "import the table first (bftrainer import --format table --map ... -o idle.parquet)",
+    "s.csv --format absent:Importer": "absent",
+    "log.swf other.swf": "other.swf:1: Expected logs of one machine, got MaxNodes 9 after 4.",
+    "evt.pkl --gpus-per-node 0": "Expected --gpus-per-node of 1 to 1,000,000, got 0.",
+    "evt.pkl --scalability JNPs.pkl": f"{NO_EFFECT} --scalability",
+    "evt.pkl -o evt.pkl": "evt.pkl: Would overwrite",
+    "evt.pkl -o x.html": "Expected --output-dir to name a directory",
+    "tasks.toml": "tasks.toml: Expected",
+    "evt.pkl --format swf": "evt.pkl",
 }
 CAMPAIGNS = {
     "sweep absent.toml": "absent.toml: ",
@@ -172,11 +221,15 @@ UNKNOWN = {
     "replay -o ''": ".: Expected a directory that can be replaced",
     "convert evt.pkl": "one place for the output",
     "convert evt.pkl a.csv -o b.csv": "one place for the output",
+    "import slurm sacct.txt -o x.csv": "use `bftrainer import --format slurm FILES`",
+    "import my.module:Importer sacct.txt -o x.csv": "use `bftrainer import --format my.module:Importer FILES`",
     "report ''": ".: Expected a result directory",
 }
 TABLES = {
     "replay -ndmap evt.pkl -bdfn Jbnd.pkl -scfn JNPs.pkl --solver dp": REPLAY,
     "": CAMPAIGNS | LOGS | UNKNOWN,
+    "import --format": IMPORT,
+    "assess": ASSESS,
     "spot": SPOT,
     f"zeus {{}} {shlex.join(TRACES)}": ZEUS,
     "master": MASTER,
@@ -200,6 +253,8 @@ def world(here: Path) -> Path:
     write_world(here)
     for name, text in FILES.items():
         (here / name).write_text(text)
+    (here / "noise").write_bytes(b"\x00\x01\x02")
+    (here / "short.gz").write_bytes(gzip.compress(SACCT.encode())[:-10])
     return here
 
 
@@ -221,3 +276,33 @@ def test_numbers_that_nothing_foresaw(monkeypatch: pytest.MonkeyPatch, call: Cal
 
     monkeypatch.setattr(cli.get_command(click.Context(cli), "convert"), "callback", grows)
     check_refusal(call("convert", "evt.pkl", "out.csv"))
+
+
+def find_command(words: str) -> click.Command | None:
+    """The command of these words after `bftrainer`; None if there is none."""
+    command: click.Command | None = cli
+    for word in words.split():
+        if not isinstance(command, click.Group):
+            return None
+        command = command.get_command(click.Context(command, resilient_parsing=True), word)
+    return command
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_removed_commands_name_what_replaces_them(call: Call, words: str) -> None:
+    """Status 2 and one line, also with arguments; none of them is still there."""
+    assert find_command(words) is None
+    done = call(*words.split(), "some.file", "--option")
+    check_refusal(done)
+    assert COMMANDS[words] in done.err
+
+
+@pytest.mark.parametrize(("words", "option"), OPTIONS)
+def test_removed_options_name_what_replaces_them(call: Call, words: str, option: str) -> None:
+    """Status 2 and one line; their commands are there, and have them no more."""
+    command = find_command(words)
+    assert command is not None
+    assert option not in [name for param in command.params for name in param.opts]
+    done = call(*words.split(), option, "value")
+    check_refusal(done)
+    assert f"{option} was removed: {OPTIONS[words, option]}" in done.err

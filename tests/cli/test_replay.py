@@ -46,14 +46,14 @@ def test_sample_runs_take_the_next_free_directory(call, here):
 
 
 def test_the_same_command_twice_takes_the_next_free_directory(replay, here):
-    """Unless a name is given, earlier results stand, and --force replaces them."""
+    """Earlier results stand, and --force replaces them; where a name was given, a line says where results go."""
     for place in ("debug-itrOut", "debug-2-itrOut"):
         done = replay("--no-baseline")
         assert done.out.endswith(f"Results: {place}\n")
         assert names(here / place) == RESULTS
     assert replay("--no-baseline", "--force").out.endswith("Results: debug-itrOut\n")
     named = "--no-baseline", "-name", "mine"
-    assert [replay(*named).status for _ in range(2)] == [0, 2]
+    assert [replay(*named).err for _ in range(2)] == ["", "Note: mine-itrOut exists; results go to mine-2-itrOut.\n"]
 
 
 def test_a_terminal_is_told_how_to_make_a_page(replay, monkeypatch):

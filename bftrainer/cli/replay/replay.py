@@ -65,12 +65,14 @@ def replay(
         _print_inputs(inputs, as_json)
         return
     with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
+        if directory.path.name != f"{name}-itrOut" and ctx.get_parameter_source("name") is not ParameterSource.DEFAULT:
+            note(f"{name}-itrOut exists; results go to {directory.path}.")
         result = _replay(inputs, directory, received, _arguments(), ctx.params)
     ctx.exit(_print_and_report(result, directory.path, ctx.params, received))
 
 
 def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
-    """``<name>-itrOut`` as published if a name is given; else the first free one of the default's or the sample's."""
+    """``<name>-itrOut`` as published, or the first free one beside it; of the sample the first free one."""
     from bftrainer.files.directories import number_paths
 
     is_default = {
@@ -80,7 +82,7 @@ def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Pa
     if all(is_default.values()):
         return number_paths("sample")
     first = Path(f"{name}-itrOut")
-    return chain([first], islice(number_paths(name), 1, None)) if is_default["name"] and not force else [first]
+    return [first] if force else chain([first], islice(number_paths(name), 1, None))
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:

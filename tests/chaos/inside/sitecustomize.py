@@ -2,7 +2,7 @@
 
 Python imports this at its start where this folder is on PYTHONPATH. All processes of a command count together: each
 event is one byte more in the file CHAOS_COUNT. At event CHAOS_AT the command, its group or the process itself is
-killed or stopped; or all calls from then on fail, as on a full disk or a read-only one.
+killed; or all calls from then on fail, as on a full disk or a read-only one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def happens(event: str, given: tuple[object, ...]) -> None:
             raise OSError(FAILING[what], os.strerror(FAILING[what]))
     elif number == at:
         whom = os.getpid() if what == "self" else main
-        (os.killpg if what == "group" else os.kill)(whom, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+        (os.killpg if what == "group" else os.kill)(whom, signal.SIGKILL)
 
 
 def set_back() -> None:
