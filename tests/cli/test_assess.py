@@ -11,7 +11,6 @@ from bftrainer import parallel
 from bftrainer.campaigns import assess as assessing
 from bftrainer.files.directories import JOURNAL
 from bftrainer.nodelogs import write_node_log
-from bftrainer.nodelogs.edit import idle_node_s
 from tests.campaigns.test_assess import machine
 from tests.cli.conftest import check_refusal
 from tests.tiny import TASKS_TOML
@@ -164,14 +163,3 @@ def test_a_report_on_an_assessment_names_its_page(call, found):
     done = call("report", found)
     check_refusal(done)
     assert f"the page of what is here is {found / 'page.html'}" in done.err
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("here_alone")
-def test_departures_known_in_advance(call, log, here):
-    """Nodes that are known to leave are not offered in the forward time before, which the ledger shows."""
-    (here / "plan.csv").write_text("node,time\nn1,2026-09-08T00:00:00\n")
-    assert call("assess", log, "--planned-departures", "plan.csv", "-o", "found").status == 0
-    kinds = summary(here / "found")["kinds"]
-    node_s = idle_node_s(machine(3600, 7200, days=9, nodes=16), 9 * 86_400.0)
-    assert 0 <= kinds[0]["ledger"]["not_offered"] * node_s <= kinds[0]["settings"]["forward_time_s"] * 1.001

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from html import unescape
 
 import pytest
 
-from bftrainer import run_replay
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING
 
@@ -149,12 +147,3 @@ def assert_note(text):
     """It names the law and the options."""
     assert "linear from 1 work/s" in text
     assert all(option in text for option in MENDS)
-
-
-@pytest.mark.usefixtures("two")
-def test_notebooks():
-    """The brief of a result in a notebook marks its figures and tells of the assumption."""
-    shown = unescape(run_replay("evt.pkl", "Jbnd.pkl", solver="dp")._repr_html_())
-    assert re.search(r'"name">occupancy</span><b>[^<]*<small class="soft"> \(assumed scaling\)', shown)
-    assert_note(shown)
-    assert "assumed" not in run_replay("evt.pkl", "tasks.toml", solver="dp")._repr_html_()

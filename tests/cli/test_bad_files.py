@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 import pickle
 
@@ -51,20 +52,6 @@ def test_not_what_its_name_says(refused, here, name):
         assert f"{name}" in refused(option, name)
 
 
-def test_truncated_pickle(refused, here):
-    """A pickle that was cut off is refused by its name."""
-    for option, name in (("-ndmap", "evt.pkl"), ("-bdfn", "Jbnd.pkl"), ("-scfn", "JNPs.pkl")):
-        (here / "cut.pkl").write_bytes((here / name).read_bytes()[:-200])
-        assert "cut.pkl" in refused(option, "cut.pkl")
-
-
-def test_pickle_of_something_else(refused, here):
-    """A harmless pickle that holds no frame is refused by its name."""
-    (here / "list.pkl").write_bytes(pickle.dumps([1, 2, 3]))
-    for option in ("-ndmap", "-bdfn", "-scfn"):
-        assert "list.pkl: Expected" in refused(option, "list.pkl")
-
-
 # --- hostile pickles -------------------------------------------------------------------------------------------------
 
 
@@ -90,3 +77,29 @@ def test_hostile_pickle(refused, here, payload, protocol):
     for option in ("-ndmap", "-bdfn", "-scfn"):
         assert refused(option, "hostile.pkl").startswith("Error: hostile.pkl: refused to load posix.system ")
     assert not (here / "pwned").exists()
+
+
+@pytest.fixture
+def unloadable(here, monkeypatch):
+    """Importing pyarrow fails as the system says it, in a page of advice."""
+    del here  # written before
+    real = builtins.__import__
+
+    def importing(name, *rest, **options):
+        if name.split(".")[0] != "pyarrow":
+            return real(name, *rest, **options)
+        try:
+            raise ImportError("libarrow.so: failed to map segment from shared object", name="pyarrow.lib")
+        except ImportError as cause:
+            raise ImportError("\n\nIMPORTANT: PLEASE READ THIS\n" * 40, name="pyarrow.lib") from cause
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+
+
+@pytest.mark.usefixtures("unloadable")
+def test_a_library_that_cannot_be_loaded(call, here):
+    """One line with what the system said, and status 1: the input is not at fault."""
+    (here / "idle.parquet").write_bytes(b"PAR1")
+    done = call("replay", "-ndmap", "idle.parquet", "-bdfn", "Jbnd.pkl")
+    assert (done.status, done.out) == (1, ""), done.err
+    assert done.err == "Error: Cannot load pyarrow.lib: libarrow.so: failed to map segment from shared object.\n"

@@ -5,12 +5,9 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from tests.cli.conftest import assert_matches
-from tests.solvers.support import usable
-from tests.tiny import log_frame
 
 # --- options ---------------------------------------------------------------------------------------------------------
 
@@ -62,30 +59,5 @@ def test_gurobi_without_a_licence(refused, replay, here, monkeypatch, text):
     assert error.startswith("Error: gurobi: no valid licence (")
     assert error.endswith("; try --solver cbc.\n")
     done = replay("--solver", "gurobi", "--fallback", "dp", "--json", "--no-prune", solver=None)
-    assert done.status == 0
-    assert list(done.json["solvers"]) == ["dp"]
-
-
-def test_gurobi_beyond_its_size(refused, replay, here, monkeypatch):
-    """A model too large for the licence in the wheel is said to be, with an alternative; a fallback rescues."""
-    monkeypatch.delenv("GRB_LICENSE_FILE", raising=False)
-    usable("gurobi")  # the wheel's own licence ends too
-    size = 128
-    frame = pd.DataFrame(
-        np.ones((2, size), dtype=np.int8),
-        index=log_frame().index[:2],
-        columns=pd.Index([f"n{number}" for number in range(size)], dtype=object),
-    )
-    frame.to_pickle(here / "large.pkl")
-    rows = []
-    for n in range(40):  # of different curves, as alike tasks are counted together
-        zigzag = [0.0, *(float(count + (3 + n / 100) * (count % 2)) for count in range(1, size + 1))]
-        rows.append(f'[[task]]\nname = "J{n}"\nmin_nodes = 1\nmax_nodes = {size}\nwork = 1e6\n[task.scaling]\n')
-        rows.append(f"nodes = {list(range(size + 1))}\nthroughput = {zigzag}\n")
-    (here / "large.toml").write_text("schema = 1\n" + "".join(rows))
-    words = ("-ndmap", "large.pkl", "-bdfn", "large.toml", "-maxJ", 40, "--solver", "gurobi", "--no-prune")
-    error = refused(*words, solver=None, without=("-scfn",))
-    assert_matches(r"gurobi: model of \d,\d{3} variables exceeds the size-limited licence; try --solver", error)
-    done = replay(*words, "--fallback", "dp", "--no-baseline", "--json", solver=None, without=("-scfn",))
     assert done.status == 0
     assert list(done.json["solvers"]) == ["dp"]

@@ -9,10 +9,8 @@ import shlex
 import subprocess
 import sys
 
-import click
 import pytest
 
-from bftrainer.cli._shared.group import cli
 from bftrainer.extras import EXTRAS, installing
 from tests.base_install import ROOT, make_base_install
 from tests.cli.test_import import SWF
@@ -26,58 +24,35 @@ ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
 CALLS = (
     (f"replay {WORLD} --output-dir run", None),
     (f"replay {WORLD} --output-dir other --report page.html", "report"),
-    (f"replay {WORLD} --output-dir other --solver gurobi", "gurobi"),
     ("compare run run", None),
-    ("audit run", None),
     ("report run", "report"),
-    ("reproduce bamboo --quick -o reproduced", "report"),
     ("plot pool run -o pool.svg", "report"),
-    ("solvers", None),
-    ("convert tasks.toml other.toml", None),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
-    (f"bound {WORLD} --notices 5", None),
     ("assess idle.parquet -o assessed", "report"),
-    (f"forecast {WORLD} --deadline 20s --horizon 30 --stretches 2 --workers 1", None),
-    ("sweep sweep.toml --workers 1", None),
-    (f"forecast {WORLD} --deadline 20s --horizon 30 --report page.html", "report"),
     ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
     ("bso quickstart", "sample"),
     ("bso token add me --token-file tokens", None),
     ("bso token list --token-file tokens", None),
-    ("bso token revoke me --token-file tokens", None),
     ("bso serve --port 0", "server"),
     ("bso jobs --import sqlite:///zeus.db", "server"),
     ("bso jobs", "client"),
     ("import --format swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
-    ("master status {logs}", None),
     ("master run --resume {logs}", None),
     ("harvest run live.toml --max-nodes 1 -o harvested", None),
-    ("harvest run live.toml --dry-run", None),
     ("harvest status harvested", None),
-    ("harvest add harvested live.toml", None),
-    ("harvest stop --drain harvested", None),
     ("harvest stop harvested", None),
     ("spot simulate --trace idle.parquet --depth 2", None),
-    ("spot sweep --preemption-scale 1 --repeats 2 --days 0.1 --jobs 1", None),
     ("tasks generate --scenario hpo --count 2 -o hpo.toml", None),
-    ("tasks fit measured.csv", None),
     ("trace generate --days 1 --nodes 4 -o generated.parquet", None),
     ("trace stats idle.parquet", None),
     ("trace stats idle.parquet --figure survival.svg", "report"),
-    ("trace edit idle.parquet --start 2021-02-10T00:00:05 -o cut.parquet", None),
-    ("trace edit idle.parquet -o anonymous.parquet --anonymise key", None),
-    ("watch command --once -- echo n1 idle", None),
     ("watch command -o watched.parquet --every 1s --for 1s -- echo n1 idle", None),
     (f"zeus simulate {ZEUS} --recurrences 3", None),
-    (f"zeus compare {ZEUS} --seeds 2 --recurrences 3", None),
     (f"zeus groups {ZEUS} --groups groups.csv", None),
-    (f"zeus traces {shlex.join(TRACES)}", None),
 )
-# Formats of logs share one command; it is called for one of them.
-SHARED = "import"
 DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -151,23 +126,6 @@ def test_each_command(answers, line, extra):
     assert f": {shlex.quote(sys.executable)} -m pip install '.[{extra}]'" in told
     assert said.count("Error") == 1
     assert len(told) < 200 + len(sys.executable)
-
-
-def leaves(command, path=()):
-    """The commands of a group and of the groups within."""
-    if not isinstance(command, click.Group):
-        yield " ".join(path)
-        return
-    with click.Context(command) as ctx:
-        for name in command.list_commands(ctx):
-            yield from leaves(command.get_command(ctx, name), (*path, name))
-
-
-def test_every_command_is_called():
-    """A command that is added is tried here as well."""
-    for name in leaves(cli):
-        wanted = SHARED if name.startswith(SHARED) else name
-        assert any(line.startswith(f"{wanted} ") or line == wanted for line, _ in CALLS), name
 
 
 def test_one_phrase_says_how_to_install_an_extra():

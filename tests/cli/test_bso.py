@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import sqlite3
 
 import httpx
 import pyarrow.csv
@@ -15,7 +14,7 @@ from bftrainer.zeus.server import client as client_module
 from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.job_figures import write_job
 from tests.cli.conftest import assert_matches, check_refusal
-from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
+from tests.zeus.server.support import SPEC, in_folder, listening, run
 
 TOKEN = "0123456789abcdef"
 
@@ -135,18 +134,6 @@ def test_servers_that_do_not_answer(call, running, monkeypatch):
     check_refusal(call("bso", "jobs", "--token-file", "none"))
 
 
-def test_a_zeus_database_is_moved(call, here):
-    """An empty one has no jobs; one that is none is refused."""
-    with sqlite3.connect(here / "zeus.db") as connection:
-        connection.executescript((DATA / "bso_ddl.sql").read_text())
-    connection.close()
-    target = f"sqlite:///{here / 'bso.db'}"
-    done = call("bso", "jobs", "--import", f"sqlite:///{here / 'zeus.db'}", "--database", target)
-    assert (done.status, done.out, done.err) == (0, "Moved 0 jobs.\n", "")
-    check_refusal(call("bso", "jobs", "--import", f"sqlite:///{here / 'none.db'}", "--database", target))
-    check_refusal(call("bso", "jobs", "--import", "mysql://host/zeus", "--database", target))
-
-
 def test_certificates_that_are_none(call, here, monkeypatch):
     """The variable and the file are told, though the error of the system names neither."""
     (here / "nope.pem").write_text("no certificate")
@@ -165,21 +152,6 @@ def test_a_trial_is_voided(bso):
     refused = bso("jobs", "t-1", "--void", "99", "--reason", "why not")
     check_refusal(refused)
     assert refused.err == "Error: Could not find trial 99 of job t-1.\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("jobs t-1 --void 99999999999 --reason why", "Invalid value for '--void': 99999999999 is not in the range"),
-        ("jobs t-1 --void 1 --reason=", "reason: String should have at least 1 character"),
-        ("jobs t" + 400 * "x", "Unknown job 'txxx"),
-    ],
-)
-def test_what_the_server_refuses(bso, words, said):
-    """What was typed is at fault: status 2, and the option or argument and why, not which request said it."""
-    refused = bso(*words.split())
-    check_refusal(refused)
-    assert refused.err.startswith(f"Error: {said}")
 
 
 def test_tokens_are_added_and_revoked(call, here, running):

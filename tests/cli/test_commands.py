@@ -7,14 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import click
-import numpy as np
 import pytest
 
 from bftrainer.cli._shared.group import cli
-from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
 from solvers.registry import names as solver_names
 from tests.cli.conftest import assert_matches
@@ -72,23 +69,6 @@ def test_help_is_plain_text():
 # --- convert -----------------------------------------------------------------------------------------------------
 
 
-def same_log(one: Path, other: Path) -> bool:
-    """Whether two node logs tell the same."""
-    a, b = read_node_log(one), read_node_log(other)
-    arrays = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("time_ns", "node", "idle"))
-    return arrays and (a.nodes, a.start_ns, a.end_ns) == (b.nodes, b.start_ns, b.end_ns)
-
-
-@pytest.mark.parametrize("target", ["log.parquet", "log.csv.gz"])
-def test_convert_node_logs_both_ways(call, here, target):
-    """A legacy node log goes to a native form and back, and says the same all the way."""
-    done = call("convert", "evt.pkl", target)
-    assert (done.status, done.out, done.err) == (0, f"{target}: node log of 4 nodes\n", "")
-    assert call("convert", target, "back.pkl").status == 0
-    assert same_log(here / "evt.pkl", here / target)
-    assert same_log(here / "evt.pkl", here / "back.pkl")
-
-
 def test_convert_task_sets_both_ways(call, here):
     """A legacy task set goes to the native form and back to the pair of files it was."""
     done = call("convert", "Jbnd.pkl", "set.toml", "-scfn", "JNPs.pkl")
@@ -113,22 +93,6 @@ def test_convert_spares_what_lies_beside(call, here, source, target, beside):
 
 
 # --- tasks -------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("scenario", ["hpo", "nas"])
-def test_generate_is_seeded(call, here, scenario):
-    """The same seed gives the same bytes, another one other tasks."""
-    written = []
-    for seed in (1, 1, 2):
-        done = call(
-            "tasks", "generate", "--scenario", scenario, "--count", 12, "--seed", seed, "-o", "a.toml", "--force",
-            "--start", "2021-02-10",
-        )  # fmt: skip
-        assert (done.status, done.out) == (0, "a.toml: 12 tasks\n")
-        written.append((here / "a.toml").read_bytes())
-    assert written[0] == written[1]
-    assert written[0] != written[2]
-    assert len(read_task_set(here / "a.toml").tasks) == 12
 
 
 def test_fit_prints_a_scaling_section(call, here):
@@ -156,15 +120,6 @@ def test_solvers_as_json(call):
     }  # fmt: skip
     assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"], rows["cbc"]["floor"]) == (False, True, True)
     assert rows["highs"]["version"].startswith("highspy ")
-
-
-@pytest.mark.parametrize("program", ["bftrainer", "bftrainer-replay"])
-def test_completion_scripts(program, tmp_path):
-    """Click's own variable has each program print the script that completes it."""
-    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-    env = {variable: "fish_source"}
-    done = subprocess.run([installed(program)], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    assert f"{variable}=fish_complete" in done.stdout
 
 
 @pytest.mark.parametrize(

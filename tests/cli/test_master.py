@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from bftrainer.cli._shared.signals import SAID
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.tiny import installed
-from tests.waiting import alive, until
+from tests.waiting import until
 from tests.zeus.master.driven import FAKE, PYTHON
 
 JOB = f"""\
@@ -66,28 +64,6 @@ def test_run(call, here, job):
     assert done.out.endswith(f"Logs: {logdir(here)}\n")
 
 
-def test_options_go_before_the_file(call, here, job):
-    """Each option replaces a value of the file; the rest stays."""
-    options = "--recurrences 1 --eta 1 --beta inf --seed 5 --policy default --log-base more --max-power 130 --gpus 2"
-    more = "observer_mode = true\nmeasure = 'model'\ntimeout_s = 60.0\n"
-    job.write_text(JOB.replace("grace_s", f"{more}grace_s"))
-    done = call("master", "run", job, *options.split(), "--json", "--quiet")
-    assert done.status == 0, done.err
-    assert "ENV" not in done.err
-    plan, settings = done.json["plan"], done.json["settings"]
-    assert (plan["recurrences"], plan["eta_knob"], plan["beta_knob"], plan["seed"]) == (1, 1.0, None, 5)
-    assert (settings["max_power_w"], settings["gpus"], settings["measure"], settings["timeout_s"]) == (
-        130,
-        2,
-        "model",
-        60,
-    )
-    assert (settings["observer_mode"], settings["set_power_limits"], settings["grace_s"]) == (True, False, 0.3)
-    assert Path(done.json["logdir"]).parent == here / "more"
-    (booked,) = done.json["progress"]["booked"]
-    assert (booked["launch"]["seed"], booked["cost_j"]) == (5, booked["energy_j"])
-
-
 def test_status_and_resume(call, here, job):
     """A job that is over stands there with its runs, for people and programs, and has nothing left to run."""
     first = call("master", "run", job, "--json")
@@ -133,38 +109,6 @@ def test_an_interrupted_job(call, here, job, signum):
     done = call("master", "run", "--resume", logdir(here), "--json")
     assert [each["reached"] for each in done.json["progress"]["booked"]] == [True, True]
     assert round(done.json["progress"]["booked"][0]["energy_j"], 1) == 338.6
-
-
-def test_a_policy_of_ones_own(call, here, job):
-    """A policy of a module in the current directory decides, and goes on after a pause."""
-    (here / "a_policy_of_mine.py").write_text(
-        "from bftrainer.zeus import GridSearch\n"
-        "class Mine(GridSearch):\n    pass\n"
-        "def make(context):\n    return Mine()\n"
-    )
-    first = call("master", "run", job, "--policy", "a_policy_of_mine:make", "--pause-after", 1, "--json")
-    assert first.status == 0, first.err
-    progress = call("master", "run", "--resume", logdir(here), "--json").json["progress"]
-    assert [booked["launch"]["batch_size"] for booked in progress["booked"]] == [32, 16]
-
-
-def test_a_run_that_was_ended_with_its_master_is_not_booked(call, here, job):
-    """Where all processes are ended at once, the script may go before the master: the run is made again."""
-    (here / "slow.sh").write_text("echo $$ >script; echo; exec sleep 300\n")
-    job.write_text(JOB.replace(JOB.splitlines()[-1], 'command = ["sh", "slow.sh"]'))
-    running = subprocess.Popen(
-        [installed("bftrainer"), "master", "run", str(job)], cwd=here, stderr=subprocess.DEVNULL, text=True
-    )
-    while not (here / "script").exists() or not (here / "script").read_text().endswith("\n"):
-        assert running.poll() is None
-        time.sleep(0.01)
-    script = int((here / "script").read_text())
-    os.kill(script, signal.SIGTERM)
-    until(lambda: not alive(script))
-    running.terminate()
-    assert running.wait() == 128 + signal.SIGTERM
-    progress = call("master", "status", logdir(here), "--json").json["progress"]
-    assert (progress["booked"], progress["pending"]["batch_size"]) == ([], 32)
 
 
 BAD_FILES = {

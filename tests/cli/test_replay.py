@@ -63,17 +63,6 @@ def test_a_terminal_is_told_how_to_make_a_page(replay, monkeypatch):
     assert "makes one" not in replay("--no-baseline", "--report", "page.html").out
 
 
-def test_named_runs(replay, here):
-    """Given inputs or a name, results go to NAME-itrOut as published; --output-dir overrides; --force replaces."""
-    replay("--no-baseline")
-    replay("--no-baseline", "-name", "mine")
-    replay("--no-baseline", "-name", "mine", "--output-dir", "deep/er")
-    for place in ("debug-itrOut", "mine-itrOut", "deep/er"):
-        assert names(here / place) == RESULTS
-    assert replay("--print", "false", "--force").status == 0
-    assert names(here / "debug-itrOut") == RESULTS | {"iter-prints.log"}
-
-
 # --- what is printed ---------------------------------------------------------------------------------------------
 
 
@@ -177,22 +166,9 @@ def test_published_names_and_ours_are_the_same(replay, published, ours):
 
 def test_published_defaults(replay):
     """What is not given is as published."""
-    assert (
-        settings(replay, solver=None).items()
-        >= {
-            "first_node": 0,
-            "node_count": None,
-            "forward_time_s": 10.0,
-            "time_limit_s": 10.0,
-            "max_tasks": 10,
-            "solver": "cbc",
-            "skip_events": 0,
-            "initial": "solve",
-            "decide_on": "all",
-            "startup_cost": "none",
-            "mip_gap": 1e-9,
-        }.items()
-    )
+    published = {"first_node": 0, "node_count": None, "forward_time_s": 10.0, "time_limit_s": 10.0, "max_tasks": 10}
+    published |= {"solver": "cbc", "skip_events": 0, "initial": "solve", "decide_on": "all", "startup_cost": "none"}
+    assert settings(replay, solver=None).items() >= (published | {"mip_gap": 1e-9}).items()
     defaults = {option.name: option.default for option in replay_command.params}
     assert (defaults["name"], defaults["print_"]) == ("debug", True)
 
@@ -240,13 +216,6 @@ def test_fallback_is_recorded(replay, here):
     assert summary["decisions_fallback"] == summary["decisions"] > 0
     failed = f"dp failed in {summary['decisions']} of {summary['decisions']} decisions"
     assert failed in done.out
-    assert (
-        replay("--objective", "bounded_goal:goal", "--fallback", "highs", "--force", "--report", "p.html").status == 0
-    )
-    assert failed in (here / "p.html").read_text()
-    assert replay("--fallback", "highs", "--force", "--json").json["decisions_fallback"] == 0
-    assert replay("--force", "--json").json["decisions_fallback"] is None
-    assert replay("--objective", "bounded_goal:goal", "--fallback", "highs", "--force").status == 0
     table = pq.read_table(here / "debug-itrOut" / "decisions.parquet")
     assert set(table["solver"].to_pylist()) == {"highs"}
     assert max(sum(after) for after in table["after"].to_pylist()) == 3
@@ -330,25 +299,3 @@ def test_a_failing_objective_keeps_what_was_done(here):
     assert spawn("bftrainer-replay", *words, "--output-dir", "whole", cwd=here).status == 0
     resumed, whole = ((here / place / "step-logs.csv").read_bytes() for place in ("debug-itrOut", "whole"))
     assert resumed == whole
-
-
-def test_interrupt_of_the_comparison_is_partial_too(here):
-    """Ctrl-C while constant pools are run keeps the whole replay, without its efficiency."""
-    (here / "stopper.py").write_text(STOPPER.format(presses=1, call=8, signal="SIGINT"))
-    done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", "--json", cwd=here)
-    assert done.status == 130
-    assert (done.json["partial"], done.json["end_reason"]) == (True, "window_end")
-    assert done.json["efficiency"] is None
-    assert done.json["work_done"] == 112.0
-
-
-@pytest.mark.long
-def test_second_interrupt_leaves_at_once(here):
-    """A second Ctrl-C gives up: nothing is written, exit 130."""
-    (here / "stopper.py").write_text(STOPPER.format(presses=2, call=3, signal="SIGINT"))
-    before = names(here)
-    done = spawn("bftrainer-replay", *SMALL_FILES, "--objective", "stopper:credit", cwd=here)
-    assert done.status == 130
-    assert done.out == ""
-    assert done.err.strip() == "Interrupted."
-    assert names(here) - before <= {"__pycache__"}

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
+import shutil
 
 import pytest
 
@@ -40,6 +42,18 @@ def test_compare_few(call):
     assert not any(line[:2] == ["worst", "gap"] for line in lines)
     assert "worst gap" in call("compare", "short", "long", "--all").out
     assert not any(line[:1] == ["solver"] for line in lines)
+
+
+def test_unlike_runs_are_told(call, runs, tmp_path):
+    """A run of another machine has a line that says so, and no differences; files have the beginning of a digest."""
+    shutil.copytree(runs / "short", tmp_path / "other")
+    summary = json.loads((tmp_path / "other" / "summary.json").read_text())
+    summary["inputs"]["node_log"] = {"path": "/data/of another/idle.parquet", "sha256": f"{1:064}"}
+    (tmp_path / "other" / "summary.json").write_text(json.dumps(summary | {"nodes_total": 9}))
+    out = call("compare", "short", tmp_path / "other").out
+    assert f"other cannot be compared with short: another machine (9 nodes, not {summary['nodes_total']})." in out
+    assert not re.search(r"\([+-][\d.]+ (%|points)\)", out)
+    assert "  idle.parquet (00000000)" in out
 
 
 def test_compare_as_data(call):
@@ -99,15 +113,6 @@ def test_what_is_beside_a_figure_stays(call, tmp_path, beside):
     assert (tmp_path / "x.csv").read_text().startswith("run,seeds,part,share_percent,half_width\nshort,1,useful,")
 
 
-@pytest.mark.parametrize(("width", "width_mm"), [("column", 90.0), ("60.3", 60.3)])
-def test_width_of_figures(call, tmp_path, width, width_mm):
-    """A figure is as wide as a column or page, or as asked, to a tenth of a millimetre."""
-    done = call("plot", "losses", "short", "-o", tmp_path / "x.pdf", "--width", width)
-    assert done.status == 0, done.err
-    box = re.search(rb"/MediaBox \[ *0 0 ([0-9.]+) ", (tmp_path / "x.pdf").read_bytes())
-    assert float(box[1]) * 25.4 / 72 == pytest.approx(width_mm, abs=0.1)
-
-
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -128,18 +133,6 @@ def test_bad_input(call, runs, words, said):
     check_refusal(done)
     assert said in done.err
     assert sorted(runs.iterdir()) == before
-
-
-@pytest.mark.parametrize("words", [("report", "{}", "-o"), ("plot", "pool", "{}", "-o")], ids=" ".join)
-@pytest.mark.parametrize("run", [".", "absent", "there.svg"])
-def test_what_is_no_run_is_told_first(call, runs, words, run):
-    """Where neither the run nor the place of what is made of it can be used, the run is what is told of."""
-    there = runs / "there.svg"
-    there.touch()
-    done = call(*(word.format(run) for word in words), "there.svg")
-    there.unlink()
-    check_refusal(done)
-    assert f"Error: {run}: Expected a result directory" in done.err
 
 
 def test_a_brief_is_a_page_or_for_print(call, runs):

@@ -106,14 +106,6 @@ def test_the_second_signal_ends_at_once(signum):
     assert signal.getsignal(signum) is before
 
 
-def test_afterwards_signals_are_as_before(call, monkeypatch):
-    """Also when one has ended the command: whoever called it in this process has handlers of their own."""
-    before = [signal.getsignal(signum) for signum in ENDED_BY]
-    monkeypatch.setattr("bftrainer.cli.replay.replay.print_table", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
-    assert call("solvers").status == 128 + signal.SIGTERM
-    assert [signal.getsignal(signum) for signum in ENDED_BY] == before
-
-
 def test_a_signal_while_a_solver_does_not_answer(replay, monkeypatch):
     """The status is that of the signal, not that of the solver."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
@@ -45,18 +44,6 @@ def test_simulate_by_hand(spot):
     assert (found["reconfiguring_s"], found["stalled_s"]) == (90.0, 0.0)
     assert found["node_hours_held"] == pytest.approx((20 * 1800 + 19 * 1800 + 20 * 3600) / 3600)
     assert found["cost"] == pytest.approx(2 * found["node_hours_held"])
-
-
-def test_simulate_prints_a_table(spot):
-    """For people: title, iterations, where the time went."""
-    done = spot("simulate", "--trace", "s.csv", "--price", 1, "--on-demand-price", 3, "--profile", "p.toml")
-    assert done.status == 0
-    lines = done.out.splitlines()
-    assert lines[0] == "Checkpointed training on 21 nodes over 2.00 h"
-    figures = dict(re.split(r"  +", line) for line in lines[1:])
-    assert figures["iterations done"] == "377"
-    assert figures["training (s)"] == "6,948"
-    assert {"samples per (s)", "checkpoints lost", "cost", "value against on demand"} <= set(figures)
 
 
 def test_simulate_writes_results(spot, here):

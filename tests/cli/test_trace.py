@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import re
 
-import numpy as np
 import pytest
 
-from bftrainer.nodelogs import read_node_log
-from bftrainer.nodelogs.availability import read_availability
 from tests.cli.conftest import check_refusal
-from tests.tiny import contents
 
 SPOT = "1000,add,a\n1000,add,b\n61000,remove,a\n90000,add,a\n"
 COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-01-01T00:02:00Z,1\n"
@@ -76,19 +72,3 @@ def test_the_minute_model_by_options(call):
     }  # fmt: skip
     swept = call("spot", "sweep", *chances, *sizes, "--days", 0.05, "--repeats", 1, "--json").json["model"]
     assert (swept["preemption_chance"], swept["preemption_mean"], swept["addition_std"]) == (0.2, 4.0, 0.0)
-
-
-def test_generate_writes_what_is_asked_for(call, here):
-    """The log, which other forms are converted from; the table compares asked and realised."""
-    words = ("trace", "generate", "--model", "minutes", "--days", 0.2, "--seed", 1, "-o", "a.csv")
-    done = call(*words, "--preemption-scale", 2)
-    assert (done.status, done.err) == (0, "")
-    assert re.search(r"preemption_chance +0\.32676 ", done.out)
-    log = read_node_log(here / "a.csv")
-    assert log.start_ns == 1_609_459_200 * 10**9
-    assert call("convert", "a.csv", "a-spot.csv", "--to", "spot").status == 0
-    spot = read_availability(here / "a-spot.csv", print).log
-    assert np.array_equal(log.time_ns - log.start_ns, spot.time_ns)
-    before = contents(here)
-    check_refusal(call(*words))
-    assert contents(here) == before

@@ -24,13 +24,6 @@ def test_cut(call, here):
     assert command.startswith("bftrainer trace edit evt.pkl --start")
 
 
-def test_cut_in_a_zone(call, here):
-    """Times are those of the zone."""
-    words = ("--start", "2021-02-10T01:00:20", "--tz", "Europe/Berlin")
-    assert call("trace", "edit", "evt.pkl", *words, "-o", "x.csv").status == 0
-    assert idle(here / "x.csv")["a"] == [(20, 30)]
-
-
 def test_filter(call, here):
     """Nodes and idle intervals are picked."""
     words = ("--nodes", "a,b,c", "--exclude-nodes", "b", "--min-hole", "31s")
@@ -60,13 +53,6 @@ def test_anonymise(call, here):
     shared = read_node_log(here / "shared.parquet")
     assert shared.nodes == read_node_log(here / "again.parquet").nodes
     assert sorted(idle_of(shared, START).values()) == sorted(idle(here / "evt.pkl").values())
-
-
-def test_anonymise_a_part(call, here):
-    """What is not to be shared is left out on the way."""
-    words = ("edit", "evt.pkl", "--anonymise", "key", "--exclude-nodes", "a,c", "--min-hole", 30)
-    assert call("trace", *words, "-o", "x.csv").out == "x.csv: node log of 2 nodes, 0.01 h\n"
-    assert sorted(idle(here / "x.csv").values()) == [[(0, 30)], [(10, 40)]]
 
 
 def test_existing_files_are_spared(call, here):

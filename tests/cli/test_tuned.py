@@ -125,14 +125,6 @@ def test_summary_names_all_files(replay, here):
     assert (summary["settings"]["power_cap"], summary["settings"]["carbon"]) == ("cap.csv", 300.0)
 
 
-@pytest.mark.parametrize(("given", "watts"), [("400 W", 400.0), ("0.0004MW", 400.0)])
-def test_units(replay, given, watts):
-    """Watts with or without a unit."""
-    summary = replay("--solver", "highs", "--power-cap", given, "--json", "--no-baseline").json
-    assert summary["settings"]["power_cap"] == watts
-    assert 0.0 < summary["peak_power_w"] <= watts
-
-
 def test_no_efficiency_is_said(call):
     """Where work does not add up, as in the embedded tuned tasks, a note says why there is no efficiency."""
     done = call("replay", "--sample", "tuned", "--solver", "dp", "--max-events", 20)
