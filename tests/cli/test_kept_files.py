@@ -121,14 +121,7 @@ def test_a_refused_sweep_changes_nothing(call, here, old, new, named, more):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # a cluster that was not made complains when it goes
-@pytest.mark.parametrize(
-    "engine",
-    [
-        ("--dask-jobqueue", "evt.pkl"),
-        ("--dask-jobqueue", "queue.toml"),
-    ],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("engine", [("--dask-jobqueue", "evt.pkl"), ("--dask-jobqueue", "queue.toml")], ids=" ".join)
 def test_a_cluster_out_of_reach_changes_nothing(call, here, engine):
     """Nor does a cluster that cannot be had."""
     (here / "queue.toml").write_text('system = "slurm"\njobs = 2\ncores = 4\n')

@@ -89,9 +89,7 @@ def test_options_go_before_the_file(zeus):
     """--job picks from a file, and what is said beside it counts more, for all jobs."""
     words = ("--jobs", "jobs.toml", "--recurrences", "5", "--json")
     picked = zeus("simulate", *words, "--job", "pages, net, sgd", "--target", "0.6", "--default-bs", "16").json
-    assert [each["job"] for each in picked["simulations"]] == [
-        Job("pages", "net", "sgd", 0.6, 20, 16).to_dict(),
-    ]
+    assert [each["job"] for each in picked["simulations"]] == [Job("pages", "net", "sgd", 0.6, 20, 16).to_dict()]
     both = zeus("simulate", *words, "--max-epochs", "30").json
     assert [each["job"]["max_epochs"] for each in both["simulations"]] == [30, 30]
 

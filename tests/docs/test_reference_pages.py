@@ -15,7 +15,7 @@ import pytest
 from benchmarks.published import ROOT
 from bftrainer import run_replay, zeus
 from bftrainer.cli.harvest.harvest import run as run_harvest
-from bftrainer.cli.harvest.watch import watch
+from bftrainer.cli.harvest.harvest import watch
 from bftrainer.cli.logs.imports import import_log
 from bftrainer.cli.logs.trace import generate, stats
 from bftrainer.cli.replay.replay import replay

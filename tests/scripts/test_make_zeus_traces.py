@@ -7,13 +7,7 @@ import re
 
 import pytest
 
-from bftrainer.zeus import (
-    JITPowerLimitOptimizer,
-    PruningGTSBatchSizeOptimizer,
-    Simulator,
-    TrainingTrace,
-    read_groups,
-)
+from bftrainer.zeus import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace, read_groups
 from bftrainer.zeus.policies.trace import configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
 from tests.scripts.loading import load_script

@@ -44,10 +44,10 @@ def _moment(text: str) -> datetime | float:
 
 def _quantity(units: Mapping[str, float], text: str) -> float | Path:
     """The number in the base unit, or the file that the text names."""
-    parts = re.fullmatch(r"\s*([0-9.][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", text)
-    if parts and parts[2] in units:
+    match = re.fullmatch(r"\s*([0-9.][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", text)
+    if match and match[2] in units:
         try:
-            return float(parts[1]) * units[parts[2]]
+            return float(match[1]) * units[match[2]]
         except ValueError:
             pass  # such as 1.2.3, which may still be a file's name
     if not Path(text).is_file():

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir
+from contextlib import chdir, contextmanager
 from itertools import chain, islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from bftrainer.errors import RunFailedError, SolverError
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
+    from bftrainer.replay import Cluster, ClusterChange, Observer
     from bftrainer.runs import Inputs, RunResult
 
 
@@ -67,7 +69,8 @@ def replay(
     with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
         if directory.path.name != f"{name}-itrOut" and ctx.get_parameter_source("name") is not ParameterSource.DEFAULT:
             note(f"{name}-itrOut exists; results go to {directory.path}.")
-        result = _replay(inputs, directory, received, _arguments(), ctx.params)
+        arguments = sys.argv[2:] if sys.argv[1:2] == ["replay"] else sys.argv[1:]
+        result = _replay(inputs, directory, received, arguments, ctx.params)
     ctx.exit(_print_and_report(result, directory.path, ctx.params, received))
 
 
@@ -115,12 +118,12 @@ def _resume(ctx: click.Context, place: Path) -> int:
             note(f"{place}: Inputs are those of {begun_in}, where the run was begun{gone}.")
         with (
             chdir(begun_in if begun_in.is_dir() else "."),
-            replay.make_context("bftrainer-replay", [*beginning.arguments]) as begun,
+            replay.make_context("bftrainer-replay", [*beginning.arguments]) as first_ctx,
         ):
-            options = {name: value for name, value in begun.params.items() if name not in _OF_OUTPUT}
-            inputs = load_inputs(config_of(begun, options))
-            result = _replay(inputs, directory, received, beginning.arguments, begun.params)
-    return _print_and_report(result, place, begun.params, received)
+            options = {name: value for name, value in first_ctx.params.items() if name not in _OF_OUTPUT}
+            inputs = load_inputs(config_of(first_ctx, options))
+            result = _replay(inputs, directory, received, beginning.arguments, first_ctx.params)
+    return _print_and_report(result, place, first_ctx.params, received)
 
 
 _OF_OUTPUT = (*("name", "output_dir", "report", "print_", "as_json", "dry_run", "force", "resume", "checkpoint_every"),)
@@ -135,13 +138,12 @@ def _replay(
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
     from bftrainer.campaigns.bound import try_more_tasks
-    from bftrainer.cli._shared.progress import show_replay
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
     every_s = options["checkpoint_every"]
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
-    with show_replay(inputs.log.window_s, len(inputs.tasks), wanted=options["print_"]) as observers:
+    with _show_progress(inputs.log.window_s, is_shown=options["print_"]) as observers:
         if journal is not None and journal.known:
             note(f"{directory.path}: Resumed after {len(journal.known):,} decisions.")
         try:
@@ -171,6 +173,35 @@ def _replay(
         with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
             _print_result(result, directory.path, options["as_json"], log)
     return result
+
+
+@contextmanager
+def _show_progress(window_s: float, *, is_shown: bool) -> Iterator[list[Observer]]:
+    """Show on a terminal how much of the window has passed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from bftrainer.replay import Observer
+
+    if not (is_shown and sys.stderr.isatty()):
+        yield []
+        return
+    columns = (TextColumn("Replaying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=max(window_s, 1e-9))
+
+        class ReplayBar(Observer):
+            shown_s = 0.0
+
+            def on_event(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
+                if time.monotonic() - self.shown_s >= _REFRESH_S:
+                    self.shown_s = time.monotonic()
+                    progress.update(bar, completed=change.time_s)
+
+        yield [ReplayBar()]
+
+
+_REFRESH_S = 0.1
 
 
 def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:
@@ -209,11 +240,6 @@ def print_fidelity(harvest: Path, place: Path) -> None:
     print_table(("of the harvest", "predicted", "measured", "apart"), rows)
 
 
-def _arguments() -> list[str]:
-    arguments = sys.argv[1:]
-    return arguments[1:] if arguments[:1] == ["replay"] else arguments
-
-
 def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
@@ -237,5 +263,5 @@ def solvers(as_json: bool) -> None:
         return
     headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
     words = {True: "yes", False: "no", "": "-"}
-    print_table(headings, [[words.get(cell, cell) for cell in row.values()] for row in rows], left=None)
+    print_table(headings, [[words.get(cell, cell) for cell in row.values()] for row in rows], text_columns=None)
     click.echo(f"core: {'compiled' if core else f'NumPy ({why_not})'}")
