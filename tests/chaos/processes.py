@@ -1,9 +1,8 @@
-"""Commands as processes that meet trouble: killed, without room, with a clock that goes back."""
+"""Commands as processes that meet trouble: killed, or without room."""
 
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import tempfile
 from contextlib import suppress
@@ -21,15 +20,13 @@ _numbers = count()
 
 @dataclass(frozen=True)
 class Trouble:
-    """What a command meets: at which event, or after how many seconds, and what.
+    """What a command meets, and at which event.
 
     `what` is "main", "group" or "self": who is killed; or "full", "read-only" or "broken": how calls fail from then on.
     """
 
     what: str = "main"
     at: int = NEVER
-    after_s: float | None = None
-    clock: bool = False
     file_bytes: int | None = None
 
 
@@ -58,7 +55,7 @@ def run(words: list[str], cwd: Path, trouble: Trouble, env: dict[str, str]) -> E
     limit = [] if trouble.file_bytes is None else ["prlimit", f"--fsize={trouble.file_bytes}"]
     with tempfile.NamedTemporaryFile() as counter:
         inside = {"PYTHONPATH": path, "CHAOS_COUNT": counter.name, "CHAOS_AT": str(trouble.at), "CHAOS_ID": mark}
-        inside |= {"CHAOS_WHAT": trouble.what, "CHAOS_MAIN": "", "CHAOS_CLOCK": "back" if trouble.clock else ""}
+        inside |= {"CHAOS_WHAT": trouble.what, "CHAOS_MAIN": ""}
         process = subprocess.Popen(
             [*limit, installed(words[0]), *words[1:]],
             cwd=cwd,
@@ -69,11 +66,7 @@ def run(words: list[str], cwd: Path, trouble: Trouble, env: dict[str, str]) -> E
             text=True,
             start_new_session=True,
         )
-        try:
-            process.wait(timeout=trouble.after_s)
-        except subprocess.TimeoutExpired:
-            (os.killpg if trouble.what == "group" else os.kill)(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
         until(lambda: not _family(f"CHAOS_ID={mark}"))
         out, err = process.communicate()
         return Ended(Done(process.returncode, out, err), os.stat(counter.name).st_size)

@@ -18,19 +18,13 @@ import pytest
 
 from bftrainer.errors import RunDirectoryError
 from bftrainer.files.directories import JOURNAL, LOCK
-from bftrainer.nodelogs import read_node_log, write_node_log
 from tests.chaos.processes import Ended, Trouble, run
 from tests.chaos.results import facts
 from tests.checksums import changed_files
-from tests.recurring import TRACES, write_world
 from tests.tiny import write_inputs
 from tests.zeus.master.driven import FAKE, PYTHON
 
-SACCT = """\
-JobIDRaw|Partition|Start|End|NNodes|NodeList|JobName
-1|batch|2026-09-01T08:00:00|2026-09-01T09:00:00|2|n[1-2]|a
-2|batch|2026-09-01T10:00:00|2026-09-01T11:00:00|1|n1|c
-"""
+SACCT = "JobIDRaw|Start|End|NNodes|NodeList\n1|2026-09-01T08:00:00|2026-09-01T09:00:00|2|n[1-2]\n"
 SWEEP = """\
 schema = 1
 [base]
@@ -59,22 +53,13 @@ command = {json.dumps([*PYTHON, str(FAKE), "{bs}", "{lr}", "{seed}", "{epochs}",
 """
 VARIANTS = ("10", "20")
 KILLS, FAULTS = ("main", "group", "self"), ("full", "read-only", "broken")
-KINDS = ("kill", "kill", "moment", "clock", "fault", "size")
+KINDS = ("kill", "kill", "fault", "size")
 NO_TROUBLE = Trouble(at=0)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command whose results depend on what stands for {v}, one of `VARIANTS`.
-
-    Parameters
-    ----------
-    words : str
-    results : tuple of str
-        What belongs together of what it writes; the first is what readers look for.
-    resume : str
-        How an unfinished one goes on, if it can.
-    """
+    """A command whose results, the first of which readers look for, depend on {v}; and how it is resumed, if it can."""
 
     words: str
     results: tuple[str, ...] = ()
@@ -95,12 +80,6 @@ COMMANDS = {
     "sweep": Command(
         "sweep sweep-{v}.toml -o out --workers 2 --force", ("out",), "sweep sweep-{v}.toml -o out --resume"
     ),
-    "zeus": Command(
-        f"zeus simulate {' '.join(TRACES)} --jobs jobs.toml --recurrences {{v}} --seeds 3 --workers 2 "
-        "--output runs.json --force",
-        ("runs.json",),
-    ),
-    "spot": Command("spot simulate --trace nodes.csv --preparation {v} -o out --force", ("out",)),
     "import": Command(
         "import sacct.txt --tz UTC --start 2026-09-01 --end 2026-09-{v} -o idle.csv --force --window asked",
         ("idle.csv", "idle.json"),
@@ -118,8 +97,6 @@ def world() -> Iterator[Path]:
         here = Path(place, "here")
         here.mkdir()
         write_inputs(here)
-        write_world(here)
-        write_node_log(here / "nodes.csv", read_node_log(here / "evt.pkl"))
         (here / "sacct.txt").write_text(SACCT)
         (here / "job.toml").write_text(JOB)
         for number, variant in enumerate(VARIANTS):
@@ -149,15 +126,11 @@ def reference(name: str, variant: str) -> Reference:
 
 
 def draw_trouble(rng: random.Random, kind: str, usual: Reference) -> Trouble:
-    """A trouble of a kind, at some event, second or size of file."""
+    """A trouble of a kind, at some event or size of file."""
     at = rng.randint(1, max(usual.events, 1))
     match kind:
         case "kill":
             return Trouble(rng.choice(KILLS), at)
-        case "moment":
-            return Trouble(rng.choice(KILLS[:2]), 0, after_s=2.0 * rng.random())
-        case "clock":
-            return Trouble("main", at, clock=True)
         case "fault":
             return Trouble(rng.choice(FAULTS), at)
         case _:
@@ -173,7 +146,7 @@ def is_result(command: Command, name: str) -> bool:
 def check_end(ended: Ended, kind: str) -> None:
     """No traceback ever; what fails for want of a place fails in one line."""
     assert "Traceback" not in ended.done.err + ended.done.out
-    if ended.done.status > 0 and kind not in ("kill", "moment", "clock"):
+    if ended.done.status > 0 and kind != "kill":
         assert ended.done.status in (1, 2)
         errors = [line for line in ended.done.err.splitlines() if line.startswith("Error: ")]
         assert len(errors) == 1 or "failed: " in ended.done.err
@@ -195,20 +168,16 @@ def check_results(here: Path, command: Command, allowed: list[dict[str, Any]]) -
     assert facts(here, partial(is_result, command)) in allowed, "half-written, and taken for whole"
 
 
-def go_on(here: Path, name: str, rng: random.Random, variant: str, kind: str) -> None:
+def go_on(here: Path, name: str, rng: random.Random, variant: str) -> None:
     """Resume the command, or call it again: it gives what it gives without trouble, and nothing else is left."""
-    command, wanted, trouble = COMMANDS[name], reference(name, variant), Trouble(at=0, clock=kind == "clock")
-    if trouble.clock:
-        for path in here.parent.rglob("*"):
-            os.utime(path, (2**32, 2**32))
-    ended = None
+    command, wanted, ended = COMMANDS[name], reference(name, variant), None
     others = (here / "out" / "sweep.parquet").exists()  # of another sweep, whose runs would stay
     # What has no place of its own, and was begun, would get another one.
     if command.resume and not others and (rng.random() < 0.6 or not command.results):
         logs = next((here / "logs").iterdir(), None) if (here / "logs").exists() else None
-        ended = run(["bftrainer", *command.resume.format(v=variant, logs=logs).split()], here, trouble, {})
+        ended = run(["bftrainer", *command.resume.format(v=variant, logs=logs).split()], here, NO_TROUBLE, {})
     if ended is None or ended.done.status == 2:
-        ended = run(command.typed(variant), here, trouble, {})
+        ended = run(command.typed(variant), here, NO_TROUBLE, {})
     assert ended.done.status == 0, ended
     left = facts(here)
     differ = {path for path in {*left, *wanted.facts} if left.get(path) != wanted.facts.get(path)}
@@ -234,7 +203,7 @@ def try_trouble(name: str, seed: int) -> None:
             allowed = [reference(name, variant).facts for variant in variants]
             results = [{path: what for path, what in left.items() if is_result(command, path)} for left in allowed]
             check_results(here, command, results)
-            go_on(here, name, rng, new, kind)
+            go_on(here, name, rng, new)
         except AssertionError as error:
             raise AssertionError(f"{name}, seed {seed}, {env}: {trouble}: {error}; {ended}") from error
 
@@ -244,7 +213,7 @@ def try_trouble(name: str, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(1, 1 + int(os.environ.get("BFTRAINER_CHAOS_SEEDS", "5"))))
 @pytest.mark.parametrize("name", COMMANDS)
 def test_trials(name, seed):
-    """Killed, without room, with files that cannot be written, with a clock that goes back."""
+    """Killed, without room, or with files that cannot be written."""
     try_trouble(name, seed)
 
 

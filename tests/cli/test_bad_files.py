@@ -1,11 +1,13 @@
-"""Files that are not what they should be, and pickles that are worse, are refused by name; nothing is executed."""
+"""Files, pickles, objectives and licences that cannot be used are refused by name; nothing is executed."""
 
 from __future__ import annotations
 
 import builtins
 import os
 import pickle
+import sys
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -103,3 +105,33 @@ def test_a_library_that_cannot_be_loaded(call, here):
     done = call("replay", "-ndmap", "idle.parquet", "-bdfn", "Jbnd.pkl")
     assert (done.status, done.out) == (1, ""), done.err
     assert done.err == "Error: Cannot load pyarrow.lib: libarrow.so: failed to map segment from shared object.\n"
+
+
+# --- objectives ------------------------------------------------------------------------------------------------------
+
+OBJECTIVES = {
+    "NaN": ("return counts * float('nan')", "objective credit, task J0: Expected finite credit, got nan for 0 nodes"),
+    "shape": ("return counts[1:]", r"Expected credit of shape \(5,\), got \(4,\)"),
+    "divides": ("1 / 0", "raised ZeroDivisionError: division by zero"),
+    "leaves": ("raise SystemExit(0)", r"task J0: raised SystemExit: 0 \(goal_\d+.py, line 2\)\.$"),
+}
+
+
+@pytest.mark.parametrize(("body", "said"), OBJECTIVES.values(), ids=OBJECTIVES.keys())
+def test_objective(refused, here, monkeypatch, body, said, request):
+    """An objective that answers nonsense at its first decision is told by name and task, and leaves nothing."""
+    name = f"goal_{abs(hash(request.node.name))}"
+    (here / f"{name}.py").write_text(f"def credit(task, counts, now_s):\n    {body}\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        assert_matches(said, refused("--objective", f"{name}:credit"))
+
+
+def test_objective_that_cannot_be_imported(refused, here, monkeypatch):
+    """A syntax error in an objective's module is one line, as is one that ends Python."""
+    (here / "broken_goal.py").write_text("def credit(:\n")
+    (here / "leaving_goal.py").write_text("raise SystemExit(0)\n")
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    for name, error in {"broken_goal": "SyntaxError", "leaving_goal": "SystemExit"}.items():
+        said = refused("--objective", f"{name}:credit")
+        assert f"objective {name}:credit: Cannot import the module: {error}" in said

@@ -1,4 +1,4 @@
-"""`bftrainer bso`: what a server keeps is listed, shown, written and deleted; Zeus's databases are moved."""
+"""`bftrainer bso`: what a server keeps is listed, shown, written and deleted; a sample job is tuned."""
 
 from __future__ import annotations
 
@@ -182,3 +182,18 @@ def test_tokens_are_added_and_revoked(call, here, running):
         assert message in done.err
     assert token_command("add", "bob").status == 0
     assert token_command("revoke", "bob").status == 0
+
+
+@pytest.mark.long
+def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
+    """Each run has its line; the second one tries another batch size; nothing is left behind."""
+    pytest.importorskip("sklearn")
+    before = sorted(here.iterdir())
+    done = call("bso", "quickstart", "--runs", 2, "--json")
+    assert done.status == 0, done.err
+    assert_matches(r"run +1: batch size +16, +\d+ epochs, .* J: reached the target", done.err)
+    assert_matches(r"run +2: batch size +8, ", done.err)
+    assert [each["batch_size"] for each in done.json["batch_sizes"]] == [8, 16]
+    assert done.json["default"] == 16
+    assert done.json["chosen"] in (8, 16)
+    assert sorted(here.iterdir()) == before

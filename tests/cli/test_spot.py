@@ -61,15 +61,6 @@ def test_simulate_writes_results(spot, here):
     assert spot("simulate", "--trace", "s.csv", "--json").json == summary
 
 
-def test_simulate_a_pair(spot, here):
-    """Preemptions and additions with their initial nodes are a trace as well."""
-    (here / "pre.csv").write_text("dt,preemptions\n2021-01-01T01:00:00Z,4\n")
-    (here / "add.csv").write_text("dt,additions\n2021-01-01T00:00:00Z,1\n2021-01-01T02:00:00Z,2\n")
-    words = ("simulate", "--trace", "pre.csv", "--additions", "add.csv", "--json")
-    assert spot(*words).json["node_hours_held"] == pytest.approx(33 + 29)
-    assert spot(*words, "--initial-nodes", 16).json["node_hours_held"] == pytest.approx(17 + 13)
-
-
 @pytest.mark.long
 def test_sweep(spot, here):
     """A row per pair of levels, with intervals; files where asked."""

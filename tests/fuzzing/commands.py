@@ -19,13 +19,10 @@ trace stats spot.csv --json --additions add.csv --terminations term.csv | idle.c
 trace edit evt.tar.gz --start 2021-02-10T00:00:05 --end 2021-02-10T00:00:35 -o out.parquet
 trace edit idle.parquet evt2.csv --nodes nodes.csv --min-hole 5 -o out.csv
 trace edit busy.csv --nodes inventory.txt --exclude-nodes n[2-3] --anonymise key -o out.csv
-trace generate --like busy.csv --days 0.05 --seed 1 -o out.csv
 convert evt.pkl out.csv
 convert sample-idle.parquet out.pkl
 convert Jbnd.pkl out.toml -scfn JNPs.pkl
-convert native.toml out.toml
 tasks fit throughput.csv
-tasks generate --scenario nas --count 2 --seed 1 --checkpoint-s 5 --restart-s 9 -o out.toml
 replay {_RUN} --since 5 --until 20 --skip-events 1 --report page.html
 replay -ndmap made.parquet -bdfn tasks.toml --dry-run
 replay -ndmap evt.pkl -bdfn Jbnd.pkl -scfn JNPs.pkl --solver equal-share --compat published --json
@@ -34,7 +31,6 @@ replay -ndmap idle.csv -bdfn saving.toml --solver dp --scaling learned --profile
 replay {_RUN} --output-dir run --force | run
 replay --resume unfinished | .unfinished.new idle.csv tasks.toml
 bound {_RUN} --notices 5,20 --json
-advise {_RUN} --trials 2
 forecast --deadline 20s --horizon 30 {_RUN} --stretches 2 --workers 1
 sweep sweep.toml -o out --workers 1 | idle.csv tasks.toml
 sweep sweep.toml --resume -o swept --workers 1 | swept idle.csv tasks.toml
@@ -58,14 +54,12 @@ master status logs/m
 harvest run live.toml --dry-run --pool idle.csv --max-nodes 4 --speed 200 --json -o out
 harvest status harvest --json
 watch command --once -- cat states.txt
-bso token list --token-file tokens
 """.strip().splitlines()
 # What a command may change, as it says so.
 CHANGES = {
     "replay --resume": (".unfinished", "unfinished"),
     "--force": ("run",),
     "--resume -o swept": ("swept", ".swept"),
-    "bso token": ("tokens",),
 }
 _FILES = [*"idle.csv tasks.toml fifo folder link /dev/null /dev/zero . absent run no/such/out.csv -".split(), "x" * 300]
 _WORDS = "dp cbc exhaustive energy deadline 1h 10 a,b zeus grid oracle pool learned amdahl:0.1 json:loads re:x".split()

@@ -41,12 +41,6 @@ def place(draw: Draw, size: int) -> int:
     return int(draw(st.integers(0, max(size - 1, 0))))
 
 
-def flip(draw: Draw, data: bytes) -> bytes:
-    """Change a bit."""
-    at = place(draw, len(data))
-    return data[:at] + bytes(byte ^ 1 << place(draw, 8) for byte in data[at : at + 1]) + data[at + 1 :]
-
-
 def cut(draw: Draw, data: bytes) -> bytes:
     """Break off, at either end."""
     at = place(draw, len(data))
@@ -139,7 +133,7 @@ def change_parquet(draw: Draw, data: bytes) -> bytes:
     try:
         pq.write_table(_change_table(draw, pq.read_table(io.BytesIO(data))), out)
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError):
-        return flip(draw, data)
+        return cut(draw, data)
     return out.getvalue()
 
 
@@ -161,7 +155,7 @@ def _change_table(draw: Draw, table: pa.Table) -> pa.Table:
     return table.set_column(at, name, pa.array(values, column.type if draw(st.booleans()) else None))
 
 
-_PLAIN = (change_tokens, change_fields, change_lines, splice, cut, flip)
+_PLAIN = (change_tokens, change_fields, change_lines, splice, cut)
 _OWN = {".json": change_document, ".jsonl": change_document, ".pkl": change_pickle, ".parquet": change_parquet}
 
 

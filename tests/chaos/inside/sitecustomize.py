@@ -11,7 +11,6 @@ import errno
 import os
 import signal
 import sys
-import time
 
 CHANGING = {"os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 STARTING = {"fcntl.lockf", "os.fork", "os.forkpty", "subprocess.Popen", "os.posix_spawn"}
@@ -45,14 +44,5 @@ def happens(event: str, given: tuple[object, ...]) -> None:
         (os.killpg if what == "group" else os.kill)(whom, signal.SIGKILL)
 
 
-def set_back() -> None:
-    """Have the clock go back a day with each reading."""
-    real, readings = time.time, iter(range(10**9))
-    time.time = lambda: real() - 86_400.0 * next(readings)
-    time.time_ns = lambda: int(time.time() * 1e9)
-
-
-if os.environ.get("CHAOS_CLOCK"):
-    set_back()
 if at:
     sys.addaudithook(happens)
