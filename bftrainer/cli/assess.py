@@ -13,9 +13,8 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import counting, note, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli._shared.usage import DURATION, FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
-from bftrainer.cli.replay.options import DURATION
 from bftrainer.errors import RunDirectoryError
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers.import_settings import ImportSettings

@@ -15,8 +15,8 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import counting, note, print_json, print_records, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.replay.options import DATE, MOMENT, config_like, like_options
+from bftrainer.cli._shared.usage import DATE, FILE, MOMENT
+from bftrainer.cli.replay.replay import config_like, like_options
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 

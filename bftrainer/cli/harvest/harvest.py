@@ -21,9 +21,8 @@ from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
 from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.replay.options import DURATION, LENGTH, declared_option
-from bftrainer.cli.replay.replay import print_fidelity
+from bftrainer.cli._shared.usage import DURATION, FILE, LENGTH
+from bftrainer.cli.replay.replay import declared_option, print_fidelity
 from bftrainer.report.glossary import format_value
 from bftrainer.runs.config import OPTIONS
 

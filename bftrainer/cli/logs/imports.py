@@ -11,8 +11,7 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.replay.options import DURATION
+from bftrainer.cli._shared.usage import DURATION, FILE
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
