@@ -89,15 +89,22 @@ def test_a_scheduler_log(call, here):
 
 @pytest.mark.usefixtures("here_alone")
 def test_gpus_of_shared_nodes(call, here):
-    """With --unit gpu node-hours are GPU-hours, and the given number of GPUs of a node is the import's."""
+    """With --unit gpu node-hours are GPU-hours, and the given number of GPUs of a node is the import's.
+
+    Several files are said to be taken for one machine's.
+    """
     rows = "".join(
         f"{n}|x|COMPLETED|{1788220800 + 3600 * n}|{1788220800 + 3600 * n + 3599}|1|n1|cpu=4,gres/gpu=1|j\n"
         for n in range(24 * 16)
     )
-    (here / "log.txt").write_text(f"JobIDRaw|Partition|State|Start|End|NNodes|NodeList|AllocTRES|JobName\n{rows}")
+    header = "JobIDRaw|Partition|State|Start|End|NNodes|NodeList|AllocTRES|JobName\n"
+    middle = rows.index("\n200|") + 1
+    (here / "log.txt").write_text(header + rows[:middle])
+    (here / "more.txt").write_text(header + rows[middle:])
     words = ("--unit", "gpu", "--gpus-per-node", 4, "--window", "asked", "--start", "2026-09-01", "--end", "2026-09-16")
-    done = call("assess", "log.txt", *words, "-o", "found")
+    done = call("assess", "log.txt", "more.txt", *words, "-o", "found")
     assert done.status == 0, done
+    assert "Note: 2 files are taken for the log of one machine; assess each machine by itself.\n" in done.err
     found = summary(here / "found")
     assert found["idle"]["share"] == pytest.approx(0.75, abs=0.001)
     assert found["kinds"][0]["gpu_hours"] == found["kinds"][0]["useful_node_hours"]
