@@ -89,10 +89,7 @@ def test_a_scheduler_log(call, here):
 
 @pytest.mark.usefixtures("here_alone")
 def test_gpus_of_shared_nodes(call, here):
-    """With --unit gpu node-hours are GPU-hours, and the given number of GPUs of a node is the import's.
-
-    Several files are said to be taken for one machine's.
-    """
+    """With --unit gpu node-hours are GPU-hours; several files are said to be taken for one machine's."""
     rows = "".join(
         f"{n}|x|COMPLETED|{1788220800 + 3600 * n}|{1788220800 + 3600 * n + 3599}|1|n1|cpu=4,gres/gpu=1|j\n"
         for n in range(24 * 16)
