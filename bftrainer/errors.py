@@ -207,10 +207,20 @@ def nearest(number: float, known: Iterable[float]) -> str:
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Ending of a message about an unknown word: `` Did you mean 'x'?``, or all known ones, `` Known: a, b, c.``."""
+    """Ending of a message about an unknown word: `` Did you mean 'x'?``, or known ones, `` Known: a, b, c.``.
+
+    Of many, such as a machine's nodes, the ten closest are named.
+    """
     names = sorted(known)
     near = get_close_matches(word, names, n=1)
-    return f" Did you mean {near[0]!r}?" if near else f" Known: {', '.join(names) or 'none'}."
+    if near:
+        return f" Did you mean {near[0]!r}?"
+    if len(names) > _MOST_KNOWN:
+        return f" Closest of {len(names):,}: {', '.join(get_close_matches(word, names, n=10, cutoff=0.0))}."
+    return f" Known: {', '.join(names) or 'none'}."
+
+
+_MOST_KNOWN = 30
 
 
 @contextmanager

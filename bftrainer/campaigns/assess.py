@@ -32,7 +32,7 @@ from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
-from bftrainer.nodelogs.edit import idle_node_s
+from bftrainer.nodelogs.edit import idle_node_s, read_departures
 from bftrainer.parallel import Work
 from bftrainer.replay import Adoption, Cluster, Observer
 from bftrainer.report.ledger import PARTS, best_rate
@@ -85,6 +85,8 @@ class AssessPlan:
             raise SettingsError("Expected a log of some time, got one of an instant.")
         if self.gpus_per_node is not None and not 1 <= self.gpus_per_node <= _MOST_GPUS:
             raise SettingsError(f"Expected --gpus-per-node of 1 to {_MOST_GPUS:,}, got {self.gpus_per_node}.")
+        if self.planned_departures is not None:
+            read_departures(self.planned_departures, self.log.nodes)  # refused before anything is written
 
     @property
     def identity(self) -> str:

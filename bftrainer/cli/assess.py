@@ -13,13 +13,11 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import counting, note, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli._shared.usage import DURATION, FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
-from bftrainer.cli.replay.options import DURATION
 from bftrainer.errors import RunDirectoryError
 from bftrainer.report.glossary import GLOSSARY, format_value
-from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.assess import AssessPlan
@@ -47,9 +45,9 @@ _READING = (
 @click.option(
     "--format",
     "format_name",
-    type=click.Choice([AUTO, NODE_LOG, *sorted({*LOG_FORMATS, *IMPORTERS.names()})]),
+    metavar="FORMAT",
     default=AUTO,
-    help="What LOG is: a node log, or a scheduler's log.",
+    help="What LOG is: a node-log, or a scheduler's log, as `bftrainer import` names it.",
 )
 @click.option("-bdfn", "--tasks", type=FILE, help="Your tasks, repeated to saturate the pool.  [default: three kinds]")
 @click.option("-scfn", "--scalability", type=FILE, help="Their legacy scalability.")
@@ -102,8 +100,8 @@ def assess(
         raise click.UsageError(f"Expected --output-dir to name a directory, which gets a page.html, got {output_dir}.")
     if not resume:
         check_free(output_dir, force=force)
-    thresholds = Thresholds(**{each.name: options.pop(each.name) for each in fields(Thresholds)})
-    prices = MachinePrices(**{each.name: options.pop(each.name) for each in fields(MachinePrices)})
+    thresholds = Thresholds(**{field.name: options.pop(field.name) for field in fields(Thresholds)})
+    prices = MachinePrices(**{field.name: options.pop(field.name) for field in fields(MachinePrices)})
     own = {name: options.pop(name) for name in ("offer_after_s", "planned_departures", "gpus_per_node")}
     roster = () if tasks is None else read_task_set(tasks, scalability, None).tasks
     log, quality = _read(files, format_name, options, own["gpus_per_node"])
@@ -158,7 +156,7 @@ class _Steps:
         try:
             lines = [json.loads(line) for line in self._journal.read()]
             identity, *steps = lines or [plan.identity]
-            self._known: dict[str, Any] = dict(steps)
+            self._results: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
             raise RunDirectoryError(f"{self._journal.path}: Expected an assessment's journal.") from None
         if identity != plan.identity:
@@ -172,16 +170,16 @@ class _Steps:
         """Results of steps, as JSON gives them back; those that are not known are computed on all processors."""
         from bftrainer.parallel import in_order, usable_processors
 
-        unknown = [name for name in configs if name not in self._known]
+        unknown = [name for name in configs if name not in self._results]
         for name in configs.keys() - set(unknown):
             self._count(name)
         with closing(in_order(work, [configs[name] for name in unknown], usable_processors())) as results:
             for name, result in zip(unknown, results, strict=True):
                 line = json.dumps([name, result])
                 self._journal.append([line])
-                self._known[name] = json.loads(line)[1]
+                self._results[name] = json.loads(line)[1]
                 self._count(name)
-        return [self._known[name] for name in configs]
+        return [self._results[name] for name in configs]
 
 
 def _read(
@@ -197,10 +195,16 @@ def _read(
         if len(files) > 1:
             raise click.UsageError(f"Expected one node log, got {len(files)} files.")
         return read_node_log(files[0], 0, note), None
+    if name == "table":
+        raise click.UsageError(
+            "Expected a node log: import the table first (bftrainer import --format table --map ... -o idle.parquet)."
+        )
     from bftrainer.schedulers.import_log import import_log
 
-    done = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
-    return done.log, done.quality.summary()
+    if len(files) > 1:
+        note(f"{len(files)} files are taken for the log of one machine; assess each machine by itself.")
+    imported = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
+    return imported.log, imported.quality.summary()
 
 
 def _print(answer: dict[str, Any]) -> None:
@@ -230,8 +234,8 @@ def _print(answer: dict[str, Any]) -> None:
 def _kind_row(kind: Mapping[str, Any]) -> list[str]:
     """What tasks of a kind would get, and the three largest losses."""
     low, high = kind["useful_node_hours_ci95"]
-    lost = {part: share for part, share in kind["ledger"].items() if share and part not in ("idle_node_s", "useful")}
-    most = sorted(lost, key=lambda part: -lost[part])[:3]
+    lost = {loss: share for loss, share in kind["ledger"].items() if share and loss not in ("idle_node_s", "useful")}
+    most = sorted(lost, key=lambda loss: -lost[loss])[:3]
     return [
         kind["name"],
         f"{kind['useful_node_hours']:,.0f}",
@@ -240,5 +244,5 @@ def _kind_row(kind: Mapping[str, Any]) -> list[str]:
         f"{kind['settings']['forward_time_s']:g}",
         str(kind["settings"]["max_tasks"]),
         f"{kind['node_starts_per_day']:,.0f}",
-        ", ".join(f"{GLOSSARY[f'ledger.{part}'].label} {format_value(lost[part], 'share')}" for part in most),
+        ", ".join(f"{GLOSSARY[f'ledger.{loss}'].label} {format_value(lost[loss], 'share')}" for loss in most),
     ]

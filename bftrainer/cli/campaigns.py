@@ -15,8 +15,8 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import counting, note, print_json, print_records, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.replay.options import DATE, MOMENT, config_like, like_options
+from bftrainer.cli._shared.usage import DATE, FILE, MOMENT
+from bftrainer.cli.replay.replay import config_like, like_options
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 
@@ -68,9 +68,7 @@ def _parse_deadline(text: str) -> _Moment:
     return _WEEKDAYS.index(name), 3600.0 * at.hour + 60.0 * at.minute + at.second
 
 
-@usage.command(
-    epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml",
-)
+@usage.command(epilog="Example: bftrainer forecast --deadline 36h -ndmap idle.parquet -bdfn tasks.toml")
 @click.option(
     "--deadline",
     type=usage.Parsed("TIME", _parse_deadline, "an ISO time, seconds, a length such as 36h or 5d, or a weekday"),
@@ -164,16 +162,9 @@ def _print_forecast(answer: Forecast) -> None:
         )
 
 
-@usage.command(
-    epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5",
-)
+@usage.command(epilog="Example: bftrainer advise -ndmap idle.csv -bdfn tasks.toml --solver dp --trials 5")
 @click.option("--metric", type=usage.FIGURE, default="efficiency", help="Figure to improve: see `plot --list`.")
-@click.option(
-    "--train-share",
-    type=click.FloatRange(0.1, 0.9),
-    default=0.6,
-    help="Share of the log to search on.",
-)
+@click.option("--train-share", type=click.FloatRange(0.1, 0.9), default=0.6, help="Share of the log to search on.")
 @click.option("--trials", type=usage.SIZE, default=40, help="Number of settings to try.")
 @usage.report_option
 @_page_force
@@ -202,7 +193,7 @@ def _print_advice(answer: Advice) -> None:
     term, mark = GLOSSARY[answer.plan.metric], f"{MARK} " if answer.assumed_scaling else ""
     rows = []
     for name, settings, place in (("given", answer.plan.given, 0), ("best", answer.best, 1)):
-        values = (mark + format_value(part[place], term.unit) for part in (answer.trained, answer.held_out))
+        values = (mark + format_value(pair[place], term.unit) for pair in (answer.trained, answer.held_out))
         chosen = (f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"])
         rows.append([name, *chosen, *values])
     print_table(["", "-Tfwd", "-maxJ", "objective", f"{term.label} on training part", "on the rest"], rows)
@@ -214,7 +205,7 @@ def _print_advice(answer: Advice) -> None:
 def _notices(text: str) -> tuple[float, ...]:
     """Seconds above 0, with commas between them."""
     answer = tuple(map(float, text.split(",")))
-    if not all(0 < each < math.inf for each in answer):
+    if not all(0 < notice_s < math.inf for notice_s in answer):
         raise ValueError
     return answer
 
@@ -248,9 +239,9 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -
 
 def _print_bounds(answer: WorkBounds) -> None:
     records = []
-    for each in answer.bounds:
-        record = {"granted": each.name, "work_done": each.work, "gain_share": each.against_named}
-        records.append(record | {"departure_share": each.departure_share, "rescale_share": each.rescale_share})
+    for bound in answer.bounds:
+        record = {"granted": bound.name, "work_done": bound.work, "gain_share": bound.against_named}
+        records.append(record | {"departure_share": bound.departure_share, "rescale_share": bound.rescale_share})
     print_records(records)
     click.echo(f"Work done in {answer.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
     for text in answer.notes():
@@ -317,15 +308,17 @@ def sweep(
         if place.is_dir():
             tell(f"Finished points are kept; --resume continues in {place}.")
         raise
-    given = [{*spec.base, *point} for point in spec.points]
-    if any("node_log" in each and not {"tasks", "sample"} & each for each in given):
+    names = [{*spec.base, *point} for point in spec.points]
+    if any("node_log" in options and not {"tasks", "sample"} & options for options in names):
         note(SAMPLE_TASKS_USED)
     if report is not None:
         write_sweep_page(result, spec, report, metrics)
     changes = None if paired is None else paired_changes(result.points, paired, judged)
     if as_json:
         points = [_describe(point) for point in result.points]
-        print_json(points if changes is None else {"points": points, "paired": [each.to_dict() for each in changes]})
+        print_json(
+            points if changes is None else {"points": points, "paired": [change.to_dict() for change in changes]}
+        )
     else:
         _print_points(result.points, metrics)
         if changes:
@@ -369,8 +362,11 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     rows = []
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
-        figures = [_format_figure(result, key) if result.error is None else "failed" for key in keys]
-        rows.append([str(result.point.number), *cells, *figures])
+        for key in keys:
+            value = result.figures.get(key)
+            mark = f"{MARK} " if result.assumed and value is not None and result.assumed.bears(key) else ""
+            cells.append("failed" if result.error is not None else mark + format_value(value, GLOSSARY[key].unit))
+        rows.append([str(result.point.number), *cells])
     varied = (name for name, _ in results[0].point.varied)
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
@@ -381,39 +377,29 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
         click.echo(f"{MARK} {ASSUMED}: {text}")
 
 
-def _format_figure(result: PointResult, key: str) -> str:
-    value = result.figures.get(key)
-    mark = f"{MARK} " if result.assumed and value is not None and result.assumed.bears(key) else ""
-    return mark + format_value(value, GLOSSARY[key].unit)
-
-
 def _differ_by_ties(results: Sequence[PointResult]) -> bool:
     """Whether points that differ in their solver alone end at different times."""
     windows: dict[str, set[float]] = {}
     for result in results:
-        others = str([option for option in result.point.varied if option[0] != "solver"])
+        settings = str([option for option in result.point.varied if option[0] != "solver"])
         window_s = result.figures.get("window_s")
         if window_s is not None:
-            windows.setdefault(others, set()).add(window_s)
+            windows.setdefault(settings, set()).add(window_s)
     is_varied = any(name == "solver" for result in results for name, _ in result.point.varied)
     return is_varied and any(len(answer) > 1 for answer in windows.values())
 
 
 def _print_changes(changes: Sequence[PairedChange]) -> None:
     records = []
-    for each in changes:
-        record: dict[str, Any] = {
-            "value": str(each.value),
-            "against": str(each.against),
-            "figure": GLOSSARY[each.metric].label,
-        }
-        change = None if each.change is None else asdict(each.change)
-        record |= {"change_share": change, "verdict": each.verdict}
-        records.append(record | {"pairs": each.points - each.unpaired, "unpaired": each.unpaired})
+    for paired in changes:
+        names = {"value": str(paired.value), "against": str(paired.against), "figure": GLOSSARY[paired.metric].label}
+        change = None if paired.change is None else asdict(paired.change)
+        counts = {"pairs": paired.points - paired.unpaired, "unpaired": paired.unpaired}
+        records.append(names | {"change_share": change, "verdict": paired.verdict} | counts)
     print_records(records)
-    for each in changes:
-        if each.note:
-            click.echo(f"{each.value}: {each.note}.")
+    for paired in changes:
+        if paired.note:
+            click.echo(f"{paired.value}: {paired.note}.")
 
 
 @usage.command(epilog="Example: bftrainer reproduce bamboo --quick")

@@ -79,7 +79,7 @@ class _Request:
                 "on_demand_price": options["price"] is None and "without --price nothing is compared",
             }
         )
-        names = [each.name for each in fields(CheckpointedTraining) if each.name != "profile"]
+        names = [field.name for field in fields(CheckpointedTraining) if field.name != "profile"]
         settings = CheckpointedTraining(profile, **{name: options.pop(name) for name in names})
         price, on_demand = options.pop("price"), options.pop("on_demand_price")
         prices = None if price is None else Prices(price, on_demand)
@@ -101,7 +101,7 @@ def _parse_figure(text: str) -> tuple[str, float]:
     from bftrainer.spot.supercomputer import HOLE_OPTIONS
 
     name, _, value = text.partition("=")
-    names = {each.removesuffix("_s").replace("_", "-"): each for each in (*MINUTE_OPTIONS, *HOLE_OPTIONS)}
+    names = {option.removesuffix("_s").replace("_", "-"): option for option in (*MINUTE_OPTIONS, *HOLE_OPTIONS)}
     return names[name], float(value)
 
 

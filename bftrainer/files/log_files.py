@@ -187,8 +187,9 @@ class JobTable:
                 self.header = LogRow(path, 1, list(file.schema_arrow.names), is_cut_off=False)
             return
         first = next((line for line in head(path) if line.strip()), "")
-        if first.lstrip().startswith("["):
-            raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq -c '.[]' makes lines of it.")
+        if (begun := "".join(first.split())).startswith("["):
+            program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
+            raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
         self._objects = first.startswith("{")
         self._delimiter = max(",;|\t", key=first.count)
         row = next(self._json_rows(None) if self._objects else log_rows(path, self._delimiter), None)

@@ -116,6 +116,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         make_tuner()  # so that sections that do not fit their traces are found now
     _refuse_unfit(config, tasks, task_set.learned)
     power_cap_w = read_cap(config, log, tasks)
+    carbon = read_steps(config.carbon, CARBON_COLUMN, log)  # refused before all of a file that has no end is summed up
     return Inputs(
         config=config,
         log=log,
@@ -126,7 +127,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         assumed_scaling=task_set.assumed_scaling,
         learned=task_set.learned,
         power_cap_w=power_cap_w,
-        carbon=read_steps(config.carbon, CARBON_COLUMN, log),
+        carbon=carbon,
         make_tuner=make_tuner,
         load_s=time.perf_counter() - began,
         idle_log=idle_log,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -104,17 +104,21 @@ class Clock:
         offset = moment.utcoffset() or timedelta(0)
         return count - round(offset.total_seconds()) * NS_PER_S
 
-    def utc_ns(self, stamps: Stamps, *, second_pass: bool) -> NDArray[np.int64]:
+    def utc_ns(
+        self, stamps: Stamps, *, second_pass: bool, place: Callable[[int], str] = lambda _: ""
+    ) -> NDArray[np.int64]:
         """Nanoseconds since the epoch; in a repeated hour, those of its second pass if `second_pass`.
 
-        `UNSET` and `BAD` stay what they are.
+        `UNSET` and `BAD` stay what they are. `place` is where a stamp stands, for what is said of it.
         """
         is_known = stamps.seconds > BAD
         count = np.where(is_known, stamps.seconds, 0)
         if stamps.local.any():
             if self.zone is None:
-                shown = np.datetime64(int(stamps.seconds[stamps.local][0]), "s")
-                raise SettingsError(f"Missing --tz: times such as {shown} are local, in an unknown time zone.")
+                first = int(np.flatnonzero(stamps.local)[0])
+                shown = np.datetime64(int(stamps.seconds[first]), "s")
+                where = f"{place(first)}: ".removeprefix(": ")
+                raise SettingsError(f"{where}Missing --tz: times such as {shown} are local, in an unknown time zone.")
             count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], second_pass=second_pass)
         return np.where(is_known, count * NS_PER_S, stamps.seconds)
 

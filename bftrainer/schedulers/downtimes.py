@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bftrainer.errors import LogError, at_place
+from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.files.log_files import head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words
@@ -119,7 +119,8 @@ def _read_row(row: Mapping[str, str], place: str, rows: BusyRows, clock: Clock, 
         if seconds == BAD:
             raise LogError(f"{place}: Expected a time such as 2026-09-01T08:00:00 or Unknown, got {one_line(text)!r}.")
     # Of an hour that comes twice both passes count: better down too long than wrongly idle.
-    starts, ends = clock.utc_ns(stamps, second_pass=False)[:1], clock.utc_ns(stamps, second_pass=True)[1:]
+    with at_place(place, SettingsError):
+        starts, ends = clock.utc_ns(stamps, second_pass=False)[:1], clock.utc_ns(stamps, second_pass=True)[1:]
     set_unset(starts, ends)
     start = OPEN_START_NS if starts[0] == UNSET else int(starts[0])
     end = OPEN_END_NS if ends[0] == UNSET else int(ends[0])

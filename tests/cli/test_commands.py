@@ -7,15 +7,11 @@ import re
 import subprocess
 import sys
 import tomllib
-from pathlib import Path
 
 import click
-import numpy as np
 import pytest
 
-from bftrainer._core import core, why_not
 from bftrainer.cli._shared.group import cli
-from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
 from solvers.registry import names as solver_names
 from tests.cli.conftest import assert_matches
@@ -70,34 +66,7 @@ def test_help_is_plain_text():
     assert re.search(r"\n +pool +idle and used.*\n +gantt ", shown["bftrainer plot"])
 
 
-def test_bare_commands_print_their_help(call):
-    """`bftrainer` and `bftrainer tasks` without more say what there is."""
-    for words in ((), ("tasks",)):
-        done = call(*words)
-        assert done.status == 0
-        assert done.out == call(*words, "--help").out
-        assert "Commands:" in done.out
-        assert "..." not in done.out.partition("Commands:")[2]
-
-
 # --- convert -----------------------------------------------------------------------------------------------------
-
-
-def same_log(one: Path, other: Path) -> bool:
-    """Whether two node logs tell the same."""
-    a, b = read_node_log(one), read_node_log(other)
-    arrays = all(np.array_equal(getattr(a, name), getattr(b, name)) for name in ("time_ns", "node", "idle"))
-    return arrays and (a.nodes, a.start_ns, a.end_ns) == (b.nodes, b.start_ns, b.end_ns)
-
-
-@pytest.mark.parametrize("target", ["log.parquet", "log.csv", "log.csv.gz"])
-def test_convert_node_logs_both_ways(call, here, target):
-    """A legacy node log goes to a native form and back, and says the same all the way."""
-    done = call("convert", "evt.pkl", target)
-    assert (done.status, done.out, done.err) == (0, f"{target}: node log of 4 nodes\n", "")
-    assert call("convert", target, "back.pkl").status == 0
-    assert same_log(here / "evt.pkl", here / target)
-    assert same_log(here / "evt.pkl", here / "back.pkl")
 
 
 def test_convert_task_sets_both_ways(call, here):
@@ -108,16 +77,6 @@ def test_convert_task_sets_both_ways(call, here):
     tasks = read_task_set(here / "Jbnd.pkl", here / "JNPs.pkl").tasks
     assert read_task_set(here / "set.toml").tasks == tasks
     assert read_task_set(here / "new-Jbnd.pkl", here / "new-JNPs.pkl").tasks == tasks
-
-
-def test_convert_replaces_by_force_only(call, here):
-    """An existing target is replaced only if told to."""
-    (here / "set.toml").write_text("precious")
-    refused = call("convert", "Jbnd.pkl", "set.toml")
-    assert refused.status == 2
-    assert_matches("set.toml: .*--force", refused.err)
-    assert (here / "set.toml").read_text() == "precious"
-    assert call("convert", "Jbnd.pkl", "set.toml", "--force").status == 0
 
 
 @pytest.mark.parametrize(
@@ -136,30 +95,6 @@ def test_convert_spares_what_lies_beside(call, here, source, target, beside):
 # --- tasks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scenario", ["hpo", "nas"])
-def test_generate_is_seeded(call, here, scenario):
-    """The same seed gives the same bytes, another one other tasks."""
-    written = []
-    for seed in (1, 1, 2):
-        done = call(
-            "tasks", "generate", "--scenario", scenario, "--count", 12, "--seed", seed, "-o", "a.toml", "--force",
-            "--start", "2021-02-10",
-        )  # fmt: skip
-        assert (done.status, done.out) == (0, "a.toml: 12 tasks\n")
-        written.append((here / "a.toml").read_bytes())
-    assert written[0] == written[1]
-    assert written[0] != written[2]
-    assert len(read_task_set(here / "a.toml").tasks) == 12
-
-
-def test_generated_tasks_can_be_replayed(call):
-    """What is generated is an input."""
-    call("tasks", "generate", "--scenario", "hpo", "--count", 3, "-o", "new.toml")
-    done = call("replay", "-ndmap", "evt.pkl", "-bdfn", "new.toml", "--solver", "dp", "--json")
-    assert done.status == 0
-    assert done.json["tasks_total"] == 3
-
-
 def test_fit_prints_a_scaling_section(call, here):
     """Measured rows become a section that a task set takes as it is."""
     (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
@@ -175,15 +110,6 @@ def test_fit_prints_a_scaling_section(call, here):
 # --- solvers, completion -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.long
-def test_solvers_as_text(call):
-    """Each registered solver is one line, with what it can; the last line says which core is in use."""
-    lines = call("solvers").out.splitlines()
-    assert " ".join(lines[0].split()) == "solver installed licence exact extra rows capacities floor version"
-    assert [line.split()[0] for line in lines[1:-1]] == list(solver_names())
-    assert lines[-1] == ("core: compiled" if core else f"core: NumPy ({why_not})")
-
-
 def test_solvers_as_json(call):
     """The same for programs."""
     rows = {row["name"]: row for row in call("solvers", "--json").json}
@@ -194,15 +120,6 @@ def test_solvers_as_json(call):
     }  # fmt: skip
     assert (rows["equal-share"]["exact"], rows["cbc"]["extra_rows"], rows["cbc"]["floor"]) == (False, True, True)
     assert rows["highs"]["version"].startswith("highspy ")
-
-
-@pytest.mark.parametrize("program", ["bftrainer", "bftrainer-replay"])
-def test_completion_scripts(program, tmp_path):
-    """Click's own variable has each program print the script that completes it."""
-    variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-    env = {variable: "fish_source"}
-    done = subprocess.run([installed(program)], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    assert f"{variable}=fish_complete" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Call
-from tests.fuzzing.cases import Case
-from tests.fuzzing.seeds import CORPUS, corpus, files_of
+from tests.fuzzing.world import CORPUS, corpus, files_of, write_files
 from tests.tiny import contents
 
 ENTRIES = corpus()
@@ -24,7 +23,7 @@ def test_corpus(call: Call, here: Path, monkeypatch: pytest.MonkeyPatch, entry: 
     words = str(entry["command"]).replace("\\uDCFF", "\udcff").split()  # TOML holds no lone surrogate
     for path in list(here.iterdir()):
         path.unlink()
-    Case("", (), files_of(entry)).write(here)
+    write_files(here, files_of(entry))
     for name, value in entry.get("environment", {}).items():
         monkeypatch.setenv(name, value)
     before = {} if "hole" in str(entry) else contents(here)

@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
-import webbrowser
 
 import click
 import pytest
 
-from bftrainer import __version__
 from bftrainer.cli._shared.group import cli
 from bftrainer.cli.replay.replay import replay as replay_command
-from bftrainer.nodelogs import write_node_log
 from bftrainer.report.glossary import GLOSSARY, JUDGED
-from tests.campaigns.test_assess import machine
-from tests.cli.conftest import assert_matches, check_refusal
-from tests.tiny import spawn
-
-SWEEP = """\
-schema = 1
-[base]
-solver = "dp"
-node_log = "idle.csv"
-tasks = "tasks.toml"
-[grid]
-forward_time_s = [5.0, 10.0]
-"""
-# Servers, real jobs, schedulers and logs of many formats have tests of their own; their examples are parsed alone.
-PARSED = ("bso", "master", "harvest", "import", "watch")
 
 
 def commands(command=cli, path=()):
@@ -58,58 +39,6 @@ def test_help_ends_with_an_example_that_parses(path, command, tmp_path, monkeypa
     command.make_context("bftrainer", words[len(path) :])
 
 
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """Where the files are kept that the examples name, once they were made."""
-    return tmp_path_factory.mktemp("kept") / "inputs"
-
-
-def groups(command=cli, path=()):
-    """Names and groups, the root first."""
-    yield path, command
-    with click.Context(command) as ctx:
-        for name in command.list_commands(ctx):
-            each = command.get_command(ctx, name)
-            yield from groups(each, (*path, name)) if isinstance(each, click.Group) else ()
-
-
-def test_help_of_groups_ends_with_an_example():
-    """It calls one of the group's commands, with options that there are."""
-    known = dict(commands())
-    for path, group in groups():
-        words = example(group)
-        (called,) = (each for each in known if tuple(words[: len(each)]) == each)
-        assert called[: len(path)] == path
-        known[called].make_context("bftrainer", words[len(called) :])
-
-
-@pytest.fixture
-def inputs(call, here, kept):
-    """The files that the examples name."""
-    if kept.exists():
-        shutil.copytree(kept, here, dirs_exist_ok=True)
-        return
-    call("convert", "evt.pkl", "idle.csv")
-    write_node_log(here / "idle.parquet", machine(3600, 7200, days=9, nodes=4))
-    for name in ("monday.csv", "tuesday.csv"):
-        call("convert", "evt.pkl", name)
-    for name in ("a-itrOut", "b-itrOut"):
-        assert call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "-o", name).status == 0
-    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
-    (here / "sweep.toml").write_text(SWEEP)
-    shutil.copytree(here, kept)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(("path", "command"), [each for each in ALL if each.values[0][0] not in PARSED])
-def test_examples_of_help_run(path, command, call, here, inputs, monkeypatch):
-    """On small files of the names that it has, the example of each command does its work."""
-    del path, here, inputs
-    monkeypatch.setattr(webbrowser, "open", lambda _: True)
-    done = call(*example(command))
-    assert done.status == 0, done
-
-
 def test_help_shows_common_options(call):
     """The help of replays shows fifteen options, and the whole help each option once."""
     common = [
@@ -133,21 +62,6 @@ def test_output_goes_to_o():
             assert "-o" in flags, path
 
 
-def test_figure_is_a_file_to_draw():
-    """`--figure` names a file wherever a command has it."""
-    figures = {" ".join(path) for path, command in commands() for each in command.params if "--figure" in each.opts}
-    assert figures == {"trace stats", "spot simulate"}
-
-
-def test_one_place_for_output(call):
-    """A target is named as an argument or after -o: by one of them."""
-    assert call("convert", "evt.pkl", "-o", "log.csv").out == "log.csv: node log of 4 nodes\n"
-    for words in (("convert", "evt.pkl"), ("convert", "evt.pkl", "a.csv", "-o", "b.csv")):
-        refused = call(*words)
-        check_refusal(refused)
-        assert_matches("one place for the output", refused.err)
-
-
 def test_commands_that_report_do_so_in_json():
     """All but those that make a file, or change what a server keeps, and say in a line that they did."""
     flags = {
@@ -159,30 +73,6 @@ def test_commands_that_report_do_so_in_json():
     }
 
 
-def test_json_of_what_was_made(call, here):
-    """Commands that report do so for programs, too."""
-    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
-    assert call("tasks", "fit", "measured.csv", "--json").json["throughput"] == [0, 100, 190, 350]
-    made = call("trace", "generate", "--nodes", 50, "--days", 0.1, "-o", "made.csv", "--json").json
-    assert made["files"] == ["made.csv"]
-    assert {figure["name"] for figure in made["figures"]} > {"idle_share"}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("there", [True, False])
-def test_pages_open_in_a_browser(call, here, inputs, monkeypatch, there):
-    """`--open` shows the page that was made, by its full address; without a browser it says so and is no failure."""
-    del inputs
-    opened = []
-    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or there)
-    done = call("report", "a-itrOut", "-o", "it's here.html", "--open")
-    assert (done.status, done.out) == (0, "Page: it's here.html\n")
-    swept = call("sweep", "sweep.toml", "--report", "sweep.html", "--open")
-    assert (swept.status, swept.out.splitlines()[-1]) == (0, "Page: sweep.html")
-    assert opened == [f"{here.as_uri()}/it%27s%20here.html", f"{here.as_uri()}/sweep.html"]
-    assert done.err == ("" if there else "Note: No browser is here to open it's here.html.\n")
-
-
 def test_kinds_of_figures_are_listed(call):
     """`plot --list` needs no run, and has a line for each kind that the argument takes, and for each metric."""
     kinds, _, metrics = call("plot", "--list").out.partition("\n\n")
@@ -192,23 +82,6 @@ def test_kinds_of_figures_are_listed(call):
     told = [line[2:].split()[0] for line in metrics.splitlines()[1:]]
     assert told == list(GLOSSARY)
     assert [line[2:].split()[0] for line in metrics.splitlines()[1:] if line[0] in "+-"] == list(JUDGED)
-
-
-@pytest.mark.parametrize(
-    "words", [("replay",), ("forecast", "--deadline", "36h"), ("advise",)], ids=lambda each: each[0]
-)
-def test_opening_nothing_is_refused(call, words):
-    """A command without a page has none to open."""
-    refused = call(*words, "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--open")
-    check_refusal(refused)
-    assert_matches("--open.*no --report", refused.err)
-
-
-def test_version(call, here):
-    """Both programs say the version."""
-    assert call("--version").out == f"bftrainer, version {__version__}\n"
-    assert call("replay", "--version").out == f"bftrainer, version {__version__}\n"
-    assert spawn("bftrainer-replay", "--version", cwd=here).out == f"bftrainer, version {__version__}\n"
 
 
 def test_help_names_every_option(call, monkeypatch):

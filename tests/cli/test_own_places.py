@@ -12,21 +12,14 @@ from tests.recurring import TRACES, write_world
 from tests.tiny import contents
 
 COMMANDS = {
-    "trace stats nodes.csv --additions nodes.csv": "nodes.csv",
     "trace stats nodes.csv --terminations hard.csv": "hard.csv",
     "trace stats nodes.csv --additions x.csv --terminations x.csv": "x.csv",
-    "trace stats nodes.csv --additions new.csv --terminations ./new.csv": "new.csv",
-    "trace stats nodes.csv --figure figure.png": "figure.png",
-    "convert nodes.csv nodes.csv": "nodes.csv",
     "convert nodes.csv link.csv": "link.csv",
     "convert Jbnd.pkl JNPs.pkl -scfn JNPs.pkl": "JNPs.pkl",
     "trace edit nodes.csv --start 1612915205 -o nodes.csv": "nodes.csv",
     "trace edit nodes.csv --nodes names.csv -o names.csv": "names.csv",
-    "trace edit nodes.csv evt.pkl -o evt.pkl": "evt.pkl",
-    "trace edit nodes.csv --anonymise key -o nodes.csv": "nodes.csv",
     "trace edit nodes.csv --anonymise key.csv -o key.csv": "key.csv",
     "trace generate --like nodes.csv -o nodes.csv": "nodes.csv",
-    "import --format slurm log.csv -o log.csv": "log.csv",
     "import --format slurm logs -o logs/a.csv": "a.csv",
     "spot simulate --trace nodes.csv --figure figure.png": "figure.png",
     f"zeus simulate {' '.join(TRACES)} --output traces.json": "traces.json",
@@ -60,41 +53,6 @@ def test_inputs_are_kept(call, here, command, place):
     done = call(*command.split(), "--force")
     check_refusal(done)
     assert f"{place}: Would overwrite" in done.err
-    assert contents(here) == before
-
-
-@pytest.mark.long
-def test_results_are_kept(call, here):
-    """A page takes the place of no file of the run that it shows; one in the run's directory can be made anew."""
-    assert (
-        call("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--output-dir", "out").status == 0
-    )
-    before = contents(here)
-    done = call("report", "out", "-o", "out/summary.json", "--force")
-    check_refusal(done)
-    assert "got summary.json" in done.err
-    assert contents(here) == before
-    for _ in range(2):
-        assert call("report", "out", "-o", "out/report.html", "--force").status == 0
-
-
-def test_dry_runs_need_no_place(replay, here):
-    """What a dry run would not write is not looked for: results that are there do not hinder it."""
-    (here / "debug-itrOut").mkdir()
-    before = contents(here)
-    done = replay("--dry-run", "--report", "evt.pkl")
-    assert (done.status, done.err) == (0, "")
-    assert contents(here) == before
-
-
-@pytest.mark.parametrize(
-    "words", [("replay", "-o", ""), ("spot", "simulate", "-o", ""), ("convert", "evt.pkl", ""), ("report", "")]
-)
-def test_an_empty_path_is_none(call, here, words):
-    """A variable of a shell that is not set does not stand for the current directory."""
-    before = contents(here)
-    done = call(*words)
-    check_refusal(done)
     assert contents(here) == before
 
 

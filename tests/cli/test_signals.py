@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -43,7 +42,6 @@ COMMANDS = {
     "trace stats": "trace stats {0}",
     "zeus": "zeus simulate --jobs {0}",
 }
-NOHUP = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
 
 
 @pytest.fixture
@@ -84,14 +82,6 @@ def test_signals(here, begun, command, signum):
     assert contents(here) == before
 
 
-def test_nohup(begun):
-    """A signal that is ignored stays ignored."""
-    process = begun(sys.executable, "-c", NOHUP, installed("bftrainer"), "trace", "stats", INPUT)
-    process.send_signal(signal.SIGHUP)
-    process.send_signal(signal.SIGTERM)
-    assert process.communicate()[1].strip() == "Terminated."
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("words", ["solvers", "--help"])
 def test_a_reader_that_has_gone(here, words):
@@ -114,14 +104,6 @@ def test_the_second_signal_ends_at_once(signum):
             signal.raise_signal(signal.SIGTERM)
     assert raised.value.number == signal.SIGTERM
     assert signal.getsignal(signum) is before
-
-
-def test_afterwards_signals_are_as_before(call, monkeypatch):
-    """Also when one has ended the command: whoever called it in this process has handlers of their own."""
-    before = [signal.getsignal(signum) for signum in ENDED_BY]
-    monkeypatch.setattr("bftrainer.cli.replay.replay.print_table", lambda *_, **__: signal.raise_signal(signal.SIGTERM))
-    assert call("solvers").status == 128 + signal.SIGTERM
-    assert [signal.getsignal(signum) for signum in ENDED_BY] == before
 
 
 def test_a_signal_while_a_solver_does_not_answer(replay, monkeypatch):

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 
 import pytest
 
 from tests.cli.conftest import check_refusal
-from tests.tiny import contents
 
 SPOT = "".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n3600000,add,n20\n7200000,remove,n9\n"
 PROFILE = """schema = 1
@@ -24,7 +22,6 @@ checkpoint_s = 80.0
 def spot(call, here):
     """`spot("simulate", ...)` runs the command; s.csv holds twenty nodes of which two are lost."""
     (here / "s.csv").write_text(SPOT)
-    (here / "one.csv").write_text("0,add,a\n")
     (here / "p.toml").write_text(PROFILE)
     return lambda *words: call("spot", *words)
 
@@ -49,18 +46,6 @@ def test_simulate_by_hand(spot):
     assert found["cost"] == pytest.approx(2 * found["node_hours_held"])
 
 
-def test_simulate_prints_a_table(spot):
-    """For people: title, iterations, where the time went."""
-    done = spot("simulate", "--trace", "s.csv", "--price", 1, "--on-demand-price", 3, "--profile", "p.toml")
-    assert done.status == 0
-    lines = done.out.splitlines()
-    assert lines[0] == "Checkpointed training on 21 nodes over 2.00 h"
-    figures = dict(re.split(r"  +", line) for line in lines[1:])
-    assert figures["iterations done"] == "377"
-    assert figures["training (s)"] == "6,948"
-    assert {"samples per (s)", "checkpoints lost", "cost", "value against on demand"} <= set(figures)
-
-
 def test_simulate_writes_results(spot, here):
     """Files and a figure where asked; an existing place is refused, results are replaced by force."""
     words = ("simulate", "--trace", "s.csv", "-o", "out", "--figure", "f.svg")
@@ -76,15 +61,6 @@ def test_simulate_writes_results(spot, here):
     assert spot("simulate", "--trace", "s.csv", "--json").json == summary
 
 
-def test_simulate_a_pair(spot, here):
-    """Preemptions and additions with their initial nodes are a trace as well."""
-    (here / "pre.csv").write_text("dt,preemptions\n2021-01-01T01:00:00Z,4\n")
-    (here / "add.csv").write_text("dt,additions\n2021-01-01T00:00:00Z,1\n2021-01-01T02:00:00Z,2\n")
-    words = ("simulate", "--trace", "pre.csv", "--additions", "add.csv", "--json")
-    assert spot(*words).json["node_hours_held"] == pytest.approx(33 + 29)
-    assert spot(*words, "--initial-nodes", 16).json["node_hours_held"] == pytest.approx(17 + 13)
-
-
 @pytest.mark.long
 def test_sweep(spot, here):
     """A row per pair of levels, with intervals; files where asked."""
@@ -97,52 +73,3 @@ def test_sweep(spot, here):
     found = spot(*words, "--json").json
     assert found == json.loads((here / "out" / "summary.json").read_text())
     assert [row["repeats"] for row in found["levels"]] == [3] * 4
-
-
-def test_sweep_like_a_trace(spot):
-    """Fitted to a trace the model has its chances, and its bounds."""
-    found = spot("sweep", "--like", "s.csv", "--days", 0.1, "--repeats", 1, "--preemption-scale", 1, "--json").json
-    assert found["model"]["preemption_chance"] == pytest.approx(2 / 120)
-    assert (found["initial_nodes"], found["max_nodes"]) == (20, 20)
-
-
-BAD = {
-    "simulate": "Missing option '--trace'",
-    "simulate --trace absent.csv": "absent.csv: No such file.",
-    "simulate --trace p.toml": "p.toml: Expected a node log",
-    "simulate --trace s.csv --profile absent.toml": "absent.toml: No such file.",
-    "simulate --trace s.csv --profile s.csv": "s.csv: Expected TOML",
-    "simulate --trace s.csv --profile .": ".: Expected a file, got a directory.",
-    "simulate --trace s.csv --depth 0": "depth >= 1, got 0",
-    "simulate --trace s.csv --depth 65": "max_world_size >= depth, got 64 < 65",
-    "simulate --trace s.csv --preparation -1": "preparation_s",
-    "simulate --trace s.csv --tick 0": "tick_s",
-    "simulate --trace s.csv --on-loss-during-reconfigure stop": "'stop' is not one of",
-    "simulate --trace s.csv --initial-nodes 4": "no effect: --initial-nodes (without --additions",
-    "simulate --trace s.csv --additions s.csv": "s.csv:1: Expected columns timestamp,number or dt,preemptions",
-    "simulate --trace s.csv --price 0": "a price from 1e-9 to 1e9, got 0.0",
-    "simulate --trace s.csv --price 1e308": "a price from 1e-9 to 1e9, got 1e+308",
-    "simulate --trace s.csv --price 1 --on-demand-price 1e308": "an on-demand price from 1e-9 to 1e9",
-    "simulate --trace s.csv --on-demand-price 1": "no effect: --on-demand-price (without --price",
-    "simulate --trace s.csv --figure f.gif": "f.gif: Expected a figure's name",
-    "simulate --trace s.csv -o s.csv": "s.csv: Expected a directory or nothing, found a file.",
-    "sweep --preemption-scale 1;2": "numbers separated by commas, got '1;2'",
-    "sweep --preemption-scale 9": "preemption scale <= 6.121",
-    "sweep --repeats 0": "'--repeats': 0 is not in the range",
-    "sweep --days nan": "days from one minute to 19 years, got nan",
-    "sweep --days inf": "days from one minute to 19 years, got inf",
-    "sweep --jobs 0": "'--jobs': 0 is not in the range",
-    "sweep --like one.csv": "one.csv: Expected a trace that tells preemptions and additions over time",
-    "sweep --like absent.csv": "absent.csv: No such file.",
-    "sweep --initial-nodes -1": "'--initial-nodes': -1 is not in the range",
-}
-
-
-@pytest.mark.parametrize(("words", "said"), BAD.items(), ids=BAD.keys())
-def test_bad_input(spot, here, words, said):
-    """One line, exit status 2, and nothing written."""
-    before = contents(here)
-    done = spot(*words.split())
-    check_refusal(done)
-    assert said in done.err
-    assert contents(here) == before

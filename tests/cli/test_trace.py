@@ -1,16 +1,15 @@
-"""`bftrainer trace stats` and `generate`."""
+"""`bftrainer trace stats`, `generate` and `edit`: figures, windows, nodes, several logs, pseudonyms."""
 
 from __future__ import annotations
 
+import json
 import re
 
-import numpy as np
 import pytest
 
 from bftrainer.nodelogs import read_node_log
-from bftrainer.nodelogs.availability import read_availability
 from tests.cli.conftest import check_refusal
-from tests.tiny import contents
+from tests.importing import idle_of
 
 SPOT = "1000,add,a\n1000,add,b\n61000,remove,a\n90000,add,a\n"
 COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-01-01T00:02:00Z,1\n"
@@ -63,16 +62,6 @@ def test_the_pair_of_a_trace(call, here):
     assert call("trace", "stats", "c.csv", "--additions", "a.csv", "--force").status == 0
 
 
-def test_terminations_tell_no_additions(call, here):
-    """What a trace does not tell is not written, nor is anything else then."""
-    (here / "t.csv").write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:01:50Z,1\n")
-    before = contents(here)
-    done = call("trace", "stats", "t.csv", "--additions", "a.csv", "--terminations", "b.csv")
-    check_refusal(done)
-    assert "a.csv: Expected a trace that tells additions" in done.err
-    assert contents(here) == before
-
-
 def test_the_minute_model_by_options(call):
     """Chances and sizes can be given; levels are factors of the chances given."""
     sizes = [f"--set={each}" for each in ("preemption-mean=4", "preemption-std=0", "addition-mean=3", "addition-std=0")]
@@ -88,78 +77,57 @@ def test_the_minute_model_by_options(call):
     assert (swept["preemption_chance"], swept["preemption_mean"], swept["addition_std"]) == (0.2, 4.0, 0.0)
 
 
-@pytest.mark.parametrize("name", ["f.svg", "f.png"])
-def test_a_figure(call, here, name):
-    """A figure is drawn where asked, and an existing one replaced by force only."""
-    assert call("trace", "stats", "evt.pkl", "--figure", name).status == 0
-    size = (here / name).stat().st_size
-    assert size > 1000
-    check_refusal(call("trace", "stats", "evt.pkl", "--figure", name))
-    assert call("trace", "stats", "evt.pkl", "--figure", name, "--force").status == 0
+START = 1612915200  # of evt.pkl: a and b are idle from 0 s to 30 s, c and d from 10 s to the end at 40 s
 
 
-def test_generate_writes_what_is_asked_for(call, here):
-    """The log, which other forms are converted from; the table compares asked and realised."""
-    words = ("trace", "generate", "--model", "minutes", "--days", 0.2, "--seed", 1, "-o", "a.csv")
-    done = call(*words, "--preemption-scale", 2)
-    assert (done.status, done.err) == (0, "")
-    assert re.search(r"preemption_chance +0\.32676 ", done.out)
-    log = read_node_log(here / "a.csv")
-    assert log.start_ns == 1_609_459_200 * 10**9
-    assert call("convert", "a.csv", "a-spot.csv", "--to", "spot").status == 0
-    spot = read_availability(here / "a-spot.csv", print).log
-    assert np.array_equal(log.time_ns - log.start_ns, spot.time_ns)
-    before = contents(here)
-    check_refusal(call(*words))
-    assert contents(here) == before
+def idle(path):
+    """Idle intervals of a node log, in seconds from the small world's start."""
+    return idle_of(read_node_log(path), START)
 
 
-def test_generated_like_another(call, here):
-    """What is like a log has its number of nodes, and can be replayed."""
-    done = call("trace", "generate", "--nodes", 40, "--days", 2, "-o", "one.parquet")
+def test_cut(call, here):
+    """A window is cut out; the command is noted in the log."""
+    done = call("trace", "edit", "evt.pkl", "--start", "2021-02-10T00:00:05", "--end", START + 20, "-o", "cut.parquet")
+    assert (done.status, done.out) == (0, "cut.parquet: node log of 4 nodes, 0.00 h\n")
+    assert idle(here / "cut.parquet") == {"a": [(5, 20)], "b": [(5, 20)], "c": [(10, 20)], "d": [(10, 20)]}
+    (command,) = read_node_log(here / "cut.parquet").provenance["edits"]
+    assert command.startswith("bftrainer trace edit evt.pkl --start")
+
+
+def test_filter(call, here):
+    """Nodes and idle intervals are picked."""
+    words = ("--nodes", "a,b,c", "--exclude-nodes", "b", "--min-hole", "31s")
+    done = call("trace", "edit", "evt.pkl", *words, "-o", "f.csv")
     assert done.status == 0
-    assert call("trace", "generate", "--like", "one.parquet", "--days", 1, "-o", "two.parquet").status == 0
-    assert len(read_node_log(here / "two.parquet").nodes) == 40
-    done = call("replay", "-ndmap", "two.parquet", "--solver", "dp", "--max-events", 20, "--json", "--no-baseline")
-    assert done.json["events"] == 20
+    assert idle(here / "f.csv") == {"a": [], "c": []}
 
 
-BAD = {
-    "stats absent.csv": "absent.csv: No such file.",
-    "stats tasks.toml": "tasks.toml: Expected a node log",
-    "stats Jbnd.pkl": "Jbnd.pkl: Expected",
-    "stats evt.pkl --recorded-terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
-    "stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
-    "stats evt.pkl --additions evt.pkl": "evt.pkl: Would overwrite FILE evt.pkl",
-    "stats evt.pkl --terminations nowhere/t.csv": "nowhere/t.csv: No such directory: nowhere",
-    "generate": "Missing option '-o'",
-    "generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
-    "generate -o a.parquet --days nan": "0 < days",
-    "generate -o a.parquet --seed -1": "seed >= 0, got -1",
-    "generate -o a.parquet --start 1500-01-01": "between the years 1678 and 2262",
-    "generate -o a.parquet --model hours": "'hours' is not one of",
-    "generate -o a.parquet --like absent.csv": "absent.csv: No such file.",
-    "generate -o a.parquet --preemption-scale 2": "no effect: --preemption-scale (of the model minutes alone)",
-    "generate -o a.parquet --model minutes --preemption-scale 9": "preemption scale <= 6.121",
-    "generate -o a.parquet --model minutes --addition-scale -1": "0 <= addition scale",
-    "generate -o a.parquet --model minutes --set addition-chance=1.5": "addition_chance from 0 to 1, got 1.5",
-    "generate -o a.parquet --model minutes --set preemption-std=-1": "a std of sizes from 0 to 1e6, got -1",
-    "generate -o a.parquet --set preemption-mean=2": "no effect: --set preemption-mean (of the model minutes alone)",
-    "generate -o a.parquet --model minutes --nodes 4": "no effect: --nodes (of the model supercomputer alone)",
-    "generate -o a.parquet --idle-share 1": "0 < idle share < 1",
-    "generate -o a.parquet --nodes 0": "'--nodes': 0 is not in the range",
-    "generate -o a.parquet --set fragment-mean=0.01 --set fragment-median=0.01": "fragments from 1 s",
-    "generate -o a.parquet --set fragment-mean=10": "both fragment_mean_s and fragment_median_s",
-    "generate -o a.parquet --set fragment-mean=10 --set fragment-median=20": "median <= mean",
-    "generate -o nowhere/a.parquet --nodes 9 --days 1": "nowhere/a.parquet: No such directory: nowhere",
-}
+def test_merge(call, here):
+    """Parts are put together, and what is missing is said."""
+    call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "one.csv")
+    call("trace", "edit", "evt.pkl", "--start", START + 20, "-o", "two.csv")
+    done = call("trace", "edit", "two.csv", "one.csv", "-o", "whole.parquet")
+    assert done.status == 0
+    assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
+    assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
+    assert idle(here / "whole.parquet")["c"] == [(20, 40)]
 
 
-@pytest.mark.parametrize(("words", "said"), BAD.items(), ids=BAD.keys())
-def test_bad_input(call, here, words, said):
-    """One line, exit status 2, and nothing written."""
-    before = contents(here)
-    done = call("trace", *words.split())
-    check_refusal(done)
-    assert said in done.err
-    assert contents(here) == before
+def test_anonymise(call, here):
+    """Names become pseudonyms by a key that is made once."""
+    done = call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "shared.parquet")
+    assert (done.status, done.out) == (0, "shared.parquet: node log of 4 nodes, 0.01 h\n")
+    assert done.err == "Note: key: a new key; keep it to yourself, and for the next log.\n"
+    again = call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "again.parquet")
+    assert again.err == ""
+    shared = read_node_log(here / "shared.parquet")
+    assert shared.nodes == read_node_log(here / "again.parquet").nodes
+    assert sorted(idle_of(shared, START).values()) == sorted(idle(here / "evt.pkl").values())
+
+
+def test_existing_files_are_spared(call, here):
+    """Metadata beside a table are as precious as the table."""
+    (here / "x.json").write_text("precious")
+    assert call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "x.csv").status == 2
+    assert call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "x.csv", "--force").status == 0
+    assert json.loads((here / "x.json").read_text())["nodes"] == ["a", "b", "c", "d"]

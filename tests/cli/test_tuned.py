@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from tests.cli.conftest import check_refusal
-from tests.tiny import RESULTS, contents
+from tests.tiny import contents
 
 TASKS = """\
 schema = 1
@@ -70,15 +67,10 @@ def replay(call, here):
 
 SECTIONS = {
     "policy": ('"grd"', "task J0: Expected a known batch-size policy or module:callable, got 'grd'. Did you mean"),
-    "power_policy": ('"max-pow"', "policy or module:callable, got 'max-pow'. Did you mean 'max-power'?"),
     "dataset": ('"image"', "train.csv, task J0: The trace has no job image,net,sgd. Did you mean 'images,net,sgd'?"),
-    "network": ('"nett"', "train.csv, task J0: The trace has no job images,nett,sgd. Did you mean 'images,net,sgd'?"),
-    "optimizer": ('"sdg"', "train.csv, task J0: The trace has no job images,net,sdg. Did you mean 'images,net,sgd'?"),
     "target_metric": ("0.8", "aims at the target metric 0.8. Closest: 0.9."),
     "default_batch_size": ("30", "batch size of the trace with measured power, got 30. Closest: 16, 32, 64."),
     "eta": ("1.5", "tuned.toml, task J0: Expected zeus.eta from 0 (time) to 1 (energy), got 1.5."),
-    "beta": ("0.0", "tuned.toml, task J0: Expected zeus.beta > 0 (inf: never stop early), got 0.0."),
-    "max_epochs": ("0", "tuned.toml, task J0: Expected zeus.max_epochs >= 1, got 0."),
     "train_trace": ('"trian.csv"', "trian.csv: No such file (task J0)."),
 }
 
@@ -94,14 +86,6 @@ def test_section(replay, here, key, value, said):
     assert contents(here).keys() == before.keys()
 
 
-def test_a_batch_size_without_measured_power(replay):
-    """As the default it is told from one that was never trained; elsewhere it is no batch size to choose."""
-    done = replay("--solver", "dp", default_batch_size=128)
-    check_refusal(done)
-    assert "Expected a batch size of the trace with measured power, got 128. Closest: 16, 32, 64." in done.err
-    assert replay("--solver", "dp", "--no-baseline").status == 0
-
-
 def test_a_default_that_never_reaches_the_target(replay):
     """The replay runs, says why the group was given up, and succeeds."""
     done = replay("--solver", "dp", "--no-baseline", default_batch_size=64)
@@ -112,17 +96,11 @@ def test_a_default_that_never_reaches_the_target(replay):
 
 POWER_WORDS = {
     "--power-cap 1GW": "Expected watts (250000, 250kW, 0.25MW), or a CSV file, got '1GW'",
-    "--power-cap -5": "or a CSV file, got '-5'",
-    "--power-cap none.csv": "or a CSV file, got 'none.csv'",
     "--power-cap 50 --idle-power 20": "covers the idle draw, got 50 W for 4 idle nodes that draw 80 W, 10 s after",
-    "--power-cap 70 --idle-power 20 --pue 2": "got 70 W for 2 idle nodes that draw 80 W, 0 s after",
     "--power-cap short.csv": "from the window's start to its end at 40 s, got them from 0 s to 20 s.",
     "--carbon late.csv": "from the window's start to its end at 40 s, got them from 5 s.",
     "--carbon short.csv": "short.csv:1: Expected columns time, gco2_per_kwh, each once, got time, power_w.",
-    "--carbon -1": "Expected grams of CO2 per kWh, or a CSV file, got '-1'",
     "--pue 0.9": "Expected a PUE of 1 or more, got 0.9.",
-    "--idle-power nan": "Expected idle power of 0 W or more, got nan.",
-    "--sample tuned": "no effect: --sample (-bdfn names the tasks).",
 }
 
 
@@ -136,22 +114,6 @@ def test_power(replay, here, words, said):
     assert said in done.err
 
 
-def test_power_that_nobody_knows(call, here):
-    """Without tuned tasks nothing is known of power: options that would need it are refused, and change nothing."""
-    words = ("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp", "--force", "--output-dir", "out")
-    call(*words)
-    before = contents(here)
-    assert {path.name for path in (here / "out").iterdir()} == RESULTS
-    done = call(*words, "--carbon", 300, "--power-options", "all")
-    check_refusal(done)
-    for option in ("--power-options (no task is tuned)", "--carbon (no power is known without tuned tasks or"):
-        assert option in done.err
-    assert "--pue" not in done.err
-    assert contents(here) == before
-    settings = json.loads((here / "out" / "summary.json").read_text(encoding="utf-8"))["settings"]
-    assert not {"power_cap", "carbon", "pue", "idle_power_w", "power_options"} & settings.keys()
-
-
 def test_summary_names_all_files(replay, here):
     """Series and traces are inputs as well, with their checksums; the settings say what was asked for."""
     (here / "cap.csv").write_text("time,power_w\n0,900\n25,400\n", encoding="utf-8")
@@ -161,22 +123,6 @@ def test_summary_names_all_files(replay, here):
     assert len(summary["inputs"]["power_cap"]["sha256"]) == 64
     assert "carbon" not in summary["inputs"]
     assert (summary["settings"]["power_cap"], summary["settings"]["carbon"]) == ("cap.csv", 300.0)
-
-
-@pytest.mark.parametrize(("given", "watts"), [(".4kW", 400.0), ("400 W", 400.0), ("4e2", 400.0), ("0.0004MW", 400.0)])
-def test_units(replay, given, watts):
-    """Watts with or without a unit."""
-    summary = replay("--solver", "highs", "--power-cap", given, "--json", "--no-baseline").json
-    assert summary["settings"]["power_cap"] == watts
-    assert 0.0 < summary["peak_power_w"] <= watts
-
-
-def test_the_tuned_sample(call):
-    """`--sample tuned` without task set replays the embedded one."""
-    done = call("replay", "--sample", "tuned", "--solver", "dp", "--max-events", 20, "--json", "--no-baseline")
-    assert done.json["inputs"]["tasks"]["path"] == str(sample_path(SAMPLE_TUNED_TASKS))
-    assert done.json["attempts"] > 0
-    assert done.err == ""
 
 
 def test_no_efficiency_is_said(call):

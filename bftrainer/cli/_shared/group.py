@@ -82,9 +82,9 @@ _COMMANDS = {
     "solvers": ("replay.replay:solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("spot:spot", "Simulate checkpointed training on preemptible nodes."),
     "sweep": ("campaigns:sweep", "Replay a grid or list of settings."),
-    "tasks": ("logs.tasks:tasks", "Make task sets and scalability curves."),
+    "tasks": ("logs.trace:tasks", "Make task sets and scalability curves."),
     "trace": ("logs.trace:trace", "Measure, generate, edit and share traces of nodes."),
-    "watch": ("harvest.watch:watch", "Write down when nodes are idle, by asking a scheduler."),
+    "watch": ("harvest.harvest:watch", "Write down when nodes are idle, by asking a scheduler."),
     "zeus": ("zeus.zeus:zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
 }
 _SELDOM = ("audit", "bound", "bso", "convert", "master", "reproduce", "solvers", "spot", "tasks", "zeus")

@@ -34,15 +34,7 @@ _JOB_FILE = "set it in the job file (observer_mode, set_power_limits, measure, t
 _IN_NGINX = "set it in nginx (docs/server.md, Networks)."
 _SET = "use --set NAME=X (of the minutes: with --model minutes)."
 _DRAWN = "write the runs by -o FILE, which pandas reads, and draw them."
-_FIGURES = (
-    "preemption-chance",
-    "preemption-mean",
-    "preemption-std",
-    "addition-chance",
-    "addition-mean",
-    "addition-std",
-    "big-addition-share",
-)
+_FIGURES = [f"{event}-{figure}" for event in ("preemption", "addition") for figure in ("chance", "mean", "std")]
 _IMPORT_FIRST = "import the log with it first (bftrainer import), and assess the node log."
 _OF_IMPORT = (
     *("by", "offer", "columns", "suspended", "reservations", "reserved-busy", "cores-per-node", "max-overcommit"),
@@ -74,6 +66,7 @@ OPTIONS: dict[tuple[str, str], str] = {
     ("bso serve", "--insecure"): "put nginx before the server, which adds a token (docs/server.md, Networks).",
     **{("bso serve", f"--max-{what}"): _IN_NGINX for what in ("body", "connections", "per-peer")},
     **{(words, f"--{name}"): _SET for words in ("spot sweep", "trace generate") for name in _FIGURES},
+    **{(words, "--big-addition-share"): _SET for words in ("spot sweep", "trace generate")},
     **{("trace generate", f"--{name}"): _SET for name in _HOLES},
     ("trace generate", "--spot"): "use `bftrainer convert LOG TRACE.csv --to spot`.",
     ("trace generate", "--counts"): "use `bftrainer trace stats LOG --additions FILE --terminations FILE`.",
@@ -96,8 +89,8 @@ def refuse_removed_command(ctx: click.Context, name: str) -> None:
 
 def describe_unknown_option(error: click.NoSuchOption) -> str:
     """The error's message, or what replaces the option if the command had it once."""
-    if isinstance(whole := error.__context__, click.NoSuchOption):
-        error = whole  # click goes on to read -word letter by letter, and then names -w alone
+    if isinstance(full := error.__context__, click.NoSuchOption):
+        error = full  # click goes on to read -word letter by letter, and then names -w alone
     words = command_words(error.ctx) if error.ctx else ""
     instead = OPTIONS.get((words, error.option_name))
     return f"{error.option_name} was removed: {instead}" if instead else error.format_message()

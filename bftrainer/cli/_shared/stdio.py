@@ -76,7 +76,7 @@ def write_rows(
         folded = [line]
         if width is not None:
             folded = textwrap.wrap(line, width, subsequent_indent=" " * indent, break_on_hyphens=False)
-        out.writelines(f"{part}\n" for part in folded)
+        out.writelines(f"{row}\n" for row in folded)
 
 
 def heading(name: str) -> str:
@@ -122,7 +122,7 @@ def print_records(records: Sequence[Mapping[str, Any]], names: Iterable[str] | N
     chosen = list(names or (records[0] if records else ()))
     texts = [any(isinstance(record[name], str) for record in records) for name in chosen]
     rows = [[cell(record[name], name) for name in chosen] for record in records]
-    print_table([heading(name) for name in chosen], rows, left=[*texts, False].index(False))
+    print_table([heading(name) for name in chosen], rows, text_columns=[*texts, False].index(False))
 
 
 def duration(value_s: float | None) -> str:
@@ -132,17 +132,19 @@ def duration(value_s: float | None) -> str:
     return f"{value_s / 3600:,.2f} h" if value_s >= 3600 else f"{value_s:,.1f} s"
 
 
-def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], left: int | None = 1) -> None:
+def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int | None = 1) -> None:
     """Print a table; cells are wrapped on a terminal, elsewhere a row is a line.
 
-    The first `left` columns are text, the others numbers, aligned right; None: all are text.
+    The first `text_columns` are text, the others numbers, aligned right; None: all are text.
     """
     from rich.console import Console
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="left" if left is None or number < left else "right", overflow="fold")
+        table.add_column(
+            heading, justify="left" if text_columns is None or number < text_columns else "right", overflow="fold"
+        )
     for row in rows:
         table.add_row(*map(escaped, row))  # names come from files
     Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH).print(table)
@@ -167,7 +169,7 @@ def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
             task = bar.add_task(label, total=total)
             yield lambda _: bar.advance(task)
         return
-    done: list[object] = []
+    steps: list[object] = []
     ended = threading.Event()
 
     def tell_minutes() -> None:
@@ -175,10 +177,10 @@ def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
         minutes = 0
         while not ended.wait(LINE_S):
             minutes += 1
-            tell(f"{label}: {len(done):,} of {total:,} after {minutes:,} min")
+            tell(f"{label}: {len(steps):,} of {total:,} after {minutes:,} min")
 
     threading.Thread(target=tell_minutes, daemon=True).start()
     try:
-        yield done.append
+        yield steps.append
     finally:
         ended.set()

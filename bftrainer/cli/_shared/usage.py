@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,6 +128,44 @@ SIZE = click.IntRange(1, 1_000_000)
 """Type of a count of tasks, nodes, trials or recurrences: more would be a slip."""
 PROCESSES = click.IntRange(1, 1_000)
 POSITIVE = click.FloatRange(0, min_open=True)
+
+
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|h|d|w)", re.ASCII)
+_SECONDS = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+def _duration(text: str) -> float:
+    length = _LENGTH.fullmatch(f"{text}s" if text.replace(".", "", 1).isdecimal() else text)
+    if length is None:
+        raise ValueError(text)
+    return float(length[1]) * _SECONDS[length[2]]
+
+
+def _positive(text: str) -> float:
+    length_s = _duration(text)
+    if not length_s:
+        raise ValueError(text)
+    return length_s
+
+
+def _moment(text: str) -> datetime | float:
+    """Seconds if it is a number, else an ISO time (naive: UTC)."""
+    try:
+        return float(text)
+    except ValueError:
+        return datetime.fromisoformat(text)
+
+
+DURATION = Parsed("TIME", _duration, "a length of time such as 90s, 10min or 2h")
+LENGTH = Parsed("TIME", _positive, "a length of time above 0 such as 90s, 10min or 2h")
+INSTANT = Parsed("TIME", _moment, "an ISO time or seconds")
+DATE = Parsed("TIME", datetime.fromisoformat, "an ISO time")
+MOMENT = Parsed(
+    "TIME",
+    lambda text: (_duration if _LENGTH.fullmatch(text) else _moment)(text),
+    "an ISO time, seconds, or a length such as 36h or 5d",
+)
+"""An ISO time, or how long after another one that is: seconds, or with a unit."""
 
 
 # --- Options of many commands

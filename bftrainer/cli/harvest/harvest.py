@@ -1,4 +1,4 @@
-"""`bftrainer harvest`: run real tasks on idle nodes, see how they do, and tell a harvest what to do."""
+"""`bftrainer harvest`: run real tasks on idle nodes; `bftrainer watch`: write down when nodes are idle."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 import os
 import shlex
 import socket
-from contextlib import ExitStack, nullcontext
+import time
+from collections import defaultdict
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import copyfile, copytree
@@ -18,15 +20,16 @@ import click
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
-from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.replay.options import DURATION, LENGTH, declared_option
-from bftrainer.cli.replay.replay import print_fidelity
+from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
+from bftrainer.cli._shared.usage import DURATION, FILE, LENGTH
+from bftrainer.cli.replay.replay import declared_option, print_fidelity
+from bftrainer.report.glossary import format_value
 from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
     from bftrainer.harvest.carrier_hub import CarrierEngine
     from bftrainer.harvest.live_tasks import LiveTask
+    from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll
     from bftrainer.model import NodeLog
     from bftrainer.runs import ReplayConfig
 
@@ -56,19 +59,12 @@ def harvest() -> None:
     """Train on nodes that nobody uses, and give them back when somebody does."""
 
 
-@usage.command(
-    epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest",
-)
+@usage.command(epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest")
 @click.argument("tasks", required=False, type=FILE)
 @click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
 @click.option("--engine", type=click.Choice(["local", "slurm"]), default="local", help="Where nodes are from.")
 @click.option("--pool", type=FILE, help="Node log whose idle nodes are played.  [default: all nodes are idle always]")
-@click.option(
-    "--speed",
-    type=click.FloatRange(0, 1e9, min_open=True),
-    default=1.0,
-    help="Times as fast as the log.",
-)
+@click.option("--speed", type=click.FloatRange(0, 1e9, min_open=True), default=1.0, help="Times as fast as the log.")
 @click.option("-o", "--output-dir", type=FILE, default=Path("harvest"), help="Its directory.")
 @click.option(
     "--max-nodes", type=click.IntRange(1, MOST_NODES), help="Most nodes at once.  [default: all; here all processors]"
@@ -302,14 +298,14 @@ def status(directory: Path, as_json: bool) -> None:
     from bftrainer.files.writing import lock_holder
     from bftrainer.harvest.harvest_directory import STATUS, describe_unused, read_status, status_rows, status_text
 
-    found = read_status(directory)
+    document = read_status(directory)
     runs = bool(lock_holder(directory / LOCK))
     if as_json:
-        print_json(found | {"runs": runs})
+        print_json(document | {"runs": runs})
         return
     try:
-        text, rows, unused = status_text(found, runs=runs), status_rows(found), describe_unused(found)
-        notes = list(map(str, found["notes"][-_NOTES:]))
+        text, rows, unused = status_text(document, runs=runs), status_rows(document), describe_unused(document)
+        notes = list(map(str, document["notes"][-_NOTES:]))
     except (LookupError, TypeError, ValueError, AttributeError):
         raise RunDirectoryError(f"{directory / STATUS}: Expected a harvest's status, got something else.") from None
     click.echo(text)
@@ -350,3 +346,83 @@ def _confirm(directory: Path) -> None:
 
     runs = bool(lock_holder(directory / LOCK))
     click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")
+
+
+# --- Watching
+
+
+@usage.command(epilog="Example: bftrainer watch slurm --once --partition batch")
+@click.argument("source", type=click.Choice(["slurm", "command"]))
+@click.argument("command", nargs=-1)
+@click.option("--partition", metavar="NAME", help="Only nodes of this partition, or of several between commas.")
+@click.option(
+    "--carriers", metavar="NAME", help="Partition whose jobs make room for others: nodes that only they hold are idle."
+)
+@click.option(
+    "-o", "--output", type=usage.FILE, help="Node log to write, or to go on with; its journal stands beside it."
+)
+@click.option("--every", "every_s", type=DURATION, default="30s", help="Interval between polls.")
+@click.option("--for", "for_s", type=LENGTH, help="How long to watch.  [default: until a signal comes]")
+@click.option("--once", is_flag=True, help="Print how the nodes are now, and stop.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: print JSON instead of a table.")
+def watch(
+    source: str, command: tuple[str, ...], partition: str | None, carriers: str | None, output: Path | None,
+    every_s: float, for_s: float | None, once: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Write down which nodes are idle, for `bftrainer assess` and replays. Nothing is started on them.
+
+    Slurm is asked by sinfo, as any of its users may. COMMAND, such as `watch command -o idle.parquet -- ./nodes.sh
+    --all`, prints a line for each node, its name and its state, or Slurm's JSON. A node that it names several times is
+    idle if it is so each time; else what first says otherwise counts. A state is idle, job, down, drain, maintenance,
+    reserved, planned, powered-down, away, unknown, or one of Slurm's.
+    """
+    from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll
+    from bftrainer.harvest.watch import Watch, journal_path
+
+    if (source == "command") != bool(command):
+        raise click.UsageError("Expected a command of yours after `watch command`, and nothing after `watch slurm`.")
+    usage.refuse_unused(
+        {
+            **dict.fromkeys(("partition", "carriers"), source == "command" and "of slurm"),
+            **dict.fromkeys(("output", "every_s", "for_s"), once and "--once only looks"),
+            "as_json": not once and "of --once",
+        }
+    )
+    is_carrier = (lambda _, name: name == carriers) if carriers else None
+    poll = CommandPoll(command) if command else SlurmPoll(partition, is_carrier, carriers or "")
+    if once:
+        _print_now(poll, as_json)
+        return
+    if output is None:
+        raise click.UsageError("Missing option '-o' / '--output', or --once.")
+    with Watch(poll, output, every_s, tell, usage.command_line()) as watching:
+        tell(f"{journal_path(output)}: {poll.source}, every {every_s:g} s; Ctrl-C ends the watch.")
+        with suppress(KeyboardInterrupt):  # as a server, it ends when it is told to
+            watching.run(math.inf if for_s is None else for_s)
+        imported = watching.write()
+    if imported is None:
+        tell(f"{output}: Not written, as nothing is known yet: two polls have a time in between.")
+        return
+    quality = imported.quality
+    window = f"{duration(quality.window_s)}, {format_value(quality.idle_share, 'share')} idle"
+    polls = f"{watching.polls:,} polls, {watching.missed:,} missed"
+    click.echo(f"{output}: node log of {quality.nodes:,} nodes, {window}; {polls}")
+
+
+def _print_now(poll: SlurmPoll | CommandPoll, as_json: bool) -> None:
+    """Print how many nodes are idle, and why the others are not."""
+    from bftrainer.model import iso
+    from bftrainer.nodelogs.hostlist import folded
+    from bftrainer.schedulers.formats.watch_journal import CAUSES
+
+    now, nodes = time.time_ns(), defaultdict(list)
+    names = {cause: name for name, cause in CAUSES.items()}
+    for node, cause in poll().items():
+        nodes[names[cause]].append(node)
+    states = {name: {"nodes": len(nodes[name]), "names": folded(nodes[name])} for name in CAUSES if name in nodes}
+    if as_json:
+        counts = {"nodes": sum(map(len, nodes.values())), "idle": len(nodes["idle"])}
+        print_json({"time": iso(now), "source": poll.source, **counts, "states": states})
+        return
+    rows = [[name.replace("_", " "), str(state["names"]), f"{state['nodes']:,}"] for name, state in states.items()]
+    print_table(["state", "names", "nodes"], rows, text_columns=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -11,8 +11,7 @@ import click
 
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.replay.options import DURATION
+from bftrainer.cli._shared.usage import DURATION, FILE
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
 
 def _print_quality(quality: DataQuality) -> None:
     """Print the data quality of an import."""
+    more = quality.nodes_outside - len(quality.outside_examples)
+    outside = ", ".join(quality.outside_examples) + (f" and {more:,} more" if more else "")
     busy = ", ".join(f"{cause_name(kind)} {_hours(node_s)}" for kind, node_s in quality.busy_node_s.items())
     rows = {
         "dropped": ", ".join(f"{count:,} {reason}" for reason, count in quality.dropped.items()) or "none",
@@ -32,15 +33,19 @@ def _print_quality(quality: DataQuality) -> None:
         "outside the window": quality.outside_window and f"{quality.outside_window:,}",
         "window": f"{quality.window_start[:19]} to {quality.window_end[:19]} UTC, {duration(quality.window_s)}",
         "zone": quality.zone or "not needed",
-        "nodes": _nodes(quality),
-        "not in the inventory": quality.nodes_outside and _outside(quality),
+        "nodes": _describe_nodes(quality),
+        "not in the inventory": quality.nodes_outside and f"{quality.nodes_outside:,} nodes, left out: {outside}",
         "not there": quality.away_node_s and f"{_hours(quality.away_node_s)} node-hours, left out",
         "busy": _percent(1 - quality.idle_share) + (f" (node-hours: {busy})" if busy else ""),
         "idle": f"{_percent(quality.idle_share)}, {_hours(quality.idle_node_s)} node-hours",
         "idle, whole nodes": None
         if quality.whole_idle_share is None
         else f"{_percent(quality.whole_idle_share)}; the figures above are those of {quality.unit}s",
-        **{f"  {name}": _group(figures) for name, figures in quality.by.items()},
+        **{
+            f"  {name}": f"{_percent(group['idle_share'])} idle of {group['nodes']:,}, {group['holes']:,} intervals"
+            + (f", {duration(group['hole_mean_s'])} long on average" if group["holes"] else "")
+            for name, group in quality.by.items()
+        },
         "overlap factor": "-" if quality.overlap_factor is None else f"{quality.overlap_factor:.3f}",
         "over capacity": f"{100 * (quality.over_capacity_share or 0):.4g} % of the window"
         if quality.over_capacity_share is not None
@@ -59,7 +64,7 @@ def _hours(node_s: float) -> str:
     return f"{node_s / 3600:,.1f}"
 
 
-def _nodes(quality: DataQuality) -> str:
+def _describe_nodes(quality: DataQuality) -> str:
     if quality.over_capacity_share is not None:
         blocks = f" blocks of {quality.nodes_per_block:,} nodes" if quality.nodes_per_block > 1 else ""
         return f"{quality.nodes:,}{blocks}, which the log does not name"
@@ -68,18 +73,6 @@ def _nodes(quality: DataQuality) -> str:
     text = f"{quality.nodes:,}, of them {quality.nodes_seen:,} named by the log"
     unseen = f"; {quality.nodes_unseen:,} that it never names are {quality.unseen}"
     return text + (unseen if quality.nodes_unseen else "")
-
-
-def _outside(quality: DataQuality) -> str:
-    more = quality.nodes_outside - len(quality.outside_examples)
-    tail = f" and {more:,} more" if more else ""
-    return f"{quality.nodes_outside:,} nodes, left out: {', '.join(quality.outside_examples)}{tail}"
-
-
-def _group(figures: Mapping[str, Any]) -> str:
-    share, holes = _percent(figures["idle_share"]), figures["holes"]
-    lengths = f", {duration(figures['hole_mean_s'])} long on average" if holes else ""
-    return f"{share} idle of {figures['nodes']:,}, {holes:,} intervals{lengths}"
 
 
 def cause_name(kind: str) -> str:
@@ -98,7 +91,7 @@ def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
     if not re.fullmatch(r"\d{1,7}x\d{1,7}(,\d{1,7}x\d{1,7})*", text, re.ASCII):
         raise ValueError(text)
     pairs = (kind.split("x") for kind in text.split(","))
-    return tuple((int(each), int(nodes)) for each, nodes in pairs)
+    return tuple((int(processors), int(nodes)) for processors, nodes in pairs)
 
 
 SHARE = usage.Parsed("SHARE", _share, "a share such as 1% or 0.01")
@@ -120,7 +113,7 @@ def log_option(name: str) -> Callable[[Any], Any]:
     declared: Any = SETTINGS[name]
     more = {key: value for key, value in declared.metadata.items() if key not in ("flag", "kind", "formats")}
     kind, kinds = declared.metadata.get("kind"), get_type_hints(ImportSettings)[name]
-    literals = [part for part in (kinds, *get_args(kinds)) if get_origin(part) is Literal]
+    literals = [hint for hint in (kinds, *get_args(kinds)) if get_origin(hint) is Literal]
     if literals:
         more["type"] = click.Choice(get_args(literals[0]))
     elif kinds is bool:
@@ -165,11 +158,12 @@ def import_log(
 ) -> None:
     """Turn a scheduler's log into a node log."""
     _refuse_former_words(files, format_name)
-    from bftrainer.files.log_files import log_paths
+    from bftrainer.files.log_files import head, log_paths
     from bftrainer.files.writing import refuse_clash
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.import_log import import_log as import_files
     from bftrainer.schedulers.import_log import quality_path, write_quality_json
+    from bftrainer.schedulers.reading import recognise
 
     account = quality_path(output)
     places = (*node_log_files(output), account)
@@ -177,19 +171,23 @@ def import_log(
     refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
     refuse_node_log(output, force=force)
     usage.refuse_files(account, force=force)
-    name = _recognise(files) if format_name == AUTO else format_name
+    name = format_name
+    if name == AUTO:
+        first = log_paths(files)[0]
+        name = recognise(head(first), str(first)).name
+        tell(f"Format: {name} ({LOG_FORMATS.get(name, 'logs that a plug-in reads')})")
     own = settings_of(name)
     usage.refuse_unused({option: f"not of the format {name}" for option in OWN_SETTINGS if option not in own})
     named = options["nodes"] in (None, "seen") and "without an inventory the nodes are those that the log names"
     usage.refuse_unused({"unseen": named or (name in _COUNTING and f"{name} names no nodes")})
-    done = import_files(name, files, ImportSettings(**options), usage.command_line())
-    write_node_log(output, done.log)
-    write_quality_json(account, done.quality)
+    imported = import_files(name, files, ImportSettings(**options), usage.command_line())
+    write_node_log(output, imported.log)
+    write_quality_json(account, imported.quality)
     if as_json:
-        print_json(done.quality.summary() | {"output": str(output)})
+        print_json(imported.quality.summary() | {"output": str(output)})
         return
-    _print_quality(done.quality)
-    click.echo(f"{output}: node log of {len(done.log.nodes):,} nodes; {account}: the figures above")
+    _print_quality(imported.quality)
+    click.echo(f"{output}: node log of {len(imported.log.nodes):,} nodes; {account}: the figures above")
 
 
 _COUNTING = ("counts", "swf")
@@ -206,14 +204,3 @@ def _refuse_former_words(files: tuple[Path, ...], format_name: str) -> None:
         raise click.UsageError(
             f"'bftrainer import {first}' was removed: use `bftrainer import --format {first} FILES`."
         )
-
-
-def _recognise(files: tuple[Path, ...]) -> str:
-    """Name of the format of the first file, which is told."""
-    from bftrainer.files.log_files import head, log_paths
-    from bftrainer.schedulers.reading import recognise
-
-    first = log_paths(files)[0]
-    name = recognise(head(first), str(first)).name
-    tell(f"Format: {name} ({LOG_FORMATS.get(name, 'logs that a plug-in reads')})")
-    return name

@@ -1,10 +1,10 @@
-"""`bftrainer trace` - measure, generate, edit and share traces of nodes - and `bftrainer convert`."""
+"""`bftrainer trace`, `convert` and `tasks`: measure, generate, edit and share traces of nodes and task sets."""
 
 from __future__ import annotations
 
 import secrets
 from contextlib import ExitStack
-from dataclasses import asdict, astuple
+from dataclasses import asdict, astuple, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,31 +49,37 @@ def trace() -> None:
 @usage.force_option
 def edit(
     node_logs: tuple[Path, ...], start: str | None, end: str | None, zone: str | None, output: Path, force: bool,
-    key_file: Path | None, **filters: Any,
+    key_file: Path | None, nodes: str | None, exclude_nodes: str | None, partitions: tuple[str, ...],
+    min_hole_s: float, offer_after_s: float,
 ) -> None:  # fmt: skip
     """Make a node log of NODE_LOGS, merged: a shorter window, some of the nodes, other names.
 
     What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
-    from bftrainer.nodelogs.edit import cut_log, record_command
+    from bftrainer.nodelogs.edit import cut_log, filter_log, record_command
+    from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_spans import nanoseconds
     from bftrainer.schedulers.clock import Clock, is_instant
+    from bftrainer.schedulers.selected_nodes import expand_excluded
 
-    given = [moment for moment in (start, end) if moment is not None]
+    bounds = [moment for moment in (start, end) if moment is not None]
     usage.refuse_unused(
-        {"zone": all(map(is_instant, given)) and "the times say theirs" if given else "there is no --start or --end"}
+        {"zone": all(map(is_instant, bounds)) and "the times say theirs" if bounds else "there is no --start or --end"}
     )
     usage.refuse_inputs(*node_log_files(output))
     refuse_node_log(output, force=force)
     log = _read(node_logs)
-    if given:
+    if bounds:
         clock = Clock(zone)
-        bounds: list[int | None] = []
+        window: list[int | None] = []
         for option, moment in (("--start", start), ("--end", end)):
             with at_place(option, InputError):
-                bounds.append(None if moment is None else clock.instant_ns(moment))
-        log = cut_log(log, *bounds)
-    log = _filter(log, **filters)
+                window.append(None if moment is None else clock.instant_ns(moment))
+        log = cut_log(log, *window)
+    names = None if nodes is None else read_inventory(nodes).names
+    lengths_ns = map(nanoseconds, (min_hole_s, offer_after_s))
+    log = filter_log(log, names, sorted(expand_excluded(exclude_nodes)), partitions, *lengths_ns)
     if key_file is None:
         write_node_log(output, record_command(log, usage.command_line()))
     else:
@@ -90,35 +96,14 @@ def _read(paths: tuple[Path, ...]) -> NodeLog:
     for number, path in enumerate(paths):
         if (first := places.index(path.resolve())) < number:
             raise SettingsError(f"Expected each log once, got {paths[first]} again as {path}.")
-    logs = []
-    for path in paths:
-        logs.append(read_node_log(path, warn=note))
+    logs = [read_node_log(path, warn=note) for path in paths]
     if len(logs) == 1:
         return logs[0]
     merged = merged_logs(logs)
-    for node_s, what in ((merged.disputed_node_s, "disputed between logs"), (merged.untold_node_s, "told by no log")):
+    for node_s, reason in ((merged.disputed_node_s, "disputed between logs"), (merged.untold_node_s, "told by no log")):
         if node_s:
-            note(f"{node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
+            note(f"{node_s / 3600:,.2f} node-hours are {reason}, and count as busy.")
     return merged.log
-
-
-def _filter(
-    log: NodeLog,
-    partitions: tuple[str, ...],
-    exclude_nodes: str | None,
-    min_hole_s: float,
-    offer_after_s: float,
-    nodes: str | None,
-) -> NodeLog:
-    """The log without what the options leave out."""
-    from bftrainer.nodelogs.edit import filter_log
-    from bftrainer.nodelogs.inventory import read_inventory
-    from bftrainer.nodelogs.node_spans import nanoseconds
-    from bftrainer.schedulers.selected_nodes import expand_excluded
-
-    wanted = None if nodes is None else read_inventory(nodes).names
-    exclude = sorted(expand_excluded(exclude_nodes))
-    return filter_log(log, wanted, exclude, partitions, *map(nanoseconds, (min_hole_s, offer_after_s)))
 
 
 def _write_anonymous(output: Path, log: NodeLog, key_file: Path) -> None:
@@ -170,10 +155,10 @@ def convert(
     if beside:
         refuse_shared_metadata(place)
     usage.refuse_files(place, *beside, scalability_path(place), force=force)
-    done = convert_file(source, place, scalability, scaling, to)
-    for warning in done.warnings:
+    converted = convert_file(source, place, scalability, scaling, to)
+    for warning in converted.warnings:
         note(warning)
-    click.echo(f"{place}: {done.summary()}")
+    click.echo(f"{place}: {converted.summary()}")
 
 
 @usage.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
@@ -195,18 +180,18 @@ def stats(
     usage.refuse_figure(figure, force=force)
     usage.refuse_files(additions, terminations, force=force)
     trace = read_availability(file, note, recorded)
-    found = trace_statistics(trace)
+    statistics = trace_statistics(trace)
     if additions or terminations:
         at_start = write_measured(trace, additions, terminations)
         note(f"nodes at the start, for spot simulate --initial-nodes: {at_start}")
     if figure is not None:
         from bftrainer.spot.run_plots import trace_figure
 
-        usage.write_figure(figure, trace_figure(trace.counts, found.survival))
+        usage.write_figure(figure, trace_figure(trace.counts, statistics.survival))
     if as_json:
-        print_json(found.as_json())
+        print_json(statistics.as_json())
     else:
-        print_figures(None, found.figures)
+        print_figures(None, statistics.figures)
 
 
 @usage.command(epilog="Example: bftrainer trace generate --nodes 200 --days 1 -o made.parquet")
@@ -240,15 +225,14 @@ def generate(
     refuse_node_log(output, force=force)
     usage.refuse_inputs(*node_log_files(output))
     chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
-    made = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
-    write_node_log(output, made.log)
+    generated = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
+    write_node_log(output, generated.log)
     if as_json:
-        print_json({"files": [str(output)], "figures": [asdict(figure) for figure in made.figures]})
+        print_json({"files": [str(output)], "figures": [asdict(figure) for figure in generated.figures]})
         return
-    click.echo(f"{output}: node log of {len(made.log.nodes):,} nodes, {made.log.node.size:,} transitions")
-    rows = []
-    for name, *values in map(astuple, made.figures):
-        rows.append([name, *("" if value is None else f"{value:.5g}" for value in values)])
+    click.echo(f"{output}: node log of {len(generated.log.nodes):,} nodes, {generated.log.node.size:,} transitions")
+    figures = map(astuple, generated.figures)
+    rows = [[name, *("" if value is None else f"{value:.5g}" for value in values)] for name, *values in figures]
     print_table(["", "asked", "realised"], rows)
 
 
@@ -259,3 +243,71 @@ def checked_instant(date: datetime) -> int:
     if not 1678 <= date.year < 2262:
         raise click.BadParameter(f"Expected a date between the years 1678 and 2262, got {date:%Y-%m-%d}.")
     return instant_ns(date)
+
+
+# --- Task sets
+
+_TASKS = {
+    "fit": ("logs.trace:fit", "Turn measured throughput into a scaling section."),
+    "generate": ("logs.trace:generate_tasks", "Make a task set, hpo or nas."),
+}
+
+
+@click.group(cls=LazyGroup, lazy=_TASKS, epilog="Example: bftrainer tasks fit measured.csv")
+def tasks() -> None:
+    """Make task sets and scalability curves."""
+
+
+@usage.command("generate", epilog="Example: bftrainer tasks generate --scenario hpo --count 20 -o trials.toml")
+@click.option(
+    "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
+)
+@click.option("--count", type=usage.SIZE, required=True, help="Number of tasks.")
+@click.option("--seed", type=click.IntRange(min=0), default=0, help="For rescale costs and the mix of models.")
+@click.option("--model", default="shufflenet", help="Model of the trials (hpo).")
+@click.option("--work", type=float, help="Images to train on, each task.  [default: 1.3e8, 100 epochs of ImageNet]")
+@click.option("--min-nodes", type=usage.SIZE, default=1, help="Fewest nodes a task runs on.")
+@click.option("--max-nodes", type=usage.SIZE, default=64, help="Most nodes a task runs on.")
+@click.option("--interval", "interval_s", type=float, default=36.0, help="Seconds between submissions.")
+@click.option(
+    "--start", type=click.DateTime(), metavar="DATE", help="First submission, UTC.  [default: the window's start]"
+)
+@click.option("--user", help="Owner of the tasks.")
+@click.option("--checkpoint-s", type=float, help="Seconds that saving takes a task; its changes then cost as much.")
+@click.option("--restart-s", type=float, help="Seconds that loading and warming up take it, with --checkpoint-s.")
+@usage.output_option("Task set to write: .toml or .pkl.")
+@usage.force_option
+def generate_tasks(
+    scenario: Any, count: int, seed: int, work: float | None, start: datetime | None, output: Path, force: bool,
+    checkpoint_s: float | None, restart_s: float | None, **options: Any,
+) -> None:  # fmt: skip
+    """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
+    import numpy as np
+
+    from bftrainer.tasksets import write_task_set
+    from bftrainer.tasksets.task_generator import DEFAULT_WORK
+    from bftrainer.tasksets.task_generator import generate_tasks as make_tasks
+
+    options["start_ns"] = None if start is None else checked_instant(start)
+    options["work"] = DEFAULT_WORK if work is None else work
+    usage.refuse_unused({"model": scenario == "nas" and "nas is a mix of all models"})
+    usage.refuse_files(output, force=force)
+    generated = make_tasks(scenario, count, np.random.default_rng(seed), **options)
+    tasks = tuple(replace(task, checkpoint_s=checkpoint_s, restart_s=restart_s) for task in generated)
+    for warning in write_task_set(output, tasks):
+        note(warning)
+    click.echo(f"{output}: {count:,} tasks")
+
+
+@usage.command(epilog="Example: bftrainer tasks fit measured.csv")
+@click.argument("throughput", type=usage.FILE)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
+def fit(throughput: Path, as_json: bool) -> None:
+    """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""
+    from bftrainer.tasksets.measurements import read_throughput_csv, scaling_section
+
+    curve = read_throughput_csv(throughput)
+    if as_json:
+        print_json({"nodes": curve.nodes, "throughput": curve.throughput})
+    else:
+        click.echo(scaling_section(curve), nl=False)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import chdir
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import chdir, contextmanager
+from datetime import datetime
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import click
 from click.core import ParameterSource
@@ -18,12 +22,168 @@ from bftrainer._version import __version__
 from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
 from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli.replay.options import COMMON, config_of, replay_options
+from bftrainer.cli._shared.usage import DURATION, FILE
 from bftrainer.errors import RunFailedError, SolverError
+from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 if TYPE_CHECKING:
     from bftrainer.files.directories import ResultDirectory
+    from bftrainer.replay import Cluster, ClusterChange, Observer
     from bftrainer.runs import Inputs, RunResult
+
+
+# --- Options, as `ReplayConfig` declares them; defaults as published
+
+
+def _quantity(units: Mapping[str, float], text: str) -> float | Path:
+    """The number in the base unit, or the file that the text names."""
+    match = re.fullmatch(r"\s*([0-9.][0-9.eE+-]*)\s*([a-zA-Z]*)\s*", text)
+    if match and match[2] in units:
+        try:
+            return float(match[1]) * units[match[2]]
+        except ValueError:
+            pass  # such as 1.2.3, which may still be a file's name
+    if not Path(text).is_file():
+        raise ValueError(text)
+    return Path(text)
+
+
+_RANGES: dict[str, click.ParamType[Any]] = {
+    "forward_time_s": usage.POSITIVE,
+    "time_limit_s": usage.POSITIVE,
+    "mip_gap": click.FloatRange(0, 1, max_open=True),
+}
+"""Ranges of numbers that may not be what bounds them."""
+
+
+def _type_of(name: str, option: Option) -> Any:
+    """Type of an option's values on the command line."""
+    if option.units:
+        return usage.Parsed("VALUE|FILE", partial(_quantity, option.units), f"{option.expected}, or a CSV file")
+    if get_origin(option.kind) is Literal:
+        return click.Choice(get_args(option.kind))
+    if option.least is not None:
+        return (click.IntRange if option.kind is int else click.FloatRange)(min=option.least)
+    return _RANGES.get(name) or {Path: FILE, datetime: usage.INSTANT}.get(option.kind, option.kind)
+
+
+def declared_option(name: str, option: Option, defaults: Mapping[str, Any] | None = None) -> usage.Decorator:
+    """The option of a field, for a command that may have other `defaults`."""
+    text = option.text + (f"  [default: {option.unset}]" if option.unset else "")
+    if option.kind is bool:
+        turns = (lambda _, __, value: not value) if option.default else None
+        return click.option(*option.flags, name, is_flag=True, callback=turns, help=text)
+    default = (defaults or {}).get(name, option.default)
+    metavar = option.metavar or ("NAME" if option.kind is str else None)
+    return click.option(*option.flags, name, type=_type_of(name, option), default=default, metavar=metavar, help=text)
+
+
+# What stands for others, after which of these it stands in help.
+_SHORTCUTS: dict[str, usage.Decorator] = {
+    "tasks": click.option(
+        "--sample", type=click.Choice(["plain", "tuned"]), default="plain", help="Embedded tasks without -bdfn."
+    ),
+    "max_tasks": click.option(
+        "-mip", "mip", type=bool, default=None, help="false: --solver equal-share, as published."
+    ),
+}
+
+
+def _options_of(*sections: str) -> Iterator[usage.Decorator]:
+    for section in sections:
+        for name, option in OPTIONS.items():
+            if option.section == section:
+                yield declared_option(name, option)
+                if name in _SHORTCUTS:
+                    yield _SHORTCUTS[name]
+
+
+replay_options = usage.with_options(
+    *_options_of(*(section for section in SECTIONS if section != "figures")),
+    click.option("-name", "--name", "name", default="debug", help="Results go to NAME-itrOut."),
+    click.option("-o", "--output-dir", type=FILE, help="Where results go.  [default: NAME-itrOut, or one beside it]"),
+    usage.report_option,
+    click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
+    click.option("-print", "--print", "print_", type=bool, default=True, help="false: print to iter-prints.log there."),
+    click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
+    *_options_of("figures"),
+    click.option("--checkpoint-every", type=DURATION, default="60s", help="Keep decisions so often; 0: none."),
+    click.option("--resume", type=FILE, metavar="DIR", help="Go on with the unfinished run in DIR, as it was begun."),
+    click.option(
+        "--from-harvest", type=FILE, metavar="DIR", help="Replay the harvest in DIR, and say how far apart both are."
+    ),
+    click.option("--dry-run", is_flag=True, help="Validate the inputs, print what is in them, and stop."),
+)
+
+COMMON = ("node_log", "tasks", "forward_time_s", "max_tasks", "solver", "objective", "since", "until")
+LIKE = ("node_log", "tasks", "scalability", *COMMON[2:])
+"""Options of a replay that commands with `like_options` have themselves."""
+like_options = usage.with_options(
+    click.option(
+        "--like", type=FILE, metavar="RUN|TOML", help="Take what is not given here from a run, or a sweep's [base]."
+    ),
+    *(declared_option(name, OPTIONS[name]) for name in LIKE),
+)
+"""The most common options of a replay; the others are those of a run or a file."""
+
+
+def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
+    """The configuration that options of `replay_options` ask for."""
+    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
+
+    mip, sample, harvest = options.pop("mip"), options.pop("sample"), options.pop("from_harvest", None)
+    if harvest is not None:
+        from bftrainer.harvest.fidelity import harvest_inputs
+
+        options |= harvest_inputs(harvest) | _pick_given(ctx, options, options)
+    if ctx.get_parameter_source("solver") is ParameterSource.DEFAULT and harvest is None:
+        if mip is False or options["strict_published"]:
+            options["solver"] = "equal-share"
+    elif mip is not None:
+        raise click.UsageError("Give either -mip or --solver, not both.", ctx)
+    if options["strict_published"] and options["solver"] != "equal-share":
+        raise click.UsageError(f"Expected --strict-published with --solver equal-share, got {options['solver']}.", ctx)
+    names_tasks = options["tasks"] is not None and "-bdfn names the tasks"
+    if sample == "tuned" and not names_tasks:
+        options["tasks"] = sample_path(SAMPLE_TUNED_TASKS)
+    config = ReplayConfig(**options)
+    usage.refuse_unused({"sample": names_tasks})
+    return config
+
+
+def _pick_given(ctx: click.Context, options: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Options of these names that are not left at their defaults."""
+    return {name: options[name] for name in names if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT}
+
+
+def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
+    """The configuration that `like_options` ask for: that of a run or a file, and the options given beside it."""
+    from bftrainer.campaigns.sweep_file import merged, read_sweep
+    from bftrainer.objectives.modifiers import names_code
+    from bftrainer.runs.run_files import read_summary, recorded_options
+    from bftrainer.runs.run_inputs import LEARNED
+
+    like, typed = options["like"], _pick_given(ctx, options, LIKE)
+    if like is None:
+        return ReplayConfig(**typed)
+    if like.is_dir():
+        base = recorded_options(like, read_summary(like))
+        for name in ("objective", "solver", "fallback", "policy", "power_policy"):
+            if name not in typed and names_code(base.get(name)):  # a run may be somebody else's
+                raise click.UsageError(f"{like}: its {name} is code, {base[name]}, which is not run unasked.", ctx)
+    else:
+        spec = read_sweep(like)
+        if spec.varied:
+            raise click.UsageError(
+                f"{like}: Expected settings of one run in [base], got a sweep over {spec.varied[0]}.", ctx
+            )
+        base = dict(spec.resolved()[0].options)
+    if "tasks" in typed:  # which have curves of their own
+        base |= {"scalability": None, "scaling": LEARNED if base.get("scaling") == LEARNED else None}
+    return ReplayConfig(**merged(base, typed))
+
+
+# --- Commands
 
 
 @usage.command(
@@ -65,12 +225,15 @@ def replay(
         _print_inputs(inputs, as_json)
         return
     with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
-        result = _replay(inputs, directory, received, _arguments(), ctx.params)
+        if directory.path.name != f"{name}-itrOut" and ctx.get_parameter_source("name") is not ParameterSource.DEFAULT:
+            note(f"{name}-itrOut exists; results go to {directory.path}.")
+        arguments = sys.argv[2:] if sys.argv[1:2] == ["replay"] else sys.argv[1:]
+        result = _replay(inputs, directory, received, arguments, ctx.params)
     ctx.exit(_print_and_report(result, directory.path, ctx.params, received))
 
 
 def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
-    """``<name>-itrOut`` as published if a name is given; else the first free one of the default's or the sample's."""
+    """``<name>-itrOut`` as published, or the first free one beside it; of the sample the first free one."""
     from bftrainer.files.directories import number_paths
 
     is_default = {
@@ -80,7 +243,7 @@ def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Pa
     if all(is_default.values()):
         return number_paths("sample")
     first = Path(f"{name}-itrOut")
-    return chain([first], islice(number_paths(name), 1, None)) if is_default["name"] and not force else [first]
+    return [first] if force else chain([first], islice(number_paths(name), 1, None))
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:
@@ -113,12 +276,12 @@ def _resume(ctx: click.Context, place: Path) -> int:
             note(f"{place}: Inputs are those of {begun_in}, where the run was begun{gone}.")
         with (
             chdir(begun_in if begun_in.is_dir() else "."),
-            replay.make_context("bftrainer-replay", [*beginning.arguments]) as begun,
+            replay.make_context("bftrainer-replay", [*beginning.arguments]) as first_ctx,
         ):
-            options = {name: value for name, value in begun.params.items() if name not in _OF_OUTPUT}
-            inputs = load_inputs(config_of(begun, options))
-            result = _replay(inputs, directory, received, beginning.arguments, begun.params)
-    return _print_and_report(result, place, begun.params, received)
+            options = {name: value for name, value in first_ctx.params.items() if name not in _OF_OUTPUT}
+            inputs = load_inputs(config_of(first_ctx, options))
+            result = _replay(inputs, directory, received, beginning.arguments, first_ctx.params)
+    return _print_and_report(result, place, first_ctx.params, received)
 
 
 _OF_OUTPUT = (*("name", "output_dir", "report", "print_", "as_json", "dry_run", "force", "resume", "checkpoint_every"),)
@@ -133,13 +296,12 @@ def _replay(
 ) -> RunResult:
     """Replay, and write the results; signals are held until these are in place, so that they are not lost meanwhile."""
     from bftrainer.campaigns.bound import try_more_tasks
-    from bftrainer.cli._shared.progress import show_replay
     from bftrainer.runs import run_replay, write_run
     from bftrainer.runs.run import keep_decisions
 
     every_s = options["checkpoint_every"]
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
-    with show_replay(inputs.log.window_s, len(inputs.tasks), wanted=options["print_"]) as observers:
+    with _show_progress(inputs.log.window_s, is_shown=options["print_"]) as observers:
         if journal is not None and journal.known:
             note(f"{directory.path}: Resumed after {len(journal.known):,} decisions.")
         try:
@@ -169,6 +331,35 @@ def _replay(
         with (directory.working / "iter-prints.log").open("w", encoding="utf-8", errors="backslashreplace") as log:
             _print_result(result, directory.path, options["as_json"], log)
     return result
+
+
+@contextmanager
+def _show_progress(window_s: float, *, is_shown: bool) -> Iterator[list[Observer]]:
+    """Show on a terminal how much of the window has passed."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+
+    from bftrainer.replay import Observer
+
+    if not (is_shown and sys.stderr.isatty()):
+        yield []
+        return
+    columns = (TextColumn("Replaying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        bar = progress.add_task("", total=max(window_s, 1e-9))
+
+        class ReplayBar(Observer):
+            shown_s = 0.0
+
+            def on_event(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
+                if time.monotonic() - self.shown_s >= _REFRESH_S:
+                    self.shown_s = time.monotonic()
+                    progress.update(bar, completed=change.time_s)
+
+        yield [ReplayBar()]
+
+
+_REFRESH_S = 0.1
 
 
 def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:
@@ -207,11 +398,6 @@ def print_fidelity(harvest: Path, place: Path) -> None:
     print_table(("of the harvest", "predicted", "measured", "apart"), rows)
 
 
-def _arguments() -> list[str]:
-    arguments = sys.argv[1:]
-    return arguments[1:] if arguments[:1] == ["replay"] else arguments
-
-
 def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) -> None:
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
@@ -235,5 +421,5 @@ def solvers(as_json: bool) -> None:
         return
     headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
     words = {True: "yes", False: "no", "": "-"}
-    print_table(headings, [[words.get(cell, cell) for cell in row.values()] for row in rows], left=None)
+    print_table(headings, [[words.get(cell, cell) for cell in row.values()] for row in rows], text_columns=None)
     click.echo(f"core: {'compiled' if core else f'NumPy ({why_not})'}")

@@ -68,8 +68,8 @@ def _below_large_idle(summary: Summary) -> str | None:
 def _ledger(summary: Summary) -> str | None:
     """Parts of the idle node-time, except those that nothing went to."""
     figures = figures_of(summary)
-    parts = {key: figures[key] for key in GLOSSARY if key.startswith("ledger.") and figures.get(key)}
-    return ", ".join(f"{GLOSSARY[key].label} {format_value(share, 'share')}" for key, share in parts.items()) or None
+    losses = {key: figures[key] for key in GLOSSARY if key.startswith("ledger.") and figures.get(key)}
+    return ", ".join(f"{GLOSSARY[key].label} {format_value(share, 'share')}" for key, share in losses.items()) or None
 
 
 def _energy(summary: Summary) -> str:
@@ -91,8 +91,8 @@ def _tuning(summary: Summary) -> str:
 
 def _first_failure(summary: Summary) -> str:
     """Why the first group was given up, and the number of other groups."""
-    first, *others = summary["failures"]
-    return str(first) + (f" ({len(others):,} more in summary.json)" if others else "")
+    first, *later = summary["failures"]
+    return str(first) + (f" ({len(later):,} more in summary.json)" if later else "")
 
 
 # Rows that are left out without these figures.

@@ -116,7 +116,13 @@ def jobs(
     if source is not None:
         if job_id is not None:
             raise click.UsageError("Expected no JOB with --import, which moves all jobs.")
-        _import_jobs(source, database_url)
+        require_extra("The server needs", "server")
+        from bftrainer.zeus.server.store import DEFAULT_URL, import_jobs, open_store, read_published
+
+        published = read_published(source)
+        with open_store(database_url or DEFAULT_URL) as store:
+            import_jobs(store, published)
+        click.echo(f"Moved {counted(len(published), 'job')}.")
         return
     if chosen and job_id is None:
         raise click.UsageError(f"Expected JOB with {chosen[0]}.")
@@ -154,8 +160,8 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
     except ServerRequestError as error:
         if error.status != 404:
             raise
-        known = [job.spec.job_id or "" for job in client.jobs()]
-        close = suggestion(job_id, known) if known else " None are registered."
+        names = [job.spec.job_id or "" for job in client.jobs()]
+        close = suggestion(job_id, names) if names else " None are registered."
         raise SettingsError(f"Unknown job {job_id!r}.{close}") from None
 
 
@@ -163,14 +169,14 @@ _ARMS = ("batch_size", "mean_j", "deviation_j", "observations")
 _LISTED = ("job", "stage", "trials", "results", "batch_sizes_left", "cheapest", "cost_j")
 
 
-def _list_jobs(found: list[JobSummary], *, as_json: bool) -> None:
+def _list_jobs(jobs: list[JobSummary], *, as_json: bool) -> None:
     from bftrainer.zeus.server.messages import abbreviate
 
     if as_json:
-        print_json([job.model_dump() for job in found])
+        print_json([job.model_dump() for job in jobs])
         return
     records = []
-    for job in found:
+    for job in jobs:
         cheapest = None if job.min_cost is None else job.min_cost_batch_size
         counts = {"job": job.spec.job_id or "", "stage": job.stage, "trials": job.trials, "results": job.observations}
         sizes = {"batch_sizes_left": abbreviate(job.remaining, " "), "cheapest": cheapest}
@@ -186,16 +192,6 @@ def _show_job(job: JobSummary, trials: list[TrialRow]) -> None:
     if job.arms:
         click.echo()
         print_records([dict(arm) | {"mean_j": arm.mean_j, "deviation_j": arm.deviation_j} for arm in job.arms], _ARMS)
-
-
-def _import_jobs(source: str, database_url: str | None) -> None:
-    require_extra("The server needs", "server")
-    from bftrainer.zeus.server.store import DEFAULT_URL, import_jobs, open_store, read_published
-
-    published = read_published(source)
-    with open_store(database_url or DEFAULT_URL) as store:
-        import_jobs(store, published)
-    click.echo(f"Moved {counted(len(published), 'job')}.")
 
 
 @usage.command(epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db")
@@ -263,18 +259,13 @@ def token(action: str, user: str | None, role: str, days: int | None, path: Path
     if action == "list":
         _list_tokens(file, as_json=as_json)
     elif action == "add":
-        _add_token(file, user or "", role, days)
+        created = access.add_user(file, user or "", access.find_role(role), days)
+        until = "" if days is None else f" for {days} days"
+        click.echo(f"{user} is let in as {role} ({created.id}){until}.", err=True)
+        click.echo(created.token)
     else:
-        for each in access.revoke(file, user or ""):
-            click.echo(f"Revoked {each.id} of {each.name}, {each.role.name.lower()}.")
-
-
-def _add_token(file: Path, user: str, role: str, days: int | None) -> None:
-    from bftrainer.zeus.server.access import add_user, find_role
-
-    created = add_user(file, user, find_role(role), days)
-    click.echo(f"{user} is let in as {role} ({created.id}){'' if days is None else f' for {days} days'}.", err=True)
-    click.echo(created.token)
+        for revoked in access.revoke(file, user or ""):
+            click.echo(f"Revoked {revoked.id} of {revoked.name}, {revoked.role.name.lower()}.")
 
 
 def _list_tokens(file: Path, *, as_json: bool) -> None:
@@ -287,9 +278,9 @@ def _list_tokens(file: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(rows)
         return
-    for each in rows:
-        if each["expires"] is not None:
-            each["expires"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(each["expires"]))
+    for row in rows:
+        if row["expires"] is not None:
+            row["expires"] = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(row["expires"]))
     print_records(rows)
 
 

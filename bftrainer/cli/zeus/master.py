@@ -17,7 +17,6 @@ from bftrainer.cli.zeus.zeus import ETA
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
-    from bftrainer.zeus.master.zeus_master import Driver
 
 _COMMANDS = {
     "run": ("zeus.master:run", "Run the recurrences of a job, or go on with them."),
@@ -53,7 +52,9 @@ def run(
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with --resume, from the run
     that was interrupted, with the same decisions.
     """
-    from bftrainer.zeus.master.zeus_master import Driver
+    from bftrainer.zeus.master.script import read_job_file
+    from bftrainer.zeus.master.zeus_master import Driver, ZeusMaster
+    from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
     if (job_file is None) == (resume is None):
         raise click.UsageError("Expected either JOB_FILE or --resume LOGDIR.")
@@ -61,7 +62,12 @@ def run(
         usage.refuse_unused(dict.fromkeys(changes, "--resume goes on as the job was begun"))
         driver = Driver.resume(resume)
     else:
-        driver = _start(job_file or Path(), changes)
+        file = read_job_file(job_file or Path(), {name: value for name, value in changes.items() if value is not None})
+        job = file.job.to_job()
+        context = PolicyContext(None, job, file.eta, file.beta, file.seed, window_size=file.window_size)
+        policy = batch_size_optimizer(file.policy, context)
+        zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **file.settings())
+        driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
     driver.observers = [*driver.observers, _display_runs(quiet=quiet)]
     try:
         driver.drive(pause_after)
@@ -69,20 +75,6 @@ def run(
         click.echo(f"Go on with: bftrainer master run --resume {shlex.quote(str(driver.logdir))}", err=True)
         raise
     _print_status(driver.logdir, driver.progress, as_json=as_json)
-
-
-def _start(job_file: Path, changes: dict[str, Any]) -> Driver:
-    """Begin the job of a file."""
-    from bftrainer.zeus.master.script import read_job_file
-    from bftrainer.zeus.master.zeus_master import ZeusMaster
-    from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
-
-    file = read_job_file(job_file, {name: value for name, value in changes.items() if value is not None})
-    job = file.job.to_job()
-    context = PolicyContext(None, job, file.eta, file.beta, file.seed, window_size=file.window_size)
-    policy = batch_size_optimizer(file.policy, context)
-    zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **file.settings())
-    return zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
 
 
 @usage.command(epilog="Example: bftrainer master status logs/job+1")

@@ -17,7 +17,6 @@ from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, json_o
 from bftrainer.errors import TuningError
 
 if TYPE_CHECKING:
-    from bftrainer.zeus import Group, Job
     from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
     from bftrainer.zeus.simulation.inputs import JobChoice, ZeusInputs
     from bftrainer.zeus.simulation.optimum import ZeusSummary
@@ -63,9 +62,7 @@ knob_options = with_options(
 recurrences_option = click.option("--recurrences", type=SIZE, default=100, help="Times that each job recurs.")
 policy_options = with_options(
     click.option(
-        "--policy",
-        default="zeus",
-        help="Chooses batch sizes: zeus, gts, default, grid, oracle or module:callable.",
+        "--policy", default="zeus", help="Chooses batch sizes: zeus, gts, default, grid, oracle or module:callable."
     ),
     click.option("--power-policy", default="jit", help="Power limits: jit, max-power, oracle, ..."),
 )
@@ -184,15 +181,15 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
     settings = {name: options[name] for name in ("policy", "power_policy")} | _knobs(options)
     corrections = Corrections(server_costs=options["server_costs"])
     first = [Simulation(job, recurrences, corrections=corrections, **settings) for job in jobs]
-    simulations = [each for simulation in first for each in with_seeds(simulation, options["seeds"])]
+    simulations = [seeded for simulation in first for seeded in with_seeds(simulation, options["seeds"])]
     results = _simulate(simulations, inputs, options)
     summaries = [summarise(inputs.trace, result) for result in results]
     if as_json:
         from bftrainer.zeus.simulation.files import results_document
 
         document = results_document(results, inputs.about())
-        for each, summary in zip(document["simulations"], summaries, strict=True):
-            each["summary"] = summary.to_dict()
+        for entry, summary in zip(document["simulations"], summaries, strict=True):
+            entry["summary"] = summary.to_dict()
         print_json(document)
     else:
         records = [_summary_record(result, summary) for result, summary in zip(results, summaries, strict=True)]
@@ -278,10 +275,9 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     else:
         for job in dict.fromkeys(row.job for row in rows):
             click.echo(f"{job}, {seeds} seeds; shares are of what default+max-power takes")
-            own = [row.to_dict() for row in rows if row.job == job]
-            print_records(
-                [row | {f"{name}_share": each for name, each in row["relative"].items()} for row in own], _COMPARED
-            )
+            records = [row.to_dict() for row in rows if row.job == job]
+            shares = [{f"{name}_share": share for name, share in record["relative"].items()} for record in records]
+            print_records([record | share for record, share in zip(records, shares, strict=True)], _COMPARED)
             click.echo()
     _finish(results)
 
@@ -315,13 +311,27 @@ def groups(
     Energy, time and cost are those of the traced jobs times each job's runtime_ratio. Every group draws from a seed of
     its own, made of --seed and its name.
     """
+    from bftrainer.zeus import Corrections
+    from bftrainer.zeus.simulation.campaign import Simulation, group_seed
     from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups
     from bftrainer.zeus.simulation.optimum import group_totals
 
     inputs = _load(options)
-    known, source = load_groups(groups_file)
-    chosen = choose_groups(known, choose_jobs(inputs, job_choice(options)), names, datasets)
-    simulations = _group_simulations(chosen, options)
+    groups, source = load_groups(groups_file)
+    chosen = choose_groups(groups, choose_jobs(inputs, job_choice(options)), names, datasets)
+    corrected = [name.replace("-", "_") for name in options["corrections"]]
+    settings = _knobs(options) | {name: options[name] for name in ("policy", "power_policy")}
+    settings["corrections"] = Corrections(
+        **{name if name == "server_costs" else f"group_{name}": True for name in corrected}
+    )
+    if options["max_retries"] is not None:
+        settings["max_group_retries"] = options["max_retries"]
+    first = settings.pop("seed")
+    simulations = [
+        Simulation(job, None, group, seed=group_seed(seed, group.name), **settings)
+        for seed in range(first, first + options["seeds"])
+        for group, job in chosen
+    ]
     results = _simulate(simulations, inputs, options, groups=source)
     by_seed = [results[start : start + len(chosen)] for start in range(0, len(results), len(chosen))]
     rows = group_totals(by_seed)
@@ -330,25 +340,6 @@ def groups(
     else:
         print_records([asdict(row) | {"dataset": row.dataset or "all"} for row in rows], _TOTALS)
     _finish(results)
-
-
-def _group_simulations(chosen: Sequence[tuple[Group, Job]], options: dict[str, Any]) -> list[Simulation]:
-    """Simulations of all groups with the first seed, then of all with the next."""
-    from bftrainer.zeus import Corrections
-    from bftrainer.zeus.simulation.campaign import Simulation, group_seed
-
-    corrected = [name.replace("-", "_") for name in options["corrections"]]
-    fields = {name if name == "server_costs" else f"group_{name}": True for name in corrected}
-    settings = _knobs(options) | {name: options[name] for name in ("policy", "power_policy")}
-    settings["corrections"] = Corrections(**fields)
-    if options["max_retries"] is not None:
-        settings["max_group_retries"] = options["max_retries"]
-    first = settings.pop("seed")
-    return [
-        Simulation(job, None, group, seed=group_seed(seed, group.name), **settings)
-        for seed in range(first, first + options["seeds"])
-        for group, job in chosen
-    ]
 
 
 # --- Traces

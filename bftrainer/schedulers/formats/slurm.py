@@ -179,6 +179,10 @@ class _Rows:
     def __len__(self) -> int:
         return self.line.size
 
+    def place(self, at: int) -> str:
+        """File and line of a row."""
+        return f"{self.block.path}:{self.block.first + int(self.line[at])}"
+
     def has(self, name: str) -> bool:
         """Whether there is such a column."""
         return name in self.table.column_names
@@ -280,7 +284,7 @@ def _read_times(rows: _Rows, reading: Reading) -> tuple[NDArray[np.int64], NDArr
     """
     clock = reading.clock
     starts, ends = (read_stamps(rows.column(name), _UNSET) for name in ("Start", "End"))
-    start, end = clock.utc_ns(starts, second_pass=False), clock.utc_ns(ends, second_pass=True)
+    start, end = clock.utc_ns(starts, second_pass=False, place=rows.place), clock.utc_ns(ends, second_pass=True)
     set_unset(start, end)
     if clock.zone is None:
         return start, end

@@ -121,7 +121,12 @@ def _read_block(block: Block, header: dict[str, str], reading: Reading, *, is_fi
             continue
         if text[0] == ";":
             if (key := _HEADER.fullmatch(text)) is not None:
-                header.setdefault(key[1], key[2].strip())
+                first = header.setdefault(key[1], key[2].strip())
+                if key[1] in ("MaxNodes", "MaxProcs") and first != key[2].strip():
+                    place = f"{block.path}:{block.first + at}"
+                    raise LogError(
+                        f"{place}: Expected logs of one machine, got {key[1]} {one_line(key[2].strip())} after {first}."
+                    )
             continue
         reading.tally.records += 1
         fields, _, ids = text.partition("{")

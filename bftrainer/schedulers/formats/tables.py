@@ -207,7 +207,7 @@ class _Jobs:
             kind = "without" if self.is_local else "with"
             raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(texts[odd])!r}.")
         seconds = np.where(is_known, count // NS_PER_S, count)
-        utc_ns = self.clock.utc_ns(Stamps(seconds, local & is_known), second_pass=last)
+        utc_ns = self.clock.utc_ns(Stamps(seconds, local & is_known), second_pass=last, place=lambda at: rows[at].place)
         return np.asarray(np.where(is_known, utc_ns + count % NS_PER_S, count))
 
     def _locate(self, texts: pd.Series[str], count: pd.Series[int]) -> tuple[pd.DataFrame, dict[int, str]]:

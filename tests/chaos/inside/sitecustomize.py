@@ -2,7 +2,7 @@
 
 Python imports this at its start where this folder is on PYTHONPATH. All processes of a command count together: each
 event is one byte more in the file CHAOS_COUNT. At event CHAOS_AT the command, its group or the process itself is
-killed or stopped; or all calls from then on fail, as on a full disk or a read-only one.
+killed; or all calls from then on fail, as on a full disk or a read-only one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import errno
 import os
 import signal
 import sys
-import time
 
 CHANGING = {"os.chmod", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.symlink", "os.truncate"}
 STARTING = {"fcntl.lockf", "os.fork", "os.forkpty", "subprocess.Popen", "os.posix_spawn"}
@@ -42,17 +41,8 @@ def happens(event: str, given: tuple[object, ...]) -> None:
             raise OSError(FAILING[what], os.strerror(FAILING[what]))
     elif number == at:
         whom = os.getpid() if what == "self" else main
-        (os.killpg if what == "group" else os.kill)(whom, signal.SIGSTOP if what == "stop" else signal.SIGKILL)
+        (os.killpg if what == "group" else os.kill)(whom, signal.SIGKILL)
 
 
-def set_back() -> None:
-    """Have the clock go back a day with each reading."""
-    real, readings = time.time, iter(range(10**9))
-    time.time = lambda: real() - 86_400.0 * next(readings)
-    time.time_ns = lambda: int(time.time() * 1e9)
-
-
-if os.environ.get("CHAOS_CLOCK"):
-    set_back()
 if at:
     sys.addaudithook(happens)

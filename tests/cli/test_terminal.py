@@ -1,8 +1,14 @@
-"""What users name is shown, and what they leave out is said."""
+"""What a terminal shows: progress there and nowhere else, names as they can be seen, and what was left out."""
 
 from __future__ import annotations
 
+import sys
+import threading
+
 import pytest
+
+from bftrainer.cli._shared import stdio
+from bftrainer.cli._shared.stdio import counting
 
 EVIL = "\\u001b[2J\\u0007\\u202e"
 
@@ -43,10 +49,43 @@ def test_embedded_tasks_are_told(call, words):
     assert "embedded" not in call(*words, "--solver", "dp", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml").err
 
 
-def test_embedded_tasks_of_a_sweep_are_told(call, here):
-    """So it is of a sweep."""
-    text = 'schema = 1\n[base]\nnode_log = "evt.pkl"\nsolver = "dp"\n{}[grid]\nTfwd = [5]\n'
-    for number, tasks in enumerate(("", 'tasks = "tasks.toml"\n')):
-        (here / "s.toml").write_text(text.format(tasks))
-        done = call("sweep", "s.toml", "--workers", 1, "-o", f"out{number}")
-        assert ("40 tasks of the embedded sample" in done.err) == (not tasks)
+def count(number):
+    """Count so many of four."""
+    with counting("Simulating", 4) as done:
+        for each in range(number):
+            done(each)
+
+
+def test_silent_elsewhere_than_on_a_terminal(capsys):
+    """What goes to a file or a pipe stays free of bars."""
+    count(4)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_line_a_minute_elsewhere(monkeypatch):
+    """What takes minutes says how far it is, where no bar can move."""
+    said, told = [], threading.Event()
+
+    def tell(line):
+        said.append(line)
+        told.set()
+
+    monkeypatch.setattr(stdio, "tell", tell)
+    monkeypatch.setattr(stdio, "LINE_S", 0.001)
+    with counting("Simulating", 4) as done:
+        done(1)
+        assert told.wait(60.0)
+    assert said[0].startswith("Simulating: ")
+    assert said[0].endswith(" of 4 after 1 min")
+
+
+@pytest.mark.parametrize("number", [0, 3, 4])
+def test_a_bar_on_a_terminal(capsys, monkeypatch, number):
+    """On a terminal the bar says what is done and how much of it, on stderr alone."""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    count(number)
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Simulating" in said.err
+    assert f"{number}/4" in said.err

@@ -1,0 +1,308 @@
+"""Bad options, inputs and places: one table a command; each is refused in one line, and nothing is written.
+
+Commands and options that earlier versions had say what replaces them.
+"""
+
+from __future__ import annotations
+
+import gzip
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from bftrainer.cli._shared.group import cli
+from bftrainer.cli._shared.removed import COMMANDS, OPTIONS
+from tests.cli.conftest import Call, check_refusal
+from tests.cli.test_import import SACCT, SWF
+from tests.cli.test_master import JOB as MASTER_JOB
+from tests.recurring import JOB, TRACES, write_world
+from tests.tiny import contents
+
+FILES = {
+    "s.csv": "".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n7200000,remove,n9\n",
+    "one.csv": "0,add,a\n",
+    "t.csv": "timestamp,number\n2021-01-01T00:01:30Z,2\n2021-01-01T00:01:50Z,1\n",
+    "p.toml": "schema = 1\nworld_size = [16]\niteration_s = [18.0]\nreconfiguration_s = 90.0\ncheckpoint_s = 80.0\n",
+    "s.toml": 'schema = 1\n[base]\nsolver = "dp"\n[grid]\nforward_time_s = [10.0]\n',
+    "old.json": "precious",
+    "job.toml": MASTER_JOB,
+    "sacct.txt": SACCT,
+    "log.swf": SWF,
+    "other.swf": SWF.replace("MaxNodes: 4", "MaxNodes: 9"),
+    "pairs.json": "[[1, 2], [3]]",
+    "plan.csv": "node,time\nz,2021-02-10T00:00:20\n",
+}
+PAGES = shlex.join(JOB)
+MINUTES = "trace generate -o a.parquet --model minutes"
+NO_EFFECT = "Options that have no effect:"
+YEARS = "between the years 1678 and 2262"
+REPLAY = {
+    "-Tfwd 0": "Invalid value for '-Tfwd' / '--forward-time': 0.0 is not in the range x>0",
+    "-Tfwd 1e308": "product is finite",
+    "-Tfwd ten": "'ten' is not a valid float",
+    "-maxj 5": "No such option '-maxj'. Did you mean '-maxJ'?",
+    "-optTL inf": "finite time limit",
+    "-nN 5": "the log's 4 nodes, got 5 nodes from 0",
+    "--skip-events 5": "evt.pkl: Expected to skip fewer rows than the log's 5, got 5",
+    "--since -5": "Expected a start within the log",
+    "--until 0": "--until after the window's start",
+    "--until 3000-01-01": f"{YEARS}, got 3000-01-01",
+    "--until soon": "ISO time or seconds, got 'soon'",
+    "--decide-on rows": "'rows' is not one of 'all', 'nodes'",
+    "-print perhaps": "'perhaps' is not a valid boolean",
+    "-mip true": "either -mip or --solver",
+    "--strict-published": "--strict-published with --solver equal-share, got dp",
+    "--give-way mine": "'mine' is not one of 'named', 'chosen'",
+    "--compat published --give-way chosen": "Expected give_way named and no notice with compat published",
+    "--compat published --decide-on all": "Expected decide_on nodes with compat published, got all.",
+    "--scaling cubic": "scaling linear, amdahl:F with F from 0 to 1 or, in replays, learned, got 'cubic'",
+    "--scaling amdahl:2": "F from 0 to 1",
+    "--scaling learned --profile-noise nan": "profile_noise >= 0, got nan",
+    "--fallback cbcc": "Did you mean 'cbc'?",
+    "--solver gorubi": "Expected a known solver or module:callable, got 'gorubi'. Did you mean 'gurobi'?",
+    "--solver zzz --fallback dp -o deep/er": "got 'zzz'. Known: cbc, dp, ",
+    "--objective throughputs": "Did you mean 'throughput'?",
+    "--objective nonsense": "Expected a known objective or module:callable, got 'nonsense'. Known: ",
+    "--objective absent:credit": "objective absent:credit: Cannot import the module: ModuleNotFoundError",
+    "--objective math:pi": "a callable, got float",
+    "--objective math:sinn": "math to define 'sinn'. Did you mean 'sin'?",
+    "--objective quota:user=3": "objective quota: Expected tasks with a user, got none",
+    "--objective priority:quota:group=50%:energy-delay": "objective energy-delay, task J0: Expected a tuned task",
+    "--slover dp": "--solver",
+    "surplus": "unexpected extra argument",
+    "--open": "--open (there is no --report)",
+    "--seed 3": f"{NO_EFFECT} --seed (nothing is drawn",
+    "--sample plain": "--sample (-bdfn names the tasks)",
+    "--policy grid --power-policy oracle": "--policy (no task is tuned), --power-policy (no task is tuned)",
+    "--profile-noise 0.1": "--profile-noise (no curve is learned)",
+    "--power-options all --carbon 3": "--power-options (no task is tuned), --carbon (no power is known",
+}
+WINDOW = "--start 2026-09-01 --end 2026-09-02 --tz Europe/Berlin --window asked -o idle.parquet"
+IMPORT = {
+    "slurm absent.txt -o x.csv": "absent.txt: No such file.",
+    "slurm sacct.txt -o x.csv": "sacct.txt:2: Missing --tz: times such as 2026-09-01T08:00:00 are local",
+    "slurm sacct.txt --tz Europe/Berln -o x.csv": "got 'Europe/Berln'. Did you mean 'Europe/Berlin'?",
+    "slurm sacct.txt --tz UTC -o x.csv": "Nothing of the log can be trusted: it has too few jobs",
+    f"slurm sacct.txt --nodes n[1-999999999] {WINDOW}": "--nodes: Expected at most 1,000,000 nodes",
+    f"slurm sacct.txt --nodes m1 {WINDOW}": "Expected an inventory with nodes of the log (n1, n2)",
+    f"slurm sacct.txt --max-bad 101% {WINDOW}": "Expected --max-bad between 0 and 100 %, got 101 %.",
+    f"slurm sacct.txt --unseen idle {WINDOW}": "--unseen (without an inventory",
+    f"slurm log.swf {WINDOW}": "log.swf:1: Expected columns between bars (sacct -P), got '; MaxNodes: 4'.",
+    f"slurm noise {WINDOW}": "noise:1: Expected text, got binary data.",
+    f"slurm short.gz {WINDOW}": "short.gz: Expected a whole archive, got a damaged one",
+    "swf sacct.txt -o x.csv": "sacct.txt:1: Expected 18 numbers separated by blanks",
+    "swf log.swf --procs-per-node 12x -o x.csv": "--procs-per-node",
+    "swf absent.swf -o .": ".: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
+    "table pairs.json -o x.csv": "got a JSON array: jq -r '.[] | @csv' makes lines of it.",
+    "auto tasks.toml -o x.csv": "tasks.toml: Expected a log of a format that is known",
+    "cobalt sacct.txt -o x.csv": "Logs of cobalt make a table",
+    "slrum sacct.txt -o x.csv": "Did you mean 'slurm'?",
+}
+ASSESS = {
+    "none.parquet": "none.parquet",
+    "evt.pkl evt.pkl --format node-log": "Expected one node log, got 2 files.",
+    "evt.pkl --worth-share much": "a share such as 1% or 0.01, got 'much'",
+    "evt.pkl --tasks nothing.toml": "nothing.toml: No such file.",
+    "evt.pkl --planned-departures tasks.toml": "tasks.toml",
+    "evt.pkl --planned-departures plan.csv": "plan.csv:2, column node: Expected a node of the log, got 'z'. Known:",
+    "s.csv --format table": "import the table first (bftrainer import --format table --map ... -o idle.parquet)",
+    "s.csv --format absent:Importer": "absent",
+    "log.swf other.swf": "other.swf:1: Expected logs of one machine, got MaxNodes 9 after 4.",
+    "evt.pkl --gpus-per-node 0": "Expected --gpus-per-node of 1 to 1,000,000, got 0.",
+    "evt.pkl --scalability JNPs.pkl": f"{NO_EFFECT} --scalability",
+    "evt.pkl -o evt.pkl": "evt.pkl: Would overwrite",
+    "evt.pkl -o x.html": "Expected --output-dir to name a directory",
+    "tasks.toml": "tasks.toml: Expected",
+    "evt.pkl --format swf": "evt.pkl",
+}
+CAMPAIGNS = {
+    "sweep absent.toml": "absent.toml: ",
+    "sweep s.toml --report p.html --metric luck": "Expected a metric to improve, got 'luck'",
+    "sweep s.toml --workers 1000000000": "'--workers': 1000000000 is not in the range 1<=x<=1000.",
+    "sweep s.toml --engine local --scheduler tcp://x:1": f"{NO_EFFECT} --scheduler (of the engine dask alone)",
+    "sweep s.toml --resume --force": f"{NO_EFFECT} --force (--resume",
+    "advise --metric efficiencies": "got 'efficiencies'. Did you mean 'efficiency",
+    "advise --trials 1": "Expected at least 2 trials",
+    "forecast --deadline soon": "36h or 5d, or a weekday, got 'soon'",
+    "forecast --deadline 5d --solver dp": "Expected a log longer than",
+    "forecast --deadline 9999-01-01 --solver dp": f"Expected a time {YEARS}",
+    "forecast --deadline 1e300 --generated --solver dp": "horizon of at most 36525 days",
+    "forecast --deadline 36h --open": "--open (there is no --report)",
+}
+LOGS = {
+    "convert evt.pkl log.txt": "log.txt: Expected a name ending in",
+    "convert absent.pkl log.parquet": "absent.pkl: No such file.",
+    "convert Jbnd.pkl nowhere/tasks.toml": "nowhere/tasks.toml: No such directory: nowhere",
+    "convert evt.pkl o.csv --scaling @": f"{NO_EFFECT} --scaling (a node log has no scaling)",
+    "convert tasks.toml o.csv --scaling linear": "--scaling (all tasks of tasks.toml have a scaling)",
+    "tasks generate --scenario hpo -o t.toml --count 0": "'--count': 0 is not in the range 1<=x<=1000000.",
+    "tasks generate --scenario hpo -o t.toml --count 2 --model resnet": "resnet",
+    "tasks generate --scenario hpo -o tasks.toml --count 2": "tasks.toml: File exists",
+    "tasks generate --scenario nas -o t.toml --count 2 --model resnet18": "--model (nas is a mix of all models)",
+    "tasks fit tasks.toml": "tasks.toml",
+    "trace stats absent.csv": "absent.csv: No such file.",
+    "trace stats tasks.toml": "tasks.toml: Expected a node log",
+    "trace stats evt.pkl --recorded-terminations evt.pkl": "evt.pkl: Expected a count trace beside terminations",
+    "trace stats evt.pkl --figure f.jpg": "f.jpg: Expected a figure's name to end in .pdf, .png, .svg.",
+    "trace stats t.csv --additions a.csv --terminations b.csv": "a.csv: Expected a trace that tells additions",
+    "trace generate": "Missing option '-o'",
+    "trace generate -o a.txt": "a.txt: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.",
+    "trace generate -o a.parquet --seed -1": "seed >= 0, got -1",
+    "trace generate -o a.parquet --start 1500-01-01": YEARS,
+    "trace generate -o a.parquet --preemption-scale 2": "--preemption-scale (of the model minutes alone)",
+    "trace generate -o a.parquet --idle-share 1": "0 < idle share < 1",
+    "trace generate -o a.parquet --set fragment-mean=10 --set fragment-median=20": "median <= mean",
+    f"{MINUTES} --preemption-scale 9": "preemption scale <= 6.121",
+    f"{MINUTES} --set addition-chance=1.5": "addition_chance from 0 to 1, got 1.5",
+    f"{MINUTES} --nodes 4": "--nodes (of the model supercomputer alone)",
+    "trace edit evt.pkl --tz UTC -o x.csv": "--tz (there is no --start or --end)",
+    "trace edit evt.pkl --start 1612915200 --tz Europe/Berlin -o x.csv": "--tz (the times say theirs)",
+    "trace edit evt.pkl --start 2026-01-01 -o x.csv": "Expected a start within the log's window",
+    "trace edit evt.pkl --start noon -o x.csv": "--start: Expected a time such as",
+    "trace edit evt.pkl --nodes z -o x.csv": "Expected nodes of the log (a, b, c, d), got z.",
+    "trace edit evt.pkl --min-hole 10x -o x.csv": "length of time such as 90s, 10min or 2h, got '10x'",
+    "trace edit evt.pkl --anonymise evt.pkl -o x.csv": "evt.pkl: Expected a key",
+    "trace edit evt.pkl --anonymise key --partition p -o x.csv": "Unknown partition 'p'",
+    "trace edit evt.pkl ./evt.pkl -o x.csv": "Expected each log once, got evt.pkl again",
+}
+SPOT = {
+    "simulate": "Missing option '--trace'",
+    "simulate --trace p.toml": "p.toml: Expected a node log",
+    "simulate --trace s.csv --profile s.csv": "s.csv: Expected TOML",
+    "simulate --trace s.csv --depth 65": "max_world_size >= depth, got 64 < 65",
+    "simulate --trace s.csv --tick 0": "tick_s",
+    "simulate --trace s.csv --initial-nodes 4": f"{NO_EFFECT} --initial-nodes (without --additions",
+    "simulate --trace s.csv --additions s.csv": "s.csv:1: Expected columns timestamp,number or dt,preemptions",
+    "simulate --trace s.csv --profile p.toml --load-on-reconfigure": "--load-on-reconfigure (the profile has no",
+    "simulate --trace s.csv --price 0": "a price from 1e-9 to 1e9, got 0.0",
+    "simulate --trace s.csv -o s.csv": "s.csv: Expected a directory or nothing, found a file.",
+    "sweep --preemption-scale 1;2": "numbers separated by commas, got '1;2'",
+    "sweep --days nan": "days from one minute to 19 years, got nan",
+    "sweep --like one.csv": "one.csv: Expected a trace that tells preemptions and additions over time",
+    "sweep --on-demand-price 3": "--on-demand-price (without --price",
+}
+ZEUS = {
+    "simulate": "Missing --job or --jobs. Known: pages,net,sgd; words,net,adam.",
+    "simulate --job page,net,sgd --target 0.5": "got 'page,net,sgd'. Did you mean 'pages,net,sgd'?",
+    "simulate --job pages,net,sgd": "Missing --target of --job pages,net,sgd. Known: 0.5, 0.6.",
+    "simulate --job pages,net,sgd --target 0.55 --default-bs 8": "aims at the target metric 0.55. Closest: 0.5, 0.6.",
+    "simulate --job pages,net,sgd --target 0.5": "Expected a default batch size, got none. Closest: 8, 16, 32.",
+    f"simulate {PAGES} --eta 1.01": "Expected eta from 0 (time) to 1 (energy), got 1.01.",
+    f"compare {PAGES} --beta 0": "Expected beta above 0 (inf: never stop early), got 0.0.",
+    "traces --eta nan": "Expected eta from 0 (time) to 1 (energy), got nan.",
+    f"simulate {PAGES} --policy zeuss": "got 'zeuss'. Did you mean 'zeus'?",
+    f"simulate {PAGES} --policy absent:make": "No module named 'absent'",
+    f"compare {PAGES} --policy zeus+": "Expected policies as BATCH_SIZE or BATCH_SIZE+POWER_LIMIT",
+    f"simulate {PAGES} --recurrences 0": "'--recurrences': 0 is not in the range 1<=x<=1000000.",
+    f"simulate {PAGES} --output out.py": "out.py: Expected a name that ends in .json or .parquet, got .py.",
+    f"compare {PAGES} --output old.json": "old.json: File exists; choose another name or give --force.",
+    "groups --groups groups.csv --jobs jobs.toml --group d": "a group of the trace, got 'd'. Known: a, b, c.",
+    "groups --groups groups.csv --jobs jobs.toml --dataset page": "got 'page'. Did you mean 'pages'?",
+    f"groups --groups groups.csv {PAGES}": "Group c: No job for the dataset 'words'. Known: pages.",
+    "groups --groups absent.csv --jobs jobs.toml": "absent.csv: No such file.",
+}
+MASTER = {
+    "run none.toml": "none.toml: No such file.",
+    "run job.toml --policy zuse": "got 'zuse'. Did you mean 'zeus'?",
+    "run job.toml --policy oracle": "The policy oracle needs a trace of measured runs",
+    "run job.toml --eta 2": "Expected eta from 0 (time) to 1 (energy), got 2.0.",
+    "run job.toml --max-power 0": "max_power_w: Input should be greater than 0, got 0.0.",
+    "run --resume logs --seed 1": "--seed (--resume goes on",
+    "run job.toml --log-base job.toml": "job.toml: Expected a directory, found a file.",
+    "run --resume none": "none: No such directory.",
+    "status .": ".: Not the logs of a recurring job: journal.jsonl",
+}
+UNKNOWN = {
+    "replya": "No such command 'replya'. Did you mean 'replay'?",
+    "zeus xyz": "No such command 'xyz'. Known: compare, groups, simulate, traces.",
+    "zeus traces --train train.csv": "Expected --train and --power together, got --train without --power.",
+    "replay -o ''": ".: Expected a directory that can be replaced",
+    "convert evt.pkl": "one place for the output",
+    "convert evt.pkl a.csv -o b.csv": "one place for the output",
+    "import slurm sacct.txt -o x.csv": "use `bftrainer import --format slurm FILES`",
+    "import my.module:Importer sacct.txt -o x.csv": "use `bftrainer import --format my.module:Importer FILES`",
+    "report ''": ".: Expected a result directory",
+}
+TABLES = {
+    "replay -ndmap evt.pkl -bdfn Jbnd.pkl -scfn JNPs.pkl --solver dp": REPLAY,
+    "": CAMPAIGNS | LOGS | UNKNOWN,
+    "import --format": IMPORT,
+    "assess": ASSESS,
+    "spot": SPOT,
+    f"zeus {{}} {shlex.join(TRACES)}": ZEUS,
+    "master": MASTER,
+}
+
+
+def command_lines() -> list[tuple[str, str]]:
+    """Each row of the tables as it is typed, and what is said of it."""
+    lines = []
+    for before, table in TABLES.items():
+        for words, said in table.items():
+            command, _, more = words.partition(" ")
+            line = f"{before.format(command)} {more}" if "{}" in before else f"{before} {words}"
+            lines.append((line.strip(), said))
+    return lines
+
+
+@pytest.fixture
+def world(here: Path) -> Path:
+    """Files that the commands need to come as far as their fault."""
+    write_world(here)
+    for name, text in FILES.items():
+        (here / name).write_text(text)
+    (here / "noise").write_bytes(b"\x00\x01\x02")
+    (here / "short.gz").write_bytes(gzip.compress(SACCT.encode())[:-10])
+    return here
+
+
+@pytest.mark.parametrize(("line", "said"), command_lines(), ids=lambda text: text[-60:])
+def test_refusals(call: Call, world: Path, line: str, said: str) -> None:
+    """One line that says what was expected and what came, status 2, and nothing is written."""
+    before = contents(world)
+    done = call(*shlex.split(line))
+    check_refusal(done)
+    assert said in done.err
+    assert contents(world) == before
+
+
+def test_numbers_that_nothing_foresaw(monkeypatch: pytest.MonkeyPatch, call: Call) -> None:
+    """What follows from numbers may be too large although each of them is fine: that is bad input, in one line."""
+
+    def grows(*_: object, **__: object) -> float:
+        return float(10**400)
+
+    monkeypatch.setattr(cli.get_command(click.Context(cli), "convert"), "callback", grows)
+    check_refusal(call("convert", "evt.pkl", "out.csv"))
+
+
+def find_command(words: str) -> click.Command | None:
+    """The command of these words after `bftrainer`; None if there is none."""
+    command: click.Command | None = cli
+    for word in words.split():
+        if not isinstance(command, click.Group):
+            return None
+        command = command.get_command(click.Context(command, resilient_parsing=True), word)
+    return command
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_removed_commands_name_what_replaces_them(call: Call, words: str) -> None:
+    """Status 2 and one line, also with arguments; none of them is still there."""
+    assert find_command(words) is None
+    done = call(*words.split(), "some.file", "--option")
+    check_refusal(done)
+    assert COMMANDS[words] in done.err
+
+
+@pytest.mark.parametrize(("words", "option"), OPTIONS)
+def test_removed_options_name_what_replaces_them(call: Call, words: str, option: str) -> None:
+    """Status 2 and one line; their commands are there, and have them no more."""
+    command = find_command(words)
+    assert command is not None
+    assert option not in [name for param in command.params for name in param.opts]
+    done = call(*words.split(), option, "value")
+    check_refusal(done)
+    assert f"{option} was removed: {OPTIONS[words, option]}" in done.err
