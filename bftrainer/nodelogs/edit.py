@@ -105,7 +105,7 @@ def filter_log(
     names = tuple(name for name in log.nodes if name in wanted)
     if not names:
         raise SettingsError("No nodes are left.")
-    idle = whole_idle_spans(log).lasting(min_hole_ns).delayed(offer_after_ns).within(log.start_ns, log.end_ns)
+    idle = whole_idle_spans(log).lasting(min_hole_ns).delay(offer_after_ns).within(log.start_ns, log.end_ns)
     last = {} if min_hole_ns else last_changes(log)
     last = {node: state for node, state in last.items() if not (state and offer_after_ns)}
     place = _places(log, names)

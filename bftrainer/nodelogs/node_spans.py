@@ -23,18 +23,7 @@ _KEY_BITS = 63
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Time covered by a log, `start_ns <= t < end_ns`.
-
-    Parameters
-    ----------
-    start_ns, end_ns : int
-        Nanoseconds since the Unix epoch (UTC).
-
-    Raises
-    ------
-    LogError
-        If it does not start before its end, or its times are out of range.
-    """
+    """Time covered by a log, `start_ns <= t < end_ns`, nanoseconds since 1970; `LogError` if there is no such time."""
 
     start_ns: int
     end_ns: int
@@ -53,15 +42,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSpans:
-    """Time spans on nodes, column by column.
-
-    Parameters
-    ----------
-    node : ndarray of int32, shape (I,)
-        Index of each span's node.
-    start_ns, end_ns : ndarray of int64, shape (I,)
-        Nanoseconds since the Unix epoch, `start_ns < end_ns`.
-    """
+    """Time spans on nodes: index of each span's node, and nanoseconds since 1970, `start_ns < end_ns`."""
 
     node: NDArray[np.int32]
     start_ns: NDArray[np.int64]
@@ -73,11 +54,9 @@ class NodeSpans:
         return cls(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @classmethod
-    def joined(cls, parts: Sequence[NodeSpans]) -> NodeSpans:
-        """The spans of all parts, one part after another."""
-        if not parts:
-            return cls.none()
-        columns = ((part.node, part.start_ns, part.end_ns) for part in parts)
+    def joined(cls, spans: Sequence[NodeSpans]) -> NodeSpans:
+        """The spans of all of them, one after another."""
+        columns = ((some.node, some.start_ns, some.end_ns) for some in (spans or [cls.none()]))
         return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
     def __len__(self) -> int:
@@ -86,7 +65,7 @@ class NodeSpans:
     @property
     def node_s(self) -> float:
         """Total length of the spans in node-seconds."""
-        return in_seconds(self.end_ns - self.start_ns)
+        return sum_seconds(self.end_ns - self.start_ns)
 
     def seconds_by_node(self, nodes: int) -> NDArray[np.float64]:
         """Total length of the spans of each of nodes 0 to `nodes` - 1."""
@@ -96,7 +75,7 @@ class NodeSpans:
         """Total length of the spans within a window in node-seconds."""
         lengths = np.minimum(self.end_ns, window.end_ns)
         lengths -= np.maximum(self.start_ns, window.start_ns)
-        return in_seconds(np.maximum(lengths, 0, out=lengths))
+        return sum_seconds(np.maximum(lengths, 0, out=lengths))
 
     def where(self, keep: NDArray[np.bool_]) -> NodeSpans:
         """The spans that `keep` marks."""
@@ -115,9 +94,9 @@ class NodeSpans:
         # end comes before it: all spans that began earlier have then ended.
         node, start = _sort_by_node(self.node, self.start_ns)
         _, end = _sort_by_node(self.node, self.end_ns)
-        return NodeSpans(node, start, end).closed(gap_ns)
+        return NodeSpans(node, start, end).close_gaps(gap_ns)
 
-    def closed(self, gap_ns: int) -> NodeSpans:
+    def close_gaps(self, gap_ns: int) -> NodeSpans:
         """The spans of a union, with gaps shorter than `gap_ns` closed."""
         if not len(self):
             return self
@@ -131,7 +110,7 @@ class NodeSpans:
         """The parts of these spans, merged and within the window, that `others` do not cover."""
         return NodeSpans.joined([self.gaps(nodes, window), others]).merged().gaps(nodes, window)
 
-    def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
+    def split_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
         """Split the spans into blocks of nodes, of about `at_a_time` spans each if nodes have equally many.
 
         Node indices increase from block to block.
@@ -153,13 +132,13 @@ class NodeSpans:
         start[~opens], end[~closes] = self.end_ns, self.start_ns
         return NodeSpans(node, start, end).where(start < end)
 
-    def on_parts(self, parts: Sequence[int]) -> NodeSpans:
+    def repeat_on_parts(self, parts: Sequence[int]) -> NodeSpans:
         """The spans on each part of their nodes, which have so many; parts are numbered node by node."""
         sizes, first = np.array(parts, dtype=np.int64)[self.node], np.append(0, np.cumsum(parts))[self.node]
-        place = stretches(first, sizes)
-        return NodeSpans(place.astype(np.int32), np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
+        node = stretches(first, sizes).astype(np.int32)
+        return NodeSpans(node, np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
 
-    def delayed(self, by_ns: int) -> NodeSpans:
+    def delay(self, by_ns: int) -> NodeSpans:
         """The spans without their first `by_ns`; those that are no longer than that are left out."""
         late = NodeSpans(self.node, self.start_ns + by_ns, self.end_ns)
         return late.where(late.start_ns < late.end_ns) if by_ns else self
@@ -169,15 +148,9 @@ class NodeSpans:
         return self.where(self.end_ns - self.start_ns >= least_ns)
 
 
-def in_seconds(lengths_ns: NDArray[np.int64], times: NDArray[np.int64] | int = 1) -> float:
-    """Sum of lengths, each so many times, in seconds; in nanoseconds, a year of a machine does not fit in 64 bits."""
-    whole_s, rest_ns, pieces = 0, np.int64(0), max(1, lengths_ns.size >> 20)
-    counts: list[Any] = np.array_split(times, pieces) if isinstance(times, np.ndarray) else [times] * pieces
-    for some, count in zip(np.array_split(lengths_ns, pieces), counts, strict=True):
-        seconds = some // NS_PER_S
-        whole_s += int((seconds * count).sum())
-        rest_ns += ((some - seconds * NS_PER_S) * count).sum()
-    return float(whole_s + rest_ns / NS_PER_S)
+def sum_seconds(lengths_ns: NDArray[Any]) -> float:
+    """Sum of lengths in seconds; in whole nanoseconds, a year of a machine does not fit in 64 bits."""
+    return float(np.sum(lengths_ns, dtype=np.longdouble) / NS_PER_S)
 
 
 def stretches(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -19,7 +19,7 @@ from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.edit import filter_log, note_unknown_ages, read_departures
-from bftrainer.nodelogs.native_logs import metadata_path
+from bftrainer.nodelogs.node_log_files import metadata_path
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings

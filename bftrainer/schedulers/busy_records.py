@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds, stretches
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches, sum_seconds
 
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
@@ -365,7 +365,7 @@ class BusyRecords:
         jobs = self.where(self["kind"] == BusyKind.JOB)
         placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
         lengths = np.minimum(jobs["end_ns"], window.end_ns) - np.maximum(jobs["start_ns"], window.start_ns)
-        return in_seconds(np.maximum(lengths, 0), np.diff(placed)[jobs["nodes"]])
+        return sum_seconds(np.maximum(lengths, 0) * np.diff(placed)[jobs["nodes"]].astype(np.longdouble))
 
     def union(self, place: NDArray[np.int32]) -> NodeSpans:
         """Busy spans of all kinds, as `unions` gives them."""

@@ -129,7 +129,7 @@ def line_sweep(
         for kind, spans in block.items():
             busy_node_s[kind.name.lower()] += spans.node_s_within(window)
         by_kind = list(block.values())
-        union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
+        union = by_kind[0].close_gaps(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
         union = union.within(window.start_ns, window.end_ns)
         high = int(union.node.max(initial=low - 1)) + 1
         parts.append(union.gaps(high, window, low))
@@ -143,7 +143,7 @@ def line_sweep(
         away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes)
     if away_s.any():
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
-    idle = there.lasting(min_hole_ns).delayed(offer_after_ns)
+    idle = there.lasting(min_hole_ns).delay(offer_after_ns)
     return Swept(idle, dict(busy_node_s), job_node_s, away_s)
 
 

@@ -100,7 +100,7 @@ def test_metadata_of_parquet(tmp_path, key, value):
     ("key", "value", "said"),
     [
         ("nodes", {"a": 1, "b": 2}, "nodes to be a list of names, got {'a': 1, 'b': 2}"),
-        ("window", None, "window to be two times, got None"),
+        ("window", None, "window to be a list of times, got None"),
         ("window", HOUR[:1], "window to be two times, got ['1970-01-01T00:00:00Z']"),
         ("window", [0, 3600], "window to be ISO dates and times, got [0, 3600]"),
         ("unchanged_rows", {}, "unchanged_rows to be a list of times, got {}"),

@@ -130,7 +130,7 @@ def test_any_log_is_its_idle_spans(log):
 def test_blocks(given, at_a_time):
     """All spans are in one block each, and blocks follow one another by node."""
     whole = spans(*given)
-    blocks = list(whole.in_blocks(NODES, at_a_time))
+    blocks = list(whole.split_blocks(NODES, at_a_time))
     assert sorted(rows(NodeSpans.joined(blocks))) == sorted(rows(whole))
     reach = [(min(nodes), max(nodes)) for nodes in (block.node.tolist() for block in blocks) if nodes]
     assert all(one[1] < other[0] for one, other in itertools.pairwise(reach))

@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.errors import NodeLogError
 from bftrainer.model import node_rows
-from bftrainer.nodelogs import native_logs, read_node_log, write_node_log
+from bftrainer.nodelogs import node_log_files, read_node_log, write_node_log
 
 NS = 10**9
 TIME, NODE, IDLE = [0, 0, 1, 1, 1, 4, 5], ["b", "a", "c", "b", "a", "a", "b"], [1, 1, 1, 0, 0, 1, 1]
@@ -52,7 +52,7 @@ def test_messages_count_rows_from_the_files_start(size: int, tmp_path: Path) -> 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
 def test_written_in_parts_is_written_at_once(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes are those of one table with as large groups."""
-    for module in (node_rows, native_logs):
+    for module in (node_rows, node_log_files):
         monkeypatch.setattr(module, "BLOCK", size)
     pq.write_table(table(), tmp_path / "plain.parquet")
     log = read_node_log(tmp_path / "plain.parquet")

@@ -159,7 +159,7 @@ def convert(
     sibling with JNPs) for task sets.
     """
     from bftrainer.nodelogs.convert import convert as convert_file
-    from bftrainer.nodelogs.native_logs import metadata_path, refuse_shared_metadata
+    from bftrainer.nodelogs.node_log_files import metadata_path, refuse_shared_metadata
     from bftrainer.tasksets.task_files import scalability_path
 
     place = target or output
