@@ -55,7 +55,7 @@ def edit(
 
     What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
-    from bftrainer.nodelogs.edit import cut_log, record_command
+    from bftrainer.nodelogs.edit import record_command, select_window
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.clock import Clock, is_instant
 
@@ -72,7 +72,7 @@ def edit(
         for option, moment in (("--start", start), ("--end", end)):
             with at_place(option, InputError):
                 bounds.append(None if moment is None else clock.instant_ns(moment))
-        log = cut_log(log, *bounds)
+        log = select_window(log, *bounds)
     log = _filter(log, **filters)
     if key_file is None:
         write_node_log(output, record_command(log, usage.command_line()))
@@ -83,7 +83,7 @@ def edit(
 
 def _read(paths: tuple[Path, ...]) -> NodeLog:
     """The log, or the one that several make together."""
-    from bftrainer.nodelogs.edit import merged_logs
+    from bftrainer.nodelogs.edit import merge_logs
     from bftrainer.nodelogs.node_log_files import read_node_log
 
     places = [path.resolve() for path in paths]
@@ -95,7 +95,7 @@ def _read(paths: tuple[Path, ...]) -> NodeLog:
         logs.append(read_node_log(path, warn=note))
     if len(logs) == 1:
         return logs[0]
-    merged = merged_logs(logs)
+    merged = merge_logs(logs)
     for node_s, what in ((merged.disputed_node_s, "disputed between logs"), (merged.untold_node_s, "told by no log")):
         if node_s:
             note(f"{node_s / 3600:,.2f} node-hours are {what}, and count as busy.")
