@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
 from bftrainer.files.documents import csv_rows, json_file, parse_json, write_csv
-from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, open_plain, suffix_form, translated
+from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.writing import refuse_existing, replacing, replacing_together
 from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, instant_ns, iso
@@ -25,7 +26,7 @@ from bftrainer.model.node_rows import BLOCK, Rows
 from bftrainer.model.type_checks import check_keys, instances
 
 if TYPE_CHECKING:
-    import pyarrow as pa
+    import pyarrow.parquet as pq
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -37,7 +38,7 @@ Locate = Callable[[int], str]
 _METADATA = "metadata in JSON"
 _METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
 _PREFIX = "bftrainer."
-_STATES = ["0", "1", "false", "true"]
+_STATES = {"0": False, "1": True, "false": False, "true": True}
 _EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
 
 
@@ -158,36 +159,6 @@ def _parse_instants(name: str, texts: Sequence[Any]) -> list[int]:
         raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(texts)}.") from None
 
 
-def _read_tables(tables: Iterable[pa.Table], rows: int, name: str, locate: Locate) -> _Transitions:
-    """Transitions of tables of `COLUMNS`, `rows` in all: timestamps (naive: UTC), categories and booleans."""
-    import pyarrow as pa
-
-    times, node, idle = np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.bool_)
-    labels: dict[str, int] = {}
-    end = 0
-    for table in tables:
-        table.validate(full=True)  # for example text that is not UTF-8
-        for column, expected in _EXPECTED.items():
-            if table[column].null_count:
-                row = end + table[column].is_null().index(True).as_py()
-                raise NodeLogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
-        if not table.num_rows:
-            continue
-        part = slice(end, end := end + table.num_rows)
-        try:
-            times[part] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
-        except pa.ArrowInvalid:
-            expected = "each time between the years 1678 and 2262, got one beyond"
-            raise NodeLogError(f"{name}: Expected {expected}.") from None
-        names = table["node"].combine_chunks()
-        if isinstance(names, pa.ChunkedArray):
-            names = pa.concat_arrays(names.unify_dictionaries().chunks)
-        places = [labels.setdefault(label, len(labels)) for label in names.dictionary.to_pylist()]
-        node[part] = np.array(places, dtype=np.int32)[to_numpy(names.indices)]
-        idle[part] = to_numpy(table["idle"])
-    return _Transitions(times, node, idle, tuple(labels))
-
-
 def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Warn, meta_name: str = "") -> NodeLog:
     """The log of transitions and metadata, if any; faults of these are said of `meta_name`, if they have a file."""
     if meta is None:
@@ -253,64 +224,41 @@ def _write_csv(path: Path, log: NodeLog) -> None:
 
 def _read_csv(path: Path, warn: Warn) -> NodeLog:
     """Read a table of transitions; errors name file and line."""
-    import pyarrow as pa
+    instants: dict[str, int] = {}  # there are far fewer than rows
+    labels: dict[str, int] = {}
+    times, nodes, states = array("q"), array("i"), array("b")
+    rows = csv_rows(path, NodeLogError, LOG_BYTES)
+    where, header = next(rows, (f"{path}:1", []))
+    _check_column_names(where, header)
+    place = [header.index(name) for name in COLUMNS]
+    for where, cells in rows:
+        if len(cells) != len(COLUMNS):
+            raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
+        time, label, state = cells[place[0]], cells[place[1]], cells[place[2]].lower()
+        if time not in instants:
+            instants[time] = _parse_time(where, time)
+        if not label:
+            raise NodeLogError(f"{where}: Expected the name of a node, got nothing.")
+        if state not in _STATES:
+            raise NodeLogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
+        times.append(instants[time])
+        nodes.append(labels.setdefault(label, len(labels)))
+        states.append(_STATES[state])
 
     def locate(row: int) -> str:
         return next(islice(csv_rows(path, NodeLogError, LOG_BYTES), row + 1, None))[0]
 
-    try:
-        table = _parse_csv(path)
-    except (pa.ArrowException, UnicodeDecodeError) as fault:
-        _find_fault(path)
-        detail = one_line(" ".join(str(fault).split()))
-        raise NodeLogError(f"{path}: Expected a CSV table, got something else ({detail}).") from None
     beside = metadata_path(path)
     meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
-    rows = _read_tables([table], table.num_rows, str(path), locate)
-    return _make_log(rows, meta, str(path), locate, warn, str(beside))
+    columns = np.array(times, np.int64), np.array(nodes, np.int32), np.array(states, np.bool_)
+    return _make_log(_Transitions(*columns, tuple(labels)), meta, str(path), locate, warn, str(beside))
 
 
-def _parse_csv(path: Path) -> pa.Table:
-    """The table, with types; Arrow's errors do not say where they are."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    from pyarrow import csv as arrow_csv
-
-    as_text = arrow_csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.string()), strings_can_be_null=False)
-    with translated(path, NodeLogError), open_plain(path) as stream:
-        table = arrow_csv.read_csv(stream, arrow_csv.ReadOptions(use_threads=False), convert_options=as_text)
-    _check_column_names(f"{path}:1", table.column_names)
-    zoned = pc.match_substring_regex(table["time"], r"(Z|[+-]\d{2}:?\d{2})$")
-    texts = pc.if_else(zoned, table["time"], pc.binary_join_element_wise(table["time"], "Z", ""))
-    states = pc.index_in(pc.utf8_lower(table["idle"]), pa.array(_STATES))
-    nodes = table["node"].combine_chunks().dictionary_encode()
-    if states.null_count or "" in nodes.dictionary.to_pylist():
-        raise pa.ArrowInvalid("nodes without a name, or other states")
-    is_idle = pc.equal(pc.bit_wise_and(states, 1), 1)
-    return pa.table([texts.cast(pa.timestamp("ns", "UTC")), nodes, is_idle], names=list(COLUMNS))
-
-
-def _find_fault(path: Path) -> None:
-    """Refuse the first row that is none, naming its line."""
-    for number, (where, cells) in enumerate(csv_rows(path, NodeLogError, LOG_BYTES)):
-        if len(cells) != len(COLUMNS):
-            raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
-        if not number:
-            _check_column_names(where, cells)
-            places = [cells.index(name) for name in COLUMNS]
-            continue
-        time, node, state = (cells[at] for at in places)
-        if not node:
-            raise NodeLogError(f"{where}: Expected the name of a node, got nothing.")
-        if state.lower() not in _STATES:
-            raise NodeLogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
-        try:
-            instant_ns(time)
-            has_clock = ":" in time[:16]  # Arrow takes no date alone
-        except (OverflowError, ValueError):
-            has_clock = False
-        if not has_clock:
-            raise NodeLogError(f"{where}: Expected time to be an ISO date and time, got {time!r}.")
+def _parse_time(where: str, text: str) -> int:
+    try:
+        return instant_ns(text)
+    except (OverflowError, ValueError):
+        raise NodeLogError(f"{where}: Expected time to be an ISO date and time, got {text!r}.") from None
 
 
 # --- Parquet, one row group after another ---------------------------------------------------------------------------
@@ -353,9 +301,39 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
             for key, text in (schema.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }
-        groups = map(file.read_row_group, range(file.num_row_groups))
-        rows = _read_tables(groups, file.metadata.num_rows, str(path), locate)
+        rows = _read_groups(file, str(path), locate)
     return _make_log(rows, meta or None, str(path), locate, warn)
+
+
+def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transitions:
+    """Transitions of a table of `COLUMNS`: timestamps (naive: UTC), categories and booleans."""
+    import pyarrow as pa
+
+    rows = file.metadata.num_rows
+    times, node, idle = np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.bool_)
+    labels: dict[str, int] = {}
+    end = 0
+    for table in map(file.read_row_group, range(file.num_row_groups)):
+        table.validate(full=True)  # for example text that is not UTF-8
+        for column, expected in _EXPECTED.items():
+            if table[column].null_count:
+                row = end + table[column].is_null().index(True).as_py()
+                raise NodeLogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
+        if not table.num_rows:
+            continue
+        part = slice(end, end := end + table.num_rows)
+        try:
+            times[part] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+        except pa.ArrowInvalid:
+            expected = "each time between the years 1678 and 2262, got one beyond"
+            raise NodeLogError(f"{name}: Expected {expected}.") from None
+        names = table["node"].combine_chunks()
+        if isinstance(names, pa.ChunkedArray):
+            names = pa.concat_arrays(names.unify_dictionaries().chunks)
+        places = [labels.setdefault(label, len(labels)) for label in names.dictionary.to_pylist()]
+        node[part] = np.array(places, dtype=np.int32)[to_numpy(names.indices)]
+        idle[part] = to_numpy(table["idle"])
+    return _Transitions(times, node, idle, tuple(labels))
 
 
 # --- Pickles, a matrix of states ------------------------------------------------------------------------------------
