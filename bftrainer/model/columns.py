@@ -208,8 +208,8 @@ class Table(Sequence[R], Generic[R]):
 
     def __iter__(self) -> Iterator[R]:
         for begin in range(0, len(self), CHUNK):
-            part = self.rows(begin, min(begin + CHUNK, len(self)))
-            yield from map(self.record, *(field.objects(part[name]) for name, field in _fields(self.record).items()))
+            chunk = self.rows(begin, min(begin + CHUNK, len(self)))
+            yield from map(self.record, *(field.objects(chunk[name]) for name, field in _fields(self.record).items()))
 
     def __eq__(self, other: object) -> bool:
         """Whether the records are equal to those of a sequence."""
@@ -297,9 +297,9 @@ class _Field:
     @classmethod
     def parse(cls, hint: Any) -> _Field:
         """The field with such an annotation."""
-        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        kind = next(part for part in parts if part is not NoneType)
-        optional = NoneType in parts
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kind = next(kind for kind in kinds if kind is not NoneType)
+        optional = NoneType in kinds
         if get_origin(kind) in (np.ndarray, NDArray):  # NumPy's alias is a type of its own on some Pythons
             return cls(np.ndarray, optional, cls(np.int32, False))
         if get_origin(kind) is not tuple:
@@ -346,10 +346,10 @@ class _Field:
     def objects(self, column: Any) -> list[Any]:
         """The values of a column."""
         if self.items is not None:
-            whole = column.values if self.kind is np.ndarray else self.items.objects(column.values)
+            items = column.values if self.kind is np.ndarray else self.items.objects(column.values)
             make: Callable[[Any], Any] = tuple if self.kind is tuple else np.asarray
-            found = [make(whole[begin:end]) for begin, end in pairwise(column.offsets.tolist())]
-            return [value or None for value in found] if self.optional else found
+            lists = [make(items[begin:end]) for begin, end in pairwise(column.offsets.tolist())]
+            return [value or None for value in lists] if self.optional else lists
         if isinstance(column, Table):
             return list(column)
         if isinstance(column, Coded):

@@ -33,7 +33,7 @@ class Rows:
     start: NDArray[np.int64]
 
     @classmethod
-    def of(cls, time_ns: NDArray[Any]) -> Rows:
+    def from_times(cls, time_ns: NDArray[Any]) -> Rows:
         """Rows of transitions with these times, which must ascend: `NodeLogError` names the first that does not."""
         late = time_ns[1:] < time_ns[:-1]
         if late.any():
@@ -83,7 +83,7 @@ class Rows:
         return bool(rises.all())
 
 
-def sorted_by_node(node: NDArray[Any], nodes: int) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
+def sort_by_node(node: NDArray[Any], nodes: int) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
     """Order of transitions by node, one at least, then as they are; their nodes; and which is the first of its node."""
     # NumPy sorts 16-bit numbers by their digits, several times as fast as larger ones.
     order = np.argsort(node.astype(np.uint16) if nodes <= 1 << 16 else node, kind="stable")
@@ -95,7 +95,7 @@ def first_fault(rows: Rows, node: NDArray[Any], idle: NDArray[np.bool_], nodes: 
     """Find the first transition that is no change of its node's state, and what was expected; None without one."""
     state = np.zeros(nodes, dtype=np.bool_)
     for which, block in rows.blocks():
-        order, by_node, opens = sorted_by_node(node[block], nodes)
+        order, by_node, opens = sort_by_node(node[block], nodes)
         entered = idle[block][order]
         before = np.append(False, entered[:-1])
         before[opens] = state[by_node[opens]]

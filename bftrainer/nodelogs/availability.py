@@ -48,7 +48,7 @@ def read_count_trace(*paths: Path) -> CountTrace:
 
 
 def _read_changes(path: Path, which: str = "terminations") -> ChangeTrace:
-    """Read the times at which nodes were taken, or added, and their numbers."""
+    """Read the times at which nodes were preempted, or added, and their numbers."""
     columns = first_row(path, NodeLogError)
     pair = next((pair for pair in CHANGE_COLUMNS[which] if set(pair) <= set(columns)), None)
     if pair is None:
@@ -163,10 +163,10 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
         recorded = None if terminations is None else _read_terminations(counts, terminations, warn)
         return AvailabilityTrace.of_counts(counts, recorded)
     if kind == "terminations":
-        taken = _read_changes(path)
-        if not taken.time_ns.size:
+        preempted = _read_changes(path)
+        if not preempted.time_ns.size:
             raise NodeLogError(f"{path}: Expected rows of {' and '.join(columns)}, got none.")
-        return AvailabilityTrace("terminations", taken)
+        return AvailabilityTrace("terminations", preempted)
     if kind is None:
         raise NodeLogError(
             f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
@@ -195,13 +195,13 @@ def _recognise_kind(columns: tuple[str, ...]) -> TraceKind | None:
 
 def _read_terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
     """Read terminations that were recorded with counts; those outside the counts' window count too."""
-    taken = _read_changes(path)
-    outside = int(((taken.time_ns < counts.time_ns[0]) | (taken.time_ns > counts.time_ns[-1])).sum())
+    preempted = _read_changes(path)
+    outside = int(((preempted.time_ns < counts.time_ns[0]) | (preempted.time_ns > counts.time_ns[-1])).sum())
     if outside:
         window = f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}"
-        note = f"{path}: {outside} of {taken.time_ns.size} terminations lie outside of the counts' window {window}"
+        note = f"{path}: {outside} of {preempted.time_ns.size} terminations lie outside of the counts' window {window}"
         warn(legible(f"{note}; they are counted as if they were in it."))
-    return taken
+    return preempted
 
 
 def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
@@ -209,13 +209,13 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
 
     At each time preemptions come first, and added nodes get other names.
     """
-    taken, added = _read_changes(preemptions), _read_changes(additions, "additions")
-    times = np.union1d(taken.time_ns, added.time_ns)
+    preempted, added = _read_changes(preemptions), _read_changes(additions, "additions")
+    times = np.union1d(preempted.time_ns, added.time_ns)
     if not times.size:
         raise NodeLogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
     gone, come = (
         np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
-        for changes in (taken, added)
+        for changes in (preempted, added)
     )
     if gone[0] > initial_nodes:
         got = f"the {initial_nodes} nodes there are, got {gone[0]}"

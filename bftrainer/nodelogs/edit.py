@@ -167,9 +167,9 @@ def merge_logs(logs: Sequence[NodeLog]) -> Merged:
         busy_by_log.append(replace(spans, node=place[spans.node]))
         for name, nodes in partitions_of(log).items():
             groups.setdefault(name, []).extend(nodes)
-    idle, busy = (NodeSpans.joined(by_log).merged() for by_log in (idle_by_log, busy_by_log))
+    idle, busy = (NodeSpans.concatenate(by_log).union() for by_log in (idle_by_log, busy_by_log))
     agreed = idle.subtract(busy, len(names), window)
-    untold = NodeSpans.joined([idle, busy]).merged().gaps(len(names), window)
+    untold = NodeSpans.concatenate([idle, busy]).union().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
     forms = {story.get(FORM) for story in stories}
     shared = {FORM: forms.pop()} if len(forms) == 1 and None not in forms else {}

@@ -69,13 +69,13 @@ class Inventory:
 
 def natural_order(names: Sequence[str]) -> tuple[str, ...]:
     """Sort names, with the numbers in them by their value: login, n9, n10."""
-    keys = {name: [int(part) if at % 2 else part for at, part in enumerate(_NUMBERS.split(name))] for name in names}
+    keys = {name: [int(piece) if at % 2 else piece for at, piece in enumerate(_NUMBERS.split(name))] for name in names}
     return tuple(sorted(names, key=lambda name: (keys[name], name)))
 
 
-def inventory_paths(source: str | None) -> tuple[Path, ...]:
+def inventory_paths(source: str | None) -> list[Path]:
     """Path of the file that `--nodes` names; empty if it does not name a file."""
-    return (Path(source),) if source and os.path.isfile(source) else ()  # which also a long hostlist is not
+    return [Path(source)] if source and os.path.isfile(source) else []  # which also a long hostlist is not
 
 
 def read_inventory(source: str) -> Inventory:
@@ -187,13 +187,13 @@ def state_words(state: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(filter(None, words)))
 
 
-def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:
+def partition_names(chosen: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """Nodes of the given partitions: `SettingsError` if one is unknown."""
-    for name in wanted:
+    for name in chosen:
         if name not in partitions:
             hint = suggestion(name, partitions) if partitions else " No partitions are known."
             raise SettingsError(f"Unknown partition {name!r}.{hint}")
-    return frozenset(node for name in wanted for node in partitions[name])
+    return frozenset(node for name in chosen for node in partitions[name])
 
 
 def listed(names: Sequence[str]) -> str:

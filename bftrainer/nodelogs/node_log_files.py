@@ -53,7 +53,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     ----------
     path : str or Path
     skip_events : int
-        Number of rows to drop from the start, see `NodeLog.skipped`; the log starts with the nodes they leave idle.
+        Number of rows to drop from the start, see `NodeLog.skip_rows`; the log starts with the nodes they leave idle.
     warn : callable
         Called with one line for each assumption made.
 
@@ -77,7 +77,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     else:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
     with at_place(path, SettingsError):
-        return log.skipped(skip_events)
+        return log.skip_rows(skip_events)
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:
@@ -95,12 +95,12 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
     _WRITERS[suffix_form(path)](path, log)
 
 
-def node_log_files(path: Path) -> tuple[Path, ...]:
+def node_log_files(path: Path) -> list[Path]:
     """Files to which a node log of this name is written: `OutputError` if the name promises no form of one."""
     form = suffix_form(path)
     if form not in _WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
-    return (path, metadata_path(path)) if form is Form.CSV else (path,)
+    return [path, metadata_path(path)] if form is Form.CSV else [path]
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:
@@ -166,8 +166,8 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
             raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
         assumed = "the nodes are those seen, the window reaches from the first time to the last."
         warn(legible(f"{name}: no metadata: {assumed}"))
-        seen = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
-        meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": seen, "provenance": {}}
+        window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
+        meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": window, "provenance": {}}
     with at_place(f"{meta_name or name}: Metadata", NodeLogError):
         check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
         nodes, window_ns = meta["nodes"], _parse_instants("window", meta["window"])
@@ -186,9 +186,9 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
         got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
         raise NodeLogError(f"{locate(row)}: Expected {got}.")
     try:
-        row_index = Rows.of(rows.time_ns)
+        row_index = Rows.from_times(rows.time_ns)
         rows.time_ns = row_index.time_ns  # frees those of single transitions
-        return NodeLog.of_rows(
+        return NodeLog.from_rows(
             row_index,
             nodes=tuple(index),
             start_ns=window_ns[0],
@@ -321,9 +321,9 @@ def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transition
                 raise NodeLogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
         if not table.num_rows:
             continue
-        part = slice(end, end := end + table.num_rows)
+        group = slice(end, end := end + table.num_rows)
         try:
-            times[part] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+            times[group] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
         except pa.ArrowInvalid:
             expected = "each time between the years 1678 and 2262, got one beyond"
             raise NodeLogError(f"{name}: Expected {expected}.") from None
@@ -331,8 +331,8 @@ def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transition
         if isinstance(names, pa.ChunkedArray):
             names = pa.concat_arrays(names.unify_dictionaries().chunks)
         places = [labels.setdefault(label, len(labels)) for label in names.dictionary.to_pylist()]
-        node[part] = np.array(places, dtype=np.int32)[to_numpy(names.indices)]
-        idle[part] = to_numpy(table["idle"])
+        node[group] = np.array(places, dtype=np.int32)[to_numpy(names.indices)]
+        idle[group] = to_numpy(table["idle"])
     return _Transitions(times, node, idle, tuple(labels))
 
 

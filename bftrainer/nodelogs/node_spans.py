@@ -54,7 +54,7 @@ class NodeSpans:
         return cls(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @classmethod
-    def joined(cls, spans: Sequence[NodeSpans]) -> NodeSpans:
+    def concatenate(cls, spans: Sequence[NodeSpans]) -> NodeSpans:
         """The spans of all of them, one after another."""
         columns = ((some.node, some.start_ns, some.end_ns) for some in (spans or [cls.none()]))
         return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
@@ -86,15 +86,14 @@ class NodeSpans:
         start, end = np.maximum(self.start_ns, start_ns), np.minimum(self.end_ns, end_ns)
         return NodeSpans(self.node, start, end).where(start < end)
 
-    def merged(self, gap_ns: int = 0) -> NodeSpans:
+    def union(self, gap_ns: int = 0) -> NodeSpans:
         """Union of the spans, by node and start; those that touch, or lie less than `gap_ns` apart, become one."""
         if not len(self):
             return self
         # Starts and ends are sorted separately. A span of the union begins at the (k+1)-th start of a node if the k-th
         # end comes before it: all spans that began earlier have then ended.
-        node, start = _sort_by_node(self.node, self.start_ns)
-        _, end = _sort_by_node(self.node, self.end_ns)
-        return NodeSpans(node, start, end).close_gaps(gap_ns)
+        start, end = (_sort_by_node(self.node, times) for times in (self.start_ns, self.end_ns))
+        return NodeSpans(np.sort(self.node), start, end).close_gaps(gap_ns)
 
     def close_gaps(self, gap_ns: int) -> NodeSpans:
         """The spans of a union, with gaps shorter than `gap_ns` closed."""
@@ -106,9 +105,9 @@ class NodeSpans:
         ends = np.append(begins[1:], True)
         return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
 
-    def subtract(self, others: NodeSpans, nodes: int, window: Window) -> NodeSpans:
-        """The parts of these spans, merged and within the window, that `others` do not cover."""
-        return NodeSpans.joined([self.gaps(nodes, window), others]).merged().gaps(nodes, window)
+    def subtract(self, minus: NodeSpans, nodes: int, window: Window) -> NodeSpans:
+        """The parts of these spans, merged and within the window, that `minus` does not cover."""
+        return NodeSpans.concatenate([self.gaps(nodes, window), minus]).union().gaps(nodes, window)
 
     def split_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
         """Split the spans into blocks of nodes, of about `at_a_time` spans each if nodes have equally many.
@@ -132,9 +131,9 @@ class NodeSpans:
         start[~opens], end[~closes] = self.end_ns, self.start_ns
         return NodeSpans(node, start, end).where(start < end)
 
-    def repeat_on_parts(self, parts: Sequence[int]) -> NodeSpans:
+    def repeat_on_parts(self, counts: Sequence[int]) -> NodeSpans:
         """The spans on each part of their nodes, which have so many; parts are numbered node by node."""
-        sizes, first = np.array(parts, dtype=np.int64)[self.node], np.append(0, np.cumsum(parts))[self.node]
+        sizes, first = np.array(counts, dtype=np.int64)[self.node], np.append(0, np.cumsum(counts))[self.node]
         node = stretches(first, sizes).astype(np.int32)
         return NodeSpans(node, np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
 
@@ -176,8 +175,8 @@ def _sort_pairs(major: NDArray[np.int64], minor: NDArray[np.int32] | NDArray[np.
     major |= minor
     major.sort()
     pieces = max(1, major.size >> 20)
-    for part, keys in zip(np.array_split(minor, pieces), np.array_split(major, pieces), strict=True):
-        part[:] = keys & ((1 << bits) - 1)
+    for values, keys in zip(np.array_split(minor, pieces), np.array_split(major, pieces), strict=True):
+        values[:] = keys & ((1 << bits) - 1)
     major >>= bits
 
 
@@ -187,16 +186,17 @@ def _time_unit(times_ns: NDArray[np.int64]) -> int:
     return 1 if any((piece % NS_PER_S).any() for piece in pieces) else NS_PER_S
 
 
-def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Sort both columns by node, then time."""
+def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Times sorted by node, then time."""
     first_ns = time_ns.min()
-    since, nodes = time_ns - first_ns, node.astype(np.int64)
+    nodes = node.astype(np.int64)
+    since: NDArray[np.int64] = time_ns - first_ns
     unit = _time_unit(since)
     since //= unit
     _sort_pairs(nodes, since)
     since *= unit
     since += first_ns
-    return nodes.astype(np.int32), since
+    return since
 
 
 def log_of_idle(
@@ -212,11 +212,11 @@ def log_of_idle(
     Of `unchanged_ns` times at which a node does change are left out. Nodes of `last_changes` become idle (True) or busy
     in the window's last instant: an event, though it lasts no time.
     """
-    left = idle.end_ns < window.end_ns
-    staying = set(idle.node[~left].tolist())
+    ends = idle.end_ns < window.end_ns
+    staying = set(idle.node[~ends].tolist())
     late = {node: state for node, state in (last_changes or {}).items() if state is not (node in staying)}
-    time = np.concatenate((idle.start_ns, idle.end_ns[left], np.full(len(late), window.end_ns)))
-    node = np.concatenate((idle.node, idle.node[left], np.array(list(late), dtype=np.int32)))
+    time = np.concatenate((idle.start_ns, idle.end_ns[ends], np.full(len(late), window.end_ns)))
+    node = np.concatenate((idle.node, idle.node[ends], np.array(list(late), dtype=np.int32)))
     node <<= 1  # and the state that it enters, in its last bit
     node[: len(idle)] |= 1
     node[node.size - len(late) :] |= np.array(list(late.values()), dtype=np.int32)

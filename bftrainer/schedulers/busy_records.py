@@ -369,7 +369,7 @@ class BusyRecords:
 
     def union(self, place: NDArray[np.int32]) -> NodeSpans:
         """Busy spans of all kinds, as `unions` gives them."""
-        return NodeSpans.joined([spans for block in self.unions(place) for spans in block.values()])
+        return NodeSpans.concatenate([spans for block in self.unions(place) for spans in block.values()])
 
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
         """Union of the busy spans of each kind, in blocks of nodes that fit in memory."""
@@ -393,7 +393,7 @@ class BusyRecords:
             for each in kinds:
                 some = slice(None) if len(kinds) == 1 else kind[row] == each
                 spans = NodeSpans(members[some], start_ns[row[some]], end_ns[row[some]])
-                block[BusyKind(each)] = spans.merged()
+                block[BusyKind(each)] = spans.union()
             yield block
 
 
@@ -481,7 +481,7 @@ def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: N
     is_over = records["is_open"][row] == 0
     row, node, nodes = row[is_over], node[is_over], len(records.names)
     spans = NodeSpans(node, records["start_ns"][row], records["end_ns"][row])
-    total, union = spans.seconds_by_node(nodes), spans.merged().seconds_by_node(nodes)
+    total, union = spans.seconds_by_node(nodes), spans.union().seconds_by_node(nodes)
     is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
     # What few jobs did on a node says little of it where others are shared.
     is_sure = np.bincount(node, minlength=nodes) >= _SURE

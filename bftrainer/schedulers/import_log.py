@@ -407,7 +407,7 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     jobs = place_jobs(demand, nodes if sizes is None else sizes)
-    parts = ({BusyKind.JOB: some.merged()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
+    parts = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
     return SweptLog(window, chosen, swept, coverage, demand, outside, over_capacity_share=share, block=block)
 

@@ -83,7 +83,7 @@ def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) ->
     return _Scalability(curves, submit_ns)
 
 
-def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> list[str]:
     """Write bounds, and scalability beside them; returns one line for each fact that the form cannot hold."""
     import pandas as pd
 
@@ -110,7 +110,7 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
     usual = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
     usual |= dict.fromkeys(SAVING_FIELDS)
     lost = [key for key, value in usual.items() if any(getattr(task, key) != value for task in tasks)]
-    return (f"{bounds_path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
+    return [f"{bounds_path}: this form cannot hold {', '.join(lost)}: left out."] if lost else []
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -212,7 +212,7 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     path = Path(path)
     form = suffix_form(path)
     if form is Form.PICKLE:
-        return _write_pickled(path, tasks)
+        return tuple(_write_pickled(path, tasks))
     if form is not Form.TOML:
         raise OutputError(f"{path}: Expected a name ending in .toml or .pkl.")
     write_toml_tasks(path, tasks)

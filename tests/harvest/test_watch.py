@@ -358,7 +358,7 @@ def test_a_year_of_polls(tmp_path):
 @pytest.mark.slow
 def test_a_year_of_polls_of_summit(tmp_path, published):
     """So does one of 1,000 nodes of Summit."""
-    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz").selected(0, 1000)
+    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz").select_nodes(0, 1000)
     assert bytes_a_year(log, tmp_path) < 200e6
 
 

@@ -23,7 +23,7 @@ def test_selected_nodes_keep_the_rows():
     """A log seen through some of its nodes skips the rows that change nothing, as it did."""
     times = np.array([0, 5], dtype=np.int64)
     log = NodeLog(("a", "b"), 0, 9, times, np.array([0, 1], np.int32), np.array([True, True]), {}, np.array([2, 3]))
-    assert log.selected(0, 1).skipped(2).start_ns == log.skipped(2).start_ns == 3
+    assert log.select_nodes(0, 1).skip_rows(2).start_ns == log.skip_rows(2).start_ns == 3
 
 
 def test_the_zone_is_the_one_that_was_given():

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import expanded, folded, known_part, numbers
+from bftrainer.nodelogs.hostlist import certain_names, expanded, folded, numbers
 from bftrainer.schedulers.formats.tables import expand_location
 
 words = st.from_regex(r"[a-z]{1,3}(-[a-z]{1,2})?", fullmatch=True)
@@ -94,9 +94,9 @@ def test_numbers():
 
 def test_lists_that_were_cut_off():
     """What stood before the last comma is certain, and the low bound of half a range."""
-    assert known_part("n[01-03,07-1") == ("n01", "n02", "n03", "n07")
-    assert [known_part(text) for text in ("n[05-", "a1,12-3", "n[1", "abc")] == [("n05",), ("a1",), (), ()]
-    assert known_part("n[01-03,07-10],m") == tuple(f"n{number:02}" for number in (1, 2, 3, 7, 8, 9, 10))
+    assert certain_names("n[01-03,07-1") == ("n01", "n02", "n03", "n07")
+    assert [certain_names(text) for text in ("n[05-", "a1,12-3", "n[1", "abc")] == [("n05",), ("a1",), (), ()]
+    assert certain_names("n[01-03,07-10],m") == tuple(f"n{number:02}" for number in (1, 2, 3, 7, 8, 9, 10))
 
 
 @given(st.sets(st.one_of(words, st.from_regex(r"[a-z]{1,2}[0-9]{1,4}(-ib)?", fullmatch=True)), min_size=1, max_size=30))

@@ -72,7 +72,7 @@ def dense(given):
 def swept(given, gap=0):
     """What the sweep makes of rows: busy and idle spans."""
     margin = gap * NS
-    busy = spans(*given).within(-margin, LENGTH * NS + margin).merged(margin).within(0, LENGTH * NS)
+    busy = spans(*given).within(-margin, LENGTH * NS + margin).union(margin).within(0, LENGTH * NS)
     return busy, busy.gaps(NODES, Window(0, LENGTH * NS))
 
 
@@ -91,9 +91,9 @@ def test_fractions_of_seconds(given, gap, fraction):
     """Times between whole seconds take another way through the sort, to the same end."""
     moved = spans(*sorted(given))  # and rows in another order, which does not matter
     moved = NodeSpans(moved.node, moved.start_ns + fraction * moved.node, moved.end_ns + fraction * moved.node)
-    merged = moved.merged(gap * NS)
+    merged = moved.union(gap * NS)
     back = NodeSpans(merged.node, merged.start_ns - fraction * merged.node, merged.end_ns - fraction * merged.node)
-    assert rows(back) == rows(spans(*given).merged(gap * NS))
+    assert rows(back) == rows(spans(*given).union(gap * NS))
 
 
 @given(busy_rows(), st.integers(0, 8))
@@ -123,7 +123,7 @@ def test_blocks(given, at_a_time):
     """All spans are in one block each, and blocks follow one another by node."""
     whole = spans(*given)
     blocks = list(whole.split_blocks(NODES, at_a_time))
-    assert sorted(rows(NodeSpans.joined(blocks))) == sorted(rows(whole))
+    assert sorted(rows(NodeSpans.concatenate(blocks))) == sorted(rows(whole))
     reach = [(min(nodes), max(nodes)) for nodes in (block.node.tolist() for block in blocks) if nodes]
     assert all(one[1] < other[0] for one, other in itertools.pairwise(reach))
 
@@ -133,12 +133,12 @@ def test_edges():
     busy, idle = swept([(0, 2, 18)], gap=4)
     assert rows(busy) == [(0, 2, 18)]
     assert (0, 0, 2) in rows(idle)
-    assert rows(spans((0, 0, 5), (0, 8, 9)).merged(3 * NS)) == [(0, 0, 5), (0, 8, 9)]
-    assert rows(spans((0, 0, 5), (0, 7, 9)).merged(3 * NS)) == [(0, 0, 9)]
+    assert rows(spans((0, 0, 5), (0, 8, 9)).union(3 * NS)) == [(0, 0, 5), (0, 8, 9)]
+    assert rows(spans((0, 0, 5), (0, 7, 9)).union(3 * NS)) == [(0, 0, 9)]
     open_ended = NodeSpans(np.array([0], np.int32), np.array([OPEN_START_NS]), np.array([OPEN_END_NS]))
-    assert rows(open_ended.within(0, LENGTH * NS).merged()) == [(0, 0, LENGTH)]
+    assert rows(open_ended.within(0, LENGTH * NS).union()) == [(0, 0, LENGTH)]
     busy, idle = swept([])
-    assert len(busy) == len(NodeSpans.joined([])) == 0
+    assert len(busy) == len(NodeSpans.concatenate([])) == 0
     assert rows(idle) == [(node, 0, LENGTH) for node in range(NODES)]
     assert (nanoseconds(1.5), nanoseconds(0.1)) == (1_500_000_000, 100_000_000)
 
