@@ -15,21 +15,10 @@ ANY = object()
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A command and what has to be so afterwards.
+    """A command (what follows `bftrainer`, as a shell splits it) and what has to be so afterwards.
 
-    Parameters
-    ----------
-    words : str
-        What follows `bftrainer`, as a shell splits it.
-    writes : tuple of str
-        Files that are there and not empty; a pattern has to match one.
-    says : tuple of str
-        Names and figures in its output: file names, settings and states rather than sentences.
-    facts : mapping
-        Path of keys and places in its JSON output, between slashes, to the value there.
-    rows : mapping
-        Names of tables (Parquet or CSV) to their numbers of rows.
-    status : int
+    `writes` are files or patterns of files that are not empty, `says` names and figures in the output, `facts` values
+    in its JSON by path of keys and places, between slashes, `rows` sizes of tables (Parquet or CSV).
     """
 
     words: str
@@ -186,36 +175,6 @@ SCENES: dict[str, tuple[Step, ...]] = {
             rows={"shared.parquet": 11},
         ),
         Step("convert idle.parquet idle.csv", ("idle.json",), rows={"idle.csv": 11}),
-    ),
-    "formats": (
-        *(
-            Step(f"import --format {words} -o {number}.parquet --json", (f"{number}.parquet",), facts=facts)
-            for number, (words, facts) in enumerate(
-                (
-                    ("alcf {logs}/alcf/djc.csv --window asked", {"records": 8, "nodes": 4}),
-                    ("counts {logs}/documented/counts/counts.csv", {"records": 3, "idle_node_s": 5400.0}),
-                    (
-                        "flux {logs}/documented/flux/resource.eventlog {logs}/documented/flux/jobs.json "
-                        "--nodes 'c[0-2]' --window asked",
-                        {"records": 5, "nodes": 3},
-                    ),
-                    (
-                        "lsf {logs}/documented/lsf/lsb.acct --nodes 'h[1-3]' --unseen idle --window asked",
-                        {"records": 2},
-                    ),
-                    ("pbs {logs}/documented/pbs/20260901 --window asked", {"records": 6, "kept": 5}),
-                    ("slurm {logs}/documented/slurm/sacct.txt --window asked", {"records": 5, "kept": 4}),
-                    ("spot {logs}/documented/spot/spot.csv --start 2026-09-01T12:00", {"records": 4, "nodes": 2}),
-                    ("swf {logs}/documented/swf/log.swf --window asked", {"records": 3, "kept": 2, "nodes": 4}),
-                    (
-                        "table {logs}/documented/table/jobs.csv --map start=began,end=ended,nodes=hosts,"
-                        "partition=queue --tz Europe/Berlin --start 2026-09-01 --end 2026-09-02 --window asked",
-                        {"records": 2, "nodes": 2},
-                    ),
-                    ("watch {logs}/documented/watch/idle.watch", {"records": 6, "nodes": 4}),
-                )
-            )
-        ),
     ),
     "preemptible nodes": (
         Step(f"{SPOT} -o spot.parquet", rows={"spot.parquet": 2590}),
