@@ -19,14 +19,9 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Times of rows, and where the transitions of each begin.
+    """Times of rows, strictly ascending, and where the transitions of each begin: from 0 to their number.
 
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (R,)
-        Strictly ascending.
-    start : ndarray of int64, shape (R + 1,)
-        From 0 to the number of transitions; no row is empty.
+    The shapes are (R,) and (R + 1,); no row is empty.
     """
 
     time_ns: NDArray[np.int64]
