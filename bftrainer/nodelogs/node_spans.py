@@ -93,7 +93,9 @@ class NodeSpans:
         # Starts and ends are sorted separately. A span of the union begins at the (k+1)-th start of a node if the k-th
         # end comes before it: all spans that began earlier have then ended.
         start, end = (_sort_by_node(self.node, times) for times in (self.start_ns, self.end_ns))
-        return NodeSpans(np.sort(self.node), start, end).close_gaps(gap_ns)
+        counts = np.bincount(self.node)
+        node = np.repeat(np.arange(counts.size, dtype=np.int32), counts)
+        return NodeSpans(node, start, end).close_gaps(gap_ns)
 
     def close_gaps(self, gap_ns: int) -> NodeSpans:
         """The spans of a union, with gaps shorter than `gap_ns` closed."""

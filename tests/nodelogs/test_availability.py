@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -130,16 +128,6 @@ def test_bad_traces(tmp_path, text, said):
     assert "\n" not in str(caught.value)
 
 
-def test_damaged_gzip(tmp_path):
-    """A gzipped trace that ends early is refused as such."""
-    whole = gzip.compress((SPOT + "".join(f"{100_000 + n},add,n{n * 7919 % 10007}\n" for n in range(9000))).encode())
-    (tmp_path / "t.csv.gz").write_bytes(whole)
-    assert len(read_availability(tmp_path / "t.csv.gz", silent).log.nodes) > 5000
-    (tmp_path / "t.csv.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(NodeLogError, match=r"t\.csv\.gz(:\d+)?: Expected a whole "):
-        read_availability(tmp_path / "t.csv.gz", silent)
-
-
 def test_count_and_termination_traces(tmp_path):
     """Counts come with their falls, or with the terminations recorded beside them, of which there may be none."""
     (tmp_path / "c.csv").write_text(COUNTS)
@@ -193,14 +181,6 @@ def test_counts_become_nodes_last_in_first_out():
     assert log.nodes == ("n0001", "n0002", "n0003")
     assert rows(log) == [(0.0, [0], []), (10.0, [1], []), (30.0, [], [1]), (40.0, [1, 2], [])]
     assert (log.unchanged_ns.tolist(), log.start_ns, log.end_ns) == ([20 * S], 0, 40 * S)
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 6)), min_size=1, max_size=12))
-def test_counts_survive_the_log(drawn):
-    """From counts to nodes and back the counts are the same at all times."""
-    drawn.sort(key=lambda row: row[0])
-    back = CountTrace.of(counts(*drawn).log())
-    assert dict(zip((back.time_ns // S).tolist(), back.count.tolist(), strict=True)) == dict(drawn)
 
 
 @given(node_logs())
