@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.instants import NS_PER_S, iso
-from bftrainer.model.node_rows import BLOCK, Rows, first_fault
+from bftrainer.model.node_rows import BLOCK, Rows, check_changes
 from bftrainer.model.type_checks import instances, whole_number
 
 _CHUNK = 1 << 12
@@ -156,11 +156,7 @@ class NodeLog:
             raise NodeLogError(f"Expected all transitions before {late}.")
         if node.min() < 0 or node.max() >= len(self.nodes):
             raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
-        fault = first_fault(rows, node, self.idle, len(self.nodes))
-        if fault is not None:
-            place, what = fault
-            where = f"node {self.nodes[node[place]]} at {iso(rows.times_ns(place, place + 1)[0])}"
-            raise NodeLogError(f"transition {place}: Expected {what} ({where}).")
+        check_changes(rows, node, self.idle, self.nodes)
 
     def _check_unchanged(self) -> None:
         time = self.unchanged_ns
