@@ -75,7 +75,7 @@ class CountTrace:
         # Last in, first out: node k is live while the count is above k, so each change affects consecutive nodes.
         row = np.repeat(np.arange(time.size), size)
         return NodeLog(
-            nodes=node_names(int(count.max())),
+            nodes=tuple(node_names(int(count.max()))),
             start_ns=int(time[0]),
             end_ns=int(time[-1]),
             time_ns=time[row],
@@ -123,9 +123,9 @@ class AvailabilityTrace:
         return (int(times[0]), int(times[-1])) if times.size else (0, 0)
 
 
-def node_names(count: int) -> tuple[str, ...]:
+def node_names(count: int) -> list[str]:
     """Names of nodes that have none: `n0001`, `n0002`, ..."""
-    return tuple(f"n{number:04d}" for number in range(1, count + 1))
+    return [f"n{number:04d}" for number in range(1, count + 1)]
 
 
 def churned(
@@ -165,7 +165,7 @@ def churned(
         nodes.extend(gone + come)
         states.extend([0] * taken + [1] * added)
     return NodeLog(
-        nodes=node_names(names),
+        nodes=tuple(node_names(names)),
         start_ns=window_ns[0],
         end_ns=window_ns[1],
         time_ns=np.array(times, dtype=np.int64),

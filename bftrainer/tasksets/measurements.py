@@ -50,8 +50,8 @@ _MOST_SAMPLES = 1e15
 class TrainingProfile:
     """Measured mean times of a training run: `InvalidTaskError` for numbers out of range.
 
-    Iterations take so long by number of nodes; so long it takes to form new pipelines, and to write and load a
-    checkpoint.
+    `iteration_s` is the time of an iteration on each number of nodes of `world_size`; the others are the times to form
+    new pipelines, to write a checkpoint during training, and to load one.
     """
 
     world_size: tuple[int, ...]
