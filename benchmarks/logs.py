@@ -40,7 +40,7 @@ from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle
 from bftrainer.schedulers.idle_spans import line_sweep
 window = Window(0, {YEAR_S} * 10**9)
-swept = line_sweep([{{BusyKind.JOB: NodeSpans(node, start, end).merged()}}], {NODES}, window, 10**9)
+swept = line_sweep([{{BusyKind.JOB: NodeSpans(node, start, end).union()}}], {NODES}, window, 10**9)
 log_of_idle([f"n{{number:05}}" for number in range({NODES})], window, swept.idle, {{}})
 """
 _PLAIN_SORT = f"{_DRAW}\nnp.lexsort((start, node)), np.lexsort((end, node))\n"

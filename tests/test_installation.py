@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from bftrainer.files.opening import SAMPLE_NODE_LOG
-from bftrainer.nodelogs.edit import cut_log
+from bftrainer.nodelogs.edit import select_window
 from bftrainer.nodelogs.node_log_files import read_node_log, write_node_log
 from tests.zeus.server.processes import free_port
 
@@ -102,7 +102,7 @@ def test_quickstart_works_twice_from_any_directory(tmp_path, monkeypatch):
     sample = checkout / "datasets" / SAMPLE_NODE_LOG
     # All of it is replayed from the wheel; here a day of it is.
     log = read_node_log(sample)
-    write_node_log(sample, cut_log(log, None, log.start_ns + DAY_NS))
+    write_node_log(sample, select_window(log, None, log.start_ns + DAY_NS))
     first = run(checkout / "scripts/quickstart", cwd=tmp_path)
     second = run(checkout / "scripts/quickstart", "--open", cwd=tmp_path)
     assert "Installing" in first.stderr

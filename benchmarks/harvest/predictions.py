@@ -76,7 +76,7 @@ def main(arguments: Sequence[str]) -> None:
     print(f"{'run':>4}", *(f"{cell:>22}" for cell in ("figure", "predicted", "measured", "apart")))
     for number, (first, hour) in enumerate(PLACES, start=1):
         begin_ns = whole.start_ns + hour * 3_600_000_000_000
-        log = whole.selected(first, NODES).since(begin_ns).ending(begin_ns + int(seconds * SPEED * 1e9))
+        log = whole.select_nodes(first, NODES).since(begin_ns).ending(begin_ns + int(seconds * SPEED * 1e9))
         run = harvested(place / str(number), file, log, measured)
         if number <= 2:
             measured = run / "measured.toml"

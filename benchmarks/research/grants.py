@@ -106,7 +106,7 @@ def main(
     click.echo(f"| {' | '.join(head)} |\n|{'---|' * len(head)}")
     for path in logs or (sample_path(SAMPLE_NODE_LOG),):
         log = read_node_log(path, skip_events)
-        log = log.selected(0, None if nodes is None else min(nodes, len(log.nodes)))
+        log = log.select_nodes(0, None if nodes is None else min(nodes, len(log.nodes)))
         starts_s = window_starts_s(log.window_s, hours * 3600.0, windows)
         for name, task_set in list_task_sets(specs, log).items():
             for active in ACTIVE:

@@ -117,7 +117,7 @@ def main(
     """
     found: dict[str, dict[str, list[float]]] = {}
     for path in logs or (sample_path(SAMPLE_NODE_LOG),):
-        log = read_node_log(path, skip_events).selected(0, nodes)
+        log = read_node_log(path, skip_events).select_nodes(0, nodes)
         starts_s = window_starts_s(log.window_s, hours * 3600.0, windows)
         for name in sets.split(","):
             rows: list[dict[str, float]] = []

@@ -222,7 +222,7 @@ def _shift_submissions(tasks: Sequence[TaskSpec], start_ns: int | None) -> tuple
     """Tasks submitted as long after the stretch's start as they would be after the real one."""
     if start_ns is None:
         start_ns = min((task.submit_ns for task in tasks if task.submit_ns is not None), default=0)
-    return tuple(replace(task, submit_s=max(0.0, task.submitted_after_s(start_ns)), submit_ns=None) for task in tasks)
+    return tuple(replace(task, submit_s=max(0.0, task.submission_s(start_ns)), submit_ns=None) for task in tasks)
 
 
 def _generate_log(plan: ForecastPlan, seed: int) -> NodeLog:

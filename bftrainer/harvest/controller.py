@@ -322,7 +322,7 @@ class Controller:
         except InvalidTaskError as fault:
             self._say(f"Not added: {fault}")
             return
-        due_s = max(self.time_s, task.spec.submitted_after_s(self.start_ns))
+        due_s = max(self.time_s, task.spec.submission_s(self.start_ns))
         task = replace(task, spec=replace(task.spec, submit_s=due_s, submit_ns=None))
         if parked is None:
             self.tasks[task.name] = TaskLife(task)

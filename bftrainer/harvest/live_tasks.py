@@ -21,7 +21,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.model import TaskSpec
 from bftrainer.tasksets import ScalingModel
 from bftrainer.tasksets.native_tasks import TASK_KEYS, toml_draft
-from bftrainer.tasksets.task_set import finished
+from bftrainer.tasksets.task_set import finish_tasks
 
 REPORTED = "reported"
 """The script reports its progress by `bftrainer.harvest.training`."""
@@ -146,7 +146,7 @@ def live_task(path: Path, number: int, table: Mapping[str, Any]) -> LiveTask:
     if "command" not in own:
         raise InvalidTaskError(f"{where}: Missing key 'command'.")
     draft = toml_draft(path, number, {key: value for key, value in table.items() if key not in own})
-    (spec,) = finished(path, [draft], None, ScalingModel() if draft.curve is None else None).tasks
+    (spec,) = finish_tasks(path, [draft], None, ScalingModel() if draft.curve is None else None).tasks
     is_path = spec.name in (".", "..") or os.sep in spec.name
     if is_path or not spec.name.isprintable() or len(os.fsencode(spec.name)) > _LONGEST_NAME:
         raise InvalidTaskError(f"{where}: Expected a name that a file may have, got {spec.name[:_LONGEST_NAME]!r}.")

@@ -42,7 +42,7 @@ def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
     if not (directory / TASKS).exists():  # else the sample goes on
         with replacing(directory / TASKS) as stream:
             stream.write(toml_text({"schema": 1, "task": tasks}).encode())
-    log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0, lambda _: None).selected(*_NODES)
+    log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0, lambda _: None).select_nodes(*_NODES)
     begin_ns = log.start_ns + _HOUR * 3_600_000_000_000
     return directory / TASKS, log.since(begin_ns).ending(begin_ns + 2 * 3_600_000_000_000)
 

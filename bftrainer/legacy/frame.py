@@ -12,7 +12,7 @@ import copyreg
 import pickle
 import re
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
@@ -35,17 +35,7 @@ class _RefusedError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A DataFrame without pandas.
-
-    Parameters
-    ----------
-    index : ndarray or range, length R
-        Row labels; datetime64 (UTC if they had a time zone) for times.
-    columns : tuple of str, length C
-        Column labels.
-    values : list of ndarray, length C
-        Values of each column, shape (R,).
-    """
+    """A DataFrame without pandas: row labels (datetime64 in UTC for times), and names and values of its columns."""
 
     index: NDArray[Any] | range
     columns: tuple[str, ...]
@@ -66,9 +56,9 @@ def read_pickled_frame(
         if not (isinstance(content, _Note) and content.name == "DataFrame" and content.state is not None):
             kind = content.name if isinstance(content, _Note) else type(content).__name__
             raise error(f"{expected}, got a pickled {kind}.")
-        frame = _frame(content.state)
-    except _RefusedError as refused:
-        why = f"refused to load {one_line(refused)} (only pandas and numpy data are read)"
+        frame = _make_frame(content.state["_mgr"])
+    except _RefusedError as refusal:
+        why = f"refused to load {one_line(refusal)} (only pandas and numpy data are read)"
         raise UnsafePickleError(f"{name}: {why}.") from None
     except EOFError:
         raise error(f"{expected}, got a file that ends early.") from None
@@ -83,8 +73,8 @@ def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputE
     """Labels as text, whole numbers among them; anything else, which may print without end, is refused as `error`."""
     texts = []
     for label in labels:
-        whole = isinstance(label, int | np.integer) and not isinstance(label, bool) and abs(int(label)) < _MOST
-        if not (whole or isinstance(label, str)):
+        is_whole = isinstance(label, int | np.integer) and not isinstance(label, bool) and abs(int(label)) < _MOST
+        if not (is_whole or isinstance(label, str)):
             raise error(f"{where}Expected {what} to be text, got {shorten(label)}.")
         texts.append(str(label))
     return tuple(texts)
@@ -98,8 +88,8 @@ def shorten(value: Any) -> str:
         return str(value)
     if isinstance(value, np.ndarray):
         value = value.flat[:10].tolist()
-    plain = value is None or isinstance(value, str | bytes | list | tuple | dict | _Note)
-    return one_line(reprlib.repr(value)) if plain else f"a {type(value).__name__}"
+    is_plain = value is None or isinstance(value, str | bytes | list | tuple | dict | _Note)
+    return one_line(reprlib.repr(value)) if is_plain else f"a {type(value).__name__}"
 
 
 @dataclass(slots=True, eq=False)
@@ -135,16 +125,16 @@ _FORMER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _Unpickler: Any = pickle._Unpickler
 
 
-class _Steps(dict[int, Any]):
+class _Steps(dict[int, Callable[[Any], None]]):
     """The steps that an unpickler knows; refuses a pickle that takes too many."""
 
-    def __init__(self, steps: dict[int, Any]) -> None:
-        super().__init__(steps)
-        self.steps, self.most = 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
+    def __init__(self) -> None:
+        super().__init__(_STEPS)
+        self.number, self.most = 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
 
-    def __getitem__(self, code: int) -> Any:
-        self.steps += 1
-        if self.steps > self.most:
+    def __getitem__(self, code: int) -> Callable[[Any], None]:
+        self.number += 1
+        if self.number > self.most:
             raise ValueError(f"more than {self.most:,.0f} steps; {SETTING} raises the limit")
         return super().__getitem__(code)
 
@@ -154,7 +144,7 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)
-        self.dispatch = _Steps(_STEPS)
+        self.dispatch = _Steps()
 
     def find_class(self, module: str, name: str) -> _Note:
         """Note of an admitted name, or refusal; nested names are never followed."""
@@ -167,7 +157,7 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
         """Refuse an object outside the file."""
         raise _RefusedError("a persistent object")
 
-    def take_call(self) -> None:
+    def note_call(self) -> None:
         """Note a call of a name."""
         args, called = self.stack.pop(), self.stack.pop()
         if called.name in ("_reconstructor", "__newobj__"):
@@ -181,7 +171,7 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
             raise _RefusedError("builtins.getattr")
         self.append(args[0] if called.name == "getattr" else _Note(called.name, args))
 
-    def take_state(self) -> None:
+    def note_state(self) -> None:
         """Note the state of an object."""
         state, note = self.stack.pop(), self.stack[-1]
         if note.args is None:
@@ -194,7 +184,7 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
             raise TypeError("a key that is no text")
         self.stack[-1].update(zip(items[::2], items[1::2], strict=True))
 
-    def take_dict(self) -> None:
+    def make_dict(self) -> None:
         """Make a dict of what follows a mark."""
         items = self.pop_mark()
         self.append({})
@@ -204,44 +194,42 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
 _UNUSED = (pickle.NEWOBJ_EX, pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET)
 _STEPS: dict[int, Callable[[Any], None]] = {
     **{code: step for code, step in _Unpickler.dispatch.items() if bytes([code]) not in _UNUSED},
-    pickle.REDUCE[0]: _NotingUnpickler.take_call,
-    pickle.NEWOBJ[0]: _NotingUnpickler.take_call,
-    pickle.BUILD[0]: _NotingUnpickler.take_state,
+    pickle.REDUCE[0]: _NotingUnpickler.note_call,
+    pickle.NEWOBJ[0]: _NotingUnpickler.note_call,
+    pickle.BUILD[0]: _NotingUnpickler.note_state,
     pickle.SETITEM[0]: lambda self: self.update([self.stack.pop(-2), self.stack.pop()]),
     pickle.SETITEMS[0]: lambda self: self.update(self.pop_mark()),
-    pickle.DICT[0]: _NotingUnpickler.take_dict,
+    pickle.DICT[0]: _NotingUnpickler.make_dict,
     # pickle would make room for as many bytes as the file claims
     pickle.BYTEARRAY8[0]: lambda self: self.append(self.read(int.from_bytes(self.read(8), "little"))),
 }
 
 
-def _frame(state: Any) -> Frame:
-    """A DataFrame whose column labels are not text yet."""
-    manager = state["_mgr"]
+def _make_frame(manager: Any) -> Frame:
+    """A DataFrame whose column labels are not text yet, of its blocks; each of their cells is taken once."""
     if manager.state is None:
-        parts, (columns, index) = manager.args[:2]
-        pairs = [part.args[:2] for part in parts]
+        blocks, axes = manager.args[:2]
+        pairs = [block.args[:2] for block in blocks]
     else:  # pandas before 1.3; "0.14.1" is the only form there ever was
-        old = manager.state[-1]["0.14.1"]
-        columns, index = old["axes"]
-        pairs = [(block["values"], block["mgr_locs"]) for block in old["blocks"]]
-    columns, index = _labels(columns), _labels(index)
-    blocks = [np.atleast_2d(_evaluate(part)) for part, _ in pairs]  # extension arrays hold one column
-    if len(columns) > _MOST_LABELS or sum(map(len, blocks)) != len(columns):
+        state = manager.state[-1]["0.14.1"]
+        axes, pairs = state["axes"], [(block["values"], block["mgr_locs"]) for block in state["blocks"]]
+    columns, index = map(_make_labels, axes)
+    matrices = [np.atleast_2d(_evaluate(matrix)) for matrix, _ in pairs]  # extension arrays hold one column
+    if len(columns) > _MOST_LABELS or sum(map(len, matrices)) != len(columns):
         raise ValueError(f"other columns than the {len(columns)} that have a name")
     values: dict[int, NDArray[Any]] = {}
-    for block, (_, where) in zip(blocks, pairs, strict=True):
+    for matrix, (_, where) in zip(matrices, pairs, strict=True):
         is_slice = isinstance(where, _Note) and where.name == "slice"
         places = range(*slice(*where.args).indices(len(columns))) if is_slice else _evaluate(where).tolist()
-        if block.shape != (len(places), len(index)):
+        if matrix.shape != (len(places), len(index)):
             raise ValueError("a block that does not fit its columns and its index")
-        values |= dict(zip(places, block, strict=True))
+        values |= dict(zip(places, matrix, strict=True))
     if values.keys() != set(range(len(columns))):
         raise ValueError("blocks that do not cover its columns once")
     return Frame(index, columns, [values[place] for place in range(len(columns))])  # type: ignore[arg-type]
 
 
-def _labels(note: Any) -> NDArray[Any] | range:
+def _make_labels(note: Any) -> NDArray[Any] | range:
     state = note.args[1]
     if "data" not in state:
         return range(state["start"], state["stop"], state["step"])
@@ -263,23 +251,23 @@ def _evaluate(note: Any) -> Any:
 def _make_value(note: _Note) -> Any:
     match note.name, note.args:
         case "_frombuffer", (data, dtype, shape, order):
-            return _array(data, dtype, shape, order)
+            return _make_array(data, dtype, shape, order)
         case "_reconstruct", [*_]:
             _, shape, dtype, is_column_by_column, data = note.state
-            return _array(data, dtype, shape, "CF"[is_column_by_column])
+            return _make_array(data, dtype, shape, "CF"[is_column_by_column])
         case "scalar", [dtype, data]:
-            return _array(data, dtype, (1,), "C")[0]
+            return _make_array(data, dtype, (1,), "C")[0]
         case "_nat_unpickle" | "__nat_unpickle", [*_]:
             return np.datetime64("NaT", "ns")
         case "_unpickle_timestamp" | "Timestamp", [count, *more]:
             return np.int64(int(count)).astype(f"M8[{_UNITS[int(more[2]) if len(more) > 2 else 10]}]")
         case "_restore_array", ((kind, length, _, offset, buffers, *_), *_):
-            return _texts(kind, length, offset, buffers)
+            return _read_arrow_texts(kind, length, offset, buffers)
         case "chunked_array", (chunks, *_):
-            parts = [np.empty(0, dtype=object), *map(_evaluate, chunks)]
-            if sum(map(len, parts)) > _MOST_LABELS:
+            texts = [np.empty(0, dtype=object), *map(_evaluate, chunks)]
+            if sum(map(len, texts)) > _MOST_LABELS:
                 raise ValueError(f"more than {_MOST_LABELS:,} texts")
-            return np.concatenate(parts)
+            return np.concatenate(texts)
         case "_new_Index" | "_new_DatetimeIndex", (_, state, *_) if "data" in state:
             return _evaluate(state["data"])
         case name, [*_] if name in _ARRAYS.split():  # pickled as its attributes, or as array and type
@@ -287,49 +275,47 @@ def _make_value(note: _Note) -> Any:
             if isinstance(state, dict):
                 return _evaluate(next(state[key] for key in ("_pa_array", "_data", "_ndarray") if key in state))
             arrays = ("_reconstruct", "_frombuffer")
-            return _evaluate(next(part for part in state if getattr(part, "name", "") in arrays))
+            return _evaluate(next(item for item in state if getattr(item, "name", "") in arrays))
     raise ValueError(f"an array of an unknown kind, {shorten(note)}")
 
 
-def _array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
+def _make_array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
     """A numpy array; its memory is the file's bytes, read-only."""
-    kind = _dtype(dtype)
+    kind = _make_dtype(dtype)
     if order not in ("C", "F") or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError("an array of impossible shape")
     if kind.kind == "O" and isinstance(data, list):
-        flat = np.fromiter(_cells(data), dtype=object, count=len(data))
+        lists: dict[int, Any] = {}
+        flat = np.fromiter((_make_cell(cell, lists) for cell in data), dtype=object, count=len(data))
         order = "C"  # numpy lists objects row by row, whatever the layout in memory was
     else:
-        octets = _octets(data)
+        octets = _read_octets(data)
         flat = np.frombuffer(octets, dtype=kind) if len(octets) else np.empty(0, dtype=kind)
     return np.asarray(flat.reshape(tuple(shape), order=order))
 
 
-def _cells(data: list[Any]) -> Iterator[Any]:
-    """Cells of an array of objects: numbers, texts, dates, arrays, and lists of such, each made once."""
-    lists: dict[int, Any] = {}
-    for cell in data:
-        if isinstance(cell, list | tuple):
-            if id(cell) not in lists:
-                lists[id(cell)] = type(cell)(_evaluate(item) if isinstance(item, _Note) else item for item in cell)
-            yield lists[id(cell)]
-        else:
-            yield _evaluate(cell) if isinstance(cell, _Note) else cell
+def _make_cell(cell: Any, lists: dict[int, Any]) -> Any:
+    """Number, text, date, array, or list of such, as the cell of an array of objects; `lists` are made once."""
+    if not isinstance(cell, list | tuple):
+        return _evaluate(cell) if isinstance(cell, _Note) else cell
+    if id(cell) not in lists:
+        lists[id(cell)] = type(cell)(_evaluate(item) if isinstance(item, _Note) else item for item in cell)
+    return lists[id(cell)]
 
 
-def _dtype(note: Any) -> np.dtype[Any]:
+def _make_dtype(note: Any) -> np.dtype[Any]:
     """A dtype from its code and byte order alone: a pickled one may lie about its layout."""
     code, state = note.args[0], note.state
     if code.endswith("M8"):  # its unit is in its state, and how many of it a step has
         unit, step = state[8][1][:2]
-        code = f"{code}[{'' if step == 1 else step}{_octets(unit).decode('latin1')}]"
-    if note.name != "dtype" or not _DTYPE_CODE.fullmatch(code) or any(part is not None for part in state[2:5]):
+        code = f"{code}[{'' if step == 1 else step}{_read_octets(unit).decode('latin1')}]"
+    if note.name != "dtype" or not _DTYPE_CODE.fullmatch(code) or any(value is not None for value in state[2:5]):
         raise ValueError(f"values of type {shorten(code)}")
     dtype: np.dtype[Any] = np.dtype(code)
     return dtype.newbyteorder(state[1]) if state[1] in ("<", ">") else dtype
 
 
-def _octets(value: Any) -> bytes:
+def _read_octets(value: Any) -> bytes:
     """Bytes, which older protocols write as text, in calls of `_codecs.encode` or `bytearray`."""
     while isinstance(value, _Note) and value.name in ("encode", "bytearray", "py_buffer"):
         value = value.args[0] if value.args else b""
@@ -338,13 +324,13 @@ def _octets(value: Any) -> bytes:
     return value.encode("latin1") if isinstance(value, str) else bytes(value)
 
 
-def _texts(kind: Any, length: Any, offset: Any, buffers: Any) -> NDArray[Any]:
+def _read_arrow_texts(kind: Any, length: Any, offset: Any, buffers: Any) -> NDArray[Any]:
     """Texts of a pyarrow string array, which pyarrow checks."""
     import pyarrow as pa
 
     kind = kind.args[0] if isinstance(kind, _Note) and kind.args else kind  # an alias of the type
-    parts = [None if part is None else pa.py_buffer(_octets(part)) for part in buffers]
-    texts = pa.Array.from_buffers(pa.type_for_alias(kind), length, parts, offset=offset)
+    octets = [None if buffer is None else pa.py_buffer(_read_octets(buffer)) for buffer in buffers]
+    texts = pa.Array.from_buffers(pa.type_for_alias(kind), length, octets, offset=offset)
     texts.validate(full=True)
     if texts.null_count:
         raise ValueError("a text that is missing")

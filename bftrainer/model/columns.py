@@ -35,14 +35,7 @@ PART_ROWS, PART_ITEMS = 1 << 16, 1 << 20
 
 
 class Stored:
-    """Column of numbers that grows at its end.
-
-    Parameters
-    ----------
-    dtype : dtype
-    place : Path, optional
-        Directory of its file, which has no name; the system's for temporary files by default.
-    """
+    """Column of numbers that grows at its end; its file, which has no name, is in `place` or the system's directory."""
 
     def __init__(self, dtype: DTypeLike, place: Path | None = None) -> None:
         self.dtype, self._size = np.dtype(dtype), 0
@@ -73,14 +66,10 @@ def _close(stream: IO[bytes]) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coded:
-    """Column of values of which there are few.
+    """Column of values of which there are few: texts, or all members of an enumeration in its order.
 
-    Parameters
-    ----------
-    codes : ndarray of int, shape (E,), or Stored
-        Index of each row's value; below 0 where there is none.
-    names : sequence, or dict of value to index
-        The values: texts, or all members of an enumeration in its order.
+    `codes` are integers or `Stored`, the index of each row's value, below 0 where there is none; `names` are the
+    values, also as a dict of value to index.
     """
 
     codes: Any
@@ -96,15 +85,7 @@ class Coded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lists:
-    """Column of lists.
-
-    Parameters
-    ----------
-    values : a column, shape (V,)
-        The items of all lists, one list after the other.
-    offsets : ndarray of int64, shape (E + 1,), or Stored
-        List i is ``values[offsets[i]:offsets[i + 1]]``; the first offset is 0, the last V.
-    """
+    """Column of lists: list i is ``values[offsets[i]:offsets[i + 1]]``, the first offset 0, the last all values."""
 
     values: Any
     offsets: Any
@@ -132,22 +113,10 @@ def _rows(column: Any, begin: int, end: int) -> Any:
 class Table(Sequence[R], Generic[R]):
     """Records of one dataclass, kept as columns: ``table[0]`` is a record, ``table["time_s"]`` a column.
 
-    Parameters
-    ----------
-    record : type
-        Dataclass of the records. Its fields may be numbers, texts, members of enumerations, and, as columns of lists,
-        tuples of whole numbers, tuples of further records, and arrays of int32.
-    columns : mapping of str to ndarray, Stored, Coded, Lists, Table or RowStore
-        By name of the field. In fields that may be None, it is kept as NaN, as -1 in whole numbers, as an empty list.
-    cuts : sequence of int
-        Rows at which parts that fit in memory begin, after the first one.
-    span : (int, int), optional
-        Which rows of the columns belong to the table; by default all.
-
-    Raises
-    ------
-    ValueError
-        If lengths differ, or columns are not those of the fields.
+    Fields of `record` may be numbers, texts, members of enumerations, and, as columns of lists, tuples of whole
+    numbers, tuples of further records, and arrays of int32. None is kept as NaN, as -1 in whole numbers, as an empty
+    list. At the rows `cuts` parts begin that fit in memory; the table has the rows `span` of its columns, by default
+    all. `ValueError` if lengths differ, or columns are not those of the fields.
     """
 
     __slots__ = ("_columns", "_cuts", "_span", "record")
@@ -208,8 +177,8 @@ class Table(Sequence[R], Generic[R]):
 
     def __iter__(self) -> Iterator[R]:
         for begin in range(0, len(self), CHUNK):
-            part = self.rows(begin, min(begin + CHUNK, len(self)))
-            yield from map(self.record, *(field.objects(part[name]) for name, field in _fields(self.record).items()))
+            chunk = self.rows(begin, min(begin + CHUNK, len(self)))
+            yield from map(self.record, *(field.objects(chunk[name]) for name, field in _fields(self.record).items()))
 
     def __eq__(self, other: object) -> bool:
         """Whether the records are equal to those of a sequence."""
@@ -234,15 +203,7 @@ class _ColumnsAsFields:
 
 
 class RowStore(Generic[R]):
-    """Rows of a dataclass's fields that come one by one, kept as columns.
-
-    Parameters
-    ----------
-    record : type
-        As for `Table`.
-    place : Path, optional
-        As for `Stored`.
-    """
+    """Rows of a dataclass's fields that come one by one, kept as columns; see `Table` and `Stored`."""
 
     def __init__(self, record: type[R], place: Path | None = None) -> None:
         self._record, self._fields = record, _fields(record)
@@ -297,9 +258,9 @@ class _Field:
     @classmethod
     def parse(cls, hint: Any) -> _Field:
         """The field with such an annotation."""
-        parts = get_args(hint) if isinstance(hint, UnionType) else (hint,)
-        kind = next(part for part in parts if part is not NoneType)
-        optional = NoneType in parts
+        kinds = get_args(hint) if isinstance(hint, UnionType) else (hint,)
+        kind = next(kind for kind in kinds if kind is not NoneType)
+        optional = NoneType in kinds
         if get_origin(kind) in (np.ndarray, NDArray):  # NumPy's alias is a type of its own on some Pythons
             return cls(np.ndarray, optional, cls(np.int32, False))
         if get_origin(kind) is not tuple:
@@ -346,10 +307,10 @@ class _Field:
     def objects(self, column: Any) -> list[Any]:
         """The values of a column."""
         if self.items is not None:
-            whole = column.values if self.kind is np.ndarray else self.items.objects(column.values)
+            items = column.values if self.kind is np.ndarray else self.items.objects(column.values)
             make: Callable[[Any], Any] = tuple if self.kind is tuple else np.asarray
-            found = [make(whole[begin:end]) for begin, end in pairwise(column.offsets.tolist())]
-            return [value or None for value in found] if self.optional else found
+            lists = [make(items[begin:end]) for begin, end in pairwise(column.offsets.tolist())]
+            return [value or None for value in lists] if self.optional else lists
         if isinstance(column, Table):
             return list(column)
         if isinstance(column, Coded):

@@ -67,16 +67,15 @@ class Event:
     def __post_init__(self) -> None:
         convert_fields(self, InputError, "{} of an event")
 
-    @property
-    def order(self) -> tuple[float, int]:
-        """Time and kind, by which events are ordered."""
-        return self.time_s, self.kind
-
     def __lt__(self, other: Event) -> bool:
-        return self.order < other.order if isinstance(other, Event) else NotImplemented
+        if not isinstance(other, Event):
+            return NotImplemented
+        return (self.time_s, self.kind) < (other.time_s, other.kind)
 
     def __le__(self, other: Event) -> bool:
-        return self.order <= other.order if isinstance(other, Event) else NotImplemented
+        if not isinstance(other, Event):
+            return NotImplemented
+        return (self.time_s, self.kind) <= (other.time_s, other.kind)
 
     @classmethod
     def join(cls, time_s: float, *nodes: str) -> Event:

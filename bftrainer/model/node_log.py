@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
 from bftrainer.model.instants import NS_PER_S, iso
-from bftrainer.model.node_rows import BLOCK, Rows, first_fault
+from bftrainer.model.node_rows import BLOCK, Rows, check_changes
 from bftrainer.model.type_checks import instances, whole_number
 
 _CHUNK = 1 << 12
@@ -70,7 +70,7 @@ class NodeLog:
         Where the log comes from: free text and numbers, kept in native files.
     unchanged_ns : ndarray of int64, shape (U,)
         Times within the window, ascending, at which the log was written although no node had changed.
-        They are not events, but count among the rows that `skipped` leaves out.
+        They are not events, but count among the rows that `skip_rows` leaves out.
 
     Attributes
     ----------
@@ -96,17 +96,17 @@ class NodeLog:
 
     def __post_init__(self) -> None:
         self._check_array("time_ns")
-        object.__setattr__(self, "row_index", Rows.of(self.time_ns))
+        object.__setattr__(self, "row_index", Rows.from_times(self.time_ns))
         self._check()
 
     @classmethod
-    def of_rows(cls, rows: Rows, *, checked: bool = False, **others: Any) -> NodeLog:
+    def from_rows(cls, rows: Rows, *, checked: bool = False, **parameters: Any) -> NodeLog:
         """Make a log of rows and all other parameters of a log; the time of each transition is made when asked for.
 
         What is `checked` already is not checked again.
         """
         log = object.__new__(cls)
-        for name, value in {**others, "row_index": rows}.items():
+        for name, value in {**parameters, "row_index": rows}.items():
             object.__setattr__(log, name, value)
         if not checked:
             log._check()
@@ -121,10 +121,10 @@ class NodeLog:
             object.__setattr__(self, name, self.row_index.times_ns(0, self.node.size))
             return self.time_ns
 
-    def _part(self, rows: Rows, **others: Any) -> NodeLog:
+    def _section(self, rows: Rows, **parameters: Any) -> NodeLog:
         """A part of the log, which is as valid."""
-        names = [each.name for each in fields(self) if each.name not in ("time_ns", "row_index")]
-        return NodeLog.of_rows(rows, checked=True, **{name: getattr(self, name) for name in names} | others)
+        names = [item.name for item in fields(self) if item.name not in ("time_ns", "row_index")]
+        return NodeLog.from_rows(rows, checked=True, **{name: getattr(self, name) for name in names} | parameters)
 
     def _check(self) -> None:
         check_node_names(self.nodes)
@@ -156,11 +156,7 @@ class NodeLog:
             raise NodeLogError(f"Expected all transitions before {late}.")
         if node.min() < 0 or node.max() >= len(self.nodes):
             raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
-        fault = first_fault(rows, node, self.idle, len(self.nodes))
-        if fault is not None:
-            place, what = fault
-            where = f"node {self.nodes[node[place]]} at {iso(rows.times_ns(place, place + 1)[0])}"
-            raise NodeLogError(f"transition {place}: Expected {what} ({where}).")
+        check_changes(rows, node, self.idle, self.nodes)
 
     def _check_unchanged(self) -> None:
         time = self.unchanged_ns
@@ -193,19 +189,19 @@ class NodeLog:
         """Length of the observation window in seconds."""
         return (self.end_ns - self.start_ns) / NS_PER_S
 
-    def selected(self, first: int = 0, count: int | None = None) -> NodeLog:
+    def select_nodes(self, first: int = 0, count: int | None = None) -> NodeLog:
         """The log of `count` nodes from index `first` on, by default of all from there on; others: `SettingsError`."""
         total = len(self.nodes)
         stop = total if count is None else first + count
         if not 0 <= first < stop <= total:
-            asked = f"{count} nodes from {first}" if count is not None else f"nodes from {first}"
-            raise SettingsError(f"Expected a selection within the log's {total} nodes, got {asked}.")
+            got = f"{count} nodes from {first}" if count is not None else f"nodes from {first}"
+            raise SettingsError(f"Expected a selection within the log's {total} nodes, got {got}.")
         if (first, stop) == (0, total):
             return self
         keep = (self.node >= first) & (self.node < stop)
         node = self.node[keep]
         node -= first
-        return self._part(
+        return self._section(
             self.row_index.select(keep),
             nodes=self.nodes[first:stop],
             node=node.astype(np.int32, copy=False),
@@ -224,7 +220,7 @@ class NodeLog:
         """Times at which nodes change, how many become idle then, and how many change; each of shape (R,)."""
         return self.row_index.time_ns, self.row_index.counts(self.idle), self.row_index.size
 
-    def skipped(self, rows: int) -> NodeLog:
+    def skip_rows(self, rows: int) -> NodeLog:
         """The log without its first `rows` of `row_times_ns`; it starts at the next row, with the nodes left idle.
 
         Every form of file thus skips the same rows. If none would be left: `SettingsError`.
@@ -249,7 +245,7 @@ class NodeLog:
         rows = self.row_index
         last = int(np.searchsorted(rows.time_ns, end_ns, side="right"))
         stop = int(rows.start[last])
-        return self._part(
+        return self._section(
             Rows(rows.time_ns[:last], rows.start[: last + 1]),
             end_ns=end_ns,
             node=self.node[:stop],
@@ -275,7 +271,7 @@ class NodeLog:
         opening = np.flatnonzero(state).astype(np.int32)
         some = slice(0, min(opening.size, 1))  # without idle nodes there is no such row
         start = np.concatenate((np.array([0])[some], rows.start[first:] - split + opening.size))
-        return self._part(
+        return self._section(
             Rows(np.concatenate((np.array([start_ns])[some], rows.time_ns[first:])), start),
             start_ns=start_ns,
             node=np.concatenate((opening, self.node[split:])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,21 +19,16 @@ BLOCK = 1 << 20
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """Times of rows, and where the transitions of each begin.
+    """Times of rows, strictly ascending, and where the transitions of each begin: from 0 to their number.
 
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (R,)
-        Strictly ascending.
-    start : ndarray of int64, shape (R + 1,)
-        From 0 to the number of transitions; no row is empty.
+    The shapes are (R,) and (R + 1,); no row is empty.
     """
 
     time_ns: NDArray[np.int64]
     start: NDArray[np.int64]
 
     @classmethod
-    def of(cls, time_ns: NDArray[Any]) -> Rows:
+    def from_times(cls, time_ns: NDArray[Any]) -> Rows:
         """Rows of transitions with these times, which must ascend: `NodeLogError` names the first that does not."""
         late = time_ns[1:] < time_ns[:-1]
         if late.any():
@@ -83,19 +78,15 @@ class Rows:
         return bool(rises.all())
 
 
-def sorted_by_node(node: NDArray[Any], nodes: int) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[np.bool_]]:
-    """Order of transitions by node, one at least, then as they are; their nodes; and which is the first of its node."""
-    # NumPy sorts 16-bit numbers by their digits, several times as fast as larger ones.
-    order = np.argsort(node.astype(np.uint16) if nodes <= 1 << 16 else node, kind="stable")
-    by_node = node[order]
-    return order, by_node, np.append(True, by_node[1:] != by_node[:-1])
-
-
-def first_fault(rows: Rows, node: NDArray[Any], idle: NDArray[np.bool_], nodes: int) -> tuple[int, str] | None:
-    """Find the first transition that is no change of its node's state, and what was expected; None without one."""
-    state = np.zeros(nodes, dtype=np.bool_)
+def check_changes(rows: Rows, node: NDArray[Any], idle: NDArray[np.bool_], names: Sequence[str]) -> None:
+    """Check that each transition changes its node's state: `NodeLogError` names the first that does not."""
+    state = np.zeros(len(names), dtype=np.bool_)
     for which, block in rows.blocks():
-        order, by_node, opens = sorted_by_node(node[block], nodes)
+        # NumPy sorts 16-bit numbers by their digits, several times as fast as larger ones.
+        some = node[block].astype(np.uint16) if len(names) <= 1 << 16 else node[block]
+        order = np.argsort(some, kind="stable")
+        by_node = some[order]
+        opens = np.append(True, by_node[1:] != by_node[:-1])
         entered = idle[block][order]
         before = np.append(False, entered[:-1])
         before[opens] = state[by_node[opens]]
@@ -107,9 +98,11 @@ def first_fault(rows: Rows, node: NDArray[Any], idle: NDArray[np.bool_], nodes: 
         if fault.any():
             place = block.start + int(order[fault].min())
             if block.start + order[twice].min(initial=order.size) == place:
-                return place, "one transition per node and time, got another one"
-            if (node[:place] == node[place]).any():
-                return place, "every transition to change the state, got the state it had"
-            return place, "a node's first transition to be to idle (nodes start busy), got busy"
+                expected = "one transition per node and time, got another one"
+            elif (node[:place] == node[place]).any():
+                expected = "every transition to change the state, got the state it had"
+            else:
+                expected = "a node's first transition to be to idle (nodes start busy), got busy"
+            where = f"node {names[node[place]]} at {iso(rows.times_ns(place, place + 1)[0])}"
+            raise NodeLogError(f"transition {place}: Expected {expected} ({where}).")
         state[by_node] = entered  # of several the last one
-    return None

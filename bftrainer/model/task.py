@@ -170,7 +170,7 @@ class SavingCosts:
     interval_s: NDArray[np.float64] | None
 
     @classmethod
-    def tabulate(cls, given: Mapping[str, Seconds | None], max_nodes: int) -> SavingCosts | None:
+    def tabulate(cls, fields: Mapping[str, Seconds | None], max_nodes: int) -> SavingCosts | None:
         """Tables of the fields `SAVING_FIELDS`; None if none of them is given.
 
         Raises
@@ -178,16 +178,16 @@ class SavingCosts:
         InvalidTaskError
             If one is negative or not finite, the interval is below `LEAST_INTERVAL_S`, or `checkpoint_s` is missing.
         """
-        tables = {name: _table(name, value, max_nodes) for name, value in given.items() if value is not None}
+        tables = {name: _table(name, value, max_nodes) for name, value in fields.items() if value is not None}
         if tables and "checkpoint_s" not in tables:
             raise InvalidTaskError(f"Expected checkpoint_s with {next(iter(tables))}, got none.")
         restart_s = tables.get("restart_s", np.zeros(max_nodes + 1))
         return cls(tables["checkpoint_s"], restart_s, tables.get("checkpoint_interval_s")) if tables else None
 
 
-def _table(name: str, given: Seconds, max_nodes: int) -> NDArray[np.float64]:
+def _table(name: str, by_nodes: Seconds, max_nodes: int) -> NDArray[np.float64]:
     """The seconds at 0 to `max_nodes` nodes, checked."""
-    nodes, seconds = (given.nodes, given.seconds) if isinstance(given, NodePoints) else ((1,), (given,))
+    nodes, seconds = (by_nodes.nodes, by_nodes.seconds) if isinstance(by_nodes, NodePoints) else ((1,), (by_nodes,))
     least = LEAST_INTERVAL_S if name == "checkpoint_interval_s" else 0.0
     for value in seconds:
         if not (math.isfinite(value) and value >= least):
@@ -423,7 +423,7 @@ class TaskSpec:
         """Seconds of progress that a start from nothing costs if it is not free, at a count or at several."""
         return self.grow_cost_s if self.saves is None else self.saves.restart_s[at]
 
-    def submitted_after_s(self, start_ns: int) -> float:
+    def submission_s(self, start_ns: int) -> float:
         """Submission in seconds after the instant `start_ns` (nanoseconds since the epoch); may be negative."""
         return self.submit_s if self.submit_ns is None else (self.submit_ns - start_ns) / NS_PER_S
 

@@ -87,7 +87,7 @@ def _field_types(record: type) -> list[tuple[str, Any, tuple[Any, ...]]]:
     kinds = [(name, *(get_args(hint) if isinstance(hint, UnionType) else (hint,))) for name, hint in hints]
     # What a protocol asks for is for its user to check.
     is_checked = [not any(getattr(kind, "_is_protocol", False) for kind in some) for _, *some in kinds]
-    return [(name, kind, tuple(others)) for name, kind, *others in compress(kinds, is_checked)]
+    return [(name, kind, tuple(alternatives)) for name, kind, *alternatives in compress(kinds, is_checked)]
 
 
 def convert_fields(record: object, error: type[InputError], label: str = "{}") -> None:
@@ -95,9 +95,9 @@ def convert_fields(record: object, error: type[InputError], label: str = "{}") -
 
     Values of another type are refused as `error`; `label` is what messages call a field, with ``{}`` for its name.
     """
-    for name, kind, others in _field_types(type(record)):  # type: ignore[arg-type]  # a class has a hash
+    for name, kind, alternatives in _field_types(type(record)):  # type: ignore[arg-type]  # a class has a hash
         value = getattr(record, name)
-        if isinstance(value, others) or (kind in (int, float, bool) and type(value) is kind):
+        if isinstance(value, alternatives) or (kind in (int, float, bool) and type(value) is kind):
             continue
         what = label.format(name)
         if kind in _CONVERT:
@@ -111,15 +111,15 @@ def convert_fields(record: object, error: type[InputError], label: str = "{}") -
 
 
 def check_keys(
-    table: object, known: Iterable[str], needed: Iterable[str], error: type[InputError], place: str = ""
+    table: object, allowed: Iterable[str], needed: Iterable[str], error: type[InputError], place: str = ""
 ) -> None:
     """Refuse what is no table, or one with an unknown key or without a needed one; `place` is where it is in a file."""
     if not isinstance(table, Mapping):
         raise error(f"Expected {place} to be a table, got {table!r}.")
     within = f" in {place}" if place else ""
     for key in table:
-        if key not in known:
-            raise error(f"Unknown key {key!r}{within}.{suggestion(key, known)}")
+        if key not in allowed:
+            raise error(f"Unknown key {key!r}{within}.{suggestion(key, allowed)}")
     for key in needed:
         if key not in table:
             raise error(f"Missing key {key!r}{within}.")
@@ -127,9 +127,9 @@ def check_keys(
 
 def make_record(record: type[T], table: Any, error: type[InputError], place: str = "") -> T:
     """Make a dataclass, which checks its types, of a table whose keys are its fields; see `check_keys`."""
-    known = {each.name: each for each in fields(record) if each.init}  # type: ignore[arg-type]
-    needed = [name for name, each in known.items() if each.default is MISSING]
-    check_keys(table, known, needed, error, place)
+    allowed = {item.name: item for item in fields(record) if item.init}  # type: ignore[arg-type]
+    needed = [name for name, item in allowed.items() if item.default is MISSING]
+    check_keys(table, allowed, needed, error, place)
     return record(**table)
 
 

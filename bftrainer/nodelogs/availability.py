@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from array import array
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,8 +26,7 @@ from bftrainer.nodelogs.availability_trace import (
     TraceKind,
     churned,
 )
-from bftrainer.nodelogs.native_logs import COLUMNS, Warn
-from bftrainer.nodelogs.node_log_files import read_node_log
+from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, read_node_log
 
 COUNT_COLUMNS = ("timestamp", "count")
 CHANGE_COLUMNS = {
@@ -33,34 +34,33 @@ CHANGE_COLUMNS = {
     "additions": (("timestamp", "number"), ("dt", "additions")),
 }
 """Column names of a trace of changes: as recorded, and as generated."""
-
-
-NS_PER_MS = 1_000_000
-LAST_MS = np.iinfo(np.int64).max // NS_PER_MS
+_NS_PER_MS = 1_000_000
+_LAST_MS = np.iinfo(np.int64).max // _NS_PER_MS
+_Trace = TypeVar("_Trace", CountTrace, ChangeTrace)
 
 
 def read_count_trace(*paths: Path) -> CountTrace:
     """Read the number of live nodes over time; each file continues the previous one, and names its malformed row."""
-    times, counts = _read_numbers(paths, COUNT_COLUMNS, least=0)
-    if not times.size:
+    trace = _read_numbers(CountTrace, paths, COUNT_COLUMNS, least=0)
+    if not trace.time_ns.size:
         raise NodeLogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
-    return CountTrace(times, counts)
+    return trace
 
 
 def _read_changes(path: Path, which: str = "terminations") -> ChangeTrace:
-    """Read the times at which nodes were taken, or added, and their numbers."""
+    """Read the times at which nodes were preempted, or added, and their numbers."""
     columns = first_row(path, NodeLogError)
     pair = next((pair for pair in CHANGE_COLUMNS[which] if set(pair) <= set(columns)), None)
     if pair is None:
         names = " or ".join(",".join(pair) for pair in CHANGE_COLUMNS[which])
         raise NodeLogError(f"{path}:1: Expected columns {names}, got {one_line(','.join(columns))}.")
-    return ChangeTrace(*_read_numbers((path,), pair, least=1))
+    return _read_numbers(ChangeTrace, (path,), pair, least=1)
 
 
-def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -> tuple[np.ndarray, np.ndarray]:
+def _read_numbers(trace: type[_Trace], paths: Sequence[Path], columns: tuple[str, str], least: int) -> _Trace:
     """Times and numbers, checked row by row so that a message can name the line."""
     times, numbers = array("q"), array("q")
-    for where, cells in chain.from_iterable(table_rows(path, columns, NodeLogError) for path in paths):
+    for where, cells in itertools.chain.from_iterable(table_rows(path, columns, NodeLogError) for path in paths):
         text = cells[columns[0]].strip()
         try:
             time = instant_ns(text)
@@ -70,7 +70,7 @@ def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int) -
             raise NodeLogError(f"{where}: Expected times to ascend, got {text} after {iso(times[-1])}.")
         times.append(time)
         numbers.append(whole_cell(where, columns[1], cells[columns[1]], NodeLogError, least=least, most=MOST_NODES))
-    return np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64)
+    return trace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
 
 
 def write_changes(path: Path, trace: ChangeTrace | CountTrace, columns: tuple[str, str]) -> None:
@@ -86,62 +86,60 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     Millisecond 0 is at `start_ns`, and the window reaches from there to the last row. Nodes are numbered in the order
     of their first row. A change that is undone in the same millisecond is left out, and counted in the provenance.
     """
-    live: set[str] = set()
     index: dict[str, int] = {}
-    changed: dict[str, int] = {}  # nodes that changed in this millisecond: number of the row
-    times, nodes, states, lasts = array("q"), array("i"), array("b"), bytearray()
+    times, nodes, states, moment = array("q"), array("i"), array("b"), 0
     without = {"stays": 0, "absences": 0}
-    for where, cells in chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
-        if len(cells) != 3:
-            raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
-        moment = whole_cell(where, "milliseconds", cells[0], NodeLogError, most=LAST_MS - start_ns // NS_PER_MS)
-        action, node = cells[1].strip(), cells[2].strip()
-        before = times[-1] if times else 0
-        if moment < before:
-            raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {before} ms.")
-        _apply_row(where, action, node, live)
-        if moment > before:
-            changed.clear()
-        undone = changed.pop(node, None)
-        if undone is None:
-            changed[node] = len(times)
-        else:
-            lasts[undone] = False
-            without["absences" if node in live else "stays"] += 1
-        lasts.append(undone is None)
-        times.append(moment)
-        nodes.append(index.setdefault(node, len(index)))
-        states.append(node in live)
-    if not times:
+    for moment, rows in itertools.groupby(_read_spot_rows(paths, start_ns), itemgetter(0)):
+        changes: dict[str, list[bool]] = {}
+        for _, node, is_live in rows:
+            changes.setdefault(node, []).append(is_live)
+        for node, entered in changes.items():
+            index.setdefault(node, len(index))
+            # Pairs of changes are stays of a node that was not there before, or absences; of an odd number one lasts.
+            without["stays" if entered[0] else "absences"] += len(entered) // 2
+            if len(entered) % 2:
+                times.append(moment)
+                nodes.append(index[node])
+                states.append(entered[-1])
+    if not index:
         raise NodeLogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
-    lasting = np.frombuffer(lasts, dtype=np.bool_)
     return NodeLog(
         nodes=tuple(index),
         start_ns=start_ns,
-        end_ns=start_ns + times[-1] * NS_PER_MS,
-        time_ns=start_ns + np.array(times, dtype=np.int64)[lasting] * NS_PER_MS,
-        node=np.array(nodes, dtype=np.int32)[lasting],
-        idle=np.array(states, dtype=np.bool_)[lasting],
+        end_ns=start_ns + moment * _NS_PER_MS,
+        time_ns=start_ns + np.array(times, dtype=np.int64) * _NS_PER_MS,
+        node=np.array(nodes, dtype=np.int32),
+        idle=np.array(states, dtype=np.bool_),
         provenance={FORM: "spot", NO_TIME: without},
     )
 
 
-def _apply_row(where: str, action: str, node: str, live: set[str]) -> None:
-    """Add a node to those that are live, or remove it."""
-    if action not in ("add", "remove"):
-        raise NodeLogError(f"{where}: Expected add or remove, got {action!r}.")
-    if not node or not node.isprintable():
-        raise NodeLogError(f"{where}: Expected the name of a node, got {node!r}.")
-    if (action == "add") is (node in live):
-        fault = "added, but is already there" if action == "add" else "removed, but is not there"
-        raise NodeLogError(f"{where}: Node {node!r} is {fault}.")
-    live ^= {node}
+def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int, str, bool]]:
+    """Millisecond and node of each row of a spot event trace, and whether the node is live from then on."""
+    live, before = set[str](), 0
+    for where, cells in itertools.chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
+        if len(cells) != 3:
+            raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
+        moment = whole_cell(where, "milliseconds", cells[0], NodeLogError, most=_LAST_MS - start_ns // _NS_PER_MS)
+        action, node = cells[1].strip(), cells[2].strip()
+        if moment < before:
+            raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {before} ms.")
+        if action not in ("add", "remove"):
+            raise NodeLogError(f"{where}: Expected add or remove, got {action!r}.")
+        if not node or not node.isprintable():
+            raise NodeLogError(f"{where}: Expected the name of a node, got {node!r}.")
+        if (action == "add") is (node in live):
+            fault = "added, but is already there" if action == "add" else "removed, but is not there"
+            raise NodeLogError(f"{where}: Node {node!r} is {fault}.")
+        before = moment
+        live ^= {node}
+        yield moment, node, node in live
 
 
 def write_spot_trace(path: Path, log: NodeLog) -> None:
     """Write a node log as a spot event trace, whole milliseconds from the window's start; nodes that stay are lost."""
     rows = (
-        (round(time_s * NS_PER_S) // NS_PER_MS, action, log.nodes[node])
+        (round(time_s * NS_PER_S) // _NS_PER_MS, action, log.nodes[node])
         for time_s, joined, left in log.rows()
         for action, nodes in (("remove", left), ("add", joined))
         for node in nodes
@@ -157,33 +155,33 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     """
     path = Path(path)
     columns = first_row(path, NodeLogError) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
-    kind = trace_kind(columns)
+    kind = _recognise_kind(columns)
     if terminations is not None and kind != "counts":
         raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if kind == "counts":
         counts = read_count_trace(path)
-        return AvailabilityTrace.of_counts(counts, _read_terminations(counts, terminations, warn))
+        recorded = None if terminations is None else _read_terminations(counts, terminations, warn)
+        return AvailabilityTrace.of_counts(counts, recorded)
     if kind == "terminations":
-        taken = _read_changes(path)
-        if not taken.time_ns.size:
+        preempted = _read_changes(path)
+        if not preempted.time_ns.size:
             raise NodeLogError(f"{path}: Expected rows of {' and '.join(columns)}, got none.")
-        return AvailabilityTrace("terminations", taken)
+        return AvailabilityTrace("terminations", preempted)
     if kind is None:
         raise NodeLogError(
             f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
             f"counts (timestamp,count) or terminations (timestamp,number), got {one_line(','.join(columns))!r}."
         )
     log = read_spot_trace(path) if kind == "spot" else read_node_log(path, warn=warn)
-    undone = log.provenance[NO_TIME].items() if kind == "spot" else ()
     for note in log.notes:
         warn(note)
-    for what, count in undone:
+    for what, count in log.provenance[NO_TIME].items() if kind == "spot" else ():
         if count:
             warn(f"{path}: {count:,} {what} of nodes begin and end in the same millisecond: counted, and left out.")
     return AvailabilityTrace.of_log(log)
 
 
-def trace_kind(columns: tuple[str, ...]) -> TraceKind | None:
+def _recognise_kind(columns: tuple[str, ...]) -> TraceKind | None:
     """Kind of trace in a CSV file with this first row, even if malformed; None if it is not recognised."""
     names = set(columns)
     if set(COUNT_COLUMNS) <= names:
@@ -195,17 +193,15 @@ def trace_kind(columns: tuple[str, ...]) -> TraceKind | None:
     return "spot" if columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)) else None
 
 
-def _read_terminations(counts: CountTrace, path: Path | None, warn: Warn) -> ChangeTrace | None:
-    """Read terminations that were recorded with counts, if they were; those outside the counts' window count too."""
-    if path is None:
-        return None
-    taken = _read_changes(path)
-    outside = int(((taken.time_ns < counts.time_ns[0]) | (taken.time_ns > counts.time_ns[-1])).sum())
+def _read_terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
+    """Read terminations that were recorded with counts; those outside the counts' window count too."""
+    preempted = _read_changes(path)
+    outside = int(((preempted.time_ns < counts.time_ns[0]) | (preempted.time_ns > counts.time_ns[-1])).sum())
     if outside:
         window = f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}"
-        note = f"{path}: {outside} of {taken.time_ns.size} terminations lie outside of the counts' window {window}"
+        note = f"{path}: {outside} of {preempted.time_ns.size} terminations lie outside of the counts' window {window}"
         warn(legible(f"{note}; they are counted as if they were in it."))
-    return taken
+    return preempted
 
 
 def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog:
@@ -213,13 +209,13 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
 
     At each time preemptions come first, and added nodes get other names.
     """
-    taken, added = _read_changes(preemptions), _read_changes(additions, "additions")
-    times = np.union1d(taken.time_ns, added.time_ns)
+    preempted, added = _read_changes(preemptions), _read_changes(additions, "additions")
+    times = np.union1d(preempted.time_ns, added.time_ns)
     if not times.size:
         raise NodeLogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
     gone, come = (
         np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
-        for changes in (taken, added)
+        for changes in (preempted, added)
     )
     if gone[0] > initial_nodes:
         got = f"the {initial_nodes} nodes there are, got {gone[0]}"
@@ -236,10 +232,10 @@ def write_measured(trace: AvailabilityTrace, additions: Path | None, termination
 
     A rise of the count is written at the time of the row before it.
     """
-    added = trace.additions
-    if additions is not None and added is None:
-        raise NodeLogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
-    for path, changes, which in ((terminations, trace.terminations, "terminations"), (additions, added, "additions")):
-        if path is not None and changes is not None:
-            write_changes(path, changes, CHANGE_COLUMNS[which][1])
+    if additions is not None:
+        if trace.counts is None:
+            raise NodeLogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
+        write_changes(additions, trace.counts.additions(), CHANGE_COLUMNS["additions"][1])
+    if terminations is not None:
+        write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])
     return "unknown" if trace.counts is None else f"{trace.counts.count[0]:,}"

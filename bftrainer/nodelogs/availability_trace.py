@@ -26,15 +26,7 @@ NO_TIME = "of_no_time"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ChangeTrace:
-    """Times at which nodes were taken, or added, and their numbers.
-
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (E,)
-        Nanoseconds since the Unix epoch (UTC), ascending; several rows may share a time.
-    number : ndarray of int64, shape (E,)
-        Number of nodes, at least 1.
-    """
+    """Ascending times (ns since 1970) at which nodes were taken, or added, and their numbers, at least 1."""
 
     time_ns: NDArray[np.int64]
     number: NDArray[np.int64]
@@ -50,15 +42,7 @@ class ChangeTrace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CountTrace:
-    """Number of live nodes over time, one row per sample.
-
-    Parameters
-    ----------
-    time_ns : ndarray of int64, shape (R,)
-        Nanoseconds since the Unix epoch (UTC), ascending; of rows with equal times the last one counts.
-    count : ndarray of int64, shape (R,)
-        Number of live nodes, at least 0.
-    """
+    """Number of live nodes at ascending times (ns since 1970); of rows with equal times the last one counts."""
 
     time_ns: NDArray[np.int64]
     count: NDArray[np.int64]
@@ -91,7 +75,7 @@ class CountTrace:
         # Last in, first out: node k is live while the count is above k, so each change affects consecutive nodes.
         row = np.repeat(np.arange(time.size), size)
         return NodeLog(
-            nodes=tuple(f"n{number:04d}" for number in range(1, int(count.max()) + 1)),
+            nodes=tuple(node_names(int(count.max()))),
             start_ns=int(time[0]),
             end_ns=int(time[-1]),
             time_ns=time[row],
@@ -104,19 +88,7 @@ class CountTrace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AvailabilityTrace:
-    """An availability trace of any kind.
-
-    Parameters
-    ----------
-    kind : {"nodes", "spot", "counts", "terminations"}
-        Node log, spot nodes added and removed, number of live nodes, number of nodes taken.
-    terminations : ChangeTrace
-        All that is known of a trace of kind "terminations": it does not show which nodes stay.
-    log : NodeLog or None
-        Each node's presence; None for terminations alone.
-    counts : CountTrace or None
-        None for terminations alone.
-    """
+    """An availability trace of any kind; of terminations alone there is neither a log nor a count of nodes."""
 
     kind: TraceKind
     terminations: ChangeTrace
@@ -143,17 +115,17 @@ class AvailabilityTrace:
         return int((self.terminations if self.counts is None else self.counts).time_ns.size)
 
     @property
-    def additions(self) -> ChangeTrace | None:
-        """Rises of the count; None for terminations alone."""
-        return None if self.counts is None else self.counts.additions()
-
-    @property
     def window_ns(self) -> tuple[int, int]:
         """First and last instant of the observation."""
         if self.log is not None:
             return self.log.start_ns, self.log.end_ns
         times = self.terminations.time_ns
         return (int(times[0]), int(times[-1])) if times.size else (0, 0)
+
+
+def node_names(count: int) -> list[str]:
+    """Names of nodes that have none: `n0001`, `n0002`, ..."""
+    return [f"n{number:04d}" for number in range(1, count + 1)]
 
 
 def churned(
@@ -175,9 +147,8 @@ def churned(
     names = 0
     for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
         if taken > len(live):
-            raise NodeLogError(
-                f"{iso(time_ns)}: Expected to take at most the {len(live)} nodes there are, got {taken}."
-            )
+            nodes_there = f"the {len(live)} nodes there are"
+            raise NodeLogError(f"{iso(time_ns)}: Expected to take at most {nodes_there}, got {taken}.")
         gone = []
         for _ in range(taken):
             place = pick(len(live))
@@ -194,7 +165,7 @@ def churned(
         nodes.extend(gone + come)
         states.extend([0] * taken + [1] * added)
     return NodeLog(
-        nodes=tuple(f"n{number:04d}" for number in range(1, names + 1)),
+        nodes=tuple(node_names(names)),
         start_ns=window_ns[0],
         end_ns=window_ns[1],
         time_ns=np.array(times, dtype=np.int64),

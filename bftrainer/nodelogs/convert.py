@@ -63,9 +63,9 @@ def convert(
     if kind_of(source) == "task set":
         if to is not None:
             raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
-        read = read_task_set(source, scaling_path, scaling)
-        lost = write_task_set(target, read.tasks)
-        return Conversion("task set", len(read.tasks), read.warnings + tuple(map(legible, lost)))
+        task_set = read_task_set(source, scaling_path, scaling)
+        lost = write_task_set(target, task_set.tasks)
+        return Conversion("task set", len(task_set.tasks), (*task_set.warnings, *map(legible, lost)))
     options = {"--scalability": scaling_path, "--scaling": scaling}
     if vain := [option for option, value in options.items() if value is not None]:
         raise unused_options(dict.fromkeys(vain, "a node log has no scaling"))
@@ -75,9 +75,9 @@ def convert(
         raise NodeLogError(f"{source}: Terminations alone do not say which nodes stay.")
     if to is None:
         write_node_log(target, log)
-        return Conversion("node log", len(log.nodes), tuple(map(legible, notes)))
-    notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
-    return Conversion(TRACES[to], len(log.nodes), tuple(map(legible, notes)))
+    else:
+        notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
+    return Conversion("node log" if to is None else TRACES[to], len(log.nodes), tuple(map(legible, notes)))
 
 
 def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
@@ -93,12 +93,12 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
     if not log.time_ns.size:
         raise NodeLogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")
     write_spot_trace(path, log)
-    rest_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
-    still = len(log.nodes) - np.unique(log.node).size
+    after_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
+    absent = len(log.nodes) - np.unique(log.node).size
     losses = {
         f"cannot hold when it begins ({iso(log.start_ns)}): times count from there": log.start_ns,
-        f"ends with the last change: {rest_s:,.0f} s after it are left out": rest_s > 0,
-        f"cannot hold {still} nodes that are never there: left out": still,
+        f"ends with the last change: {after_s:,.0f} s after it are left out": after_s > 0,
+        f"cannot hold {absent} nodes that are never there: left out": absent,
     }
     return [loss for loss, is_lost in losses.items() if is_lost]
 

@@ -25,16 +25,7 @@ _OF_WHOLE = " (Said of the log that this is a part of.)"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Merged:
-    """Result of a merge.
-
-    Parameters
-    ----------
-    log : NodeLog
-    disputed_node_s : float
-        Node-seconds that one log calls idle and another busy; they count as busy.
-    untold_node_s : float
-        Node-seconds that no log covers; they count as busy.
-    """
+    """Result of a merge; node-seconds that logs dispute, and those that no log covers, count as busy."""
 
     log: NodeLog
     disputed_node_s: float
@@ -48,11 +39,11 @@ def record_command(log: NodeLog, command: str) -> NodeLog:
     return replace(log, provenance={**log.provenance, "edits": edits})
 
 
-def cut_log(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
+def select_window(log: NodeLog, start_ns: int | None, end_ns: int | None) -> NodeLog:
     """The log within a shorter window: `SettingsError` if that is not within the window of the log."""
-    part = log if start_ns is None else log.since(start_ns)
-    part = part if end_ns in (None, log.end_ns) else part.ending(end_ns)
-    return log if part is log else replace(part, provenance=_mark_notes(log))
+    section = log if start_ns is None else log.since(start_ns)
+    section = section if end_ns in (None, log.end_ns) else section.ending(end_ns)
+    return log if section is log else replace(section, provenance=_mark_notes(log))
 
 
 def _mark_notes(log: NodeLog) -> dict[str, Any]:
@@ -95,23 +86,25 @@ def filter_log(
     Without `nodes` all are kept but those of `exclude`, with `partitions` only those in one of them. An unknown node or
     partition, or no node left, is a `SettingsError`.
     """
-    nodes, known = log.nodes if nodes is None else nodes, set(log.nodes)
-    if strange := [name for name in (*nodes, *exclude) if name not in known]:
+    nodes, in_log = log.nodes if nodes is None else nodes, set(log.nodes)
+    if strange := [name for name in (*nodes, *exclude) if name not in in_log]:
         raise SettingsError(f"Expected nodes of the log ({listed(log.nodes)}), got {listed(strange)}.")
-    wanted = set(nodes).difference(exclude)
+    chosen = set(nodes).difference(exclude)
     groups = partitions_of(log)
     if partitions:
-        wanted &= partition_names(partitions, groups)
-    names = tuple(name for name in log.nodes if name in wanted)
+        chosen &= partition_names(partitions, groups)
+    names = tuple(name for name in log.nodes if name in chosen)
     if not names:
         raise SettingsError("No nodes are left.")
-    idle = whole_idle_spans(log).lasting(min_hole_ns).delayed(offer_after_ns).within(log.start_ns, log.end_ns)
-    last = {} if min_hole_ns else last_changes(log)
-    last = {node: state for node, state in last.items() if not (state and offer_after_ns)}
+    idle = whole_idle_spans(log).lasting(min_hole_ns).delay(offer_after_ns).within(log.start_ns, log.end_ns)
     place = _places(log, names)
     idle = replace(idle, node=place[idle.node]).where(place[idle.node] >= 0)
-    last = {int(place[node]): state for node, state in last.items() if place[node] >= 0}
-    groups = {name: tuple(node for node in group if node in wanted) for name, group in groups.items()}
+    last = {
+        int(place[node]): state
+        for node, state in ({} if min_hole_ns else last_changes(log)).items()
+        if place[node] >= 0 and not (state and offer_after_ns)
+    }
+    groups = {name: tuple(node for node in group if node in chosen) for name, group in groups.items()}
     story = {**(log.provenance if names == log.nodes else _mark_notes(log)), **_fold_partitions(groups)}
     return log_of_idle(names, Window(log.start_ns, log.end_ns), idle, story, log.unchanged_ns, last)
 
@@ -119,11 +112,10 @@ def filter_log(
 def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
     """Say how many nodes are offered late at `start_ns` only because the log does not go back far enough."""
     idle, begin_ns = whole_idle_spans(log), int(log.row_index.time_ns[0]) if log.node.size else start_ns
-    held_back = (idle.start_ns == begin_ns) & (idle.end_ns > start_ns) & (begin_ns <= start_ns < begin_ns + after_ns)
-    if not (nodes := int(held_back.sum())):
-        return []
-    unknown = "are idle where the log begins, since when is unknown"
-    return [f"{nodes:,} nodes {unknown}: their delay counts from there."]
+    is_late = (idle.start_ns == begin_ns) & (idle.end_ns > start_ns) & (begin_ns <= start_ns < begin_ns + after_ns)
+    nodes = int(is_late.sum())
+    why = "are idle where the log begins, since when is unknown"
+    return [f"{nodes:,} nodes {why}: their delay counts from there."] if nodes else []
 
 
 def idle_node_s(log: NodeLog, length_s: float) -> float:
@@ -159,25 +151,25 @@ def _fold_partitions(groups: Mapping[str, Sequence[str]]) -> dict[str, dict[str,
     return {"partitions": {name: folded(nodes) for name, nodes in groups.items() if nodes}} if groups else {}
 
 
-def merged_logs(logs: Sequence[NodeLog]) -> Merged:
+def merge_logs(logs: Sequence[NodeLog]) -> Merged:
     """Merge logs of several machines, or of several time spans, into one.
 
     A node is idle when at least one log says so and none says it is busy; when no log covers it, it is busy.
     """
     names = tuple(dict.fromkeys(name for log in logs for name in log.nodes))
     window = Window(min(log.start_ns for log in logs), max(log.end_ns for log in logs))
-    idle_parts, busy_parts = list[NodeSpans](), list[NodeSpans]()
+    idle_by_log, busy_by_log = list[NodeSpans](), list[NodeSpans]()
     groups: dict[str, list[str]] = {}
     for log in logs:
         place, spans = _places(log, names), idle_spans(log)
-        idle_parts.append(replace(spans, node=place[spans.node]))
+        idle_by_log.append(replace(spans, node=place[spans.node]))
         spans = spans.gaps(len(log.nodes), window).within(log.start_ns, log.end_ns)
-        busy_parts.append(replace(spans, node=place[spans.node]))
+        busy_by_log.append(replace(spans, node=place[spans.node]))
         for name, nodes in partitions_of(log).items():
             groups.setdefault(name, []).extend(nodes)
-    idle, busy = (NodeSpans.joined(parts).merged() for parts in (idle_parts, busy_parts))
+    idle, busy = (NodeSpans.concatenate(by_log).union() for by_log in (idle_by_log, busy_by_log))
     agreed = idle.subtract(busy, len(names), window)
-    untold = NodeSpans.joined([idle, busy]).merged().gaps(len(names), window)
+    untold = NodeSpans.concatenate([idle, busy]).union().gaps(len(names), window)
     stories = [dict(log.provenance) for log in logs]
     forms = {story.get(FORM) for story in stories}
     shared = {FORM: forms.pop()} if len(forms) == 1 and None not in forms else {}
@@ -226,13 +218,7 @@ def anonymous_log(log: NodeLog, key: bytes) -> NodeLog:
     kinds = pseudonyms(key, "partition", partitions)
     groups = {kinds[name]: [hidden[node] for node in group] for name, group in partitions.items()}
     story |= {"anonymised": True, "tool": f"bftrainer {version('bftrainer')}"}
-    return replace(
-        log,
-        nodes=tuple(hidden[name] for name in nodes),
-        time_ns=log.time_ns[order],
-        node=node[order],
-        idle=log.idle[order],
-        provenance=story
-        | {"window": [iso(log.start_ns), iso(log.end_ns)]}
-        | _fold_partitions(dict(sorted(groups.items()))),
-    )
+    story |= {"window": [iso(log.start_ns), iso(log.end_ns)], **_fold_partitions(dict(sorted(groups.items())))}
+    names = tuple(hidden[name] for name in nodes)
+    time_ns, node, idle = log.time_ns[order], node[order], log.idle[order]
+    return replace(log, nodes=names, time_ns=time_ns, node=node, idle=idle, provenance=story)

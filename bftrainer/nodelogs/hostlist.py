@@ -39,24 +39,24 @@ def expanded(text: str) -> tuple[str, ...]:
     for piece in map(str.strip, outer_parts(text, _COMMA)):
         if not _PIECE.fullmatch(piece):
             raise LogError(f"Expected a list of nodes such as n[01-04,7],m1, got {_excerpt(text)}.")
-        parts = _BRACKETED.split(piece)
-        pieces.append([_parse_ranges(part[1:-1], text) if part.startswith("[") else part for part in parts])
-    if sum(math.prod(_size(part) for part in parts if isinstance(part, list)) for parts in pieces) > MOST_NODES:
+        sections = _BRACKETED.split(piece)
+        pieces.append([_parse_ranges(some[1:-1], text) if some.startswith("[") else some for some in sections])
+    if sum(math.prod(_size(some) for some in sections if isinstance(some, list)) for sections in pieces) > MOST_NODES:
         raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_excerpt(text)}).")
-    names = (itertools.product(*map(_texts, parts)) for parts in pieces)
+    names = (itertools.product(*map(_texts, sections)) for sections in pieces)
     return tuple(dict.fromkeys(map("".join, itertools.chain.from_iterable(names))))
 
 
-def known_part(text: str) -> tuple[str, ...]:
+def certain_names(text: str) -> tuple[str, ...]:
     """Expand a hostlist that was cut off to the names that it certainly held: half a name is left out.
 
-    >>> known_part("n[01-03,07-1"), known_part("a1,a2,a")
+    >>> certain_names("n[01-03,07-1"), certain_names("a1,a2,a")
     (('n01', 'n02', 'n03', 'n07'), ('a1', 'a2'))
     """
     is_open = text.count("[") > text.count("]")
     half = _HALF_RANGE.fullmatch(text) if is_open else None
-    whole = half[1] if half else text.rpartition(",")[0]
-    return expanded(f"{whole}]" if whole.count("[") > whole.count("]") else whole) if whole else ()
+    certain = half[1] if half else text.rpartition(",")[0]
+    return expanded(f"{certain}]" if certain.count("[") > certain.count("]") else certain) if certain else ()
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -70,38 +70,38 @@ def numbers(text: str) -> tuple[int, ...]:
 def folded(names: Iterable[str]) -> str:
     """Fold names into a short hostlist, sorted by name and number: `login,n[07-10]`."""
     groups: dict[tuple[str, str, int], list[int]] = {}
-    parts = []
+    pieces = []
     for name in sorted(set(names)):
         match = _TAIL.fullmatch(name)
         if match is None:
-            parts.append(name)
+            pieces.append(name)
         else:
             groups.setdefault((match[1], match[3], len(match[2])), []).append(int(match[2]))
     for (head, tail, width), values in sorted(groups.items()):
         runs = itertools.groupby(enumerate(values), lambda pair: pair[1] - pair[0])  # consecutive numbers differ alike
         bounds = [[f"{value:0{width}}" for _, value in run] for _, run in runs]
         shown = ",".join(run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in bounds)
-        parts.append(f"{head}{shown}{tail}" if len(values) == 1 else f"{head}[{shown}]{tail}")
-    return ",".join(parts)
+        pieces.append(f"{head}{shown}{tail}" if len(values) == 1 else f"{head}[{shown}]{tail}")
+    return ",".join(pieces)
 
 
 def outer_parts(text: str, separator: re.Pattern[str]) -> list[str]:
     """Split a text at separators that are outside brackets."""
-    parts = [""]
-    for part in _BRACKETED.split(text):
-        first, *following = [part] if part.startswith("[") else separator.split(part)
-        parts[-1] += first
-        parts += following
-    return parts
+    pieces = [""]
+    for section in _BRACKETED.split(text):
+        first, *following = [section] if section.startswith("[") else separator.split(section)
+        pieces[-1] += first
+        pieces += following
+    return pieces
 
 
 def _parse_ranges(ranges: str, text: str) -> list[tuple[range, int]]:
     """Numbers, and the width to which they are padded, of each range."""
     parsed = []
-    for part in ranges.split(","):
-        match = _RANGE.fullmatch(part)
+    for bounds in ranges.split(","):
+        match = _RANGE.fullmatch(bounds)
         if match is None or int(match[2] or match[1]) < int(match[1]):
-            got = f"{part[:_SHOWN]!r} ({_excerpt(text)})"
+            got = f"{bounds[:_SHOWN]!r} ({_excerpt(text)})"
             raise LogError(f"Expected numbers and ranges such as 01-04,7, got {got}.")
         parsed.append((range(int(match[1]), int(match[2] or match[1]) + 1), len(match[1])))
     return parsed
@@ -111,9 +111,11 @@ def _size(ranges: list[tuple[range, int]]) -> int:
     return sum(len(values) for values, _ in ranges)
 
 
-def _texts(part: str | list[tuple[range, int]]) -> list[str]:
-    """A part of a name as all its texts: itself, or its numbers."""
-    return [part] if isinstance(part, str) else [f"{value:0{width}}" for values, width in part for value in values]
+def _texts(section: str | list[tuple[range, int]]) -> list[str]:
+    """A section of a name as all its texts: itself, or its numbers."""
+    if isinstance(section, str):
+        return [section]
+    return [f"{value:0{width}}" for values, width in section for value in values]
 
 
 def _excerpt(text: str) -> str:

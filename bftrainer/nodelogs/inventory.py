@@ -51,18 +51,9 @@ _NUMBERS = re.compile(r"(\d{1,18})", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Inventory:
-    """The nodes of a machine.
+    """The nodes of a machine, each once, and those that could not run jobs when the inventory was taken.
 
-    Parameters
-    ----------
-    names : tuple of str
-        Names in order, each once.
-    out_of_service : frozenset of str
-        Nodes that could not run jobs when the inventory was taken.
-    partitions : mapping of str to tuple of str
-        Nodes by partition, if the source gives them.
-    gpus, cores : mapping of str to int
-        Number of them by node, if the source gives it.
+    Where the source gives them: nodes by partition, and numbers of GPUs and cores by node.
     """
 
     names: tuple[str, ...]
@@ -78,13 +69,13 @@ class Inventory:
 
 def natural_order(names: Sequence[str]) -> tuple[str, ...]:
     """Sort names, with the numbers in them by their value: login, n9, n10."""
-    keys = {name: [int(part) if at % 2 else part for at, part in enumerate(_NUMBERS.split(name))] for name in names}
+    keys = {name: [int(piece) if at % 2 else piece for at, piece in enumerate(_NUMBERS.split(name))] for name in names}
     return tuple(sorted(names, key=lambda name: (keys[name], name)))
 
 
-def inventory_paths(source: str | None) -> tuple[Path, ...]:
+def inventory_paths(source: str | None) -> list[Path]:
     """Path of the file that `--nodes` names; empty if it does not name a file."""
-    return (Path(source),) if source and os.path.isfile(source) else ()  # which also a long hostlist is not
+    return [Path(source)] if source and os.path.isfile(source) else []  # which also a long hostlist is not
 
 
 def read_inventory(source: str) -> Inventory:
@@ -108,8 +99,8 @@ def read_inventory(source: str) -> Inventory:
         starts = [match.start() for match in _SHOW_NODE.finditer(text)]
         if not starts:
             return _gather(_parse_list(path, text), is_shown=False)
-        parts = [text[begin:end] for begin, end in pairwise([*starts, len(text)])]
-        return _gather([dict(re.findall(r"(\w+)=(\S*)", part)) for part in parts])
+        shown = (text[begin:end] for begin, end in pairwise([*starts, len(text)]))
+        return _gather(dict(re.findall(r"(\w+)=(\S*)", node)) for node in shown)
 
 
 def _gather(rows: Iterable[Mapping[str, str]], *, is_shown: bool = True) -> Inventory:
@@ -126,13 +117,12 @@ def _gather(rows: Iterable[Mapping[str, str]], *, is_shown: bool = True) -> Inve
             out |= nodes.keys()
         for partition in filter(None, row.get("Partitions", "").split(",")):
             partitions.setdefault(partition, {}).update(nodes)
-        counted, generic = row.get("CfgTRES", ""), _GRES.findall(row.get("Gres", ""))
-        cpus = f"cpu={row.get('CPUTot', '')}"
-        gpus |= dict.fromkeys(nodes, tres_count(counted, "gpu") or sum(map(int, generic)))
-        cores |= dict.fromkeys(nodes, tres_count(counted, "core") or tres_count(cpus, "core"))
-    within = {name: tuple(nodes) for name, nodes in partitions.items()}
+        resources, generic = row.get("CfgTRES", ""), _GRES.findall(row.get("Gres", ""))
+        gpus |= dict.fromkeys(nodes, tres_count(resources, "gpu") or sum(map(int, generic)))
+        cores |= dict.fromkeys(nodes, tres_count(f"{resources},cpu={row.get('CPUTot', '')}", "core"))
+    by_name = {name: tuple(nodes) for name, nodes in partitions.items()}
     counts = {"gpus": gpus, "cores": cores if any(cores.values()) else {}} if is_shown else {}
-    return Inventory(tuple(names), frozenset(out), within, **counts)
+    return Inventory(tuple(names), frozenset(out), by_name, **counts)
 
 
 def tres_count(text: str, unit: str) -> int:
@@ -155,9 +145,10 @@ def _parse_list(path: Path, text: str) -> Iterator[dict[str, str]]:
 
 
 def _parse_line(line: str, columns: list[str]) -> dict[str, str]:
-    fields = [part for part in _FIELDS.split(line) if part]
+    """Nodes, and perhaps a partition and a state, as `scontrol show node` calls them."""
+    fields = [word for word in _FIELDS.split(line) if word]
     nodes, partition, state = "".join(fields[:1]), "", ""
-    at = next((at for at, part in enumerate(fields) if at and _is_state(part)), None)
+    at = next((at for at, word in enumerate(fields) if at and _is_state(word)), None)
     if len(columns) > 1 and fields:
         cells = dict(zip(columns, fields, strict=False))
         partition, state = cells.get("partition", ""), cells.get("state", "")
@@ -170,7 +161,7 @@ def _parse_line(line: str, columns: list[str]) -> dict[str, str]:
     else:
         partition = fields[at - 1] if at > 1 and not fields[at - 1].isdigit() else ""
         state = fields[at]
-    expanded(nodes)  # which fails here, where the line is known
+    expanded(nodes)  # fails here, where the line can be named
     return {"NodeName": nodes, "Partitions": partition.removesuffix("*"), "State": state}
 
 
@@ -190,19 +181,19 @@ def state_words(state: str) -> tuple[str, ...]:
     (('idle', 'drain'), ('down', 'not_responding'))
     """
     words: list[str] = []
-    for part in state.lower().split("+"):
-        word = part.rstrip("".join(_SIGNS))
-        words += [word, *(_SIGNS[sign] for sign in part[len(word) :])]
+    for signed in state.lower().split("+"):
+        word = signed.rstrip("".join(_SIGNS))
+        words += [word, *(_SIGNS[sign] for sign in signed[len(word) :])]
     return tuple(dict.fromkeys(filter(None, words)))
 
 
-def partition_names(wanted: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:
+def partition_names(chosen: Sequence[str], partitions: Mapping[str, Sequence[str]]) -> frozenset[str]:
     """Nodes of the given partitions: `SettingsError` if one is unknown."""
-    for name in wanted:
+    for name in chosen:
         if name not in partitions:
             hint = suggestion(name, partitions) if partitions else " No partitions are known."
             raise SettingsError(f"Unknown partition {name!r}.{hint}")
-    return frozenset(node for name in wanted for node in partitions[name])
+    return frozenset(node for name in chosen for node in partitions[name])
 
 
 def listed(names: Sequence[str]) -> str:

@@ -1,120 +1,45 @@
-"""Read node logs in any form, and write them in the form that the file name asks for."""
+"""Read and write node logs: tables of transitions (Parquet, or CSV and metadata beside it), or pickled matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import json
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place
-from bftrainer.files.opening import Form, form_of, one_line, open_pickle, suffix_form
-from bftrainer.files.writing import refuse_existing, replacing
+from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place, legible
+from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
+from bftrainer.files.documents import csv_rows, json_file, parse_json, write_csv
+from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.writing import refuse_existing, replacing, replacing_together
 from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
-from bftrainer.model import NodeLog, iso
-from bftrainer.nodelogs.native_logs import (
-    Warn,
-    metadata_path,
-    read_csv_node_log,
-    read_parquet_node_log,
-    refuse_shared_metadata,
-    write_csv_node_log,
-    write_parquet_node_log,
-)
+from bftrainer.model import NodeLog, instant_ns, iso
+from bftrainer.model.node_log import check_node_names
+from bftrainer.model.node_rows import BLOCK, Rows
+from bftrainer.model.type_checks import check_keys, instances
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
-def _read_pickled(path: Path, _: Warn) -> NodeLog:
-    """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
-    with open_pickle(path, NodeLogError) as stream:
-        frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
-    times = _times_ns(frame, str(path))
-    changes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *_changes(frame, str(path))]))
-    row, node = np.divmod(changes >> 1, len(frame.columns))
-    unchanged = np.ones(times.size, dtype=np.bool_)
-    unchanged[row] = False
-    unchanged[[0, -1]] = False  # the window's ends are rows anyway
-    with at_place(path, NodeLogError):
-        return NodeLog(
-            nodes=frame.columns,
-            start_ns=int(times[0]),
-            end_ns=int(times[-1]),
-            time_ns=times[row],
-            node=node.astype(np.int32),
-            idle=(changes & 1).astype(np.bool_),
-            provenance={"source": path.name, "rows": int(times.size)},
-            unchanged_ns=times[unchanged],
-        )
+SCHEMA = 1
+COLUMNS = ("time", "node", "idle")
 
+Warn = Callable[[str], None]
+Locate = Callable[[int], str]
+"""File and place of a transition, as messages name it."""
 
-def _write_pickled(path: Path, log: NodeLog) -> None:
-    """Write the log as a pickled int8 DataFrame, one row for each of `NodeLog.row_times_ns`."""
-    import pandas as pd
-
-    changes = np.maximum(log.time_ns, log.start_ns)
-    times = log.row_times_ns()
-    states = np.zeros((len(log.nodes), times.size), dtype=np.int8)
-    steps = np.where(log.idle, 1, -1).astype(np.int8)
-    np.add.at(states, (log.node, np.searchsorted(times, changes)), steps)
-    np.cumsum(states, axis=1, dtype=np.int8, out=states)
-    index = pd.DatetimeIndex(times.view("M8[ns]"))
-    columns = pd.Index(log.nodes, dtype=object)  # plain objects load in every pandas
-    frame = pd.DataFrame(states.T, index=index, columns=columns, copy=False)
-    with replacing(path) as stream:
-        frame.to_pickle(stream, compression=None, protocol=4)
-
-
-def _times_ns(frame: Frame, name: str) -> NDArray[np.int64]:
-    index = frame.index
-    if len(index) == 0 or not frame.columns:
-        raise NodeLogError(f"{name}: Expected rows of node states, got an empty frame.")
-    if isinstance(index, range) or index.dtype.kind != "M":
-        got = "whole numbers" if isinstance(index, range) else str(index.dtype)
-        raise NodeLogError(f"{name}: Expected an index of datetimes, got {got}: is it a node log?")
-    stamps = index.astype("M8[ns]")
-    for row in np.flatnonzero(stamps.astype(index.dtype) != index)[:1]:  # NaT, or too far away for nanoseconds
-        got = f"{index[row]} (row {row + 1})"
-        raise NodeLogError(f"{name}: Expected times between the years 1678 and 2262, got {got}.")
-    times = stamps.astype(np.int64)
-    for row in np.flatnonzero(times[1:] <= times[:-1])[:1] + 1:
-        got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
-        raise NodeLogError(f"{name}: Expected unique times that ascend, got {got}.")
-    return times
-
-
-def _changes(frame: Frame, name: str) -> Iterator[NDArray[np.int64]]:
-    """Cells that differ from the one above, node by node: twice their number, row by row, and their state."""
-    for node, cells in enumerate(frame.values):
-        numbers = _numbers(cells)
-        idle = numbers == 1
-        for row in np.flatnonzero(~idle & (numbers != 0))[:1]:
-            time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
-            where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
-            raise NodeLogError(f"{name}: Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
-        rows = np.flatnonzero(np.diff(idle, prepend=False))
-        yield 2 * (rows * len(frame.columns) + node) + idle[rows]
-
-
-def _numbers(cells: NDArray[Any]) -> NDArray[Any]:
-    """Cells that are numbers; NaN for anything else, also for dates, which compare as numbers do."""
-    if cells.dtype.kind in "biuf":
-        return cells
-    kinds = (bool, int, float, np.number, np.bool_)
-    return np.array([float(cell) if isinstance(cell, kinds) else np.nan for cell in cells], dtype=np.float64)
-
-
-_NODE_LOG_READERS = {
-    Form.PARQUET: read_parquet_node_log,
-    Form.CSV: read_csv_node_log,
-    Form.PICKLE: _read_pickled,
-    Form.TAR: _read_pickled,
-}
-_NODE_LOG_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]] = {
-    Form.PARQUET: write_parquet_node_log,
-    Form.CSV: write_csv_node_log,
-    Form.PICKLE: _write_pickled,
-}
+_METADATA = "metadata in JSON"
+_METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
+_PREFIX = "bftrainer."
+_STATES = {"0": False, "1": True, "false": False, "true": True}
+_EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
 
 
 def _ignore(_: str) -> None:
@@ -128,7 +53,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     ----------
     path : str or Path
     skip_events : int
-        Number of rows to drop from the start, see `NodeLog.skipped`; the log starts with the nodes they leave idle.
+        Number of rows to drop from the start, see `NodeLog.skip_rows`; the log starts with the nodes they leave idle.
     warn : callable
         Called with one line for each assumption made.
 
@@ -143,15 +68,22 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     """
     path = Path(path)
     form = form_of(path, NodeLogError)
-    if form not in _NODE_LOG_READERS:
+    if form is Form.PARQUET:
+        log = _read_parquet(path, warn)
+    elif form is Form.CSV:
+        log = _read_csv(path, warn)
+    elif form in (Form.PICKLE, Form.TAR):
+        log = _read_pickled(path)
+    else:
         raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
-    log = _NODE_LOG_READERS[form](path, warn)
     with at_place(path, SettingsError):
-        return log.skipped(skip_events)
+        return log.skip_rows(skip_events)
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:
     """Write a node log in the form given by the end of its name: .parquet, .csv, .csv.gz, .pkl or .pkl.gz.
+
+    Equal logs give equal bytes.
 
     Raises
     ------
@@ -160,15 +92,15 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
     """
     path = Path(path)
     node_log_files(path)
-    _NODE_LOG_WRITERS[suffix_form(path)](path, log)
+    _WRITERS[suffix_form(path)](path, log)
 
 
-def node_log_files(path: Path) -> tuple[Path, ...]:
+def node_log_files(path: Path) -> list[Path]:
     """Files to which a node log of this name is written: `OutputError` if the name promises no form of one."""
     form = suffix_form(path)
-    if form not in _NODE_LOG_WRITERS:
+    if form not in _WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
-    return (path, metadata_path(path)) if form is Form.CSV else (path,)
+    return [path, metadata_path(path)] if form is Form.CSV else [path]
 
 
 def refuse_node_log(path: Path, *, force: bool) -> None:
@@ -178,3 +110,309 @@ def refuse_node_log(path: Path, *, force: bool) -> None:
         refuse_shared_metadata(path)
     for target in targets:
         refuse_existing(target, force=force)
+
+
+def metadata_path(path: Path) -> Path:
+    """Path of a CSV node log's metadata: `idle.json` for `idle.csv.gz`."""
+    return path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
+
+
+def refuse_shared_metadata(path: Path) -> None:
+    """Refuse to write (`OutputError`) a CSV node log that would share its metadata: `a.csv` and `a.csv.gz` do."""
+    other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
+    beside = metadata_path(path).name
+    if other.exists() and path.with_name(beside).exists():
+        raise OutputError(f"{path}: Its metadata would replace {beside}, those of {other.name}; choose another name.")
+
+
+# --- Tables of transitions, of either form -------------------------------------------------------------------------
+
+
+@dataclass(slots=True, eq=False)
+class _Transitions:
+    """Columns of a table of transitions, with the `nodes` that they index."""
+
+    time_ns: NDArray[np.int64]
+    node: NDArray[np.int32]
+    idle: NDArray[np.bool_]
+    nodes: tuple[str, ...]
+
+
+def _metadata(log: NodeLog) -> dict[str, Any]:
+    """Metadata that a table of transitions cannot hold: all nodes, window, rows without change, provenance."""
+    unchanged = [iso(time) for time in log.unchanged_ns]
+    return {
+        "schema": SCHEMA,
+        "nodes": list(log.nodes),
+        "window": [iso(log.start_ns), iso(log.end_ns)],
+        "provenance": dict(log.provenance),
+    } | ({"unchanged_rows": unchanged} if unchanged else {})
+
+
+def _parse_instants(name: str, texts: Sequence[Any]) -> list[int]:
+    """Nanoseconds since the epoch of times in metadata."""
+    if not isinstance(texts, list):
+        raise NodeLogError(f"Expected {name} to be a list of times, got {one_line(texts)}.")
+    try:
+        return [instant_ns(text) for text in instances(name, texts, str, NodeLogError)]
+    except (NodeLogError, OverflowError, ValueError):
+        raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(texts)}.") from None
+
+
+def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Warn, meta_name: str = "") -> NodeLog:
+    """The log of transitions and metadata, if any; faults of these are said of `meta_name`, if they have a file."""
+    if meta is None:
+        if not rows.time_ns.size:
+            raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
+        assumed = "the nodes are those seen, the window reaches from the first time to the last."
+        warn(legible(f"{name}: no metadata: {assumed}"))
+        window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
+        meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": window, "provenance": {}}
+    with at_place(f"{meta_name or name}: Metadata", NodeLogError):
+        check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
+        nodes, window_ns = meta["nodes"], _parse_instants("window", meta["window"])
+        unchanged_ns = _parse_instants("unchanged_rows", meta.get("unchanged_rows", []))
+        if meta["schema"] != SCHEMA:
+            raise NodeLogError(f"Expected schema to be {SCHEMA}, got {one_line(meta['schema'])}.")
+        if not isinstance(nodes, list):
+            raise NodeLogError(f"Expected nodes to be a list of names, got {one_line(nodes)}.")
+        if len(window_ns) != 2:
+            raise NodeLogError(f"Expected window to be two times, got {one_line(meta['window'])}.")
+        check_node_names(nodes)
+    index = {node: number for number, node in enumerate(nodes)}
+    places = np.array([index.get(label, -1) for label in rows.nodes], dtype=np.int32)
+    node = rows.node if tuple(index) == rows.nodes else places[rows.node]
+    for row in np.flatnonzero(node < 0)[:1]:
+        got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
+        raise NodeLogError(f"{locate(row)}: Expected {got}.")
+    try:
+        row_index = Rows.from_times(rows.time_ns)
+        rows.time_ns = row_index.time_ns  # frees those of single transitions
+        return NodeLog.from_rows(
+            row_index,
+            nodes=tuple(index),
+            start_ns=window_ns[0],
+            end_ns=window_ns[1],
+            node=node,
+            idle=rows.idle,
+            provenance=meta["provenance"],
+            unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
+        )
+    except NodeLogError as fault:
+        at = re.match(r"transition (\d+): ", str(fault))
+        place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
+        raise NodeLogError(f"{place}: {message}") from None
+
+
+def _check_column_names(where: str, columns: Sequence[str]) -> None:
+    if sorted(columns) != sorted(COLUMNS):
+        raise NodeLogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
+
+
+# --- CSV, with metadata in a file beside it ------------------------------------------------------------------------
+
+
+def _write_csv(path: Path, log: NodeLog) -> None:
+    unit: Literal["s", "ns"] = "ns" if (log.time_ns % 1_000_000_000).any() else "s"
+    times = np.datetime_as_string(log.time_ns.view("M8[ns]"), unit=unit).tolist()
+    names = [log.nodes[index] for index in log.node.tolist()]
+    with replacing_together(metadata_path(path), path) as (notes, stream):
+        notes.write((json.dumps(_metadata(log), indent=1, sort_keys=True) + "\n").encode())
+        states = log.idle.astype(np.int8).tolist()
+        write_csv(stream, COLUMNS, zip((f"{time}Z" for time in times), names, states, strict=True))
+
+
+def _read_csv(path: Path, warn: Warn) -> NodeLog:
+    """Read a table of transitions; errors name file and line."""
+    instants: dict[str, int] = {}  # there are far fewer than rows
+    labels: dict[str, int] = {}
+    times, nodes, states = array("q"), array("i"), array("b")
+    rows = csv_rows(path, NodeLogError, LOG_BYTES)
+    where, header = next(rows, (f"{path}:1", []))
+    _check_column_names(where, header)
+    place = [header.index(name) for name in COLUMNS]
+    for where, cells in rows:
+        if len(cells) != len(COLUMNS):
+            raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
+        time, label, state = cells[place[0]], cells[place[1]], cells[place[2]].lower()
+        if time not in instants:
+            instants[time] = _parse_time(where, time)
+        if not label:
+            raise NodeLogError(f"{where}: Expected the name of a node, got nothing.")
+        if state not in _STATES:
+            raise NodeLogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
+        times.append(instants[time])
+        nodes.append(labels.setdefault(label, len(labels)))
+        states.append(_STATES[state])
+
+    def locate(row: int) -> str:
+        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES), row + 1, None))[0]
+
+    beside = metadata_path(path)
+    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
+    columns = np.array(times, np.int64), np.array(nodes, np.int32), np.array(states, np.bool_)
+    return _make_log(_Transitions(*columns, tuple(labels)), meta, str(path), locate, warn, str(beside))
+
+
+def _parse_time(where: str, text: str) -> int:
+    try:
+        return instant_ns(text)
+    except (OverflowError, ValueError):
+        raise NodeLogError(f"{where}: Expected time to be an ISO date and time, got {text!r}.") from None
+
+
+# --- Parquet, one row group after another ---------------------------------------------------------------------------
+
+
+def _write_parquet(path: Path, log: NodeLog) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names, zone = pa.array(log.nodes, type=pa.string()), pa.timestamp("ns", "UTC")
+    meta = {f"{_PREFIX}{key}": json.dumps(value, sort_keys=True) for key, value in _metadata(log).items()}
+    kinds = [zone, pa.dictionary(pa.int32(), pa.string()), pa.bool_()]
+    schema = pa.schema(list(zip(COLUMNS, kinds, strict=True)), metadata=meta)
+    with replacing(path) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
+        for begin in range(0, max(log.node.size, 1), BLOCK):
+            end = min(begin + BLOCK, log.node.size)
+            times = pa.array(log.row_index.times_ns(begin, end).view("M8[ns]")).cast(zone)
+            nodes = pa.DictionaryArray.from_arrays(pa.array(log.node[begin:end], pa.int32()), names)
+            writer.write_table(pa.table([times, nodes, pa.array(log.idle[begin:end])], schema))
+
+
+def _read_parquet(path: Path, warn: Warn) -> NodeLog:
+    """Read a table of transitions; errors name file and row."""
+    from pyarrow import types
+
+    def locate(row: int) -> str:
+        return f"{path}, row {row + 1}"
+
+    with parquet_file(path, NodeLogError, ["node"]) as file:
+        schema = file.schema_arrow
+        _check_column_names(str(path), schema.names)
+        time, node, idle = (schema.field(name).type for name in COLUMNS)
+        is_text = str(node.value_type if types.is_dictionary(node) else node) in TEXT
+        for column, fits in zip(COLUMNS, (types.is_timestamp(time), is_text, types.is_boolean(idle)), strict=True):
+            if not fits:
+                got = one_line(schema.field(column).type)
+                raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
+        meta = {
+            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(path, text, NodeLogError, _METADATA)
+            for key, text in (schema.metadata or {}).items()
+            if key.startswith(_PREFIX.encode())
+        }
+        rows = _read_groups(file, str(path), locate)
+    return _make_log(rows, meta or None, str(path), locate, warn)
+
+
+def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transitions:
+    """Transitions of a table of `COLUMNS`: timestamps (naive: UTC), categories and booleans."""
+    import pyarrow as pa
+
+    rows = file.metadata.num_rows
+    times, node, idle = np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.bool_)
+    labels: dict[str, int] = {}
+    end = 0
+    for table in map(file.read_row_group, range(file.num_row_groups)):
+        table.validate(full=True)  # for example text that is not UTF-8
+        for column, expected in _EXPECTED.items():
+            if table[column].null_count:
+                row = end + table[column].is_null().index(True).as_py()
+                raise NodeLogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
+        if not table.num_rows:
+            continue
+        group = slice(end, end := end + table.num_rows)
+        try:
+            times[group] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+        except pa.ArrowInvalid:
+            expected = "each time between the years 1678 and 2262, got one beyond"
+            raise NodeLogError(f"{name}: Expected {expected}.") from None
+        names = table["node"].combine_chunks()
+        if isinstance(names, pa.ChunkedArray):
+            names = pa.concat_arrays(names.unify_dictionaries().chunks)
+        places = [labels.setdefault(label, len(labels)) for label in names.dictionary.to_pylist()]
+        node[group] = np.array(places, dtype=np.int32)[to_numpy(names.indices)]
+        idle[group] = to_numpy(table["idle"])
+    return _Transitions(times, node, idle, tuple(labels))
+
+
+# --- Pickles, a matrix of states ------------------------------------------------------------------------------------
+
+
+def _read_pickled(path: Path) -> NodeLog:
+    """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
+    with open_pickle(path, NodeLogError) as stream:
+        frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
+    with at_place(path, NodeLogError):
+        times = _index_times(frame)
+        changes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *_state_changes(frame)]))
+        row, node = np.divmod(changes >> 1, len(frame.columns))
+        unchanged = np.ones(times.size, dtype=np.bool_)
+        unchanged[row] = False
+        unchanged[[0, -1]] = False  # the window's ends are rows anyway
+        return NodeLog(
+            nodes=frame.columns,
+            start_ns=int(times[0]),
+            end_ns=int(times[-1]),
+            time_ns=times[row],
+            node=node.astype(np.int32),
+            idle=(changes & 1).astype(np.bool_),
+            provenance={"source": path.name, "rows": int(times.size)},
+            unchanged_ns=times[unchanged],
+        )
+
+
+def _write_pickled(path: Path, log: NodeLog) -> None:
+    """Write an int8 DataFrame, one row for each of `NodeLog.row_times_ns`."""
+    import pandas as pd
+
+    times = log.row_times_ns()
+    states = np.zeros((len(log.nodes), times.size), dtype=np.int8)
+    steps = np.where(log.idle, 1, -1).astype(np.int8)
+    np.add.at(states, (log.node, np.searchsorted(times, np.maximum(log.time_ns, log.start_ns))), steps)
+    np.cumsum(states, axis=1, dtype=np.int8, out=states)
+    columns = pd.Index(log.nodes, dtype=object)  # plain objects load in every pandas
+    frame = pd.DataFrame(states.T, index=pd.DatetimeIndex(times.view("M8[ns]")), columns=columns, copy=False)
+    with replacing(path) as stream:
+        frame.to_pickle(stream, compression=None, protocol=4)
+
+
+def _index_times(frame: Frame) -> NDArray[np.int64]:
+    """Times of the rows, nanoseconds since the epoch."""
+    index = frame.index
+    if len(index) == 0 or not frame.columns:
+        raise NodeLogError("Expected rows of node states, got an empty frame.")
+    if isinstance(index, range) or index.dtype.kind != "M":
+        got = "whole numbers" if isinstance(index, range) else str(index.dtype)
+        raise NodeLogError(f"Expected an index of datetimes, got {got}: is it a node log?")
+    stamps = index.astype("M8[ns]")
+    for row in np.flatnonzero(stamps.astype(index.dtype) != index)[:1]:  # NaT, or too far away for nanoseconds
+        raise NodeLogError(f"Expected times between the years 1678 and 2262, got {index[row]} (row {row + 1}).")
+    times = stamps.astype(np.int64)
+    for row in np.flatnonzero(times[1:] <= times[:-1])[:1] + 1:
+        got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
+        raise NodeLogError(f"Expected unique times that ascend, got {got}.")
+    return times
+
+
+def _state_changes(frame: Frame) -> Iterator[NDArray[np.int64]]:
+    """Cells that differ from the one above, node by node: twice their number, row by row, and their state."""
+    numeric = (bool, int, float, np.number, np.bool_)
+    for node, cells in enumerate(frame.values):
+        states = cells
+        if cells.dtype.kind not in "biuf":  # dates compare as numbers do
+            states = np.array([float(cell) if isinstance(cell, numeric) else np.nan for cell in cells])
+        idle = states == 1
+        for row in np.flatnonzero(~idle & (states != 0))[:1]:
+            time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
+            where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
+            raise NodeLogError(f"Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
+        rows = np.flatnonzero(np.diff(idle, prepend=False))
+        yield 2 * (rows * len(frame.columns) + node) + idle[rows]
+
+
+_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]] = {
+    Form.PARQUET: _write_parquet,
+    Form.CSV: _write_csv,
+    Form.PICKLE: _write_pickled,
+}

@@ -23,18 +23,7 @@ _KEY_BITS = 63
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Time covered by a log, `start_ns <= t < end_ns`.
-
-    Parameters
-    ----------
-    start_ns, end_ns : int
-        Nanoseconds since the Unix epoch (UTC).
-
-    Raises
-    ------
-    LogError
-        If it does not start before its end, or its times are out of range.
-    """
+    """Time covered by a log, `start_ns <= t < end_ns`, nanoseconds since 1970; `LogError` if there is no such time."""
 
     start_ns: int
     end_ns: int
@@ -53,15 +42,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeSpans:
-    """Time spans on nodes, column by column.
-
-    Parameters
-    ----------
-    node : ndarray of int32, shape (I,)
-        Index of each span's node.
-    start_ns, end_ns : ndarray of int64, shape (I,)
-        Nanoseconds since the Unix epoch, `start_ns < end_ns`.
-    """
+    """Time spans on nodes: index of each span's node, and nanoseconds since 1970, `start_ns < end_ns`."""
 
     node: NDArray[np.int32]
     start_ns: NDArray[np.int64]
@@ -73,11 +54,9 @@ class NodeSpans:
         return cls(np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
     @classmethod
-    def joined(cls, parts: Sequence[NodeSpans]) -> NodeSpans:
-        """The spans of all parts, one part after another."""
-        if not parts:
-            return cls.none()
-        columns = ((part.node, part.start_ns, part.end_ns) for part in parts)
+    def concatenate(cls, spans: Sequence[NodeSpans]) -> NodeSpans:
+        """The spans of all of them, one after another."""
+        columns = ((some.node, some.start_ns, some.end_ns) for some in (spans or [cls.none()]))
         return cls(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
     def __len__(self) -> int:
@@ -86,7 +65,7 @@ class NodeSpans:
     @property
     def node_s(self) -> float:
         """Total length of the spans in node-seconds."""
-        return in_seconds(self.end_ns - self.start_ns)
+        return sum_seconds(self.end_ns - self.start_ns)
 
     def seconds_by_node(self, nodes: int) -> NDArray[np.float64]:
         """Total length of the spans of each of nodes 0 to `nodes` - 1."""
@@ -96,7 +75,7 @@ class NodeSpans:
         """Total length of the spans within a window in node-seconds."""
         lengths = np.minimum(self.end_ns, window.end_ns)
         lengths -= np.maximum(self.start_ns, window.start_ns)
-        return in_seconds(np.maximum(lengths, 0, out=lengths))
+        return sum_seconds(np.maximum(lengths, 0, out=lengths))
 
     def where(self, keep: NDArray[np.bool_]) -> NodeSpans:
         """The spans that `keep` marks."""
@@ -107,17 +86,18 @@ class NodeSpans:
         start, end = np.maximum(self.start_ns, start_ns), np.minimum(self.end_ns, end_ns)
         return NodeSpans(self.node, start, end).where(start < end)
 
-    def merged(self, gap_ns: int = 0) -> NodeSpans:
+    def union(self, gap_ns: int = 0) -> NodeSpans:
         """Union of the spans, by node and start; those that touch, or lie less than `gap_ns` apart, become one."""
         if not len(self):
             return self
         # Starts and ends are sorted separately. A span of the union begins at the (k+1)-th start of a node if the k-th
         # end comes before it: all spans that began earlier have then ended.
-        node, start = _sort_by_node(self.node, self.start_ns)
-        _, end = _sort_by_node(self.node, self.end_ns)
-        return NodeSpans(node, start, end).closed(gap_ns)
+        start, end = (_sort_by_node(self.node, times) for times in (self.start_ns, self.end_ns))
+        counts = np.bincount(self.node)
+        node = np.repeat(np.arange(counts.size, dtype=np.int32), counts)
+        return NodeSpans(node, start, end).close_gaps(gap_ns)
 
-    def closed(self, gap_ns: int) -> NodeSpans:
+    def close_gaps(self, gap_ns: int) -> NodeSpans:
         """The spans of a union, with gaps shorter than `gap_ns` closed."""
         if not len(self):
             return self
@@ -127,11 +107,11 @@ class NodeSpans:
         ends = np.append(begins[1:], True)
         return NodeSpans(self.node[begins], self.start_ns[begins], self.end_ns[ends])
 
-    def subtract(self, others: NodeSpans, nodes: int, window: Window) -> NodeSpans:
-        """The parts of these spans, merged and within the window, that `others` do not cover."""
-        return NodeSpans.joined([self.gaps(nodes, window), others]).merged().gaps(nodes, window)
+    def subtract(self, minus: NodeSpans, nodes: int, window: Window) -> NodeSpans:
+        """The parts of these spans, merged and within the window, that `minus` does not cover."""
+        return NodeSpans.concatenate([self.gaps(nodes, window), minus]).union().gaps(nodes, window)
 
-    def in_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
+    def split_blocks(self, nodes: int, at_a_time: int) -> Iterator[NodeSpans]:
         """Split the spans into blocks of nodes, of about `at_a_time` spans each if nodes have equally many.
 
         Node indices increase from block to block.
@@ -153,13 +133,13 @@ class NodeSpans:
         start[~opens], end[~closes] = self.end_ns, self.start_ns
         return NodeSpans(node, start, end).where(start < end)
 
-    def on_parts(self, parts: Sequence[int]) -> NodeSpans:
+    def repeat_on_parts(self, counts: Sequence[int]) -> NodeSpans:
         """The spans on each part of their nodes, which have so many; parts are numbered node by node."""
-        sizes, first = np.array(parts, dtype=np.int64)[self.node], np.append(0, np.cumsum(parts))[self.node]
-        place = stretches(first, sizes)
-        return NodeSpans(place.astype(np.int32), np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
+        sizes, first = np.array(counts, dtype=np.int64)[self.node], np.append(0, np.cumsum(counts))[self.node]
+        node = stretches(first, sizes).astype(np.int32)
+        return NodeSpans(node, np.repeat(self.start_ns, sizes), np.repeat(self.end_ns, sizes))
 
-    def delayed(self, by_ns: int) -> NodeSpans:
+    def delay(self, by_ns: int) -> NodeSpans:
         """The spans without their first `by_ns`; those that are no longer than that are left out."""
         late = NodeSpans(self.node, self.start_ns + by_ns, self.end_ns)
         return late.where(late.start_ns < late.end_ns) if by_ns else self
@@ -169,15 +149,9 @@ class NodeSpans:
         return self.where(self.end_ns - self.start_ns >= least_ns)
 
 
-def in_seconds(lengths_ns: NDArray[np.int64], times: NDArray[np.int64] | int = 1) -> float:
-    """Sum of lengths, each so many times, in seconds; in nanoseconds, a year of a machine does not fit in 64 bits."""
-    whole_s, rest_ns, pieces = 0, np.int64(0), max(1, lengths_ns.size >> 20)
-    counts: list[Any] = np.array_split(times, pieces) if isinstance(times, np.ndarray) else [times] * pieces
-    for some, count in zip(np.array_split(lengths_ns, pieces), counts, strict=True):
-        seconds = some // NS_PER_S
-        whole_s += int((seconds * count).sum())
-        rest_ns += ((some - seconds * NS_PER_S) * count).sum()
-    return float(whole_s + rest_ns / NS_PER_S)
+def sum_seconds(lengths_ns: NDArray[Any]) -> float:
+    """Sum of lengths in seconds; in whole nanoseconds, a year of a machine does not fit in 64 bits."""
+    return float(np.sum(lengths_ns, dtype=np.longdouble) / NS_PER_S)
 
 
 def stretches(begins: NDArray[np.int64], sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -203,8 +177,8 @@ def _sort_pairs(major: NDArray[np.int64], minor: NDArray[np.int32] | NDArray[np.
     major |= minor
     major.sort()
     pieces = max(1, major.size >> 20)
-    for part, keys in zip(np.array_split(minor, pieces), np.array_split(major, pieces), strict=True):
-        part[:] = keys & ((1 << bits) - 1)
+    for values, keys in zip(np.array_split(minor, pieces), np.array_split(major, pieces), strict=True):
+        values[:] = keys & ((1 << bits) - 1)
     major >>= bits
 
 
@@ -214,16 +188,17 @@ def _time_unit(times_ns: NDArray[np.int64]) -> int:
     return 1 if any((piece % NS_PER_S).any() for piece in pieces) else NS_PER_S
 
 
-def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Sort both columns by node, then time."""
+def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Times sorted by node, then time."""
     first_ns = time_ns.min()
-    since, nodes = time_ns - first_ns, node.astype(np.int64)
+    nodes = node.astype(np.int64)
+    since: NDArray[np.int64] = time_ns - first_ns
     unit = _time_unit(since)
     since //= unit
     _sort_pairs(nodes, since)
     since *= unit
     since += first_ns
-    return nodes.astype(np.int32), since
+    return since
 
 
 def log_of_idle(
@@ -239,11 +214,11 @@ def log_of_idle(
     Of `unchanged_ns` times at which a node does change are left out. Nodes of `last_changes` become idle (True) or busy
     in the window's last instant: an event, though it lasts no time.
     """
-    left = idle.end_ns < window.end_ns
-    staying = set(idle.node[~left].tolist())
+    ends = idle.end_ns < window.end_ns
+    staying = set(idle.node[~ends].tolist())
     late = {node: state for node, state in (last_changes or {}).items() if state is not (node in staying)}
-    time = np.concatenate((idle.start_ns, idle.end_ns[left], np.full(len(late), window.end_ns)))
-    node = np.concatenate((idle.node, idle.node[left], np.array(list(late), dtype=np.int32)))
+    time = np.concatenate((idle.start_ns, idle.end_ns[ends], np.full(len(late), window.end_ns)))
+    node = np.concatenate((idle.node, idle.node[ends], np.array(list(late), dtype=np.int32)))
     node <<= 1  # and the state that it enters, in its last bit
     node[: len(idle)] |= 1
     node[node.size - len(late) :] |= np.array(list(late.values()), dtype=np.int32)

@@ -18,7 +18,7 @@ _ARRAY = re.compile(r'"(jobs|nodes|reservations)"\s*:\s*\[')
 _SIGNS = re.compile(r'"(job_id|job_state|data_parser|node_list|hostname|partitions)"\s*:|openapi/')
 _PARSER = re.compile(r'"data_parser"\s*:\s*"[^"]*?v([\d.]+)"|"openapi/\w*?v(\d[\d.]*)"')
 _BETWEEN = re.compile(r"[\s,]*")
-_KNOWN_PARSERS = range(38, 45)
+_KNOWN_PARSERS = tuple(map(str, range(38, 45)))
 _NO_VALUE = 0xFFFFFFFE
 """From here on numbers of Slurm stand for none, or for infinitely many."""
 _GOES_ON = ("RUNNING", "SUSPENDED", "STOPPED")
@@ -40,6 +40,16 @@ def is_slurm_json(lines: Sequence[str]) -> bool:
     return text.lstrip().startswith("{") and '"t_submit"' not in text and bool(_SIGNS.search(text))
 
 
+def words(value: Any, separator: str = "+") -> str:
+    """States and other words, a list or one of them, joined."""
+    return separator.join(map(str, value)) if isinstance(value, list) else str(value or "")
+
+
+def states_of(node: Mapping[str, Any]) -> str:
+    """States of a node; older versions have those beside the first in `state_flags`."""
+    return "+".join(filter(None, (words(node.get("state")), words(node.get("state_flags")))))
+
+
 def _number(value: Any) -> int | None:
     """A number, plain or `{set, infinite, number}`; None if it is not set, infinite or stands for none."""
     if isinstance(value, dict):
@@ -52,11 +62,6 @@ def _time(value: Any) -> object:
     plain = value.get("number") if isinstance(value, dict) and value else value
     is_number = plain is None or (isinstance(plain, int | float) and not isinstance(plain, bool))
     return (_number(value) or _UNSET) if is_number else str(plain)
-
-
-def words(value: Any, separator: str = "+") -> str:
-    """States and other words, a list or one of them, joined."""
-    return separator.join(map(str, value)) if isinstance(value, list) else str(value or "")
 
 
 @dataclass(slots=True)
@@ -72,40 +77,34 @@ class SlurmDocument:
 
     def objects(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Kind and content of each job, node or reservation: `LogError` if the document is cut off, or has none."""
-        decode, rest, around, whole = json.JSONDecoder().raw_decode, "", "", 0
+        decode, text, around, number = json.JSONDecoder().raw_decode, "", "", 0
         kind, is_over = "", False
         for block in line_blocks(self.path):
-            rest += block.data.decode() + "\n"
-            if not kind and (opening := _ARRAY.search(rest)):
-                kind, around, rest = opening[1], rest[: opening.start()], rest[opening.end() :]
+            text += block.data.decode() + "\n"
+            if not kind and (opening := _ARRAY.search(text)):
+                kind, around, text = opening[1], text[: opening.start()], text[opening.end() :]
                 if kind not in self.kinds:
                     raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm, got {kind}.")
             at = 0
             while kind and not is_over:
-                at = _BETWEEN.match(rest, at).end()  # type: ignore[union-attr]
-                is_over = rest.startswith("]", at)
+                at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]
+                is_over = text.startswith("]", at)
                 try:
-                    value, at = (None, at) if is_over else decode(rest, at)
+                    value, at = (None, at) if is_over else decode(text, at)
                 except (ValueError, RecursionError):
                     break  # the object may go on in the next block
                 if value is not None:
-                    whole += 1
+                    number += 1
                     yield kind, value if isinstance(value, dict) else {}
-            rest = rest[at:]
-            check_bytes(self.path, len(rest), most_bytes(DOCUMENT_BYTES), "in an object")
+            text = text[at:]
+            check_bytes(self.path, len(text), most_bytes(DOCUMENT_BYTES), "in an object")
         if not is_over:
-            shown = f"{kind} that are malformed or cut off after {whole:,}" if kind else "something else"
+            shown = f"{kind} that are malformed or cut off after {number:,}" if kind else "something else"
             raise LogError(f"{self.path}: Expected {' or '.join(self.kinds)} of Slurm in whole JSON, got {shown}.")
-        self._look_around(around + rest)
-
-    def _look_around(self, text: str) -> None:
-        """Note what stands beside the objects: the version of the parser."""
-        version = _PARSER.search(text)
-        number = (version[1] or version[2]).rpartition(".")[2] if version else ""
-        if version and not (number.isdecimal() and int(number) in _KNOWN_PARSERS):
-            self.notes.append(
-                f"{self.path}: data parser {version[1] or version[2]} is unknown: read like the known ones."
-            )
+        if parser := _PARSER.search(around + text):
+            version = parser[1] or parser[2]
+            if version.rpartition(".")[2] not in _KNOWN_PARSERS:
+                self.notes.append(f"{self.path}: data parser {version} is unknown: read like the known ones.")
 
     def rows(self, is_down: Callable[[str], bool] = bool) -> Iterator[Block]:
         """Blocks of rows: jobs as `sacct -P` prints them; reservations, and nodes that `is_down`, as downtimes.
@@ -113,7 +112,7 @@ class SlurmDocument:
         A row's number is that of its object; the header's is 0.
         """
         header = "|".join(JOB_COLUMNS if "jobs" in self.kinds else DOWN_COLUMNS)
-        cells = (_CELLS[kind](value, is_down) for kind, value in self.objects())
+        cells = (_make_cells(kind, value, is_down) for kind, value in self.objects())
         lines = chain([header], ("|".join(_BAR.sub(" ", str(cell)) for cell in row) for row in cells))
         for first in count(0, _ROWS_AT_A_TIME):
             some = list(islice(lines, _ROWS_AT_A_TIME))
@@ -137,13 +136,24 @@ class SlurmDocument:
             yield {key: _SPACE.sub("", str(value)) for key, value in values.items() if value}
 
 
-def _job_cells(job: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
+def _make_cells(kind: str, content: Mapping[str, Any], is_down: Callable[[str], bool]) -> Sequence[object]:
+    """Cells of a job by `JOB_COLUMNS`, or of a node or a reservation by `DOWN_COLUMNS`."""
+    if kind == "jobs":
+        return _make_job_cells(content)
+    if kind == "nodes":
+        state, since = states_of(content), _time(content.get("reason_changed_at"))
+        return content.get("name") or "" if is_down(state) else "", since, _UNSET, state
+    start, end = (_time(content.get(name)) for name in ("start_time", "end_time"))
+    return content.get("node_list") or "", start, end, words(content.get("flags"))
+
+
+def _make_job_cells(job: Mapping[str, Any]) -> Sequence[object]:
     """Cells of a job; accounting has its times in `time`, the controller beside it."""
     times, states, tres = job.get("time"), job.get("job_state"), job.get("tres_alloc_str")
     if isinstance(times, dict):
         state = job.get("state")
         states = state.get("current") if isinstance(state, dict) else state
-        tres = _tres(job.get("tres"))
+        tres = _join_resources(job.get("tres"))
         names = {"submit_time": "submission", "start_time": "start", "end_time": "end", "time_limit": "limit"}
         job = {**job, **{name: times.get(old) for name, old in names.items()}}
         job["node_count"] = job.get("allocation_nodes")
@@ -159,65 +169,30 @@ def _job_cells(job: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[obj
             lengths.append(end - start)
         elapsed, end = max(lengths, default=None), _UNSET
     limit = _number(job.get("time_limit"))
-    cells = {
-        "JobIDRaw": job.get("job_id"),
-        "JobID": _job_name(job),
-        "Cluster": job.get("cluster"),
-        "Partition": job.get("partition"),
-        "State": state,
-        "Submit": submit,
-        "Start": start,
-        "End": end,
-        "ElapsedRaw": None if elapsed is None else str(elapsed),
-        "Suspended": str(suspended or 0),
-        "Timelimit": f"{limit}:00" if limit else "",
-        "NNodes": _number(job.get("node_count")),
-        "AllocTRES": tres,
-        "NodeList": job.get("nodes"),
-    }
-    return [cells[column] or "" for column in JOB_COLUMNS]
+    cells = (
+        *(job.get("job_id"), _job_name(job), job.get("cluster"), job.get("partition"), state, submit, start, end),
+        *(None if elapsed is None else str(elapsed), str(suspended or 0), f"{limit}:00" if limit else ""),
+        *(_number(job.get("node_count")), tres, job.get("nodes")),
+    )
+    return [cell or "" for cell in cells]
 
 
 def _job_name(job: Mapping[str, Any]) -> str:
     """Number of a job as `sacct` writes it, with its place in an array or a heterogeneous job."""
-    array, het = ({**job, **part} if isinstance(part := job.get(kind), dict) else job for kind in ("array", "het"))
-    for whole, part, mark in (
-        (array.get("array_job_id", array.get("job_id")), array.get("array_task_id", array.get("task_id")), "_"),
-        (het.get("het_job_id", het.get("job_id")), het.get("het_job_offset", het.get("job_offset")), "+"),
-    ):
-        if _number(whole) and _number(part) is not None:
-            return f"{_number(whole)}{mark}{_number(part)}"
+    for kind, item, mark in (("array", "task_id", "_"), ("het", "job_offset", "+")):
+        inner = job.get(kind)
+        fields = {**job, **inner} if isinstance(inner, dict) else job
+        number, place = (_number(fields.get(f"{kind}_{name}", fields.get(name))) for name in ("job_id", item))
+        if number and place is not None:
+            return f"{number}{mark}{place}"
     return str(job.get("job_id", ""))
 
 
-def _tres(resources: Any) -> str:
+def _join_resources(resources: Any) -> str:
     """Resources that accounting lists as `{type, name, count}`, as `sacct` writes them."""
     allocated = resources.get("allocated") if isinstance(resources, dict) else None
-    some = [one for one in allocated or () if isinstance(one, dict)]
     return ",".join(
         f"{one.get('type')}{'/' if one.get('name') else ''}{one.get('name') or ''}={_number(one.get('count')) or 0}"
-        for one in some
+        for one in allocated or ()
+        if isinstance(one, dict)
     )
-
-
-def _node_cells(node: Mapping[str, Any], is_down: Callable[[str], bool]) -> Sequence[object]:
-    state = states_of(node)
-    since = _time(node.get("reason_changed_at"))
-    return (node.get("name") or "" if is_down(state) else "", since, _UNSET, state)
-
-
-def _reservation_cells(reservation: Mapping[str, Any], _: Callable[[str], bool]) -> Sequence[object]:
-    start, end = (_time(reservation.get(name)) for name in ("start_time", "end_time"))
-    return reservation.get("node_list") or "", start, end, words(reservation.get("flags"))
-
-
-_CELLS: dict[str, Callable[[Mapping[str, Any], Callable[[str], bool]], Sequence[object]]] = {
-    "jobs": _job_cells,
-    "nodes": _node_cells,
-    "reservations": _reservation_cells,
-}
-
-
-def states_of(node: Mapping[str, Any]) -> str:
-    """States of a node; older versions have those beside the first in `state_flags`."""
-    return "+".join(filter(None, (words(node.get("state")), words(node.get("state_flags")))))

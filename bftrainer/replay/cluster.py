@@ -261,7 +261,7 @@ class Cluster:
 
         for spec in specs:
             kind = ClusterTask if spec.saves is None else SavingTask
-            task = kind(len(self.tasks), spec, spec.submitted_after_s(self.start_ns))
+            task = kind(len(self.tasks), spec, spec.submission_s(self.start_ns))
             self.tasks.append(task)
             insort(self._coming, (task.submitted_s, task.number))
 

@@ -64,7 +64,7 @@ def compute_efficiency(
     Liu et al., arXiv:2106.12091, section 4.1.
     """
     tasks, harvested, end_s = inputs.tasks, Intervals.of(recording), recording.end_s
-    begin_s = min((max(0.0, task.submitted_after_s(inputs.log.start_ns)) for task in tasks), default=0.0)
+    begin_s = min((max(0.0, task.submission_s(inputs.log.start_ns)) for task in tasks), default=0.0)
     if end_s <= begin_s:
         return Efficiency(None, end_s, 0.0)
     inside_s = np.maximum(np.minimum(harvested.end_s, end_s) - np.maximum(harvested.start_s, begin_s), 0.0)

@@ -19,7 +19,7 @@ from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log
 from bftrainer.nodelogs.edit import filter_log, note_unknown_ages, read_departures
-from bftrainer.nodelogs.native_logs import metadata_path
+from bftrainer.nodelogs.node_log_files import metadata_path
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.objectives import get_objective
 from bftrainer.replay import Settings
@@ -204,14 +204,14 @@ def _offer_log(node_log: Path | NodeLog, config: ReplayConfig, notes: list[str])
     log, log_notes = read_log(node_log) if isinstance(node_log, Path) else (node_log, [])
     notes += log_notes
     with at_place(node_log if isinstance(node_log, Path) else None, SettingsError):
-        idle = log.skipped(config.skip_events)
+        idle = log.skip_rows(config.skip_events)
     start_ns = config.start_ns(idle)
     after_ns = nanoseconds(min(config.offer_after_s, _LONGEST_S))
     whole = log if after_ns else idle  # rows before the window tell since when nodes are idle
     if after_ns:
-        notes += note_unknown_ages(whole.selected(config.first_node, config.node_count), start_ns, after_ns)
+        notes += note_unknown_ages(whole.select_nodes(config.first_node, config.node_count), start_ns, after_ns)
     offered = filter_log(whole, offer_after_ns=after_ns) if after_ns else whole
-    parts = [part.since(start_ns).selected(config.first_node, config.node_count) for part in (offered, idle)]
+    parts = [part.since(start_ns).select_nodes(config.first_node, config.node_count) for part in (offered, idle)]
     return parts[0], None if offered is whole else parts[1]
 
 
@@ -244,7 +244,7 @@ def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
 def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> list[str]:
     """Warnings that a run, or part of its result, is pointless without being wrong; one line each."""
     warnings = []
-    submitted_s = [task.submitted_after_s(log.start_ns) for task in tasks]
+    submitted_s = [task.submission_s(log.start_ns) for task in tasks]
     if min(submitted_s, default=0.0) >= min(log.window_s, config.until_s(log.start_ns)):
         warnings.append("no task is submitted before the window ends.")
     early = [each for each in submitted_s if each < 0.0]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.hostlist import expanded
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds, stretches
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches, sum_seconds
 
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
@@ -365,11 +365,11 @@ class BusyRecords:
         jobs = self.where(self["kind"] == BusyKind.JOB)
         placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
         lengths = np.minimum(jobs["end_ns"], window.end_ns) - np.maximum(jobs["start_ns"], window.start_ns)
-        return in_seconds(np.maximum(lengths, 0), np.diff(placed)[jobs["nodes"]])
+        return sum_seconds(np.maximum(lengths, 0) * np.diff(placed)[jobs["nodes"]].astype(np.longdouble))
 
     def union(self, place: NDArray[np.int32]) -> NodeSpans:
         """Busy spans of all kinds, as `unions` gives them."""
-        return NodeSpans.joined([spans for block in self.unions(place) for spans in block.values()])
+        return NodeSpans.concatenate([spans for block in self.unions(place) for spans in block.values()])
 
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
         """Union of the busy spans of each kind, in blocks of nodes that fit in memory."""
@@ -393,7 +393,7 @@ class BusyRecords:
             for each in kinds:
                 some = slice(None) if len(kinds) == 1 else kind[row] == each
                 spans = NodeSpans(members[some], start_ns[row[some]], end_ns[row[some]])
-                block[BusyKind(each)] = spans.merged()
+                block[BusyKind(each)] = spans.union()
             yield block
 
 
@@ -481,7 +481,7 @@ def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: N
     is_over = records["is_open"][row] == 0
     row, node, nodes = row[is_over], node[is_over], len(records.names)
     spans = NodeSpans(node, records["start_ns"][row], records["end_ns"][row])
-    total, union = spans.seconds_by_node(nodes), spans.merged().seconds_by_node(nodes)
+    total, union = spans.seconds_by_node(nodes), spans.union().seconds_by_node(nodes)
     is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
     # What few jobs did on a node says little of it where others are shared.
     is_sure = np.bincount(node, minlength=nodes) >= _SURE

@@ -301,7 +301,7 @@ def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpa
         is_long = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
         node = np.zeros(int(is_long.sum()), dtype=np.int32)
         spans.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
-    return NodeSpans.joined(spans).merged()
+    return NodeSpans.concatenate(spans).union()
 
 
 def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:

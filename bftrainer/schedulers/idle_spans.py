@@ -129,21 +129,23 @@ def line_sweep(
         for kind, spans in block.items():
             busy_node_s[kind.name.lower()] += spans.node_s_within(window)
         by_kind = list(block.values())
-        union = by_kind[0].closed(min_gap_ns) if len(by_kind) == 1 else NodeSpans.joined(by_kind).merged(min_gap_ns)
+        union = (
+            by_kind[0].close_gaps(min_gap_ns) if len(by_kind) == 1 else NodeSpans.concatenate(by_kind).union(min_gap_ns)
+        )
         union = union.within(window.start_ns, window.end_ns)
         high = int(union.node.max(initial=low - 1)) + 1
         parts.append(union.gaps(high, window, low))
         low = high
-    free = NodeSpans.joined([*parts, NodeSpans.none().gaps(nodes, window, low)])
+    free = NodeSpans.concatenate([*parts, NodeSpans.none().gaps(nodes, window, low)])
     del parts
     there, away_s = free, np.zeros(nodes)
     if lives is not None and len(away := lives.gaps(nodes, window)):
         is_part = np.isin(free.node, away.node)
-        there = NodeSpans.joined([free.where(~is_part), free.where(is_part).subtract(away, nodes, window)])
+        there = NodeSpans.concatenate([free.where(~is_part), free.where(is_part).subtract(away, nodes, window)])
         away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes)
     if away_s.any():
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
-    idle = there.lasting(min_hole_ns).delayed(offer_after_ns)
+    idle = there.lasting(min_hole_ns).delay(offer_after_ns)
     return Swept(idle, dict(busy_node_s), job_node_s, away_s)
 
 
@@ -181,4 +183,4 @@ def place_on_units(
             free_at[mine] = np.maximum(free_at[mine], end)
         spans[kind] += [(one, start, end) for one in mine.tolist()]
     columns = ((kind, np.array(some, dtype=np.int64).reshape(-1, 3).T) for kind, some in spans.items())
-    return {kind: NodeSpans(unit.astype(np.int32), *times).merged() for kind, (unit, *times) in columns}, crowded
+    return {kind: NodeSpans(unit.astype(np.int32), *times).union() for kind, (unit, *times) in columns}, crowded

@@ -323,7 +323,7 @@ def _sweep_units(
     reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
     jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
-    lives = None if lives is None else lives.on_parts(sizes)
+    lives = None if lives is None else lives.repeat_on_parts(sizes)
     result.swept = _sweep([by_kind], jobs_s, len(names), result.window, reading, lives)
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
@@ -407,7 +407,7 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     jobs = place_jobs(demand, nodes if sizes is None else sizes)
-    parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
+    parts = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
     return SweptLog(window, chosen, swept, coverage, demand, outside, over_capacity_share=share, block=block)
 

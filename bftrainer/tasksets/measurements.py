@@ -48,23 +48,10 @@ _MOST_SAMPLES = 1e15
 
 @dataclass(frozen=True, slots=True)
 class TrainingProfile:
-    """Measured times of a training run, by number of nodes.
+    """Measured mean times of a training run: `InvalidTaskError` for numbers out of range.
 
-    Parameters
-    ----------
-    world_size : tuple of int, shape (K,)
-        Node counts, 1 to 1e9, strictly increasing.
-    iteration_s : tuple of float, shape (K,)
-        Mean time of an iteration at those counts, 1e-6 to below 1e9 (30 years).
-    reconfiguration_s, checkpoint_s, load_s : float
-        Mean times to form new pipelines, to write a checkpoint during training, and to load one; 0 to below 1e9.
-    samples_per_iteration : float, optional
-        Above 0, at most 1e15.
-
-    Raises
-    ------
-    InvalidTaskError
-        If there is no node count, counts do not increase from 1, or a time is out of range.
+    `iteration_s` is the time of an iteration on each number of nodes of `world_size`; the others are the times to form
+    new pipelines, to write a checkpoint during training, and to load one.
     """
 
     world_size: tuple[int, ...]

@@ -93,10 +93,10 @@ def toml_text(document: Mapping[str, Any]) -> str:
     """Write TOML with a curve's numbers on one line; the library puts each on its own line."""
     import tomli_w
 
-    def joined(match: re.Match[str]) -> str:
-        return f"[{', '.join(match[1].split()).replace(',,', ',').removesuffix(',')}]"
+    def join_lines(match: re.Match[str]) -> str:
+        return f"[{' '.join(match[1].split()).removesuffix(',')}]"
 
-    return re.sub(r"(?<== )\[\n((?:    [0-9.e+-]+,\n)+)\]", joined, tomli_w.dumps(document))
+    return re.sub(r"(?<== )\[\n((?:    [0-9.e+-]+,\n)+)\]", join_lines, tomli_w.dumps(document))
 
 
 def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:

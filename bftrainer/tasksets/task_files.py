@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,11 @@ from bftrainer.legacy.frame import label_texts, read_pickled_frame, shorten
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
-from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finished, locating, parse_scaling_model
+from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finish_tasks, locating, parse_scaling_model
 
 _BOUNDS = {"Tcup": "grow_cost_s", "Tcdw": "shrink_cost_s", "Jmin": "min_nodes", "Jmax": "max_nodes", "Pmax": "work"}
 """Numbers of a task's bounds, and the fields that they are; `Tsub` stands beside them."""
 _CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
-# What the names of the two files say, in the cases in which people write them.
-_PARTNERS = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
 _FEW = 3
 _MOST_NUMBER = 1 << 64
 _REAL = (float, int, np.integer, np.floating)  # made once, as a task set has tens of thousands of numbers
@@ -34,33 +32,36 @@ def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: 
     for where, row in _rows(bounds_path, (*_BOUNDS, "Tsub")):
         fields = {field: _number(where, key, row[key]) for key, field in _BOUNDS.items()}
         drafts.append(Draft(where, {"name": row["name"], "submit_ns": _instant(where, row["Tsub"]), **fields}))
-    notes: tuple[str, ...] = ()
-    if scaling_path is None:
-        scaling_path = scalability_path(bounds_path)
-        notes = (f"{bounds_path}: scalability taken from {scaling_path}.",)
-    if scaling_path is None or (notes and not scaling_path.is_file()):
-        return finished(bounds_path, drafts, None, scaling)
-    curves, submit_ns = _read_scalability(scaling_path, drafts, bounds_path)
-    other = sum(draft.fields["submit_ns"] != submit_ns[draft.fields["name"]] for draft in drafts)
+    curves_path = scaling_path or scalability_path(bounds_path)
+    if curves_path is None or (scaling_path is None and not curves_path.is_file()):
+        return finish_tasks(bounds_path, drafts, None, scaling)
+    notes = [f"{bounds_path}: scalability taken from {curves_path}."] if scaling_path is None else []
+    scalability = _read_scalability(curves_path, drafts, bounds_path)
+    other = sum(draft.fields["submit_ns"] != scalability.submit_ns[draft.fields["name"]] for draft in drafts)
     if other:
-        notes += (f"{scaling_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.",)
-    tasks = finished(bounds_path, drafts, curves, scaling)
-    return replace(tasks, warnings=notes, sources=(bounds_path, scaling_path))
+        notes.append(f"{curves_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.")
+    tasks = finish_tasks(bounds_path, drafts, scalability.curves, scaling)
+    return replace(tasks, warnings=tuple(notes), sources=(bounds_path, curves_path))
 
 
 def scalability_path(bounds_path: Path) -> Path | None:
     """Path of the scalability that goes with bounds, in the same case; None if the name does not say `Jbnd`."""
-    name = bounds_path.name
-    for bounds, curves in _PARTNERS.items():
-        if bounds in name:
-            return bounds_path.with_name(name.replace(bounds, curves))
+    for bounds, curves in (("Jbnd", "JNPs"), ("jbnd", "jnps"), ("JBND", "JNPS")):
+        if bounds in bounds_path.name:
+            return bounds_path.with_name(bounds_path.name.replace(bounds, curves))
     return None
 
 
-def _read_scalability(
-    path: Path, drafts: Sequence[Draft], bounds_path: Path
-) -> tuple[dict[str, ScalingCurve], dict[str, int]]:
-    """Pickled scalability, and submission (ns), by task; the tasks must be those of `drafts`."""
+@dataclass(frozen=True, slots=True)
+class _Scalability:
+    """Curves, and submission (ns), by task."""
+
+    curves: dict[str, ScalingCurve]
+    submit_ns: dict[str, int]
+
+
+def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) -> _Scalability:
+    """Read pickled scalability; the tasks must be those of `drafts`."""
     distinct: dict[Any, ScalingCurve] = {}
     curves: dict[str, ScalingCurve] = {}
     submit_ns: dict[str, int] = {}
@@ -79,10 +80,10 @@ def _read_scalability(
             few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
             got = f"got {len(only)} in {has} but not in {lacks} ({few})"
             raise InvalidTaskError(f"{path}: Expected the tasks of {bounds_path}, {got}.")
-    return curves, submit_ns
+    return _Scalability(curves, submit_ns)
 
 
-def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> list[str]:
     """Write bounds, and scalability beside them; returns one line for each fact that the form cannot hold."""
     import pandas as pd
 
@@ -109,7 +110,7 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> tuple[str, .
     usual = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
     usual |= dict.fromkeys(SAVING_FIELDS)
     lost = [key for key, value in usual.items() if any(getattr(task, key) != value for task in tasks)]
-    return (f"{bounds_path}: this form cannot hold {', '.join(lost)}: left out.",) if lost else ()
+    return [f"{bounds_path}: this form cannot hold {', '.join(lost)}: left out."] if lost else []
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -188,9 +189,9 @@ def read_task_set(
         raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value}.{instead}")
     drafts = toml_drafts(path)
     if curves_path is None:
-        return finished(path, drafts, None, model)
-    curves, _ = _read_scalability(curves_path, drafts, path)
-    return replace(finished(path, drafts, curves, model), sources=(path, curves_path))
+        return finish_tasks(path, drafts, None, model)
+    curves = _read_scalability(curves_path, drafts, path).curves
+    return replace(finish_tasks(path, drafts, curves, model), sources=(path, curves_path))
 
 
 def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
@@ -211,7 +212,7 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     path = Path(path)
     form = suffix_form(path)
     if form is Form.PICKLE:
-        return _write_pickled(path, tasks)
+        return tuple(_write_pickled(path, tasks))
     if form is not Form.TOML:
         raise OutputError(f"{path}: Expected a name ending in .toml or .pkl.")
     write_toml_tasks(path, tasks)

@@ -63,7 +63,8 @@ def generate_tasks(
         raise SettingsError(f"Expected an interval >= 0 s, got {interval_s}.")
     if start_ns is not None and start_ns + (count - 1) * interval_s * NS_PER_S >= _LAST_NS:
         raise SettingsError(f"Expected {count} submissions before the year 2262, got one every {interval_s} s.")
-    models, group = _models(scenario, count, rng, model)
+    models = _choose_models(scenario, count, rng, model)
+    group = f"hpo-{model}" if scenario == "hpo" else "nas"
     draws = 1 if scenario == "hpo" else count
     grow, shrink = (np.resize(rng.uniform(*bounds, draws), count) for bounds in (_GROW_COST_S, _SHRINK_COST_S))
     alike = partial(TaskSpec, min_nodes=min_nodes, max_nodes=max_nodes, work=work, group=group, user=user)
@@ -81,14 +82,14 @@ def generate_tasks(
     )
 
 
-def _models(scenario: str, count: int, rng: np.random.Generator, model: str) -> tuple[list[str], str]:
-    """Name of each task's model, and of the tasks' group."""
+def _choose_models(scenario: str, count: int, rng: np.random.Generator, model: str) -> list[str]:
+    """Name of each task's model."""
     names = list(IMAGENET_CURVES)
     if scenario == "nas":
         order = np.resize(np.arange(len(names)), count)
-        return [names[index] for index in rng.permutation(order)], "nas"
+        return [names[index] for index in rng.permutation(order)]
     if scenario == "hpo" and model in names:
-        return [model] * count, f"hpo-{model}"
+        return [model] * count
     if scenario == "hpo":
         raise SettingsError(f"Unknown model {model!r}.{suggestion(model, names)}")
     raise SettingsError(f"Unknown scenario {scenario!r}.{suggestion(scenario, ['hpo', 'nas'])}")

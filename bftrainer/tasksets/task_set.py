@@ -168,7 +168,7 @@ class Draft:
     is_learned: bool = False
 
 
-def finished(
+def finish_tasks(
     path: Path, drafts: Sequence[Draft], measured: Mapping[str, ScalingCurve] | None, model: ScalingModel | None
 ) -> TaskSet:
     """Make tasks of drafts; scaling is a measured curve, else the file's own, else `model` (linear if None)."""

@@ -13,17 +13,7 @@ from tests.golden.running import find_shared_data
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """Cases of one file.
-
-    Parameters
-    ----------
-    cases : mapping
-        By name, what `measure` takes.
-    measure : callable
-        From a case, and the folder of its data, to its values.
-    shared : str or None
-        Folder of the shared data that the cases need; None if they need none.
-    """
+    """Cases of one file, by name, and how each is measured in the folder of the shared data that they need, if any."""
 
     cases: Mapping[str, Any]
     measure: Callable[[Any, Path | None], dict[str, Any]]

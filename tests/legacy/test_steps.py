@@ -1,3 +1,5 @@
+"""Steps of pickles that lie about sizes, nest without end or run empty take no memory and no time."""
+
 import io
 import pickle
 import struct
@@ -43,9 +45,15 @@ def test_memo_indexes_take_no_room(put, index):
     assert "NoneType" in refusal(b"\x80\x02N" + put(index) + b".")
 
 
-@pytest.mark.parametrize("stream", [b"Np-1\n.", b"Npx\n.", b"\xff."])
+@pytest.mark.parametrize(
+    "stream",
+    [
+        *(b"Np-1\n.", b"Npx\n.", b"\xff."),  # no memo indexes, and no step
+        *(b"0.", b"a.", b"(a.", b"N(\x86.", b"R.", b"}NNNs0s.", b"t.", b"h\x05.", b"gx\n.", b"2."),  # what is not there
+    ],
+)
 def test_steps_that_are_none(stream):
-    """Negative memo indexes, those that are no numbers, and unknown steps are refused."""
+    """Steps that take what is not there, negative memo indexes and unknown steps are refused."""
     assert "something else" in refusal(stream)
 
 
@@ -54,12 +62,8 @@ def test_steps_that_are_none(stream):
 def test_sizes_that_lie(code, size):
     """Bytes, text, a bytearray or a frame that claims more than is there takes no more memory than there is."""
     refusal(b"\x80\x05" + code + struct.pack("<Q", size) + b"x")
-
-
-@pytest.mark.parametrize("stream", [b"", b"N", b"V", b"\x80"])
-def test_early_ends(stream):
-    """A stream that ends before the pickle does is refused."""
-    refusal(stream)
+    for early in (b"", b"N", b"V", b"\x80"):
+        refusal(early)
 
 
 def test_copies_are_bounded():
@@ -144,14 +148,6 @@ def test_arguments_are_not_unfolded(call):
         read_pickled_frame(io.BytesIO(b"\x80\x02" + call.replace(b"%b", DEEP)), "x.pkl")
 
 
-@pytest.mark.parametrize(
-    "stream", [b"0.", b"a.", b"(a.", b"N(\x86.", b"R.", b"}NNNs0s.", b"t.", b"h\x05.", b"gx\n.", b"2."]
-)
-def test_stacks_that_run_empty(stream):
-    """A step that takes what is not there is refused."""
-    assert "something else" in refusal(stream)
-
-
 def deep(kind, depth=40):
     """A tuple or list that holds itself twice over, again and again."""
     value = kind([0])
@@ -183,9 +179,7 @@ def test_nested_labels_do_not_unfold(tmp_path, kind, more):
 
 def test_nested_lists_do_not_unfold(tmp_path):
     """A cell of lists nested in each other a hundred times over is refused without being spelled out."""
-    bomb = [0]
-    for _ in range(100):
-        bomb = [bomb, bomb]
+    bomb = deep(list, 100)
     times = pd.DatetimeIndex(np.array(["2021-02-10"], dtype="M8[ns]"))
     bounds = {"Tcup": [1.0], "Tcdw": [1.0], "Jmin": [bomb], "Jmax": [2], "Pmax": [1.0], "Tsub": times}
     pd.DataFrame(bounds, index=["J0"]).to_pickle(tmp_path / "b.pkl")

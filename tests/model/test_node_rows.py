@@ -74,9 +74,9 @@ def rows(log: NodeLog) -> list[tuple[float, list[int], list[int]]]:
 def test_rows_are_those_of_plain_python(log: NodeLog) -> None:
     """Whatever the order within an instant, a row has its nodes in order; a log made of rows has the same ones."""
     assert rows(log) == list(plain_rows(log))
-    again = NodeLog.of_rows(
-        node_rows.Rows.of(log.time_ns), nodes=log.nodes, start_ns=log.start_ns, end_ns=log.end_ns, node=log.node,
-        idle=log.idle, provenance={}, unchanged_ns=log.unchanged_ns,
+    again = NodeLog.from_rows(
+        node_rows.Rows.from_times(log.time_ns), provenance={}, unchanged_ns=log.unchanged_ns,
+        nodes=log.nodes, start_ns=log.start_ns, end_ns=log.end_ns, node=log.node, idle=log.idle,
     )  # fmt: skip
     assert rows(again) == rows(log)
     assert changes(again) == changes(log)
@@ -89,7 +89,7 @@ def test_parts_are_those_of_plain_python(log: NodeLog, at: int) -> None:
     expected = opened(changes(log), instant) if at else changes(log)
     assert changes(log.since(instant)) == expected
     assert changes(log.ending(instant + NS)) == [c for c in changes(log) if c[0] <= instant + NS]
-    assert changes(log.selected(0, 1)) == [c for c in changes(log) if c[1] == 0]
+    assert changes(log.select_nodes(0, 1)) == [c for c in changes(log) if c[1] == 0]
 
 
 @given(shuffled_logs(), st.data())

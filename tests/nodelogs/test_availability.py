@@ -1,15 +1,14 @@
-"""Readers of spot, count and termination traces, and what they refuse."""
+"""Traces of preemptible nodes: read, written, and turned into one another and into node logs."""
 
 from __future__ import annotations
-
-import gzip
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import NodeLogError
+from bftrainer.errors import NodeLogError, OutputError
+from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import (
     read_availability,
@@ -18,12 +17,15 @@ from bftrainer.nodelogs.availability import (
     write_changes,
     write_spot_trace,
 )
-from bftrainer.nodelogs.availability_trace import ChangeTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
+from bftrainer.nodelogs.convert import convert
 from bftrainer.spot import trace_statistics
 from tests.examples import examples
+from tests.strategies import node_logs
 
 S = 10**9
 SPOT = "1000,add,a\n1000,add,b\n61000,remove,a\n90000,add,a\n"
+COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-01-01T00:02:00Z,1\n"
 
 
 def silent(_: str) -> None:
@@ -34,24 +36,21 @@ def rows(log):
     return [(time_s, joined, left) for time_s, joined, left in log.rows()]
 
 
+def counts(*rows: tuple[int, int]) -> CountTrace:
+    """A count trace of (second, count) rows."""
+    times, values = zip(*rows, strict=True)
+    return CountTrace(np.array(times, dtype=np.int64) * S, np.array(values, dtype=np.int64))
+
+
 def test_spot_trace_is_a_node_log(tmp_path):
     """Adding is becoming idle; the window reaches from millisecond 0 to the last row; names may come back."""
     (tmp_path / "t.csv").write_text(SPOT)
     log = read_spot_trace(tmp_path / "t.csv", start_ns=7 * S)
-    assert log.nodes == ("a", "b")
-    assert (log.start_ns, log.end_ns) == (7 * S, 97 * S)
+    assert (log.nodes, log.start_ns, log.end_ns) == (("a", "b"), 7 * S, 97 * S)
     assert rows(log) == [(1.0, [0, 1], []), (61.0, [], [0]), (90.0, [0], [])]
-
-
-def test_spot_trace_goes_through_other_forms(tmp_path):
-    """Kept as Parquet, a spot trace is still one, with as many events; written again it has the same text."""
-    (tmp_path / "t.csv").write_text(SPOT)
-    one = read_availability(tmp_path / "t.csv", silent)
-    write_node_log(tmp_path / "t.parquet", one.log)
-    two = read_availability(tmp_path / "t.parquet", silent)
-    assert (two.kind, two.events) == (one.kind, one.events) == ("spot", 4)
-    write_spot_trace(tmp_path / "again.csv", read_node_log(tmp_path / "t.parquet"))
-    assert (tmp_path / "again.csv").read_text() == SPOT
+    write_node_log(tmp_path / "t.parquet", log)  # of which it still is a spot trace, with as many events
+    kept = read_availability(tmp_path / "t.parquet", silent)
+    assert (kept.kind, kept.events) == ("spot", 4)
 
 
 @examples(50)
@@ -68,12 +67,11 @@ def test_spot_traces_round_trip(tmp_path_factory, steps, initial):
         return
     path = tmp_path_factory.mktemp("spot") / "t.csv"
     write_spot_trace(path, log)
-    again = read_spot_trace(path)
-    named = [([log.nodes[i] for i in joined], [log.nodes[i] for i in left]) for _, joined, left in rows(log)]
-    assert [
-        (sorted(again.nodes[i] for i in joined), sorted(again.nodes[i] for i in left))
-        for _, joined, left in rows(again)
-    ] == named
+    before, after = (
+        [(sorted(one.nodes[i] for i in joined), sorted(one.nodes[i] for i in left)) for _, joined, left in rows(one)]
+        for one in (log, read_spot_trace(path))
+    )
+    assert after == before
 
 
 def test_what_takes_no_time_is_counted(tmp_path):
@@ -89,112 +87,62 @@ def test_what_takes_no_time_is_counted(tmp_path):
     figures = trace_statistics(trace).figures
     assert (figures["stays_of_no_time"], figures["absences_of_no_time"], figures["fragments"]) == (2, 1, 2)
     assert [note.split(": ", 1)[1].split(" of nodes")[0] for note in notes] == ["2 stays", "1 absences"]
-
-
-def test_ones_own_spot_traces_can_be_read(tmp_path):
-    """Nanoseconds are rounded down to milliseconds when a trace is written: a short stay becomes one of no time."""
-    log = churned((0, 10**9), 1, [(5_100_000, 0, 1), (5_900_000, 1, 0)])
-    write_spot_trace(tmp_path / "t.csv", log)
-    notes = []
+    # Nanoseconds are rounded down when a trace is written: a short stay becomes one of no time.
+    write_spot_trace(tmp_path / "t.csv", churned((0, 10**9), 1, [(5_100_000, 0, 1), (5_900_000, 1, 0)]))
     assert read_availability(tmp_path / "t.csv", notes.append).log.time_ns.tolist() == [0]
-    assert len(notes) == 1
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1,add\n", r"t\.csv:1: Expected milliseconds, add or remove, and a node, got 2 values"),
-        ("x,add,a\n", r"t\.csv:1: Expected milliseconds to be a whole number, got 'x'"),
-        ("\n\n", r"t\.csv:1: Expected a node log .*got ''"),
-        ("a,b,c\n", r"t\.csv:1: Expected a node log .*got 'a,b,c'"),
-        ("1,add,a\nx,add,b\n", r"t\.csv:2: Expected milliseconds to be a whole number, got 'x'"),
-        ("-1,add,a\n", r"t\.csv:1: Expected milliseconds >= 0, got -1"),
-        ("5,add,a\n4,add,b\n", r"t\.csv:2: Expected times to ascend, got 4 after 5 ms"),
-        ("5,added,a\n", r"t\.csv:1: Expected add or remove, got 'added'\."),
-        ("5,add,\n", r"t\.csv:1: Expected the name of a node, got ''"),
-        ("5,add,a\0\n", r"t\.csv:1: Expected "),
-        ("5,add,\udcff\n", r"t\.csv:1: Expected text in UTF-8"),
-        ("5,add,node1\n6,remove,node2\n", r"t\.csv:2: .*'node2' .*not there\."),
-        ("5,remove,zzz\n", r"t\.csv:1: Node 'zzz' is removed, but is not there\."),
-        ("5,add,a\n6,add,a\n", r"t\.csv:2: Node 'a' is added"),
-        ("99999999999999999999,add,a\n", r"t\.csv:1: Expected milliseconds <= "),
-        ('5,add,"a\n', r"t\.csv:\d: Expected CSV"),
+        ("1,add\n", r":1: Expected milliseconds, add or remove, and a node, got 2 values"),
+        ("\n\n", r":1: Expected a node log .*got ''"),
+        ("a,b,c\n", r":1: Expected a node log .*got 'a,b,c'"),
+        ("1,add,a\nx,add,b\n", r":2: Expected milliseconds to be a whole number, got 'x'"),
+        ("-1,add,a\n", r":1: Expected milliseconds >= 0, got -1"),
+        ("5,add,a\n4,add,b\n", r":2: Expected times to ascend, got 4 after 5 ms"),
+        ("5,added,a\n", r":1: Expected add or remove, got 'added'\."),
+        ("5,add,\n", r":1: Expected the name of a node, got ''"),
+        ("5,add,\udcff\n", r":1: Expected text in UTF-8"),
+        ("5,add,node1\n6,remove,node2\n", r":2: .*'node2' .*not there\."),
+        ("5,add,a\n6,add,a\n", r":2: Node 'a' is added"),
+        ("99999999999999999999,add,a\n", r":1: Expected milliseconds <= "),
+        ('5,add,"a\n', r":\d: Expected CSV"),
+        (COUNTS.replace(",3", ",-3"), r":3: Expected count >= 0, got -3"),
+        (COUNTS.replace(",3", ",x"), r":3: Expected count to be a whole number, got 'x'"),
+        (COUNTS.replace("00:01:00", "noon"), r":3: Expected timestamp to be an ISO date and time, got '.*noon"),
+        (COUNTS.replace("00:02:00", "00:00:30"), r":4: Expected times to ascend"),
+        (COUNTS.replace("Z,3", "Z"), r":3: Expected 2 values, got 1"),
+        ("timestamp,count\n", r": Expected rows of timestamp and count, got none"),
+        ("timestamp,number\n", r": Expected rows of timestamp and number, got none"),
+        ("timestamp,number\n2021-01-01T00:01:00Z,0\n", r":2: Expected number >= 1, got 0"),
+        ("timestamp,cuont\n2021-01-01T00:01:00Z,0\n", r":1: Expected a node log .*got 'timestamp,cuont'"),
+        ("timestamp,count,count\n2021-01-01T00:01:00Z,1,1\n", r":1: Expected columns timestamp, count, each once"),
     ],
 )
-def test_bad_spot_traces(tmp_path, text, said):
+def test_bad_traces(tmp_path, text, said):
     """A malformed row is refused in one line with file and line number."""
     (tmp_path / "t.csv").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(NodeLogError, match=said) as caught:
+    with pytest.raises(NodeLogError, match=r"t\.csv" + said) as caught:
         read_availability(tmp_path / "t.csv", silent)
     assert "\n" not in str(caught.value)
 
 
-def test_damaged_gzip(tmp_path):
-    """A gzipped trace that ends early is refused as such."""
-    whole = gzip.compress((SPOT + "".join(f"{100_000 + n},add,n{n * 7919 % 10007}\n" for n in range(9000))).encode())
-    (tmp_path / "t.csv.gz").write_bytes(whole)
-    assert len(read_availability(tmp_path / "t.csv.gz", silent).log.nodes) > 5000
-    (tmp_path / "t.csv.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(NodeLogError, match=r"t\.csv\.gz(:\d+)?: Expected a whole "):
-        read_availability(tmp_path / "t.csv.gz", silent)
-
-
-COUNTS = "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,3\n2021-01-01T00:02:00Z,1\n"
-
-
 def test_count_and_termination_traces(tmp_path):
-    """Counts come with their falls, or with the terminations recorded beside them."""
+    """Counts come with their falls, or with the terminations recorded beside them, of which there may be none."""
     (tmp_path / "c.csv").write_text(COUNTS)
-    (tmp_path / "t.csv").write_text("timestamp,number\n2021-01-01T00:01:30Z,2\n")
+    (tmp_path / "t.csv").write_text("timestamp,number\n2020-12-31T23:59:00Z,1\n2021-01-01T00:01:30Z,2\n")
     alone = read_availability(tmp_path / "c.csv", silent)
     assert (alone.kind, alone.events, alone.terminations.number.tolist()) == ("counts", 3, [2])
-    beside = read_availability(tmp_path / "c.csv", silent, tmp_path / "t.csv")
-    assert beside.terminations.time_ns.tolist() == [alone.counts.time_ns[0] + 90 * S]
-    taken = read_availability(tmp_path / "t.csv", silent)
-    assert (taken.kind, taken.events, taken.log) == ("terminations", 1, None)
-
-
-def test_terminations_outside_of_the_counts(tmp_path):
-    """They count, as those of other times of the same observation, and a note says how many they are."""
-    (tmp_path / "c.csv").write_text(COUNTS)
-    (tmp_path / "t.csv").write_text("timestamp,number\n2020-12-31T23:59:00Z,1\n2021-01-01T00:02:00Z,2\n")
     heard = []
-    assert read_availability(tmp_path / "c.csv", heard.append, tmp_path / "t.csv").terminations.number.sum() == 3
+    beside = read_availability(tmp_path / "c.csv", heard.append, tmp_path / "t.csv")
+    assert (beside.terminations.time_ns - alone.counts.time_ns[0]).tolist() == [-60 * S, 90 * S]
     assert len(heard) == 1
     assert "t.csv: 1 of 2 terminations lie outside of the counts' window 2021-01-01T00:00:00Z to" in heard[0]
-
-
-def test_nothing_was_terminated(tmp_path):
-    """Beside counts that is a finding; alone it says nothing, not even of which time."""
-    (tmp_path / "c.csv").write_text(COUNTS)
+    taken = read_availability(tmp_path / "t.csv", silent)
+    assert (taken.kind, taken.events, taken.log) == ("terminations", 2, None)
     (tmp_path / "t.csv").write_text("timestamp,number\n")
     assert not read_availability(tmp_path / "c.csv", silent, tmp_path / "t.csv").terminations.number.size
-    with pytest.raises(NodeLogError, match=r"t\.csv: Expected rows of timestamp and number, got none\."):
-        read_availability(tmp_path / "t.csv", silent)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        (COUNTS.replace(",3", ",-3"), r"c\.csv:3: Expected count >= 0, got -3"),
-        (COUNTS.replace(",3", ",x"), r"c\.csv:3: Expected count to be a whole number, got 'x'"),
-        (COUNTS.replace("00:01:00", "noon"), r"c\.csv:3: Expected timestamp to be an ISO date and time, got '.*noon"),
-        (COUNTS.replace("00:02:00", "00:00:30"), r"c\.csv:4: Expected times to ascend"),
-        (COUNTS.replace("Z,3", "Z"), r"c\.csv:3: Expected 2 values, got 1"),
-        ("timestamp,count\n", r"c\.csv: Expected rows of timestamp and count, got none"),
-        ("timestamp,number\n2021-01-01T00:01:00Z,0\n", r"c\.csv:2: Expected number >= 1, got 0"),
-        ("timestamp,cuont\n2021-01-01T00:01:00Z,0\n", r"c\.csv:1: Expected a node log .*got 'timestamp,cuont'"),
-        (
-            "timestamp,count,count\n2021-01-01T00:01:00Z,1,1\n",
-            r"c\.csv:1: Expected columns timestamp, count, each once",
-        ),
-    ],
-)
-def test_bad_counts(tmp_path, text, said):
-    """Negative counts, times that are none or descend, and other columns are refused by line."""
-    (tmp_path / "c.csv").write_text(text)
-    with pytest.raises(NodeLogError, match=said):
-        read_availability(tmp_path / "c.csv", silent)
 
 
 def test_terminations_belong_to_counts(tmp_path):
@@ -207,26 +155,152 @@ def test_terminations_belong_to_counts(tmp_path):
         read_availability(tmp_path / "c.csv", silent, tmp_path / "s.csv")
 
 
-def change_files(folder, taken, added):
-    for name, rows_ in (("preemptions", taken), ("additions", added)):
-        times, numbers = (np.array(column, dtype=np.int64) for column in zip(*rows_, strict=True))
+def write_pair(folder, taken, added):
+    """Files of preemptions and additions, rows of (second, number)."""
+    for name, changes in (("preemptions", taken), ("additions", added)):
+        times, numbers = (np.array(column, dtype=np.int64) for column in zip(*changes, strict=True))
         write_changes(folder / f"{name}.csv", ChangeTrace(times * S, numbers), ("dt", name))
     return folder / "preemptions.csv", folder / "additions.csv"
 
 
 def test_a_pair_becomes_a_log(tmp_path):
-    """Preemptions and additions of one time both happen; what happens first opens the window."""
-    paths = change_files(tmp_path, [(60, 2), (120, 1)], [(0, 1), (60, 1)])
+    """Preemptions and additions of one time both happen; what happens first opens the window; nobody else is taken."""
+    paths = write_pair(tmp_path, [(60, 2), (120, 1)], [(0, 1), (60, 1)])
     log = read_pair(*paths, initial_nodes=2)
     assert rows(log) == [(0.0, [0, 1, 2], []), (60.0, [3], [1, 2]), (120.0, [], [3])]
     assert paths[0].read_text() == "dt,preemptions\n1970-01-01T00:01:00Z,2\n1970-01-01T00:02:00Z,1\n"
-
-
-def test_a_pair_takes_what_there_is(tmp_path):
-    """A preemption of more nodes than there are is refused by its time."""
-    paths = change_files(tmp_path, [(60, 2), (120, 3)], [(0, 1)])
-    with pytest.raises(
-        NodeLogError,
-        match=r"preemptions\.csv: 1970-01-01T00:02:00Z: Expected to take at most the 1 nodes there are, got 3",
-    ):
+    paths = write_pair(tmp_path, [(60, 2), (120, 3)], [(0, 1)])
+    too_many = r"preemptions\.csv: 1970-01-01T00:02:00Z: Expected to take at most the 1 nodes there are, got 3"
+    with pytest.raises(NodeLogError, match=too_many):
         read_pair(*paths, initial_nodes=2)
+
+
+def test_counts_become_nodes_last_in_first_out():
+    """Of two nodes the one that came last leaves first; of several rows at one time the last one counts."""
+    log = counts((0, 9), (0, 1), (10, 2), (20, 2), (30, 1), (40, 3)).log()
+    assert log.nodes == ("n0001", "n0002", "n0003")
+    assert rows(log) == [(0.0, [0], []), (10.0, [1], []), (30.0, [], [1]), (40.0, [1, 2], [])]
+    assert (log.unchanged_ns.tolist(), log.start_ns, log.end_ns) == ([20 * S], 0, 40 * S)
+
+
+@given(node_logs())
+def test_counts_of_a_log_are_those_of_its_rows(log):
+    """The count trace of a log counts its nodes row by row."""
+    live, expected = 0, {}
+    for time_s, joined, left in log.rows():
+        live += len(joined) - len(left)
+        expected[log.start_ns + round(time_s * S)] = live
+    trace = CountTrace.of(log)
+    by_time = dict(zip(trace.time_ns.tolist(), trace.count.tolist(), strict=True))
+    assert {time: by_time[time] for time in expected} == expected
+    assert (by_time[log.start_ns], by_time[log.end_ns]) == (expected.get(log.start_ns, 0), live)
+
+
+def test_additions_carry_the_earlier_time_and_falls_the_later():
+    """A rise is dated by the row before it, a fall by the row that shows it."""
+    trace = counts((0, 1), (10, 4), (20, 2), (30, 2))
+    assert (trace.additions().time_ns.tolist(), trace.additions().number.tolist()) == ([0], [3])
+    assert (trace.falls().time_ns.tolist(), trace.falls().number.tolist()) == ([20 * S], [2])
+
+
+def test_events_of_each_kind():
+    """A spot trace counts single nodes, a count trace its rows, a node log its instants, wherever they are kept."""
+    changes = [(10 * S, 0, 2), (20 * S, 1, 0)]
+    spot = churned((0, 30 * S), 1, changes, provenance={"availability": "spot"})
+    plain = churned((0, 30 * S), 1, changes)
+    assert (AvailabilityTrace.of_log(spot).kind, AvailabilityTrace.of_log(spot).events) == ("spot", 4)
+    assert (AvailabilityTrace.of_log(plain).kind, AvailabilityTrace.of_log(plain).events) == ("nodes", 4)
+    trace = counts((0, 1), (10, 2), (20, 2))
+    assert AvailabilityTrace.of_counts(trace).events == AvailabilityTrace.of_log(trace.log()).events == 3
+
+
+def test_churn_gives_names_back():
+    """At one time nodes are taken first; those that come get other names, and free ones are used again later."""
+    log = churned((0, 9 * S), 2, [(1 * S, 2, 1), (2 * S, 0, 2)])
+    assert rows(log) == [(0.0, [0, 1], []), (1.0, [2], [0, 1]), (2.0, [0, 1], [])]
+    with pytest.raises(NodeLogError, match=r"00:00:01Z: Expected to take at most the 2 nodes there are, got 3\."):
+        churned((0, 9 * S), 2, [(1 * S, 3, 0)])
+
+
+@given(st.data())
+def test_churn_keeps_count(data):
+    """Whoever is picked, as many nodes are there as the numbers say."""
+    live = data.draw(st.integers(0, 4))
+    initial, changes, expected = live, [], []
+    for step in range(1, data.draw(st.integers(0, 8)) + 1):
+        taken, added = data.draw(st.integers(0, live)), data.draw(st.integers(0, 3))
+        live += added - taken
+        changes.append((step * S, taken, added))
+        expected.append(live)
+    trace = CountTrace.of(churned((0, 10 * S), initial, changes, lambda there: data.draw(st.integers(0, there - 1))))
+    at = np.searchsorted(trace.time_ns, [time for time, _, _ in changes], side="right") - 1
+    assert trace.count[at].tolist() == expected
+
+
+# --- Converted ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("form", "kind", "text"), [("spot", "spot event trace", SPOT), ("counts", "count trace", COUNTS)]
+)
+@pytest.mark.parametrize("between", ["x.parquet", "x.csv", "x.pkl.gz"])
+def test_traces_become_node_logs_and_come_back(tmp_path, form, kind, text, between):
+    """A spot or count trace goes through every form of node log and is the same text again."""
+    (tmp_path / "t.csv").write_text(text)
+    done = convert(tmp_path / "t.csv", tmp_path / between)
+    assert done.kind == "node log"
+    back = convert(tmp_path / between, tmp_path / "back.csv", to=form)
+    assert back.summary() == f"{kind} of {done.count} nodes"
+    assert (tmp_path / "back.csv").read_text() == text
+
+
+def test_terminations_of_a_log(tmp_path):
+    """One of two nodes goes after a minute, the other after three."""
+    (tmp_path / "t.csv").write_text("0,add,a\n0,add,b\n60000,remove,a\n120000,add,c\n180000,remove,b\n")
+    done = convert(tmp_path / "t.csv", tmp_path / "gone.csv.gz", to="terminations")
+    assert (done.summary(), len(done.warnings)) == ("termination trace of 3 nodes", 1)
+    gone = read_availability(tmp_path / "gone.csv.gz", silent)
+    assert (gone.kind, gone.terminations.number.tolist()) == ("terminations", [1, 1])
+    assert np.diff(gone.terminations.time_ns).tolist() == [120 * S]
+    with pytest.raises(NodeLogError, match="Terminations alone do not say which nodes stay"):
+        convert(tmp_path / "gone.csv.gz", tmp_path / "x.parquet")
+
+
+@given(log=node_logs())
+@examples(40)
+def test_counts_of_any_log_survive(tmp_path_factory, log):
+    """Whatever the log, as many nodes are there at each of its rows once it has gone through its counts."""
+    folder = tmp_path_factory.mktemp("counts")
+    write_node_log(folder / "a.parquet", log)
+    convert(folder / "a.parquet", folder / "c.csv", to="counts")
+    convert(folder / "c.csv", folder / "b.parquet")
+    one, two = CountTrace.of(log), CountTrace.of(read_node_log(folder / "b.parquet"))
+    assert (one.time_ns.tolist(), one.count.tolist()) == (two.time_ns.tolist(), two.count.tolist())
+
+
+def test_what_a_spot_trace_cannot_hold(tmp_path):
+    """Its beginning, what comes after its last row, and nodes that are never there are said to be left out."""
+    times, node = np.array([100, 160]) * S, np.array([0, 0], dtype=np.int32)
+    write_node_log(
+        tmp_path / "a.parquet", NodeLog(("a", "b", "c"), 100 * S, 190 * S, times, node, np.array([True, False]))
+    )
+    said = " ".join(convert(tmp_path / "a.parquet", tmp_path / "s.csv", to="spot").warnings)
+    for loss in ("cannot hold when it begins (1970-", "30 s after it are left out", "2 nodes that are never there"):
+        assert loss in said
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "to", "error", "said"),
+    [
+        (SPOT, "x.parquet", "counts", OutputError, r"x\.parquet: Expected a name ending in \.csv or"),
+        ("timestamp,count\n2021-01-01T00:00:00Z,0\n", "x.csv", "spot", NodeLogError, "come or go"),
+        ("0,add,a\n9,remove,b\n", "x.csv", None, NodeLogError, r"t\.csv:2: Node 'b' is removed"),
+        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", NodeLogError, "Expected a node log .*'name,min_nodes"),
+    ],
+)
+def test_traces_that_cannot_be_converted(tmp_path, text, target, to, error, said):
+    """What is missing, or of another kind, is told, and nothing is written."""
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(error, match=said):
+        convert(tmp_path / "t.csv", tmp_path / target, to=to)
+    assert not (tmp_path / target).exists()

@@ -1,3 +1,5 @@
+"""Conversion between the forms of node logs and task sets."""
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -5,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
-from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.availability_trace import CountTrace
 from bftrainer.nodelogs.convert import convert, kind_of
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
@@ -35,26 +34,32 @@ def tasks(fixtures):
 @pytest.mark.parametrize("target", NODE_LOGS)
 def test_node_logs_both_ways(tmp_path, log, source, target):
     """A node log survives conversion between any two forms."""
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-    write_node_log(tmp_path / "a" / source, log)
-    done = convert(tmp_path / "a" / source, tmp_path / "b" / target)
+    (tmp_path / "b").mkdir()
+    write_node_log(tmp_path / source, log)
+    done = convert(tmp_path / source, tmp_path / "b" / target)
     back = read_node_log(tmp_path / "b" / target)
-    assert done.summary() == "node log of 3 nodes"
-    assert done.warnings == ()
+    assert (done.summary(), done.warnings) == ("node log of 3 nodes", ())
     assert (back.nodes, back.start_ns, back.end_ns) == (log.nodes, log.start_ns, log.end_ns)
     for name in ("time_ns", "node", "idle"):
         assert np.array_equal(getattr(back, name), getattr(log, name))
 
 
+@pytest.mark.parametrize("source", TASK_SETS)
+@pytest.mark.parametrize("target", TASK_SETS)
+def test_task_sets_both_ways(tmp_path, tasks, source, target):
+    """A task set survives conversion between any two forms."""
+    (tmp_path / "b").mkdir()
+    write_task_set(tmp_path / source, tasks)
+    assert convert(tmp_path / source, tmp_path / "b" / target).summary() == "task set of 2 tasks"
+    assert read_task_set(tmp_path / "b" / target).tasks == tasks
+
+
 @st.composite
 def matrices(draw):
     """Frames of node states in which many rows change nothing."""
-    count = draw(st.integers(1, 8))
-    start = pd.Timestamp("2021-02-10")
-    times = sorted(draw(st.sets(st.integers(0, 10**12), min_size=count, max_size=count)))
-    states = draw(st.lists(st.sampled_from([[0, 0], [1, 0], [1, 1]]), min_size=count, max_size=count))
-    index = pd.DatetimeIndex([start + pd.Timedelta(time, "ns") for time in times])
+    times = sorted(draw(st.sets(st.integers(0, 10**12), min_size=1, max_size=8)))
+    states = [draw(st.sampled_from([[0, 0], [1, 0], [1, 1]])) for _ in times]
+    index = pd.DatetimeIndex(np.array(times, dtype="M8[ns]") + np.timedelta64(10**18, "ns"))
     return pd.DataFrame(np.array(states, dtype=np.int8), index=index, columns=["a", "b"])
 
 
@@ -104,18 +109,6 @@ def test_published_log_skips_the_same(tmp_path, published, target):
         assert np.array_equal(getattr(one, name), getattr(other, name))
 
 
-@pytest.mark.parametrize("source", TASK_SETS)
-@pytest.mark.parametrize("target", TASK_SETS)
-def test_task_sets_both_ways(tmp_path, tasks, source, target):
-    """A task set survives conversion between any two forms."""
-    for folder in ("a", "b"):
-        (tmp_path / folder).mkdir()
-    write_task_set(tmp_path / "a" / source, tasks)
-    done = convert(tmp_path / "a" / source, tmp_path / "b" / target)
-    assert done.summary() == "task set of 2 tasks"
-    assert read_task_set(tmp_path / "b" / target).tasks == tasks
-
-
 def test_what_is_lost_is_said(tmp_path):
     """Fields that the pickled form cannot hold are named."""
     (tmp_path / "t.toml").write_text(
@@ -126,15 +119,12 @@ def test_what_is_lost_is_said(tmp_path):
     assert [warning.rsplit(": ", 2)[1] for warning in done.warnings] == ["this form cannot hold user"]
 
 
-def test_kinds(tmp_path, fixtures):
+def test_kinds(fixtures):
     """What a file holds is told by its columns; scalability alone is refused."""
     assert kind_of(fixtures / "log-pandas1.1-protocol0.pkl") == "node log"
     assert kind_of(fixtures / "bounds-pandas1.1-protocol0.pkl") == "task set"
     with pytest.raises(InputError, match=r"got scalability: name its bounds"):
         kind_of(fixtures / "scalability-pandas1.1-protocol0.pkl")
-    (tmp_path / "x.csv").write_text("a,b\n1,2\n")
-    with pytest.raises(InputError, match=r"x\.csv:1: Expected a node log .*, got 'a,b'\."):
-        convert(tmp_path / "x.csv", tmp_path / "x.parquet")
 
 
 def test_unfit_targets(tmp_path, fixtures):
@@ -176,79 +166,3 @@ def test_forms_of_the_other_kind(tmp_path, log, tasks):
         read_node_log(tmp_path / "t.toml")
     with pytest.raises(InvalidTaskError, match=r"x\.parquet: Expected a task set .*, got Parquet\."):
         read_task_set(tmp_path / "x.parquet")
-
-
-# --- traces of preemptible nodes ---------------------------------------------------------------------------------
-
-SPOT = "0,add,a\n0,add,b\n60000,remove,a\n120000,add,c\n180000,remove,b\n"
-COUNTS = (
-    "timestamp,count\n2021-01-01T00:00:00Z,2\n2021-01-01T00:01:00Z,2\n2021-01-01T00:02:00Z,5\n2021-01-01T00:03:00Z,1\n"
-)
-
-
-@pytest.mark.parametrize(("form", "text"), [("spot", SPOT), ("counts", COUNTS)])
-@pytest.mark.parametrize("between", NODE_LOGS)
-def test_traces_become_node_logs_and_come_back(tmp_path, form, text, between):
-    """A spot or count trace goes through every form of node log and is the same text again."""
-    (tmp_path / "t.csv").write_text(text)
-    done = convert(tmp_path / "t.csv", tmp_path / between)
-    assert done.kind == "node log"
-    back = convert(tmp_path / between, tmp_path / "back.csv", to=form)
-    assert back.kind == {"spot": "spot event trace", "counts": "count trace"}[form]
-    assert back.summary().endswith(f"of {done.count} nodes")
-    assert (tmp_path / "back.csv").read_text() == text
-
-
-def test_terminations_of_a_log(tmp_path):
-    """One of two nodes goes after a minute, the other after three."""
-    (tmp_path / "t.csv").write_text(SPOT)
-    done = convert(tmp_path / "t.csv", tmp_path / "gone.csv.gz", to="terminations")
-    assert done.summary() == "termination trace of 3 nodes"
-    assert len(done.warnings) == 1
-    found = read_availability(tmp_path / "gone.csv.gz", print)
-    assert (found.kind, found.terminations.number.tolist()) == ("terminations", [1, 1])
-    assert np.diff(found.terminations.time_ns).tolist() == [120 * 10**9]
-
-
-@given(log=logs())
-@examples(40)
-def test_counts_of_any_log_survive(tmp_path_factory, log):
-    """Whatever the log, as many nodes are there at each of its rows once it has gone through its counts."""
-    folder = tmp_path_factory.mktemp("counts")
-    write_node_log(folder / "a.parquet", log)
-    convert(folder / "a.parquet", folder / "c.csv", to="counts")
-    convert(folder / "c.csv", folder / "b.parquet")
-    one, two = CountTrace.of(log), CountTrace.of(read_node_log(folder / "b.parquet"))
-    assert (one.time_ns.tolist(), one.count.tolist()) == (two.time_ns.tolist(), two.count.tolist())
-
-
-def test_what_a_spot_trace_cannot_hold(tmp_path, log):
-    """Its beginning, what comes after its last row, and nodes that are never there are said to be left out."""
-    start = log.start_ns
-    made = NodeLog(
-        ("a", "b", "c"), start, start + 90 * 10**9, start + np.array([0, 60]) * 10**9,
-        np.array([0, 0], dtype=np.int32), np.array([True, False]),
-    )  # fmt: skip
-    write_node_log(tmp_path / "a.parquet", made)
-    said = " ".join(convert(tmp_path / "a.parquet", tmp_path / "s.csv", to="spot").warnings)
-    assert "cannot hold when it begins (2021-" in said
-    assert "30 s after it are left out" in said
-    assert "2 nodes that are never there" in said
-
-
-@pytest.mark.parametrize(
-    ("text", "target", "to", "error", "said"),
-    [
-        (SPOT, "x.parquet", "counts", OutputError, r"x\.parquet: Expected a name ending in \.csv or"),
-        ("timestamp,number\n2021-01-01T00:00:00Z,2\n", "x.csv", None, NodeLogError, "Terminations alone"),
-        ("timestamp,count\n2021-01-01T00:00:00Z,0\n", "x.csv", "spot", NodeLogError, "come or go"),
-        ("0,add,a\n9,remove,b\n", "x.csv", None, NodeLogError, r"t\.csv:2: Node 'b' is removed"),
-        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", InputError, "Expected a node log .*got 'name,min_nodes"),
-    ],
-)  # fmt: skip
-def test_traces_that_cannot_be_converted(tmp_path, text, target, to, error, said):
-    """What is missing, or of another kind, is told, and nothing is written."""
-    (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(error, match=said):
-        convert(tmp_path / "t.csv", tmp_path / target, to=to)
-    assert not (tmp_path / target).exists()

@@ -72,7 +72,7 @@ def dense(given):
 def swept(given, gap=0):
     """What the sweep makes of rows: busy and idle spans."""
     margin = gap * NS
-    busy = spans(*given).within(-margin, LENGTH * NS + margin).merged(margin).within(0, LENGTH * NS)
+    busy = spans(*given).within(-margin, LENGTH * NS + margin).union(margin).within(0, LENGTH * NS)
     return busy, busy.gaps(NODES, Window(0, LENGTH * NS))
 
 
@@ -86,22 +86,14 @@ def test_union_and_gaps(given, gap):
     assert busy.node_s + idle.node_s == NODES * LENGTH
 
 
-@given(busy_rows(), st.randoms())
-def test_order_does_not_matter(given, random):
-    """Shuffled rows give the same spans."""
-    shuffled = given.copy()
-    random.shuffle(shuffled)
-    assert rows(swept(shuffled)[1]) == rows(swept(given)[1])
-
-
 @given(busy_rows(), st.integers(0, 4), st.integers(0, 10**9 - 1))
 def test_fractions_of_seconds(given, gap, fraction):
     """Times between whole seconds take another way through the sort, to the same end."""
-    moved = spans(*given)
+    moved = spans(*sorted(given))  # and rows in another order, which does not matter
     moved = NodeSpans(moved.node, moved.start_ns + fraction * moved.node, moved.end_ns + fraction * moved.node)
-    merged = moved.merged(gap * NS)
+    merged = moved.union(gap * NS)
     back = NodeSpans(merged.node, merged.start_ns - fraction * merged.node, merged.end_ns - fraction * merged.node)
-    assert rows(back) == rows(spans(*given).merged(gap * NS))
+    assert rows(back) == rows(spans(*given).union(gap * NS))
 
 
 @given(busy_rows(), st.integers(0, 8))
@@ -130,52 +122,29 @@ def test_any_log_is_its_idle_spans(log):
 def test_blocks(given, at_a_time):
     """All spans are in one block each, and blocks follow one another by node."""
     whole = spans(*given)
-    blocks = list(whole.in_blocks(NODES, at_a_time))
-    assert sorted(rows(NodeSpans.joined(blocks))) == sorted(rows(whole))
+    blocks = list(whole.split_blocks(NODES, at_a_time))
+    assert sorted(rows(NodeSpans.concatenate(blocks))) == sorted(rows(whole))
     reach = [(min(nodes), max(nodes)) for nodes in (block.node.tolist() for block in blocks) if nodes]
     assert all(one[1] < other[0] for one, other in itertools.pairwise(reach))
 
 
-def test_gaps_of_the_window_are_not_closed():
-    """Only what lies between two stretches is clean-up; idle time at the window's ends stays."""
+def test_edges():
+    """Gaps at the window's ends stay, as do those as long as the limit; what is open is cut; no jobs, all idle."""
     busy, idle = swept([(0, 2, 18)], gap=4)
     assert rows(busy) == [(0, 2, 18)]
     assert (0, 0, 2) in rows(idle)
-
-
-def test_a_gap_of_just_the_limit_stays():
-    """Gaps shorter than the limit are closed, one as long as the limit is not."""
-    assert rows(spans((0, 0, 5), (0, 8, 9)).merged(3 * NS)) == [(0, 0, 5), (0, 8, 9)]
-    assert rows(spans((0, 0, 5), (0, 7, 9)).merged(3 * NS)) == [(0, 0, 9)]
-
-
-def test_open_ends_are_cut_at_the_window():
-    """What had not started or ended in the log fills the window to its end."""
+    assert rows(spans((0, 0, 5), (0, 8, 9)).union(3 * NS)) == [(0, 0, 5), (0, 8, 9)]
+    assert rows(spans((0, 0, 5), (0, 7, 9)).union(3 * NS)) == [(0, 0, 9)]
     open_ended = NodeSpans(np.array([0], np.int32), np.array([OPEN_START_NS]), np.array([OPEN_END_NS]))
-    assert rows(open_ended.within(0, LENGTH * NS).merged()) == [(0, 0, LENGTH)]
-
-
-def test_nothing_is_merged_to_nothing():
-    """A machine without jobs is idle throughout."""
+    assert rows(open_ended.within(0, LENGTH * NS).union()) == [(0, 0, LENGTH)]
     busy, idle = swept([])
-    assert len(busy) == 0
+    assert len(busy) == len(NodeSpans.concatenate([])) == 0
     assert rows(idle) == [(node, 0, LENGTH) for node in range(NODES)]
-    assert len(NodeSpans.joined([])) == 0
+    assert (nanoseconds(1.5), nanoseconds(0.1)) == (1_500_000_000, 100_000_000)
 
 
 @pytest.mark.parametrize(("start", "end"), [(5, 5), (6, 5), (0, OPEN_END_NS), (OPEN_START_NS, 0)])
 def test_impossible_windows(start, end):
-    """A window has a start before its end, in years that can be told."""
-    with pytest.raises(LogError, match="Expected the window to start before its end"):
+    """A window has a start before its end, in years that can be told; times that are said have their zone."""
+    with pytest.raises(LogError, match=r"Expected the window to start before its end.*, got .*Z to .*Z\.$"):
         Window(start, end)
-
-
-def test_an_impossible_window_is_told_in_utc():
-    """Only what is wrong is named, with times that say their zone."""
-    with pytest.raises(LogError, match=r"before its end, got 1970-01-01T00:00:06Z to 1970-01-01T00:00:05Z\.$"):
-        Window(6 * 10**9, 5 * 10**9)
-
-
-def test_nanoseconds():
-    """Durations become whole nanoseconds."""
-    assert (nanoseconds(1.5), nanoseconds(0.1)) == (1_500_000_000, 100_000_000)

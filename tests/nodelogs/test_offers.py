@@ -24,29 +24,18 @@ S = 1_000_000_000
 
 def spans(log):
     """Idle spans as (node, from, to) in seconds."""
-    found = idle_spans(log)
-    return [
-        (node, start // S, end // S)
-        for node, start, end in zip(found.node.tolist(), found.start_ns.tolist(), found.end_ns.tolist(), strict=True)
-    ]
+    idle = idle_spans(log)
+    columns = idle.node, idle.start_ns // S, idle.end_ns // S
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def test_a_node_is_offered_once_it_has_been_idle_so_long():
-    """Every hole loses its first part; what is no longer than that is never offered."""
+    """Every hole loses its first part, what is no longer than that all of it; ages from before a window count."""
     log = log_of([(0, 0, 100), (1, 10, 30), (2, 50, 200)], 200)
     assert spans(filter_log(log, offer_after_ns=20 * S)) == [(0, 20, 100), (2, 70, 200)]
-    assert idle_node_s(log, 200.0) == 270.0
-    assert idle_node_s(log, 60.0) == 60 + 20 + 10
-
-
-def opened_later(spans, start_s, end_s):
-    """A log of these spans whose window opens at `start_s`; what was before is known."""
-    return replace(log_of(spans, end_s), start_ns=start_s * S)
-
-
-def test_the_age_of_nodes_that_are_idle_at_the_start_counts():
-    """The window opens at 60 s. Idle since 10 s: offered at once; since 50 s: at 80 s; until 70 s only: never."""
-    log = opened_later([(0, 10, 200), (1, 50, 200), (2, 55, 70)], 60, 200)
+    assert (idle_node_s(log, 200.0), idle_node_s(log, 60.0)) == (270.0, 60 + 20 + 10)
+    # The window opens at 60 s. Idle since 10 s: offered at once; since 50 s: at 80 s; until 70 s only: never.
+    log = replace(log_of([(0, 10, 200), (1, 50, 200), (2, 55, 70)], 200), start_ns=60 * S)
     assert spans(filter_log(log, offer_after_ns=30 * S)) == [(0, 60, 200), (1, 80, 200)]
     # Idle for 15 s in all, of which 10 s are within the window.
     assert spans(filter_log(log, min_hole_ns=15 * S)) == [(0, 60, 200), (1, 60, 200), (2, 60, 70)]
@@ -120,9 +109,9 @@ def test_bad_departures_are_refused(tmp_path, text, said):
 def test_offers_are_audited(tmp_path):
     """An audit of its own code finds the same pool at every event of a replay with both kinds of offers."""
     log = read_node_log(sample_path(SAMPLE_NODE_LOG), 0)
-    found = idle_spans(log)
-    picked = np.random.default_rng(1).choice(len(found), 300, replace=False)
-    rows = [f"{log.nodes[found.node[place]]},{iso(int(found.end_ns[place]))}" for place in picked]
+    idle = idle_spans(log)
+    picked = np.random.default_rng(1).choice(len(idle), 300, replace=False)
+    rows = [f"{log.nodes[idle.node[place]]},{iso(int(idle.end_ns[place]))}" for place in picked]
     plan = tmp_path / "plan.csv"
     plan.write_text("\n".join(["node,time", *rows]) + "\n")
     assert len(read_departures(plan, log.nodes)) == 300

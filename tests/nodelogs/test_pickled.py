@@ -40,21 +40,20 @@ def test_matrix_becomes_transitions(path):
     assert log.provenance == {"source": "evt.pkl", "rows": 3}
 
 
-@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int64, np.float64, np.float32, bool, object])
+@pytest.mark.parametrize("kind", [np.int8, np.float32, bool, object])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_any_type_and_layout(path, kind, order):
     """States are read from whatever type and memory layout holds zeros and ones."""
     states = np.random.default_rng(3).integers(0, 2, (40, 150)).astype(np.int8)
     times = TIMES[0] + np.arange(40) * np.timedelta64(7, "s")
-    nodes = [f"n{i}" for i in range(150)]
-    frame(np.asarray(states.astype(kind), order=order), times, nodes).to_pickle(path)
+    frame(np.asarray(states.astype(kind), order=order), times, range(150)).to_pickle(path)
     log = read_node_log(path)
+    assert log.nodes == tuple(map(str, range(150)))  # nodes that are numbered are named by their numbers
     state = np.zeros(150, dtype=np.int8)
-    seen = {time: (joined, left) for time, joined, left in log.rows()}
+    changes = {time: (joined, left) for time, joined, left in log.rows()}
     for row in range(40):
-        joined, left = seen.get(row * 7.0, ([], []))
-        state[joined] = 1
-        state[left] = 0
+        joined, left = changes.get(row * 7.0, ([], []))
+        state[joined], state[left] = 1, 0
         assert state.tolist() == states[row].tolist()
 
 
@@ -69,90 +68,59 @@ def test_skipping_counts_rows_of_the_file(path):
             read_node_log(path, skip_events=count)
 
 
-def test_numbers_name_nodes(path):
-    """Nodes that are numbered are named by their numbers."""
-    frame([[1, 0]] * 3, nodes=[7, 8]).to_pickle(path)
-    assert read_node_log(path).nodes == ("7", "8")
+def tar_of(content, *names):
+    """A tar with such members, all of one content."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
 
 
 @pytest.mark.parametrize("form", ["evt.pkl", "evt.pkl.gz", "evt.tar.gz", "evt.tar", "renamed.dat"])
 def test_packings(tmp_path, form):
-    """The pickle is read bare, gzipped, or from a tar, told by content."""
-    path, bare = tmp_path / form, io.BytesIO()
+    """The pickle is read bare, gzipped, or from a tar, told by content; a tar holds one."""
+    bare = io.BytesIO()
     frame(np.array([[1, 0], [1, 1], [0, 1]], dtype=np.int8)).to_pickle(bare, compression=None)
-    content = bare.getvalue()
-    if "tar" in form:
-        packed = io.BytesIO()
-        with tarfile.open(fileobj=packed, mode="w") as archive:
-            archive.addfile(tarfile.TarInfo("notes.txt"))
-            member = tarfile.TarInfo("../../evt.pkl")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-        content = packed.getvalue()
-    path.write_bytes(gzip.compress(content) if form.endswith("gz") else content)
-    assert len(rows(read_node_log(path))) == 3
+    content = tar_of(bare.getvalue(), "notes.txt", "../../evt.pkl") if "tar" in form else bare.getvalue()
+    (tmp_path / form).write_bytes(gzip.compress(content) if form.endswith("gz") else content)
+    assert len(rows(read_node_log(tmp_path / form))) == 3
     assert [entry.name for entry in tmp_path.iterdir()] == [form]
+    for names, got in ((["x.txt"], "none"), (["x.txt", "a.pkl", "b.pkl"], "several")):
+        (tmp_path / "evt.tar").write_bytes(tar_of(bare.getvalue(), *names))
+        with pytest.raises(NodeLogError, match=rf"evt\.tar: Expected (a|one) \.pkl in the archive, got {got}\."):
+            read_node_log(tmp_path / "evt.tar")
 
 
-@pytest.mark.parametrize(("count", "found"), [(1, "none"), (3, "several")])
-def test_tar_of_one_pickle(tmp_path, count, found):
-    """An archive without a pickle, or with several, is refused."""
-    content = io.BytesIO()
-    frame(np.ones((3, 2), dtype=np.int8)).to_pickle(content, compression=None)
-    path = tmp_path / "evt.tar.gz"
-    with tarfile.open(path, mode="w:gz") as archive:
-        for name in ["x.txt", "a.pkl", "b.pkl"][:count]:
-            member = tarfile.TarInfo(name)
-            member.size = len(content.getvalue())
-            archive.addfile(member, io.BytesIO(content.getvalue()))
-    with pytest.raises(NodeLogError, match=rf"evt\.tar\.gz: Expected (a|one) \.pkl in the archive, got {found}\."):
-        read_node_log(path)
+GOOD = frame([[1, 0]] * 3)
+BAD = [
+    (GOOD.set_axis(TIMES[[0, 1, 1]]), r"unique times that ascend, got 2021-02-10T00:01:00.*\(row 3\)"),
+    (GOOD.set_axis(TIMES[[0, 2, 1]]), r"unique times that ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)"),
+    (GOOD.set_axis(["a", "a"], axis=1), r"Expected unique node names, got 'a' twice"),
+    (GOOD.set_axis(["a", ""], axis=1), r"Expected nodes to be names, got '' among them\."),
+    (GOOD.set_axis(pd.Index(["a", None], dtype=object), axis=1), r"Expected node names to be text, got None\."),
+    (GOOD.set_axis([(1, 2), None], axis=1), r"Expected node names to be text, got \(1, 2\)\."),
+    (GOOD.set_axis(["a", True], axis=1), r"Expected node names to be text, got True\."),
+    (GOOD.set_axis(["a", 10**5000], axis=1), r"Expected node names to be text, got a number of many digits\."),
+    (GOOD.set_axis(TIMES[:2], axis=1), r"Expected node names to be text, got 2021-02-10T00:00:00"),
+    (frame(np.array([[1, 0], [1, 0], [1, 3]], np.int8)), r"to be 0 or 1, got 3 \(row 3, 2021-02-10T.*Z, node b\)"),
+    (frame([[1, 0], [1, -1], [1, 0]]), r"to be 0 or 1, got -1 \(row 2, .*node b\)"),
+    (frame([[1, 0], [np.nan, 0], [1, 0]]), r"to be 0 or 1, got nan \(row 2, .*node a\)"),
+    (frame([[1, "x"]] * 3), r"to be 0 or 1, got 'x' \(row 1, .*node b\)"),
+    (frame([[TIMES[0], 1]] * 3), r"to be 0 or 1, got 2021-02-10T"),
+    (GOOD.reset_index(drop=True), r"Expected an index of datetimes, got whole numbers"),
+    (GOOD.set_axis([1.0, 2.0, 3.0]), r"Expected an index of datetimes, got float64"),
+    (GOOD.set_axis(np.array(["2021", "NaT", "2022"], "M8[ns]")), r"the years 1678 and 2262, got NaT \(row 2\)"),
+    (GOOD.set_axis(np.array(["2021", "2022", "3021"], "M8[s]")), r"between the years 1678 and 2262"),
+    (GOOD.iloc[:0], r"got an empty frame"),
+    (GOOD[[]], r"got an empty frame"),
+    (pd.Series([1]), r"Expected a pickled pandas DataFrame, got a pickled Series"),
+]
 
 
-@pytest.mark.parametrize(
-    ("value", "message"),
-    [
-        (
-            frame([[1, 0]] * 3, TIMES[[0, 1, 1]]),
-            r"Expected unique times that ascend, got 2021-02-10T00:01:00.*\(row 3\)",
-        ),
-        (
-            frame([[1, 0]] * 3, TIMES[[0, 2, 1]]),
-            r"Expected unique times that ascend, got .*00:01:00.* after .*00:02:00.*\(row 3\)",
-        ),
-        (frame([[1, 0]] * 3, nodes="aa"), r"Expected unique node names, got 'a' twice"),
-        (frame([[1, 0]] * 3, nodes=["a", ""]), r"Expected nodes to be names, got '' among them\."),
-        (
-            frame([[1, 0]] * 3).set_axis(pd.Index(["a", None], dtype=object), axis=1),
-            r"Expected node names to be text, got None\.",
-        ),
-        (frame([[1, 0]] * 3).set_axis([(1, 2), None], axis=1), r"Expected node names to be text, got \(1, 2\)\."),
-        (frame([[1, 0]] * 3, nodes=["a", True]), r"Expected node names to be text, got True\."),
-        (frame([[1, 0]] * 3, nodes=["a", 1.5]), r"Expected node names to be text, got 1\.5\."),
-        (frame([[1, 0]] * 3, nodes=["a", 10**5000]), r"Expected node names to be text, got a number of many digits\."),
-        (frame([[1, 0]] * 3, nodes=TIMES[:2]), r"Expected node names to be text, got 2021-02-10T00:00:00"),
-        (frame([[1, 0], [2, 0], [1, 0]]), r"to be 0 or 1, got 2 \(row 2, 2021-02-10T00:01:00.*Z, node a\)"),
-        (frame([[1, 0], [1, -1], [1, 0]]), r"to be 0 or 1, got -1 \(row 2, .*node b\)"),
-        (frame(np.array([[1, 0], [1, 0], [1, 3]], np.int8)), r"to be 0 or 1, got 3 \(row 3, .*node b\)"),
-        (frame([[1, 0], [np.nan, 0], [1, 0]]), r"to be 0 or 1, got nan \(row 2, .*node a\)"),
-        (frame([[1, 0], [0.5, 0], [1, 0]]), r"to be 0 or 1, got 0.5 \(row 2, .*node a\)"),
-        (frame([[1, "x"]] * 3), r"to be 0 or 1, got 'x' \(row 1, .*node b\)"),
-        (frame([[1, None]] * 3), r"to be 0 or 1, got None \(row 1, .*node b\)"),
-        (frame([[TIMES[0], 1]] * 3), r"to be 0 or 1, got 2021-02-10T"),
-        (frame([[1, 0]] * 3).reset_index(drop=True), r"Expected an index of datetimes, got whole numbers"),
-        (frame([[1, 0]] * 3).set_axis([1.0, 2.0, 3.0]), r"Expected an index of datetimes, got float64"),
-        (frame([[1, 0]] * 3).set_axis(["x", "y", "z"]), r"Expected an index of datetimes, got object"),
-        (
-            frame([[1, 0]] * 3, np.array(["2021", "NaT", "2022"], "M8[ns]")),
-            r"Expected times between the years 1678 and 2262, got NaT \(row 2\)",
-        ),
-        (frame([[1, 0]] * 3, np.array(["2021", "2022", "3021"], "M8[s]")), r"between the years 1678 and 2262"),
-        (pd.DataFrame(), r"got an empty frame"),
-        (frame([[1, 0]] * 3).iloc[:0], r"got an empty frame"),
-        (frame([[1, 0]] * 3)[[]], r"got an empty frame"),
-        (pd.Series([1]), r"Expected a pickled pandas DataFrame, got a pickled Series"),
-    ],
-)
+@pytest.mark.parametrize(("value", "message"), BAD, ids=range(len(BAD)))
 def test_bad_logs(path, value, message):
     """A malformed log is refused in one line that names file, row and node."""
     value.to_pickle(path)
@@ -197,5 +165,3 @@ def test_unwritable(tmp_path, path):
     log = read_node_log(path)
     with pytest.raises(OutputError, match=r"cannot be written"):
         write_node_log(tmp_path / "nowhere" / "evt.pkl", log)
-    with pytest.raises(OutputError, match=r"Expected a name ending in"):
-        write_node_log(tmp_path / "evt.txt", log)

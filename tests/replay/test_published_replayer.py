@@ -104,7 +104,7 @@ def test_the_node_level_model(world, seed):
 @pytest.mark.slow
 def test_a_thousand_rows_of_the_published_log(published):
     """Row by row the same for real nodes and tasks, by the heuristic; nodes are named in the log's order."""
-    whole = read_node_log(published / "ndstat-10sdn6-evt.tar.gz", 1000).selected(0, 256)
+    whole = read_node_log(published / "ndstat-10sdn6-evt.tar.gz", 1000).select_nodes(0, 256)
     end_ns = int(np.unique(whole.time_ns)[1074])
     rows = whole.time_ns <= end_ns
     log = NodeLog(
@@ -116,7 +116,7 @@ def test_a_thousand_rows_of_the_published_log(published):
         whole.idle[rows],
     )
     tasks = read_task_set(published / "ImageNet-imgps-Jbnd-1001J.pkl").tasks[:60]
-    placed = [replace(task, submit_s=task.submitted_after_s(whole.start_ns), submit_ns=None) for task in tasks]
+    placed = [replace(task, submit_s=task.submission_s(whole.start_ns), submit_ns=None) for task in tasks]
     agree(World(log, tuple(placed), 10, "nodes"), heuristic, solver="equal-share")
 
 

@@ -58,7 +58,7 @@ def test_unions_by_blocks(rows, offered, kept, at_a_time, unit):
     for kind in BusyKind:
         some = [(start, end, nodes) for start, end, nodes, of in rows if of == kind]
         each = [(index[name], start, end) for start, end, nodes in some for name in set(nodes) if name in index]
-        merged = NodeSpans(*(np.array(column, np.int64) for column in zip(*each, strict=True))).merged() if each else ()
+        merged = NodeSpans(*(np.array(column, np.int64) for column in zip(*each, strict=True))).union() if each else ()
         if each:
             columns = merged.node.tolist(), (merged.start_ns * unit).tolist(), (merged.end_ns * unit).tolist()
             wanted += [(kind, *span) for span in zip(*columns, strict=True)]

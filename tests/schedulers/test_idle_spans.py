@@ -17,7 +17,7 @@ WINDOW = Window(0, LENGTH * NS)
 @given(busy_rows(), busy_rows(), st.integers(0, 4), st.integers(0, 4))
 def test_kinds_are_united(jobs, downs, gap, hole):
     """A node is idle when nothing covers it; each kind's union is counted apart, and jobs once each."""
-    blocks = [{BusyKind.JOB: spans(*jobs).merged(), BusyKind.DOWN: spans(*downs).merged()}]
+    blocks = [{BusyKind.JOB: spans(*jobs).union(), BusyKind.DOWN: spans(*downs).union()}]
     swept = line_sweep(blocks, NODES, WINDOW, gap * NS, hole * NS)
     everything = by_second(jobs + downs, gap)
     idle = dense(swept.idle)
@@ -31,9 +31,9 @@ def test_kinds_are_united(jobs, downs, gap, hole):
 @given(busy_rows())
 def test_blocks_of_nodes_make_no_difference(jobs):
     """Swept node by node, a machine gives what it gives at once."""
-    whole = line_sweep([{BusyKind.JOB: spans(*jobs).merged()}], NODES, WINDOW)
+    whole = line_sweep([{BusyKind.JOB: spans(*jobs).union()}], NODES, WINDOW)
     parts = line_sweep(
-        ({BusyKind.JOB: spans(*(row for row in jobs if row[0] == node)).merged()} for node in range(NODES)),
+        ({BusyKind.JOB: spans(*(row for row in jobs if row[0] == node)).union()} for node in range(NODES)),
         NODES,
         WINDOW,
     )
@@ -44,7 +44,7 @@ def test_blocks_of_nodes_make_no_difference(jobs):
 def test_overlap():
     """Two jobs that share a node for half their time count one and a half times."""
     jobs = spans((0, 0, 10), (0, 5, 15))
-    swept = line_sweep([{BusyKind.JOB: jobs.merged()}], NODES, WINDOW, job_node_s=jobs.node_s)
+    swept = line_sweep([{BusyKind.JOB: jobs.union()}], NODES, WINDOW, job_node_s=jobs.node_s)
     assert swept.overlap_factor == 20 / 15
     assert line_sweep([{BusyKind.JOB: NodeSpans.none()}], NODES, WINDOW).overlap_factor is None
     assert line_sweep([], NODES, WINDOW).idle.node_s == NODES * LENGTH

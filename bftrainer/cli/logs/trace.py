@@ -56,7 +56,7 @@ def edit(
 
     What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
-    from bftrainer.nodelogs.edit import cut_log, filter_log, record_command
+    from bftrainer.nodelogs.edit import filter_log, record_command, select_window
     from bftrainer.nodelogs.inventory import read_inventory
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.nodelogs.node_spans import nanoseconds
@@ -76,7 +76,7 @@ def edit(
         for option, moment in (("--start", start), ("--end", end)):
             with at_place(option, InputError):
                 window.append(None if moment is None else clock.instant_ns(moment))
-        log = cut_log(log, *window)
+        log = select_window(log, *window)
     names = None if nodes is None else read_inventory(nodes).names
     lengths_ns = map(nanoseconds, (min_hole_s, offer_after_s))
     log = filter_log(log, names, sorted(expand_excluded(exclude_nodes)), partitions, *lengths_ns)
@@ -89,7 +89,7 @@ def edit(
 
 def _read(paths: tuple[Path, ...]) -> NodeLog:
     """The log, or the one that several make together."""
-    from bftrainer.nodelogs.edit import merged_logs
+    from bftrainer.nodelogs.edit import merge_logs
     from bftrainer.nodelogs.node_log_files import read_node_log
 
     places = [path.resolve() for path in paths]
@@ -99,7 +99,7 @@ def _read(paths: tuple[Path, ...]) -> NodeLog:
     logs = [read_node_log(path, warn=note) for path in paths]
     if len(logs) == 1:
         return logs[0]
-    merged = merged_logs(logs)
+    merged = merge_logs(logs)
     for node_s, reason in ((merged.disputed_node_s, "disputed between logs"), (merged.untold_node_s, "told by no log")):
         if node_s:
             note(f"{node_s / 3600:,.2f} node-hours are {reason}, and count as busy.")
@@ -144,7 +144,7 @@ def convert(
     sibling with JNPs) for task sets.
     """
     from bftrainer.nodelogs.convert import convert as convert_file
-    from bftrainer.nodelogs.native_logs import metadata_path, refuse_shared_metadata
+    from bftrainer.nodelogs.node_log_files import metadata_path, refuse_shared_metadata
     from bftrainer.tasksets.task_files import scalability_path
 
     place = target or output

@@ -17,7 +17,7 @@ from bftrainer.errors import LogError, SettingsError, suggestion, unused_options
 from bftrainer.files.log_files import Block, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.hostlist import known_part
+from bftrainer.nodelogs.hostlist import certain_names
 from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
@@ -431,7 +431,7 @@ def _node_lists(texts: Sequence[str], wanted: NDArray[np.integer], lists: NodeLi
         elif text.endswith("+") or text.count("[") > text.count("]"):
             is_whole[at] = False
             try:
-                numbers[at] = lists.add(known_part(text))
+                numbers[at] = lists.add(certain_names(text))
             except LogError as fault:
                 faults[at] = str(fault)
         else:
