@@ -1,14 +1,12 @@
 """Result directories: one writer each, filled beside their place, and put there whole by a rename.
 
-Results are written to ``.NAME.new`` beside their place, under a lock. When they are whole they are flushed to the disk
-with a list of them, and renamed to their place, and results that are there to ``.NAME.old`` before. What a process
-leaves that is killed in between goes, or comes back, when the place is used next.
+Results are written to ``.NAME.new`` beside their place, under a lock, and flushed to the disk with a list of them.
+Earlier ones are renamed to ``.NAME.old`` then. What a killed process leaves goes, or comes back, at the next use.
 """
 
 from __future__ import annotations
 
 import filecmp
-import itertools
 import os
 import re
 import shutil
@@ -59,19 +57,18 @@ def list_written(directory: Path, names: Iterable[str], *, final: bool = False) 
 def remove_written(directory: Path) -> None:
     """Delete results, and their directory if nothing else is in it: `OSError` if one cannot be deleted."""
     for name in sorted(written_files(directory)):
-        if _is_file(directory / name):
+        if _is_file_or_link(directory / name):
             (directory / name).unlink()
     (directory / MANIFEST).unlink(missing_ok=True)
     remove_if_empty(directory)
 
 
-def _is_file(path: Path) -> bool:
-    """Whether it is a file or a link, which results are, and directories of others are not."""
+def _is_file_or_link(path: Path) -> bool:
     return path.is_symlink() or path.is_file()
 
 
 def remove_if_empty(directory: Path) -> None:
-    """Remove a directory, if it is there, nothing is in it, and one may."""
+    """Remove a directory if that is possible."""
     with suppress(OSError):
         directory.rmdir()
 
@@ -97,22 +94,14 @@ def check_free(path: Path, *, force: bool) -> None:
             f"{path}: Expected results to replace (a {SUMMARY} that {MANIFEST} lists), found other files, or "
             "results of an earlier version; not deleted."
         )
-    ours = {name for name in listed if _is_file(place / name)} | {MANIFEST, JOURNAL}
+    ours = {name for name in listed if _is_file_or_link(place / name)} | {MANIFEST, JOURNAL}
     if foreign := sorted(names - ours):
         raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
 
 
-def number_paths(name: str) -> Iterator[Path]:
-    """``name-1-itrOut``, ``name-2-itrOut``, ... in the current directory."""
-    return (Path(f"{name}-{number}-itrOut") for number in itertools.count(1))
-
-
 @dataclass(slots=True)
 class ResultDirectory:
-    """Final path of results, as it was named, and the path where they are written until they are whole.
-
-    Once `is_finished`, the journal goes when the results are in place, and not before.
-    """
+    """Final path of results, and the one where they are written; if `is_finished`, they need no journal any more."""
 
     path: Path
     working: Path
@@ -126,8 +115,8 @@ def result_directory(
     """Claim the first free one of `candidates`, and yield a working directory that takes its place at the end.
 
     On any error the earlier state is restored; unfinished results stay if they can be resumed, and whole ones that
-    cannot be put in place do too. `force` replaces results, and drops unfinished ones; `resume` finds unfinished ones
-    in the working directory. An `OutputError` if no candidate is free, or it cannot be written to.
+    cannot be put in place do too. `force` replaces results and unfinished ones; `resume` finds unfinished ones in the
+    working directory. An `OutputError` if no candidate is free, or it cannot be written to.
     """
     refusals: list[OutputError] = []
     for path in candidates:
@@ -149,7 +138,7 @@ def result_directory(
 
 @contextmanager
 def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
-    """Claim a place, have it filled, and put the results there."""
+    """Claim a place, let results be written, and put them there."""
     with _claim_place(path) as working:
         target, journal = path.resolve(), working / JOURNAL
         if not resume or journal.exists() or (target / JOURNAL).exists():
@@ -171,7 +160,7 @@ def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDire
             check_free(path, force=force or resume)
             _put_in_place(working, target)
         except (OSError, OutputError) as error:
-            reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+            reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
             with suppress(OSError):
                 working = working.rename(target.with_name(f"{target.name}-{os.getpid()}"))  # no later run clears that
             raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
@@ -184,7 +173,7 @@ def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDire
 
 @contextmanager
 def _claim_place(path: Path) -> Iterator[Path]:
-    """Be the only one that writes results to a place, after clearing what a killed process has left; yield where."""
+    """Be the only one that writes results to a place, after clearing what a killed process left; yield where."""
     target = path.resolve()
     working = target.with_name(f".{target.name}{_NEW}")
     missing = [parent for parent in working.parents if not parent.exists()]
@@ -214,14 +203,14 @@ def _recover(target: Path) -> None:
 
 
 def _empty(working: Path, without: set[str]) -> None:
-    """Delete unfinished results but those of these names."""
+    """Delete unfinished results except these names."""
     for path in working.iterdir() if working.exists() else ():
         if path.name not in without:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _discard(working: Path) -> None:
-    """Delete unfinished results, at last what shows that they are ours."""
+    """Delete unfinished results; the list, which shows that they are ours, goes last."""
     with suppress(OSError):
         _empty(working, {MANIFEST})
         (working / MANIFEST).unlink(missing_ok=True)
@@ -229,7 +218,7 @@ def _discard(working: Path) -> None:
 
 
 def _seal(directory: ResultDirectory) -> None:
-    """List whole results, and have the disk hold them."""
+    """List finished results, and flush them to the disk."""
     working = directory.working
     unlisted = {MANIFEST, JOURNAL} if directory.is_finished else {MANIFEST}
     names = {child.name for child in working.iterdir()} - unlisted

@@ -39,17 +39,6 @@ def full_disk():
     signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("full_disk")
-def test_full_disk(tmp_path):
-    """A disk that fills up is one line, and the earlier file stays as it was."""
-    path = tmp_path / "x.csv"
-    path.write_text("earlier")
-    with pytest.raises(OutputError, match=r"x\.csv: cannot be written \(File too large\)\."), replacing(path) as stream:
-        stream.write(bytes(1 << 20))
-    assert path.read_text() == "earlier"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("first", ["log.csv", "log.csv.gz"])
 @pytest.mark.usefixtures("full_disk")
 def test_full_disk_leaves_an_earlier_pair(tmp_path, first):

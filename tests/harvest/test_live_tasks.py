@@ -40,7 +40,7 @@ def test_a_task_has_what_a_replay_needs_and_a_command(written):
     [
         (TASK, r"tasks.toml, task a: Missing key 'command'."),
         ('[[task]]\nname = "a"\n' + COMMAND, r"tasks.toml, task a: Missing key 'min_nodes'."),
-        (TASK + "command = 3\n", r"task a: Expected command to be a list, got 3."),
+        (TASK + "command = 3\n", r"task a: command: Input should be a valid tuple, got 3."),
         (TASK + 'command = "\'"\n', r"task a: command: Expected a text as a shell splits it"),
         (TASK + COMMAND + "grace = 3\n", r"task a: Unknown key 'grace'. Did you mean 'grace_s'\?"),
         (TASK + COMMAND + "grace_s = -1\n", r"task a: grace_s: Input should be greater than 0, got -1."),
@@ -50,7 +50,7 @@ def test_a_task_has_what_a_replay_needs_and_a_command(written):
         ),
         (TASK + COMMAND + 'progress = "stdout:("\n', r"task a: progress: Expected reported, file:PATH or stdout"),
         (TASK + COMMAND + 'progress = "lines"\n', r"task a: progress: Expected reported, file:PATH or stdout"),
-        (TASK + COMMAND + "env = 3\n", r"task a: Expected env to be a table, got 3."),
+        (TASK + COMMAND + "env = 3\n", r"task a: env: Input should be a valid dictionary, got 3."),
         (
             TASK + COMMAND + 'env = {RANK = "7"}\n',
             r"env: Expected names .* does not set, got RANK\.",

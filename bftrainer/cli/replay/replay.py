@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import chdir
-from itertools import chain, islice
+from itertools import chain, count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -71,16 +71,15 @@ def replay(
 
 def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
     """``<name>-itrOut`` as published if a name is given; else the first free one of the default's or the sample's."""
-    from bftrainer.files.directories import number_paths
-
     is_default = {
         option: ctx.get_parameter_source(option) is ParameterSource.DEFAULT
         for option in ("node_log", "tasks", "name", "from_harvest")
     }
     if all(is_default.values()):
-        return number_paths("sample")
+        return (Path(f"sample-{number}-itrOut") for number in count(1))
     first = Path(f"{name}-itrOut")
-    return chain([first], islice(number_paths(name), 1, None)) if is_default["name"] and not force else [first]
+    others = (Path(f"{name}-{number}-itrOut") for number in count(2))
+    return chain([first], others) if is_default["name"] and not force else [first]
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:

@@ -138,7 +138,7 @@ def test_what_is_refused(tmp_path):
     with client_of(tmp_path) as client:
         with pytest.raises(SettingsError, match="Expected a job with a job_id"):
             train(client, World(), [], job=JobSpec(**SPEC | {"job_id": None}))
-        with pytest.raises(TuningInputError, match=r"Expected measure to be .*, got 'ralp'"):
+        with pytest.raises(TuningInputError, match=r"measure: Input should be .*, got 'ralp'"):
             train(client, World(), [], measure="ralp")
         with (
             pytest.raises(TuningError, match="Expected a report after"),

@@ -250,7 +250,7 @@ def test_braces_that_are_text(tmp_path):
     [
         ({"timeout_s": 0.0}, "timeout_s: Input should be greater than 0, got 0.0"),
         ({"grace_s": -1.0}, "grace_s: Input should be greater than or equal to 0, got -1.0"),
-        ({"measure": "modle"}, "Expected measure to be 'auto', 'nvml', 'zeus' or 'model', got 'modle'"),
+        ({"measure": "modle"}, "measure: Input should be 'auto', 'nvml', 'zeus' or 'model', got 'modle'"),
         ({"seed": -1}, "Expected a seed of 0 or more, got -1"),
     ],
 )

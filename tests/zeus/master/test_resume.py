@@ -260,7 +260,7 @@ DAMAGE = {
     "eta": ({"plan.eta_knob": 2.0}, "Expected eta from 0"),
     "measure": (
         {"settings.measure": "raple"},
-        ":1: settings: Expected measure to be 'auto', 'nvml'",
+        ":1: settings: measure: Input should be 'auto', 'nvml'",
     ),
     "policy": ({"policy.class": "bftrainer.zeus:Job"}, ":1: The policy bftrainer.zeus:Job cannot be made again"),
     "policy's name": ({"policy.class": "x"}, ":1: The policy x cannot be made again"),

@@ -12,9 +12,15 @@ from tests.zeus.server.support import SPEC
 @pytest.mark.parametrize(
     ("senseless", "told"),
     [
-        ({"max_epochs": 1.5}, "Expected max_epochs to be a whole number, got 1.5."),
-        ({"max_epochs": True}, "Expected max_epochs to be a whole number, got True."),
-        ({"batch_sizes": [16, 8.5]}, "Expected batch_sizes (value 2) to be a whole number, got 8.5."),
+        (
+            {"max_epochs": 1.5},
+            "max_epochs: Input should be a valid integer, got a number with a fractional part, got 1.5.",
+        ),
+        ({"max_epochs": True}, "max_epochs: Input should be a valid integer, got True."),
+        (
+            {"batch_sizes": [16, 8.5]},
+            "batch_sizes.1: Input should be a valid integer, got a number with a fractional part, got 8.5.",
+        ),
         ({"batch_sizes": [16, 16]}, "batch_sizes: Expected each batch size once, got 16, 16."),
         ({"target_metric": float("nan")}, "target_metric: Input should be a finite number, got nan."),
         ({"mab_prior_precision": -1}, "mab_prior_precision: Input should be greater than or equal to 0, got -1.0."),
