@@ -64,19 +64,11 @@ def wait_for_end(handles):
             left.discard(handle)
 
 
-def slow(*words):
-    """A command that is tried only with all the slow tests."""
-    return pytest.param(words, marks=pytest.mark.slow)
-
-
 COMMANDS = pytest.mark.parametrize(
     "words",
     [
         ("zeus", "simulate", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
-        slow("zeus", "compare", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
-        slow("zeus", "groups", "--workers", "2", "--seeds", "200"),
         ("spot", "sweep", "--jobs", "2", "--repeats", "5000", "--days", "30"),
-        slow("forecast", "--deadline", "8h", "--workers", "2", "--solver", "dp", "--stretches", "1000"),
         ("sweep", "sweep.toml", "--workers", "2"),
     ],
     ids=" ".join,
@@ -190,29 +182,24 @@ solver = "dp"
 baseline = false
 """
 QUICK = "[[point]]\nTfwd = 5\n"
-SLOW = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {Tfwd}\n' for Tfwd in (5, 10, 15))
 
 
-@pytest.mark.parametrize("presses", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize(
-    "points",
-    [pytest.param(QUICK + SLOW, id="some done"), pytest.param(SLOW, id="none done", marks=pytest.mark.slow)],
-)
-def test_interrupted_sweeps(start, tmp_path, points, presses):
+@pytest.mark.parametrize("done", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_interrupted_sweeps(start, tmp_path, done):
     """Points that would go on for ever are given up; finished ones are kept and gone on with, else nothing is left."""
     write_inputs(tmp_path)
     (tmp_path / "blocking.py").write_text(BLOCKING)
-    (tmp_path / "sweep.toml").write_text(BLOCKED + points)
+    slow = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {seconds}\n' for seconds in (5, 10, 15))
+    text = BLOCKED + QUICK * done + slow
+    (tmp_path / "sweep.toml").write_text(text)
     out = tmp_path / "out"
     words = ("sweep", "sweep.toml", "-o", "out", "--workers", "2")
     command = start(*words)
-    done = len(points.split("[[point]]")) - 4
     command.wait_for(lambda: len([*tmp_path.glob("begun-*")]) == 2 and len([*out.glob("runs/*/summary.json")]) == done)
-    assert (out / "sweep.toml").read_text() == BLOCKED + points
+    assert (out / "sweep.toml").read_text() == text
     command.interrupt()
-    if presses == 2:
-        until(lambda: not command.at_work)
-        command.interrupt()
+    until(lambda: not command.at_work)
+    command.interrupt()
     assert command.status() == 130
     kept = ["Finished points are kept; --resume continues in out."] if done else []
     assert command.said == [*kept, "Interrupted."]
@@ -270,19 +257,3 @@ def test_what_ends_its_process_is_given_up():
     """After three tries, as an error of ours."""
     with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
         list(in_order(ending, [1, 2], 2))
-
-
-def large_or_never(number):
-    """Send more than a pipe holds, again and again, or never end."""
-    if number == 0:
-        until(lambda: False)
-    return bytes(10_000_000)
-
-
-@pytest.mark.slow
-def test_given_up_while_results_are_sent():
-    """What is sent when its process ends is not waited for."""
-    for _ in range(5):
-        with closing(as_ready(large_or_never, [1, 0, *range(2, 30)], 2)) as outcomes:
-            assert len(next(outcomes)[1]) == 10_000_000
-    assert not workers(os.getpid())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import pkgutil
 import re
@@ -89,16 +88,6 @@ def test_it_is_there_with_all_that_it_shows(published, made):
         check_call(getattr(ours, name), call)
 
 
-def test_each_is_exported_by_its_package():
-    """Names lead to the packages' `__all__`: nobody has to know our modules."""
-    missing = []
-    for published in PUBLISHED:
-        package, name = published.ours.rsplit(".", 1)
-        if name not in importlib.import_module(package).__all__:
-            missing.append(published.ours)
-    assert missing == []
-
-
 def test_the_page_maps_each_name():
     """docs/zeus.md has each name with where it is here, and one table of those that differ, with all of them."""
     page = (DOCS / "zeus.md").read_text(encoding="utf-8")
@@ -115,9 +104,3 @@ def test_what_the_page_names_is_there():
     names = set(re.findall(r"`(bftrainer(?:\.\w+)+)", page))
     assert {"bftrainer.zeus.server.store.JobStore", "bftrainer.zeus.server.store.open_store"} <= names
     assert all(found(name) is not None for name in names)
-
-
-@pytest.mark.parametrize("page", ["server.md", "master.md"])
-def test_pages_refer_to_it(page):
-    """Whoever comes from the published code is led to the page of its names."""
-    assert "(zeus.md#names-of-the-published-code)" in (DOCS / page).read_text(encoding="utf-8")

@@ -257,8 +257,8 @@ class ReplayConfig:
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 
-    def without_effect(self, *, tuned: bool, learned: bool) -> dict[str, str]:
-        """Options without effect on a run with or without tuned tasks and learned curves, and why."""
+    def list_ineffective(self, *, tuned: bool, learned: bool) -> dict[str, str]:
+        """List options without effect on a run with or without tuned tasks and learned curves, and why."""
         reasons = {} if learned else {"profile_noise": "no curve is learned"}
         if tuned:
             return reasons
@@ -274,7 +274,8 @@ class ReplayConfig:
         from bftrainer.replay.allocator_settings import Settings
         from solvers import Limits
 
-        same = {each.name: getattr(self, each.name) for each in fields(Settings) if each.name in OPTIONS}
+        names = [field.name for field in fields(Settings) if field.name in OPTIONS]
+        same = {name: getattr(self, name) for name in names}
         return Settings(
             **same | {"objective": objective, "solver": solver},
             limits=Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune, self.effort or math.inf),
@@ -308,7 +309,7 @@ def _kind(annotation: str) -> Any:
 
 
 OPTIONS: dict[str, Option] = {
-    each.name: replace(each.metadata["option"], kind=_kind(str(each.type))) for each in fields(ReplayConfig)
+    item.name: replace(item.metadata["option"], kind=_kind(str(item.type))) for item in fields(ReplayConfig)
 }
 """All options by their field names, which are keys of sweep files and of the summary."""
 

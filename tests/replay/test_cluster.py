@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Cluster, ClusterChange, Settings
-from bftrainer.replay.allocator_settings import BUSY, FREE
+from bftrainer.replay.allocator_settings import BUSY
 from bftrainer.replay.departure_order import DepartureOrder
 
 
@@ -48,14 +47,6 @@ def apply(
     cluster.add_nodes(joined)
     cluster.admit()
     return cluster.change
-
-
-def test_progress_is_rate_times_time():
-    """4 nodes at 10 work/s each do 400 work in 10 s."""
-    cluster = started(spec(), nodes=4)
-    cluster.adopt([4])
-    (task,) = apply(cluster, 10.0).tasks
-    assert (task.gross, task.progress) == (400.0, 400.0)
 
 
 def test_losing_several_nodes_costs_once():
@@ -113,33 +104,6 @@ def test_a_task_below_its_minimum_does_nothing():
     assert task.pending == 0.0
 
 
-def test_reported_completion_sets_progress_to_the_work_exactly():
-    """A task that completes by the event has done all its work, and its nodes are free again."""
-    cluster = started(spec(work=400.0 + 1e-9), nodes=4)
-    cluster.adopt([4])
-    change = apply(cluster, 10.0, completed=[0])
-    assert [task.gross for task in change.completed] == [400.0 + 1e-9]
-    assert cluster.active == []
-    assert cluster.is_finished
-    assert cluster.owner == [FREE] * 4
-
-
-def test_a_task_that_completes_pays_nothing_for_nodes_that_leave_then():
-    """Completion comes before departures of the same instant."""
-    cluster = started(spec(work=400.0), nodes=4)
-    cluster.adopt([4])
-    (task,) = apply(cluster, 10.0, left=[0], completed=[0]).tasks
-    assert task.preemption_loss == 0.0
-    assert cluster.owner == [BUSY, FREE, FREE, FREE]
-
-
-def test_noticed_completion_clips_progress():
-    """Where completions are noticed, work beyond the end is not counted."""
-    cluster = started(spec(work=350.0), nodes=4, completions="noticed")
-    cluster.adopt([4])
-    assert [task.gross for task in apply(cluster, 10.0).completed] == [350.0]
-
-
 def test_completion_time_waits_for_the_pending_cost():
     """1000 work at 40/s with 360 pending is done after 34 s."""
     cluster = started(spec(), nodes=8)
@@ -170,35 +134,6 @@ def test_growing_tasks_keep_their_nodes_and_shrinking_ones_give_up_the_lowest():
     assert cluster.owner == [1, 1, 1, 0, 1, 1]
     assert [(task.number, nodes) for task, nodes in moves.removed.items()] == [(0, [0, 1, 2])]
     assert [(task.number, nodes) for task, nodes in moves.added.items()] == [(1, [0, 1, 2])]
-
-
-def test_random_allocation_respects_bounds_and_books_the_start():
-    """Each task is within its bounds or has nothing, and a start costs 18 s at the new rate."""
-    tasks = [spec("A", min_nodes=3, max_nodes=4), spec("B", max_nodes=2), spec("C", min_nodes=8)]
-    cluster = started(*tasks, nodes=12)
-    cluster.adopt_random(np.random.default_rng(1))
-    counts = cluster.hold().after
-    for task, count in zip(tasks, counts, strict=True):
-        assert count == 0 or task.min_nodes <= count <= task.max_nodes
-    assert sum(counts) > 0
-    assert [task.pending for task in cluster.active] == [18.0 * 10.0 * count for count in counts]
-    for task, count in enumerate(counts):
-        assert cluster.owner.count(task) == count
-
-
-def test_a_snapshot_brings_everything_back():
-    """After a restore the cluster is as it was, whatever happened meanwhile, and goes on to the same state."""
-    cluster = started(spec("A"), spec("B"), nodes=6)
-    cluster.adopt([4, 2])
-    for _ in range(2):
-        restore = cluster.checkpoint()
-        apply(cluster, 10.0, left=[0, 5], completed=[1])
-        cluster.adopt([4])
-        after = cluster.owner, cluster.free, [task.progress for task in cluster.tasks], cluster.pool
-        restore()
-        assert cluster.owner == [0, 0, 0, 0, 1, 1]
-        assert [task.nodes for task in cluster.active] == [[0, 1, 2, 3], [4, 5]]
-    assert after == ([BUSY, 0, 0, 0, 0, BUSY], [], [-80.0, 1000.0], 4)
 
 
 def test_departures_decide_which_nodes_move():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.model import Instant, ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.replay import (
@@ -20,7 +20,7 @@ from bftrainer.replay import (
     stop_when,
 )
 from bftrainer.replay.cluster import Due
-from bftrainer.replay.loop import Ending, merge_instants
+from bftrainer.replay.loop import Ending
 from tests.worlds import numbered
 
 
@@ -69,19 +69,6 @@ def test_submissions_are_events():
     recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))])
     assert recording.tasks[0].started_s == 7.5
     assert recording.tasks[0].completed_s == 32.5
-
-
-def test_rows_alone_notice_submissions_late():
-    """Deciding on rows only, a task submitted at 7.5 s starts at the row at 60 s."""
-    recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))], decide_on="nodes")
-    assert recording.tasks[0].started_s == 60.0
-
-
-def test_a_submission_before_the_window_is_due_at_its_start():
-    """A negative submission time delays nothing, and turnaround counts from it."""
-    recording = run([task(submit_s=-100.0)], [FOUR])
-    assert recording.tasks[0].submitted_s == -100.0
-    assert recording.tasks[0].completed_s == 25.0
 
 
 def test_the_record_begins_at_the_windows_start():
@@ -170,12 +157,6 @@ def test_what_is_due_where_a_replay_stops_still_happens(until_s: float, done: fl
     assert (recording.reason, recording.tasks[0].completed_s) == ("until", done)
 
 
-def test_an_empty_first_allocation_waits_for_the_second_event():
-    """With `initial="empty"` nothing runs until the second decision point."""
-    recording = run([task()], [FOUR, (10.0, ("e",), ())], initial="empty")
-    assert recording.tasks[0].started_s == 10.0
-
-
 def test_a_completion_hands_its_nodes_on_at_once():
     """The second task starts when the first one ends."""
     recording = run([task("A"), task("B")], [FOUR], max_tasks=1)
@@ -214,9 +195,3 @@ def test_observers_are_told_in_order():
     assert replay(rows, 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
     one = [(0.0, True), ((4,),), (10.0, False), ("window_end",)]
     assert heard == [(name, *said) for said in one for name in "AB"]
-
-
-def test_rows_without_changes_are_no_instants():
-    """A row in which no node changes leaves what is due at its time, be it a submission or the window's end."""
-    rows = [Instant(5.0), Instant(10.0)]
-    assert [due.time_s for due in merge_instants(rows, {5.0}, 10.0)] == [5.0, 10.0]

@@ -3,36 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import cycle, islice
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.published import published_traces
 from bftrainer import ReplayConfig, run_replay
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.model import NodeLog, ScalingCurve, TaskSpec, TuningSpec
-from bftrainer.nodelogs import read_node_log
+from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.report.intervals import estimate
 from bftrainer.tasksets import read_task_set
-from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS
 
 SEEDS = range(5)
-
-
-def published_tasks(train: Path, power: Path) -> tuple[TaskSpec, ...]:
-    """200 recurrences of the published jobs in turn, all there from the start."""
-    tasks = []
-    for number, job in enumerate(islice(cycle(PUBLISHED_JOBS), 200)):
-        named = {
-            name: getattr(job, name) for name in ("dataset", "network", "optimizer", "target_metric", "max_epochs")
-        }
-        tuning = TuningSpec(str(train), str(power), **named, default_batch_size=job.default_bs)
-        costs = {"grow_cost_s": 20.0, "shrink_cost_s": 5.0, "gpus_per_node": 6}
-        curve = ScalingCurve.amdahl(1.0, 0.98, 32)
-        tasks.append(TaskSpec(f"J{number}", 1, 32, 1.0, curve, group=job.dataset, tuning=tuning, **costs))
-    return tuple(tasks)
 
 
 def totals(log: NodeLog | None, tasks: tuple[TaskSpec, ...], eta: float, seed: int) -> tuple[float, float]:
@@ -51,16 +32,6 @@ def check(log: NodeLog | None, tasks: tuple[TaskSpec, ...]) -> None:
     saved, spent = estimate((energy_0 - energy).tolist()), estimate((time - time_0).tolist())
     assert saved.mean - saved.half_width > 0
     assert spent.mean - spent.half_width > 0
-
-
-@pytest.mark.slow
-def test_eta_trades_time_for_energy_on_the_published_log(published):
-    """On the Summit log with 200 tuned tasks."""
-    traces = published_traces()
-    if traces is None:
-        pytest.skip("no published training traces (set BFTRAINER_SHARED_DATA)")
-    log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz", 1000, lambda _: None)
-    check(log, published_tasks(*traces))
 
 
 @pytest.mark.slow

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -15,7 +14,6 @@ from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import format_value
 from bftrainer.report.words import learning_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay, write_run
-from bftrainer.tasksets import read_task_set
 from tests.replayed import node_log
 
 HEAD = '[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e4\n'
@@ -104,16 +102,6 @@ def test_tuned_tasks_have_curves():
         load_inputs(ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), scaling="learned"))
 
 
-def test_tasks_of_python_can_be_learnt(files):
-    """A sequence of tasks has curves, which are hidden as well."""
-    given = files(("a", GIVEN))
-    tasks = read_task_set(given["tasks"]).tasks
-    inputs = load_inputs(ReplayConfig(**given | {"tasks": tasks, "scaling": "learned"}))
-    assert inputs.learned == ("a",)
-    known = run_replay(inputs=replace(inputs, learned=()))
-    assert not known.learned
-
-
 def test_people_are_told_what_was_learnt(files, tmp_path):
     """Terminal and page say it in the same words."""
     result = run_replay(**files(("a", GIVEN)), scaling="learned")
@@ -121,10 +109,3 @@ def test_people_are_told_what_was_learnt(files, tmp_path):
     render_summary(result.summary(), out)
     assert text in " ".join(out.getvalue().split())
     assert f"Learned {text}." in result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_a_seed_has_an_effect_where_curves_are_learnt():
-    """It is that of the noise; where nothing is learnt it is refused."""
-    config = ReplayConfig(seed=3)
-    assert "seed" not in config.without_effect(tuned=False, learned=True)
-    assert "seed" in config.without_effect(tuned=False, learned=False)

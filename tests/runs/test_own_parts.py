@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import pickle
 from dataclasses import dataclass
 from functools import partial
 
@@ -244,16 +242,6 @@ def test_an_observer_has_three_methods(replay, observer):
         replay(observers=[observer])
 
 
-def test_garbage_is_collected_as_before_afterwards(replay):
-    """During a replay the collector looks less often; that ends with it, also where it fails."""
-    before = gc.get_threshold()
-    replay()
-    assert gc.get_threshold() == before
-    with pytest.raises(RunFailedError):
-        replay(observers=[Breaking(on_event=3)])
-    assert gc.get_threshold() == before
-
-
 def test_a_failing_objective_keeps_the_replay_when_it_fails_in_the_comparison(replay):
     """Constant pools are replayed afterwards: the replay itself is whole."""
     whole, calls = replay(objective=root), iter(range(10**6))
@@ -268,9 +256,3 @@ def test_a_failing_objective_keeps_the_replay_when_it_fails_in_the_comparison(re
     done = caught.value.result
     assert (done.is_partial, done.efficiency, done.recording.reason) == (True, None, "window_end")
     assert decided(done) == decided(whole)
-
-
-def test_a_failed_run_travels_between_processes():
-    """Of what a worker has done the message comes."""
-    error = pickle.loads(pickle.dumps(RunFailedError("no", object())))
-    assert (str(error), error.result) == ("no", None)

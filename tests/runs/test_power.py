@@ -92,13 +92,6 @@ def test_a_task_that_is_done_draws_idle_power_until_a_row_notices():
     assert late.energy_j == {0: pytest.approx(metered.energy_j[0] + 50.0 * (1000.0 - done_s))}
 
 
-@pytest.mark.parametrize("watts", [-1.0, math.inf, math.nan])
-def test_idle_power_of_a_task_has_a_range(watts):
-    """From 0 W on, and finite."""
-    with pytest.raises(InvalidTaskError, match=r"Expected zeus\.idle_power_w of 0 W or more"):
-        tuned.section(idle_power_w=watts)
-
-
 @given(st.integers(0, 10_000), st.floats(0.0, 2000.0), st.floats(0.0, 1.0))
 @examples(40)
 def test_a_tighter_cap_is_never_worth_more(seed, cap_w, share):
@@ -114,17 +107,6 @@ def test_a_tighter_cap_is_never_worth_more(seed, cap_w, share):
         return live.on_event(Event.join(0.0, *nodes)).result.objective
 
     assert worth(cap_w * share) <= worth(cap_w) * (1 + 1e-9) + 1e-9
-
-
-def test_without_a_binding_cap_nothing_changes():
-    """A cap that never binds leaves counts and objectives as they are without one; one task at a time has no ties."""
-    rows = churn(np.random.default_rng(5), 6, 30)
-    tasks = tuned.recurrences(6, most=4, grow_cost_s=15.0)
-    free, _, learnt_free = tuned.run(tasks, rows, 1500.0, solver="highs", max_tasks=1)
-    capped, _, learnt_capped = tuned.run(tasks, rows, 1500.0, solver="highs", max_tasks=1, power_cap_w=1e9)
-    objectives = [[each.objective for each in run.decisions] for run in (free, capped)]
-    assert objectives[0] == pytest.approx(objectives[1])
-    assert learnt_free.attempts == learnt_capped.attempts
 
 
 def test_a_falling_cap_takes_nodes_away_at_once():
@@ -185,17 +167,6 @@ def test_a_random_start_keeps_the_cap(seed):
     assert recording.timeline[0].used < 8
 
 
-def test_live_caps_are_events():
-    """The allocator takes a cap as it takes nodes."""
-    tasks = tuned.recurrences(1, most=4)
-    asked = Settings(objective=as_given, solver="highs", power_cap_w=1e6)
-    live = Allocator(tasks, asked, tuner=tuned.tuner(tasks))
-    live.on_event(Event.join(0.0, "a", "b", "c"))
-    decision = live.on_event(Event.power_cap(5.0, 0.0))
-    assert decision.removed == {"J0": ("a", "b", "c")}
-    assert (decision.cap_w, decision.drawn_w) == (0.0, 0.0)
-
-
 @pytest.mark.parametrize("cap_w", [-1.0, math.nan])
 def test_live_caps_are_checked(cap_w):
     """A cap that is no cap is refused, and the one before stays in force."""
@@ -249,17 +220,6 @@ def test_files_add_up(tmp_path):
     assert sum(attempts["reached"].to_pylist()) == summary["tasks_reached"]
 
 
-def test_two_equal_runs_write_equal_files(tmp_path):
-    """Same inputs and seed, same bytes, but for timing columns."""
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        result = run_replay(tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp", max_events=300, seed=4, baseline=False)
-        write_run(result, tmp_path / name)
-    for name in ("tasks", "power", "attempts", "allocation"):
-        one, two = ((tmp_path / folder / f"{name}.parquet").read_bytes() for folder in ("one", "two"))
-        assert one == two
-
-
 def test_a_cap_needs_tuned_tasks():
     """Nobody knows what other tasks draw: the first one is named."""
     with pytest.raises(InvalidTaskError, match=r"zeus section, .*power cap .*\(task J00000-"):
@@ -295,42 +255,3 @@ def test_bad_settings(changes, said):
     with pytest.raises(SettingsError) as refused:
         run_replay(tasks=sample_path(SAMPLE_TUNED_TASKS), **changes)
     assert said in str(refused.value)
-
-
-class Counted:
-    """Work per second; counts how often it was asked."""
-
-    is_static = True
-
-    def __init__(self, is_static):
-        self.is_static = is_static
-        self.asked = 0
-
-    def __call__(self, task, counts, now_s):  # noqa: ARG002
-        """Work per second on `counts` nodes."""
-        self.asked += 1
-        return task.spec.rates[counts]
-
-
-@pytest.mark.parametrize("power_cap_w", [1e6, math.inf], ids=["capped", "not capped"])
-def test_a_static_objective_is_asked_once_per_limit(power_cap_w):
-    """What a task earns at a power limit is asked for once; of another objective, at every decision."""
-    tasks = tuned.recurrences(2, most=2)
-    changing = []
-    for is_static in (True, False):
-        objective = Counted(is_static)
-        asked = Settings(objective=objective, solver="dp", power_cap_w=power_cap_w)
-        live = Allocator(tasks, asked, tuner=tuned.tuner(tasks, power_options="all"))
-        calls, decisions = [], []
-        for time_s, event in enumerate((Event.join, Event.join, Event.leave, Event.join)):
-            # The fifth node is of no use to two tasks of two, so that only what they hold changes what they may get.
-            names = ("a", "b", "c", "d") if time_s == 0 else ("e",)
-            before = objective.asked
-            decisions.append(live.on_event(event(float(time_s), *names)))
-            calls.append(objective.asked - before)
-        changing.append(calls)
-        assert all(decision.after == (2, 2) for decision in decisions)
-    static, other = changing
-    assert static[0] == other[0] > 0
-    assert static[1:] == [0, 0, 0]
-    assert all(other)

@@ -71,7 +71,7 @@ def first_lines(journal: Path, count: int, to: Path) -> Path:
 def journal_at(path: Path, every_s: float = 0.0) -> DecisionJournal:
     """A journal that says of what run it is."""
     journal = DecisionJournal(path, every_s)
-    if journal.begun is None:
+    if journal.beginning is None:
         journal.begin(Beginning([], ".", {}))
     return journal
 
@@ -105,7 +105,7 @@ def test_an_interrupted_run_can_be_resumed(tmp_path: Path) -> None:
         journal.write()
         assert partial.is_partial
         journal = journal_at(tmp_path / name, 1e9)
-        assert len(journal.known) > 2
+        assert len(journal.recorded) > 2
         assert columns_of(run_replay(inputs=inputs, journal=journal)) == wanted
 
 
@@ -118,7 +118,7 @@ def test_a_solver_that_failed_is_asked_again(tmp_path: Path) -> None:
     assert (caught.value.result.recording.reason, len(caught.value.result.recording.decisions)) == ("failed", 1)
     assert journal.decided == 1
     journal.write()
-    assert len(DecisionJournal(tmp_path / "journal").known) == 1
+    assert len(DecisionJournal(tmp_path / "journal").recorded) == 1
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from bftrainer.objectives import as_given
 from bftrainer.replay import Settings
 from bftrainer.runs.efficiency import compute_efficiency
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
-from bftrainer.zeus.tuned_task import GroupTuner, record_tuning
+from bftrainer.zeus.tuned_task import record_tuning
 from tests import tuned
 from tests.examples import examples
 from tests.worlds import inputs_of
@@ -46,15 +45,6 @@ def test_on_one_node_the_replay_is_the_simulator(count, seed, beta, eta):
     assert history == expected
     assert recording.reason == "finished"
     assert recording.end_s == pytest.approx(math.fsum(entry.time for entry in expected), rel=1e-12)
-
-
-def test_energy_on_one_node_is_the_simulated_energy_of_its_gpus():
-    """A node of two GPU groups draws twice what the trace says, and each task's energy follows from its own runs."""
-    tasks = tuned.recurrences(12, gpus_per_node=2)
-    _, metered, learnt = tuned.run(tasks, ONE_NODE, max_tasks=1)
-    for number, task in enumerate(tasks):
-        single = math.fsum(each.energy_j for each in learnt.attempts if each.task == task.name)
-        assert metered.energy_j[number] == pytest.approx(2 * single, rel=1e-12)
 
 
 def test_more_nodes_are_faster_and_teach_the_same():
@@ -138,15 +128,6 @@ def test_a_default_that_does_not_converge_fails_its_group_alone():
     assert (tries[0].work_done, tries[0].work_total) == (pytest.approx(tries[0].spec.work), tries[0].spec.work)
 
 
-def test_the_node_of_a_group_that_failed_is_free_at_once():
-    """What the failed task held is released in the same instant, and goes to the next task."""
-    bad = tuned.recurrences(1, group="bad", tuning=tuned.section(default_batch_size=128))
-    good = tuned.recurrences(2, group="good")[1:]
-    recording, _, _ = tuned.run([*bad, *good], ONE_NODE, max_tasks=1)
-    failed_s = recording.tasks[0].node_s
-    assert recording.tasks[1].started_s == pytest.approx(failed_s)
-
-
 @given(st.integers(0, 10_000), st.sampled_from(["chosen", "pareto", "all"]))
 @examples(40)
 def test_energy_is_the_integral_of_power(seed, power_options):
@@ -213,19 +194,6 @@ def test_traces_must_have_been_read():
         tuned.tuner(tuned.recurrences(1, tuning=strange))
 
 
-def test_a_batch_size_without_runs_is_no_fault():
-    """Power may be measured at a batch size at which nothing was trained: nothing is said of it."""
-    measured = tuned.trace()
-    job = measured.of(tuned.job())
-    bare = replace(job.batch_sizes[16], target_epochs=())
-    GroupTuner(
-        tuned.recurrences(1),
-        {tuned.FILES: SimpleNamespace(of=lambda _: replace(job, batch_sizes=job.batch_sizes | {16: bare}))},
-        1,
-        "chosen",
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -239,13 +207,3 @@ def test_a_job_that_the_traces_lack_is_refused(changes, said):
     with pytest.raises(InvalidTaskError) as refused:
         tuned.tuner(tuned.recurrences(1, tuning=tuned.section(**changes)))
     assert said in str(refused.value)
-
-
-def test_a_run_that_profiles_nothing_never_draws_profiling_power():
-    """Where costs take its progress below 0, a run at a known batch size draws what training does."""
-    first, second = tuned.recurrences(2)
-    tuner = tuned.tuner((first, second))
-    (profiling,), (known,) = tuner.start(first), tuner.start(second)
-    assert profiling.run.profiling_work > 0.0 == known.run.profiling_work
-    assert profiling.run.profiling_power_w.tolist() != profiling.run.power_w.tolist()
-    assert known.run.profiling_power_w.tolist() == known.run.power_w.tolist()

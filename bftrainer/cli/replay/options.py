@@ -179,14 +179,14 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that `like_options` ask for: that of a run or a file, and the options given beside it."""
     from bftrainer.campaigns.sweep_file import merged, read_sweep
     from bftrainer.objectives.modifiers import names_code
-    from bftrainer.runs.run_files import read_summary, recorded_options
+    from bftrainer.runs.run_files import load_options, read_summary
     from bftrainer.runs.run_inputs import LEARNED
 
     like, typed = options["like"], _pick_given(ctx, options, LIKE)
     if like is None:
         return ReplayConfig(**typed)
     if like.is_dir():
-        base = recorded_options(like, read_summary(like))
+        base = load_options(like, read_summary(like))
         for name in ("objective", "solver", "fallback", "policy", "power_policy"):
             if name not in typed and names_code(base.get(name)):  # a run may be somebody else's
                 raise click.UsageError(f"{like}: its {name} is code, {base[name]}, which is not run unasked.", ctx)

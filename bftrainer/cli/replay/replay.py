@@ -60,7 +60,7 @@ def replay(
     inputs = load_inputs(config)
     for text in inputs.notes:
         note(text)
-    usage.refuse_unused(config.without_effect(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
+    usage.refuse_unused(config.list_ineffective(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
     if dry_run:
         _print_inputs(inputs, as_json)
         return
@@ -139,8 +139,8 @@ def _replay(
     every_s = options["checkpoint_every"]
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
     with show_replay(inputs.log.window_s, len(inputs.tasks), wanted=options["print_"]) as observers:
-        if journal is not None and journal.known:
-            note(f"{directory.path}: Resumed after {len(journal.known):,} decisions.")
+        if journal is not None and journal.recorded:
+            note(f"{directory.path}: Resumed after {len(journal.recorded):,} decisions.")
         try:
             result = run_replay(
                 inputs=inputs,
