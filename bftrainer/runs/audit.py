@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import RunDirectoryError, escaped
 from bftrainer.files.directories import written_files
 from bftrainer.files.documents import json_file
 from bftrainer.files.writing import file_source
@@ -77,7 +77,7 @@ class Findings:
         """Count a check; note the problem, one line without control characters, unless it holds."""
         self.checked += 1
         if not holds:
-            self.wrong.append("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem))
+            self.wrong.append(escaped(problem))
         return bool(holds)
 
     def compare(self, where: str, recorded: Any, computed: Any, slack: float = 0.0) -> None:
@@ -103,18 +103,9 @@ class RecordedRun(NamedTuple):
 
 @np.errstate(all="ignore")  # figures of a damaged record may be infinite
 def audit(directory: str | Path, objective: Objective | None = None) -> Findings:
-    """Audit a run.
+    """Audit a run, with its `objective` if that is code of the user's.
 
-    Parameters
-    ----------
-    directory : str or Path
-    objective : callable, optional
-        That of the run, if it is code of the user's.
-
-    Raises
-    ------
-    InputError
-        If it is no finished run, or a file or an input is missing or damaged.
+    An `InputError` if it is no finished run, or a file or an input is missing or damaged.
     """
     directory, findings = Path(directory), Findings()
     run = read_record(directory, findings)

@@ -36,35 +36,20 @@ SECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Declaration of an option of a replay.
-
-    Parameters
-    ----------
-    flags : tuple of str
-        On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
-        False.
-    kind : type
-        The first type of its field, or a ``Literal`` of all values; a `datetime` may be seconds.
-    unset, expected : str
-        Description of the default if that is None, and of its values if their type does not say it.
-    units : mapping of str to float
-        Units of a number that may have one on the command line, or be a file with its values over time.
-    changes_result, default_told : bool
-        False if summaries leave it out, always or where it has its default.
-    """
+    """Declaration of an option of a replay."""
 
     section: str
-    flags: tuple[str, ...]
+    flags: tuple[str, ...]  # those with one dash are also keys of sweep files; of a default True they make False
     default: Any
     text: str
-    kind: Any = None
-    unset: str = ""
+    kind: Any = None  # the first type of its field, or a `Literal` of all values; a `datetime` may be seconds
+    unset: str = ""  # what None stands for
     metavar: str | None = None
     least: int | None = None
-    units: Mapping[str, float] = field(default_factory=dict)
-    expected: str = ""
-    changes_result: bool = True
-    default_told: bool = True
+    units: Mapping[str, float] = field(default_factory=dict)  # of a number, which may also be a file of them over time
+    expected: str = ""  # its values, if their type does not say it
+    changes_result: bool = True  # else summaries leave it out
+    default_told: bool = True  # else summaries leave it out where it has its default
 
     @property
     def flag(self) -> str:

@@ -287,11 +287,9 @@ def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Coll
 
 
 def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Steps:
-    """Read a step function that covers the window.
+    """Read a step function that covers the window from CSV: columns time (ISO 8601, or seconds since it) and `column`.
 
-    A CSV file, gzipped or not, with columns time (ISO 8601, naive: UTC; or seconds since the window's start) and
-    `column`. Each value holds until the next row's time; the last one as long as the one before it; a single one
-    forever. `SettingsError` names file and line.
+    Each value holds until the next row's time; the last one as long as the one before it; a single one forever.
     """
     steps = list[tuple[float, float]]()
     for where, cells in table_rows(path, ("time", column), SettingsError):
@@ -333,15 +331,7 @@ def read_steps(value: float | Path | None, column: str, log: NodeLog) -> Steps |
 
 
 def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> Steps:
-    """Read the cap on what harvested nodes draw at the meter, infinite without one.
-
-    Raises
-    ------
-    SettingsError
-        If the series does not cover the window, or the cap is at any time below what idle nodes draw in any case.
-    InvalidTaskError
-        If there is a task whose power is unknown.
-    """
+    """Read the cap on what harvested nodes draw at the meter; refuse one below what idle nodes draw, or plain tasks."""
     cap_w = read_steps(config.power_cap, CAP_COLUMN, log)
     if cap_w is None:
         return NO_CAP

@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import signal
-import sys
 from pathlib import Path
 
 import pytest
@@ -26,6 +24,7 @@ from bftrainer.files.directories import (
 )
 from bftrainer.files.writing import lock_file, lock_holder
 from tests.checksums import changed_files
+from tests.killing import run_killed
 from tests.tiny import contents
 
 
@@ -42,16 +41,6 @@ def write_results(place, *files, error=None, **options):
         if error:
             raise error("no")
     return place
-
-
-def test_a_directory_appears_whole(tmp_path):
-    """While results are written nothing is in their place; afterwards they are all there, and nothing else is."""
-    with result_directory([tmp_path / "a" / "b"]) as directory:
-        (directory.working / "file").touch()
-        assert not (tmp_path / "a" / "b").exists()
-    assert names(tmp_path / "a") == ["b"]
-    assert names(tmp_path / "a" / "b") == ["file"]
-    assert changed_files(tmp_path / "a" / "b") == []
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt])
@@ -72,20 +61,25 @@ def test_force_replaces_at_the_end_only(tmp_path):
         (directory.working / "new").touch()
         assert names(place) == ["summary.json"]
     assert names(place) == ["new"]
+    assert changed_files(place) == []
     assert names(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("make", ["touch", "mkdir"])
-@pytest.mark.parametrize("name", ["thesis.tex", ".git", "step-logs.csv"])
+def check_refused(folder, place, said):
+    """A place is refused before the run and at its end, and all stays as it was."""
+    before = contents(folder)
+    for refuse in (lambda: check_free(place, force=True), lambda: write_results(place, force=True)):
+        with pytest.raises(OutputError, match=said):
+            refuse()
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(("name", "make"), [("thesis.tex", "touch"), (".git", "mkdir"), ("step-logs.csv", "mkdir")])
 def test_force_deletes_nothing_of_others(tmp_path, name, make):
-    """A directory with anything that was not written as a result is refused before the run, and stays as it is."""
+    """A directory with anything that was not written as a result is refused."""
     place = write_results(tmp_path / "out")
     getattr(place / name, make)()
-    before = contents(tmp_path)
-    for refuse in (lambda: check_free(place, force=True), lambda: write_results(place, force=True)):
-        with pytest.raises(OutputError, match=f"out: Expected nothing but results to replace, found {name}"):
-            refuse()
-    assert contents(tmp_path) == before
+    check_refused(tmp_path, place, f"out: Expected nothing but results to replace, found {name}")
 
 
 @pytest.mark.parametrize("listed", [None, "summary.json\n", "# Mine\nsummary.json\n", "\udc80"])
@@ -96,10 +90,28 @@ def test_what_nobody_listed_is_not_ours(tmp_path, listed):
     (place / "summary.json").touch()
     if listed is not None:
         (place / MANIFEST).write_text(listed, errors="surrogateescape")
-    before = contents(tmp_path)
-    with pytest.raises(OutputError, match=r"found other files.*not deleted"):
-        write_results(place, force=True)
-    assert contents(tmp_path) == before
+    check_refused(tmp_path, place, r"found other files.*not deleted")
+
+
+@pytest.mark.parametrize("path", [".", "../here", ".."])
+def test_the_current_directory_is_refused(tmp_path, monkeypatch, path):
+    """A process that is in it, such as the user's shell, would lose it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    check_refused(tmp_path, tmp_path / "here" / path, "can be replaced, got the current one or a mount point")
+
+
+def test_without_force_places_are_free_if_they_are_empty(tmp_path):
+    """Others are refused, also if the hidden directory beside them is somebody else's."""
+    (tmp_path / "empty").mkdir()
+    write_results(tmp_path / "empty")
+    with pytest.raises(OutputError, match=f"{tmp_path}: .*--force"):
+        write_results(tmp_path)
+    (tmp_path / ".out.new").mkdir()
+    (tmp_path / ".out.new" / "mine").touch()
+    with pytest.raises(OutputError, match=r"out: Expected .*\.out\.new to be free .*found mine"):
+        write_results(tmp_path / "out")
+    assert (tmp_path / ".out.new" / "mine").is_file()
 
 
 def test_only_what_is_below_is_deleted(tmp_path):
@@ -109,38 +121,6 @@ def test_only_what_is_below_is_deleted(tmp_path):
     list_written(place, ["../mine", str(tmp_path / "mine"), "summary.json", ".", ""])
     remove_written(place)
     assert names(tmp_path) == ["mine"]
-
-
-def test_a_directory_with_the_name_of_ours_stays(tmp_path):
-    """Results are not written where someone has a hidden directory of that name, and it keeps its files."""
-    (tmp_path / ".out.new").mkdir()
-    (tmp_path / ".out.new" / "mine").touch()
-    with pytest.raises(OutputError, match=r"out: Expected .*\.out\.new to be free .*found mine"):
-        write_results(tmp_path / "out")
-    assert (tmp_path / ".out.new" / "mine").is_file()
-
-
-def kill_at(number):
-    """Have this process killed before its change number so-and-so of the names in directories."""
-    left = [number]
-
-    def watch(event, _):
-        if event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "open"):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(watch)
-
-
-def run_killed(number, work):
-    """Do something in a process that is killed at an instant; whether it came so far."""
-    child = os.fork()
-    if not child:
-        kill_at(number)
-        work()
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def test_killed_at_any_step(tmp_path, monkeypatch):
@@ -210,14 +190,6 @@ def test_what_can_be_resumed_is_kept(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
-def test_a_taken_place_is_refused(tmp_path):
-    """Without force, a directory with something in it is refused before anything runs; an empty one is free."""
-    (tmp_path / "empty").mkdir()
-    write_results(tmp_path / "empty")
-    with pytest.raises(OutputError, match=f"{tmp_path}: .*--force"):
-        write_results(tmp_path)
-
-
 def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
     """A place is taken from the start of a run: another one gets the next number, and the results of both are kept."""
     monkeypatch.chdir(tmp_path)
@@ -248,19 +220,6 @@ def test_what_others_put_there_meanwhile_stays(tmp_path, force):
     assert names(place) == ["theirs"]
     (kept,) = tmp_path.glob("out-*")
     assert names(kept) == ["ours"]
-
-
-@pytest.mark.parametrize("path", [".", "../here", ".."])
-def test_the_current_directory_is_refused(tmp_path, monkeypatch, path):
-    """A process that is in it, such as the user's shell, would lose it."""
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    for refuse in (lambda: check_free(here / path, force=True), lambda: write_results(here / path, force=True)):
-        with pytest.raises(OutputError, match="can be replaced, got the current one or a mount point"):
-            refuse()
-    assert names(tmp_path) == ["here"]
-    assert names(here) == []
 
 
 def test_a_directory_in_a_read_only_one(tmp_path, monkeypatch):
@@ -305,9 +264,3 @@ def test_one_writer(tmp_path, monkeypatch):
         assert lock_holder(place / LOCK).startswith(f"Process {os.getpid()} on ")
     assert lock_holder(place / LOCK) == ""
     assert names(tmp_path) == ["out"]
-
-
-def test_a_lock_that_is_a_pipe(tmp_path):
-    """Nobody writes where a pipe has the name of the lock, and looking does not wait."""
-    os.mkfifo(tmp_path / LOCK)
-    assert lock_holder(tmp_path / LOCK) == ""

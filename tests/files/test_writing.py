@@ -16,6 +16,7 @@ from bftrainer.files import writing
 from bftrainer.files.writing import lock_file, replacing, replacing_together
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
+from tests.killing import run_killed
 from tests.tiny import contents
 
 
@@ -54,22 +55,6 @@ def test_full_disk_leaves_an_earlier_pair(tmp_path, first):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def killed_at(number, write):
-    """Call in a process that is killed before its rename or deletion of this number; tells whether it was."""
-    child = os.fork()
-    if not child:
-        calls = itertools.count()
-
-        def happens(event, _):
-            if event in ("os.rename", "os.remove") and next(calls) == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(happens)
-        write()
-        os._exit(0)
-    return os.waitpid(child, 0)[1] != 0
-
-
 @pytest.mark.parametrize("earlier", [False, True])
 def test_files_that_belong_together(tmp_path, earlier):
     """Wherever the process is killed, what is found belongs together; the next one deletes what was left."""
@@ -79,10 +64,10 @@ def test_files_that_belong_together(tmp_path, earlier):
             for stream in streams:
                 stream.write(content)
 
-    for number in itertools.count():
+    for number in itertools.count(1):
         if earlier:
             write(b"old")
-        was_killed = killed_at(number, lambda: write(b"new"))
+        was_killed = run_killed(number, lambda: write(b"new"), {"os.rename", "os.remove"})
         if (tmp_path / "a.csv").exists():
             assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "a.json").read_bytes()
         write(b"newest")
@@ -90,7 +75,7 @@ def test_files_that_belong_together(tmp_path, earlier):
         if not was_killed:
             break
         (tmp_path / "a.csv").unlink()
-    assert number > 2
+    assert number > 3
 
 
 def test_two_writers_of_a_file(tmp_path, monkeypatch):

@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
-from bftrainer.files.opening import sample_path
 from bftrainer.model import NodeLog, TaskSpec, columns
 from bftrainer.runs import load_inputs, write_run
 from tests.scripted import Scripted
@@ -141,22 +140,6 @@ def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
     assert len(sizes) > 1 == whole.num_row_groups
     assert steady(again.summary()) == steady(result.summary())
     assert pickle.loads(pickle.dumps(again.recording.timeline)) == result.recording.timeline
-
-
-@pytest.mark.parametrize("options", [{}, {"sample": "tuned", "idle_power_w": 50.0}, {"decide_on": "nodes"}], ids=str)
-def test_long_runs_have_the_same_figures(options, monkeypatch):
-    """Compared with constant pools, or with power, too."""
-    options = dict(options)
-    if options.pop("sample", None):
-        options["tasks"] = sample_path("sample-tuned-tasks.toml")
-    config = ReplayConfig(solver="dp", max_events=200, **options)
-    whole = run_replay(config=config)
-    for name, rows in (("CHUNK", 16), ("PART_ROWS", 64), ("PART_ITEMS", 256), ("IN_MEMORY", 100)):
-        monkeypatch.setattr(columns, name, rows)
-    cut = run_replay(config=config)
-    assert steady(cut.summary()) == steady(whole.summary())
-    for table in ("tasks", "allocation", *(["power"] if "tasks" in options else [])):
-        assert cut.frame(table).equals(whole.frame(table))
 
 
 def test_step_log_columns(run):

@@ -165,14 +165,7 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
         with pytest.raises(RunDirectoryError, match="found one of another user"):
             find_unfinished(directory)
     lines = content.splitlines(keepends=True)
-    for other in (
-        b"something else\n",
-        b"{}\n",
-        b"[]\n",
-        lines[0] + b"[1, 2]\n",
-        lines[0] + b"{}\n",
-        lines[0] + b"\0\n",
-    ):
+    for other in (b"something else\n", b"[]\n", lines[0] + b"[1, 2]\n", lines[0] + b"\0\n"):
         (directory.working / JOURNAL).write_bytes(other)
         with pytest.raises(RunDirectoryError, match="Expected decisions of this run, found something else"):
             begin(directory)
@@ -180,7 +173,7 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
     with pytest.raises(RunDirectoryError, match="Expected an unfinished run to resume, found no run"):
         find_unfinished(directory)
     counts, *others = json.loads(lines[1])
-    for damaged in ([0, 0, 0, *counts], [9999, *counts[1:]], [-3, *counts[1:]], [0, *counts[1:]], ["1", *counts[1:]]):
+    for damaged in ([0, 0, 0, *counts], [9999, *counts[1:]], ["1", *counts[1:]]):
         (directory.working / JOURNAL).write_bytes(lines[0] + json.dumps([damaged, *others]).encode() + b"\n")
         with pytest.raises(RunDirectoryError, match="Expected decisions of this run"):
             begin(directory)

@@ -47,15 +47,6 @@ def test_on_one_node_the_replay_is_the_simulator(count, seed, beta, eta):
     assert recording.end_s == pytest.approx(math.fsum(entry.time for entry in expected), rel=1e-12)
 
 
-def test_more_nodes_are_faster_and_teach_the_same():
-    """On four nodes a task of linear scaling takes a quarter of the time; its group learns of the same runs."""
-    one, _, from_one = tuned.run(tuned.recurrences(8), ONE_NODE, max_tasks=1)
-    nodes = tuple(f"n{number}" for number in range(4))
-    four, _, from_four = tuned.run(tuned.recurrences(8, most=4), [(0.0, nodes, ())], max_tasks=1)
-    assert from_four.attempts == from_one.attempts
-    assert four.end_s == pytest.approx(one.end_s / 4, rel=1e-12)
-
-
 def test_what_is_lost_to_preemption_is_not_taught():
     """A task that loses its node and starts again books more energy, and teaches what an undisturbed run does."""
     tasks = tuned.recurrences(1, shrink_cost_s=30.0)
@@ -89,13 +80,6 @@ def test_a_start_pays_at_the_limit_it_starts_at():
     assert recording.decisions[0].power_limits_w == (100,)
     assert recording.tasks[0].rescale_cost == pytest.approx(15.0 / tuned.POINTS[100][0])
     assert metered.train_s[0] == pytest.approx(85.0)
-
-
-def test_tasks_that_overlap_take_the_best_batch_size_known():
-    """Of tasks admitted together the first is tuned; the others run at the default, as nothing better is known."""
-    nodes = tuple(f"n{number}" for number in range(4))
-    _, _, learnt = tuned.run(tuned.recurrences(4), [(0.0, nodes, ())], max_tasks=4)
-    assert {each.batch_size for each in learnt.attempts if each.attempt == 0} == {tuned.DEFAULT}
 
 
 def test_a_task_short_of_its_target_is_tried_again_before_others_come():
@@ -171,13 +155,6 @@ def test_profiling_draws_the_mean_of_the_limits():
     first, second = metered.samples
     assert (first.tasks_w, first.end_s) == (pytest.approx(mean_w), pytest.approx(mean_s))
     assert second.tasks_w == tuned.POINTS[learnt.attempts[0].power_limit_w][1]
-
-
-def test_sections_of_one_group_must_agree():
-    """Two tasks of a group with other knobs are refused, by name."""
-    tasks = [*tuned.recurrences(1), *tuned.recurrences(2, tuning=tuned.section(eta=0.1))[1:]]
-    with pytest.raises(InvalidTaskError, match=r"one zeus section for all of group g, got another \(task J1\)"):
-        tuned.tuner(tasks)
 
 
 def test_a_group_is_no_task_of_its_own():
