@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import pkgutil
 import re
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pandas as pd
@@ -22,9 +23,37 @@ from bftrainer.zeus import (
 )
 from bftrainer.zeus.master import ZeusMaster
 from bftrainer.zeus.server import ZeusBatchSizeOptimizer
-from tests.published_names import DIFFERENT, PUBLISHED
 
 DOCS = Path(__file__).parents[1] / "docs"
+
+
+@dataclass
+class Published:
+    """A public class, function or constant: its name, where it is here, and what it shows."""
+
+    name: str
+    ours: str
+    call: str | None  # None where it is not called, as errors and data are not
+    attributes: list[str] = field(default_factory=list)
+    methods: dict[str, str] = field(default_factory=dict)
+
+
+def read_published():
+    """What published_names.txt lists, and the names of what differs."""
+    text = Path(__file__).with_name("published_names.txt").read_text(encoding="utf-8")
+    lines = [line for line in text.replace("\n      ", " ").splitlines() if not line.startswith("#")]
+    published, different = [], {line[2:] for line in lines if line.startswith("!")}
+    for line in lines:
+        if match := re.fullmatch(r"(\S+) = ([\w.]+)(?:\((.*)\))?", line):
+            published.append(Published(*match.groups()))
+        elif match := re.fullmatch(r"    \.(\w+)\((.*)\)", line):
+            published[-1].methods[match[1]] = match[2]
+        elif line.startswith("    "):
+            published[-1].attributes += line.split()
+    return published, different
+
+
+PUBLISHED, DIFFERENT = read_published()
 TRAIN = pd.DataFrame(
     [["d", "n", "sgd", 8, 0.9, 4.0]],
     columns=["dataset", "network", "optimizer", "batch_size", "target_metric", "target_epoch"],

@@ -11,7 +11,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -73,6 +73,11 @@ def remove_if_empty(directory: Path) -> None:
         directory.rmdir()
 
 
+def is_free(path: Path) -> bool:
+    """Whether a place holds neither anything nor an unfinished run."""
+    return not path.exists() and not (_working_directory(path.resolve()) / JOURNAL).exists()
+
+
 def check_free(path: Path, *, force: bool) -> None:
     """Refuse a directory with results unless `force`, and one with anything else in any case, by an `OutputError`."""
     place = path.resolve()
@@ -109,36 +114,22 @@ class ResultDirectory:
 
 
 @contextmanager
-def result_directory(
-    candidates: Iterable[Path], *, force: bool = False, resume: bool = False
-) -> Iterator[ResultDirectory]:
-    """Claim the first free one of `candidates`, and yield a working directory that takes its place at the end.
+def result_directory(path: Path, *, force: bool = False, resume: bool = False) -> Iterator[ResultDirectory]:
+    """Claim a place, and yield a working directory that takes it at the end.
 
     On any error the earlier state is restored; unfinished results stay if they can be resumed, and whole ones that
     cannot be put in place do too. `force` replaces results and unfinished ones; `resume` finds unfinished ones in the
-    working directory. An `OutputError` if no candidate is free, or it cannot be written to.
+    working directory. An `OutputError` if the place is not free, or cannot be written to.
     """
-    refusals: list[OutputError] = []
-    for path in candidates:
-        try:
-            with ExitStack() as stack:
-                try:
-                    directory = stack.enter_context(_fill_place(path, force=force, resume=resume))
-                except OutputError as error:
-                    if isinstance(error.__cause__, OSError):  # other names would not do either
-                        raise
-                    refusals.append(error)
-                    continue
-                yield directory
-                return
-        except OSError as error:
-            raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from error
-    raise refusals[0]
+    try:
+        with _fill_place(path, force=force, resume=resume) as directory:
+            yield directory
+    except OSError as error:
+        raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from error
 
 
 @contextmanager
 def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
-    """Claim a place, let results be written, and put them there."""
     with _claim_place(path) as working:
         target, journal = path.resolve(), working / JOURNAL
         if not resume or journal.exists() or (target / JOURNAL).exists():
@@ -175,7 +166,7 @@ def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDire
 def _claim_place(path: Path) -> Iterator[Path]:
     """Be the only one that writes results to a place, after clearing what a killed process left; yield where."""
     target = path.resolve()
-    working = target.with_name(f".{target.name}{_NEW}")
+    working = _working_directory(target)
     missing = [parent for parent in working.parents if not parent.exists()]
     working.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -188,6 +179,10 @@ def _claim_place(path: Path) -> Iterator[Path]:
     finally:
         for parent in missing:
             remove_if_empty(parent)
+
+
+def _working_directory(target: Path) -> Path:
+    return target.with_name(f".{target.name}{_NEW}")
 
 
 def _recover(target: Path) -> None:

@@ -55,7 +55,7 @@ def test_a_right_run_says_what_was_checked(bftrainer, good):
 def test_files_of_a_run_are_compared_with_its_manifest(bftrainer, good, tmp_path):
     """One that was changed is named, as is one that is gone; without a manifest there is nothing to compare."""
     run = tmp_path / "sealed"
-    with result_directory([run]) as directory:
+    with result_directory(run) as directory:
         shutil.copytree(good, directory.working, dirs_exist_ok=True)
     assert "no checksums" not in bftrainer("audit", run)[1]
     (run / "step-logs.csv").write_text((run / "step-logs.csv").read_text() + "\n")

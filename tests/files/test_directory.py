@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-from pathlib import Path
 
 import pytest
 
@@ -17,6 +16,7 @@ from bftrainer.files.directories import (
     MANIFEST,
     check_free,
     clear_leftovers,
+    is_free,
     list_written,
     remove_written,
     result_directory,
@@ -35,7 +35,7 @@ def names(folder):
 
 def write_results(place, *files, error=None, **options):
     """Make a result directory with these files besides a summary, or fail after writing the files."""
-    with result_directory([place], **options) as directory:
+    with result_directory(place, **options) as directory:
         for name in (*files, *([] if error else ["summary.json"])):
             (directory.working / name).touch()
         if error:
@@ -57,7 +57,7 @@ def test_force_replaces_at_the_end_only(tmp_path):
     with pytest.raises(ValueError, match="no"):
         write_results(place, error=ValueError, force=True)
     assert names(place) == ["summary.json"]
-    with result_directory([place], force=True) as directory:
+    with result_directory(place, force=True) as directory:
         (directory.working / "new").touch()
         assert names(place) == ["summary.json"]
     assert names(place) == ["new"]
@@ -143,7 +143,7 @@ def test_what_is_needed_to_resume_goes_last(tmp_path):
     place = tmp_path / "out"
 
     def finish(**options):
-        with result_directory([place], **options) as directory:
+        with result_directory(place, **options) as directory:
             (directory.working / JOURNAL).touch()
             (directory.working / "summary.json").touch()
             directory.is_finished = True
@@ -177,11 +177,12 @@ def test_what_can_be_resumed_is_kept(tmp_path):
     with pytest.raises(ValueError, match="no"):
         write_results(place, JOURNAL, error=ValueError)
     assert names(tmp_path / ".out.new") == [JOURNAL]
+    assert not is_free(place)
     with pytest.raises(OutputError, match=r"out: An unfinished run is there; --resume continues it, --force"):
         write_results(place)
     with pytest.raises(ValueError, match="no"):
         write_results(place, error=ValueError, resume=True)
-    with result_directory([place], resume=True) as directory:
+    with result_directory(place, resume=True) as directory:
         (directory.working / JOURNAL).rename(directory.working / "summary.json")
     assert names(place) == ["summary.json"]
     with pytest.raises(ValueError, match="no"):
@@ -190,27 +191,13 @@ def test_what_can_be_resumed_is_kept(tmp_path):
     assert names(tmp_path) == ["out"]
 
 
-def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
-    """A place is taken from the start of a run: another one gets the next number, and the results of both are kept."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
-    places = [Path(f"s-{number}-itrOut") for number in (1, 2, 3)]
-    write_results(places[1])
-    with result_directory(places) as first, result_directory(places) as second:
-        (first.working / "1").touch()
-        (second.working / "2").touch()
-    assert (str(first.path), str(second.path)) == ("s-1-itrOut", "s-3-itrOut")
-    assert names(tmp_path / "s-1-itrOut") == ["1"]
-    assert names(tmp_path / "s-3-itrOut") == ["2"]
-
-
 @pytest.mark.parametrize("force", [False, True])
 def test_what_others_put_there_meanwhile_stays(tmp_path, force):
     """A place that got something else during the run is not overwritten; results are kept under another name."""
     place = tmp_path / "out"
 
     def meet() -> None:
-        with result_directory([place], force=force) as directory:
+        with result_directory(place, force=force) as directory:
             (directory.working / "ours").touch()
             place.mkdir()
             (place / "theirs").touch()
@@ -241,7 +228,7 @@ def test_a_link_is_followed(tmp_path):
     write_results(tmp_path / "real")
     for link, target in (("link", "real"), ("dangling", "new")):
         (tmp_path / link).symlink_to(target)
-        with result_directory([tmp_path / link], force=True) as directory:
+        with result_directory(tmp_path / link, force=True) as directory:
             (directory.working / "file").touch()
         assert (tmp_path / link).is_symlink()
         assert names(tmp_path / target) == ["file"]
@@ -251,7 +238,7 @@ def test_one_writer(tmp_path, monkeypatch):
     """A second one is refused by the first one's number, in another process and in the same."""
     monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
     place = write_results(tmp_path / "out")
-    with result_directory([place], force=True):
+    with result_directory(place, force=True):
         with pytest.raises(OutputError, match=f"{place}: Process {os.getpid()} on .* is writing there"):
             write_results(place, force=True)
         child = os.fork()

@@ -60,13 +60,6 @@ def test_losing_several_nodes_costs_once():
     assert cluster.owner == [BUSY, BUSY, BUSY, 0]
 
 
-def test_a_start_from_nothing_is_free():
-    """As published, a task that holds less than its minimum pays nothing for growing."""
-    cluster = started(spec(), nodes=4)
-    cluster.adopt([4])
-    assert cluster.tasks[0].pending == 0.0
-
-
 def test_full_startup_cost_books_the_new_rate():
     """With the full start-up cost a start on 4 nodes books 18 s at 40 work/s."""
     cluster = started(spec(), nodes=4, startup_cost="full")
@@ -113,15 +106,6 @@ def test_completion_time_waits_for_the_pending_cost():
     completion = cluster.next_completion()
     assert completion.time_s == pytest.approx((1000.0 + 360.0) / 40.0)
     assert completion.completed == cluster.tasks
-
-
-def test_admission_in_file_order_up_to_the_limit():
-    """Of three submitted tasks the first two of the file are active; the one due later waits."""
-    cluster = started(spec("A"), spec("B"), spec("C"), nodes=1, submit_s=(5.0, 0.0, 0.0), max_tasks=2)
-    assert [task.number for task in cluster.active] == [1, 2]
-    change = apply(cluster, 5.0, completed=[1])
-    assert [task.number for task in change.admitted] == [0]
-    assert [task.number for task in cluster.active] == [2, 0]
 
 
 def test_growing_tasks_keep_their_nodes_and_shrinking_ones_give_up_the_lowest():

@@ -57,13 +57,6 @@ def test_completions_are_events_at_their_exact_time():
     assert recording.reason == "finished"
 
 
-def test_rows_alone_notice_completions_late():
-    """Deciding on rows only, the completion at 25 s is noticed by the row at 60 s."""
-    recording = run([task()], [FOUR, (60.0, (), ("a",))], decide_on="nodes")
-    assert recording.tasks[0].completed_s == 60.0
-    assert recording.tasks[0].work_done == 1000.0
-
-
 def test_submissions_are_events():
     """A task submitted at 7.5 s starts then, not at the next row."""
     recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))])
@@ -84,23 +77,6 @@ def test_the_window_ends_the_replay_and_the_rest_is_booked():
     assert [event.time_s for event in recording.events] == [0.0, 10.0]
     assert recording.tasks[0].work_done == 400.0
     assert len(recording.decisions) == 1
-
-
-def test_until_ends_between_events():
-    """`until` books the time up to it without counting as an event."""
-    recording = run([task()], [FOUR], stops=[stop_at(5.0)])
-    assert recording.reason == "until"
-    assert len(recording.events) == 1
-    assert recording.end_s == 5.0
-    assert recording.tasks[0].work_done == 200.0
-
-
-def test_max_events_books_up_to_the_next_event():
-    """After one event the replay stops where the second would be, with the time between booked."""
-    recording = run([task()], [FOUR, (10.0, (), ("a",))], stops=[stop_after(1)])
-    assert recording.reason == "max_events"
-    assert len(recording.events) == 1
-    assert recording.tasks[0].work_done == 400.0
 
 
 @pytest.mark.parametrize("decide_on", ["all", "nodes"])
@@ -126,17 +102,11 @@ def test_a_completion_that_rounding_parts_from_a_row_is_at_the_row():
     assert (recording.tasks[0].completed_s, recording.tasks[0].preemptions) == (3.0, 0)
 
 
-def test_an_interrupt_ends_the_replay_before_the_next_event():
-    """What was replayed so far is kept."""
-    asked = iter([False, True])
-    recording = run([task()], [FOUR, (10.0, (), ("a",))], stops=[stop_when(lambda: next(asked))])
-    assert recording.reason == "interrupted"
-    assert len(recording.events) == 1
-
-
 @pytest.mark.parametrize(
     ("stop", "reason", "end_s"),
     [
+        (stop_at(5.0), "until", 5.0),  # between events
+        (stop_after(1), "max_events", 25.0),  # where the second event would be
         (stop_first(stop_after(1), stop_at(5.0)), "until", 5.0),  # the earliest counts, though asked last
         (stop_first(stop_at(30.0), stop_after(1)), "max_events", 25.0),  # before the completion at 25 s
         (stop_first(stop_after(1), stop_when(lambda: True)), "interrupted", 0.0),

@@ -15,7 +15,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.replay import Adoption, Allocator, Cluster, Observer, Recorder, Settings, replay
+from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.runs import ReplayConfig, RunResult, run_replay
 from solvers import AllocationProblem, Held, SolveResult, StopReason, TaskOptions
@@ -174,25 +174,6 @@ def test_published_rules_name_the_nodes():
     for options in ({"give_way": "chosen"}, {"notice_s": 60.0}):
         with pytest.raises(SettingsError, match="Expected give_way named and no notice with compat published"):
             ReplayConfig(compat="published", **options)
-
-
-@many
-@given(saving_worlds(), st.lists(st.sampled_from(["p", "q"]), min_size=8, max_size=8))
-def test_no_exchange_across_partitions(world: World, kinds: list[str]):
-    """A node stands in for another of its partition alone, unless the task pays as for losing it."""
-
-    class Exchanges(Observer):
-        def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
-            for task in adopted.added.keys() & adopted.removed.keys():
-                given, taken = (sorted(kinds[node] for node in some[task]) for some in (adopted.removed, adopted.added))
-                count = min(len(given), len(taken))
-                assert given[:count] == taken[:count] or len(set(given + taken)) == 2
-                if len(given) == len(taken) and given != taken:
-                    assert task.is_giving_back
-
-    allocator = world.allocator(give_way="chosen")
-    allocator.cluster.kinds = dict(enumerate(kinds))
-    replay(world.log.rows(), world.log.window_s, allocator, observers=[Exchanges()])
 
 
 COSTLY = task("costly", shrink_cost_s=30.0, grow_cost_s=30.0)

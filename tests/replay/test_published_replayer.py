@@ -94,13 +94,6 @@ def test_the_model(world, seed):
     agree(distinct(world, seed), best(FORWARD_S), solver="dp")
 
 
-@given(worlds(), st.integers(0, 2**32))
-@examples(20)
-def test_the_node_level_model(world, seed):
-    """The same by the node-level model itself."""
-    agree(distinct(world, seed), best(FORWARD_S), solver="node-level")
-
-
 @pytest.mark.slow
 def test_a_thousand_rows_of_the_published_log(published):
     """Row by row the same for real nodes and tasks, by the heuristic; nodes are named in the log's order."""

@@ -79,26 +79,11 @@ def test_a_planned_change_costs_a_save_and_a_restart_and_saves():
     assert done.saving_cost == 0.0
 
 
-def test_a_full_start_costs_a_restart():
-    """With --startup-cost full a start costs the restart on the new count; there is nothing to save."""
-    started = replayed(task(most=1), (0.0, ["a"], []), end_s=10.0, startup_cost="full").tasks[0]
-    assert started.rescale_cost == pytest.approx(7.0 * RATE)
-
-
 def test_work_that_is_done_is_not_lost():
     """Where completions are only noticed at rows, a hit after the last work is done costs nothing."""
     rows = ((0.0, ["a"], []), (40.0, [], ["a"]))
     done = replayed(task(150.0), *rows, end_s=100.0, completions="noticed").tasks[0]
     assert (done.completed_s, done.preemption_cost, done.saving_cost) == (40.0, 0.0, 0.0)
-
-
-def test_grow_and_shrink_costs_do_not_count():
-    """With checkpoint_s, grow_cost_s and shrink_cost_s change nothing."""
-    rows = ((0.0, ["a"], []), (15.0, ["b"], []), (33.0, [], ["b"]))
-    one, two = (
-        replayed(task(**costs), *rows, end_s=60.0) for costs in ({}, {"grow_cost_s": 99.0, "shrink_cost_s": 99.0})
-    )
-    assert [each.work for each in one.timeline] == [each.work for each in two.timeline]
 
 
 def test_the_hazard_is_causal():

@@ -14,7 +14,6 @@ from bftrainer import RunResult, Settings, run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.report.metrics import Intervals
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
@@ -65,6 +64,8 @@ CASES = {
     "alternating": (ALTERNATING, {}, 1.0, (0.7, 0.0, 0.0)),
     # A task of at most one node can use 20 of 40 node-seconds: 20 - 2 x 3 = 14 of 40, half lost to the pool.
     "saturated": (ALTERNATING, {"max_nodes": 1}, 1.0, (0.35, 0.5, 0.0)),
+    # While the pool is empty a dedicated node would have worked on: that is loss by variability.
+    "empty": (pool(40, (0, 2), (20, 0)), {"max_nodes": 1}, 1.0, (17 / 40, 0.5, 0.0)),
     # 60 node-seconds in 40 s: static work is midway between 40 and 80; harvested 60 - 3 x 2.
     "between pools": (pool(40, (0, 2), (30, 0)), {}, 1.5, (54 / 60, 0.0, 0.0)),
     # Half a node; no node does no work: static work is 20, harvested 20 - 3 x 1.
@@ -104,19 +105,6 @@ def test_the_earliest_end_of_the_three_runs_counts():
 LATE = {"max_nodes": 1, "grow_cost_s": 0.0, "shrink_cost_s": 0.0}
 
 
-def test_work_ends_where_it_is_done():
-    """Rows at 0, 11 and 20 s: J0 has done its 2 work at 0.2 s, which the row at 11 s notices, and J1 starts.
-
-    One or two dedicated nodes have done all 3 at 1.2 s. By then 2 are harvested: 66.7 %, and not 10/s for 1.2 s. What
-    had work to do was done at once: nothing of the ideal is lost.
-    """
-    tasks = task("J0", work=2.0, scaling=ScalingCurve.linear(10.0, 1), **LATE), task("J1", work=1.0, **LATE)
-    result = replayed(pool(20, (0, 1), (11, 2)), *tasks, decide_on="nodes", max_tasks=1)
-    assert result.efficiency.horizon_s == 1.2
-    assert shares(result) == (pytest.approx(2 / 3), 0.0, 0.0)
-    assert result.efficiency.ideal_work == pytest.approx(3.0)
-
-
 def test_work_that_waits_for_a_row_is_loss():
     """J0 does its 2 work in 1 s; then J1 alone has work, on one of two nodes until the row at 11 s, on both for 1 s.
 
@@ -132,16 +120,6 @@ def test_work_that_waits_for_a_row_is_loss():
     assert done == [(0.0, 0.0), (11.0, 13.0), (12.0, 2.0)]
     assert result.efficiency.ideal_work == pytest.approx(25 + 1 / 12)
     assert shares(result)[1:] == pytest.approx((1 / 12 / (25 + 1 / 12), 10 / (25 + 1 / 12)))
-
-
-@pytest.mark.parametrize("step", [-1.0, 0.0, 1.0])
-def test_costs_of_the_last_event_are_booked_in_spite_of_rounding(step):
-    """A node is lost as the run ends, 3 work each: whether h is a rounding step off the end makes no difference."""
-    recording = replayed(ALTERNATING, task()).recording
-    h = 40.0 if step == 0.0 else math.nextafter(40.0, step * math.inf)
-    assert Intervals.of(recording).work_at(h) == 28.0
-    h = 30.0 if step == 0.0 else math.nextafter(30.0, step * math.inf)
-    assert Intervals.of(recording).work_at(h) == 28.0
 
 
 def test_no_time_and_no_pool_have_no_efficiency():
@@ -181,13 +159,6 @@ def test_tasks_that_no_row_notices_have_no_ideal():
     """Deciding on rows only, a task submitted after the last row is never active: no work, and no shares of nothing."""
     result = replayed(pool(40, (0, 2)), task(submit_s=5.0), decide_on="nodes")
     assert shares(result) == (0.0, None, None)
-
-
-def test_active_tasks_without_nodes_count_for_the_ideal():
-    """While the pool is empty a dedicated node would have worked on: that is loss by variability."""
-    found = replayed(pool(40, (0, 2), (20, 0)), task(max_nodes=1)).efficiency
-    assert found.ideal_work == 40.0
-    assert found.loss_variability_share == 0.5
 
 
 def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):

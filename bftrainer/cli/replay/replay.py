@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import chdir
-from itertools import chain, count
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -50,13 +50,12 @@ def replay(
         ctx.exit(_resume(ctx, resume))
     del options["print_"], options["checkpoint_every"]  # which are taken from the context
     config = config_of(ctx, options)
-    places = [output_dir] if output_dir else _named_directories(ctx, name, force=force)
-    target = places[0] if isinstance(places, list) else None
-    if target is not None and not dry_run:
-        check_free(target, force=force)
+    place = output_dir or _named_directory(ctx, name, force=force)
+    if not dry_run:
+        check_free(place, force=force)
     usage.check_report(None if dry_run else report, force=force)
-    if report is not None and target is not None and report.resolve().is_relative_to(target.resolve()):
-        raise click.UsageError(f"Expected --report outside {target}, which holds results alone, got {report}.")
+    if report is not None and report.resolve().is_relative_to(place.resolve()):
+        raise click.UsageError(f"Expected --report outside {place}, which holds results alone, got {report}.")
     inputs = load_inputs(config)
     for text in inputs.notes:
         note(text)
@@ -64,22 +63,25 @@ def replay(
     if dry_run:
         _print_inputs(inputs, as_json)
         return
-    with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
+    with interruptible() as received, result_directory(place, force=force) as directory:
         result = _replay(inputs, directory, received, _arguments(), ctx.params)
     ctx.exit(_print_and_report(result, directory.path, ctx.params, received))
 
 
-def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
+def _named_directory(ctx: click.Context, name: str, *, force: bool) -> Path:
     """``<name>-itrOut`` as published if a name is given; else the first free one of the default's or the sample's."""
+    from bftrainer.files.directories import is_free
+
     is_default = {
         option: ctx.get_parameter_source(option) is ParameterSource.DEFAULT
         for option in ("node_log", "tasks", "name", "from_harvest")
     }
-    if all(is_default.values()):
-        return (Path(f"sample-{number}-itrOut") for number in count(1))
     first = Path(f"{name}-itrOut")
-    others = (Path(f"{name}-{number}-itrOut") for number in count(2))
-    return chain([first], others) if is_default["name"] and not force else [first]
+    if all(is_default.values()):
+        return next(filter(is_free, (Path(f"sample-{number}-itrOut") for number in count(1))))
+    if is_default["name"] and not force and not is_free(first):
+        return next(filter(is_free, (Path(f"{name}-{number}-itrOut") for number in count(2))))
+    return first
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:
@@ -104,7 +106,7 @@ def _resume(ctx: click.Context, place: Path) -> int:
     from bftrainer.runs.run import find_unfinished
 
     usage.refuse_unused(dict.fromkeys(set(ctx.params) - {"resume"}, "--resume goes on as the run was begun"))
-    with interruptible() as received, result_directory([place], resume=True) as directory:
+    with interruptible() as received, result_directory(place, resume=True) as directory:
         beginning = find_unfinished(directory)
         begun_in = Path(beginning.directory)
         if begun_in != Path.cwd():
