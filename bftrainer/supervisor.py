@@ -2,10 +2,9 @@
 
 Run as a program, without the rest of the package: ``supervisor.py LIFELINE STATUS GRACE COMMAND...``. It starts
 COMMAND in a process group of its own and waits. When the command ends, or the pipe LIFELINE is closed at its other
-end, all descendants are ended: asked first, and killed after GRACE seconds. What one of them starts after it was asked,
-to tidy up, is left alone until then, unless it stays behind. The other end of LIFELINE is closed however
-its holder ends, by ``kill -9`` too. As the descendants' "subreaper" it also finds those that left the process
-group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended by
+end, as by ``kill -9`` of its holder, all descendants are ended: asked first, and killed after GRACE seconds. What one
+of them starts to tidy up is left alone until then. As the descendants' "subreaper" it also finds those that left the
+process group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended by
 itself, and at last ``exited N`` (negative: by signal -N).
 
 Linux only: it needs ``prctl`` and ``/proc``.

@@ -16,7 +16,7 @@ from bftrainer.errors import RunDirectoryError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.comparison import run_names
 from bftrainer.report.run_page import write_page
-from bftrainer.runs import write_run
+from bftrainer.runs import read_results, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run, read_runs
 from tests.finished import write_sample_run, write_tuned_run
@@ -45,17 +45,17 @@ def test_columns_are_those_of_the_recording(tmp_path):
     assert run.power is None
 
 
-def test_holdings_add_up_to_node_time(folder):
-    """The spans of a task hold its node-seconds; at any time all spans together hold the used nodes."""
-    run = read_run(folder)
-    spans = run.holdings.spans(run.window_s)
-    begin, end, nodes = spans.begin_s, spans.end_s, spans.nodes
-    assert (nodes > 0).all()
-    held = np.bincount(spans.task, weights=(end - begin) * nodes, minlength=len(run.tasks["name"]))
-    assert held == pytest.approx(run.tasks["node_s"])
-    middle = (run.steps["time_s"][:-1] + run.steps["time_s"][1:]) / 2
-    used = [nodes[(begin <= time) & (time < end)].sum() for time in middle]
-    assert used == run.steps["used"][:-1].tolist()
+def test_frames_have_what_was_written(folder, tmp_path):
+    """Rows are those that the summary counts, times are times; a string is a path, too; damage is named in one line."""
+    frames = read_results(str(folder))
+    assert len(frames.events) == frames.summary["events"]
+    assert len(frames.decisions) == frames.summary["decisions"]
+    assert len(frames.tasks) == frames.summary["tasks_total"]
+    assert frames.decisions["time"].dt.tz is not None
+    assert {"task", "node"} <= {*frames.allocation.columns}
+    copy = damaged(folder, tmp_path, lambda copy: (copy / "tasks.parquet").write_bytes(b"PAR1"))
+    with pytest.raises(RunDirectoryError, match=r"^[^\n]*tasks\.parquet: [^\n]*$"):
+        read_results(copy)
 
 
 def test_power_is_read_where_it_is_known(tmp_path):

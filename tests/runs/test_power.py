@@ -25,48 +25,6 @@ from tests.examples import examples
 NS = 1_000_000_000
 
 
-def churn(rng: np.random.Generator, nodes: int, steps: int):
-    """Rows in which two nodes flip at a time."""
-    rows, idle = [], set()
-    for step in range(steps):
-        flipped = {f"n{number}" for number in rng.integers(0, nodes, 2)}
-        rows.append((step * 37.0, tuple(sorted(flipped - idle)), tuple(sorted(flipped & idle))))
-        idle ^= flipped
-    return rows
-
-
-@given(
-    st.integers(0, 10_000),
-    st.floats(0.0, 1500.0),
-    st.sampled_from(["chosen", "pareto", "all"]),
-    st.sampled_from(["highs", "exhaustive"]),
-    st.sampled_from([None, 0.0, 150.0]),
-)
-@examples(40)
-def test_a_cap_is_never_exceeded(seed, cap_w, power_options, solver, idle_w):
-    """Whatever nodes do, and whatever the cap, from 0 up and changing: what is drawn stays below it."""
-    rng = np.random.default_rng(seed)
-    section = tuned.section(idle_power_w=idle_w)
-    tasks = tuned.recurrences(6, most=4, grow_cost_s=15.0, shrink_cost_s=5.0, tuning=section)
-    caps = [(400.0, cap_w / 3), (700.0, cap_w)]
-    recording, metered, _ = tuned.run(
-        tasks,
-        churn(rng, 6, 30),
-        1500.0,
-        seed=seed,
-        power_options=power_options,
-        solver=solver,
-        power_cap_w=cap_w,
-        power_caps_w=caps,
-        max_tasks=3,
-    )
-    for decision in recording.decisions:
-        assert decision.drawn_w <= decision.cap_w * (1 + 1e-9) + 1e-6
-    for piece in metered.samples:
-        allowed = cap_w / 3 if 400.0 <= piece.begin_s < 700.0 else cap_w
-        assert piece.tasks_w + piece.idle_w <= allowed * (1 + 1e-9) + 1e-6
-
-
 def test_idle_power_of_a_task():
     """While it rescales a task draws its own idle power on each of its GPUs, else that of the pool's nodes.
 

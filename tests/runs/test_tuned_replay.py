@@ -112,26 +112,6 @@ def test_a_default_that_does_not_converge_fails_its_group_alone():
     assert (tries[0].work_done, tries[0].work_total) == (pytest.approx(tries[0].spec.work), tries[0].spec.work)
 
 
-@given(st.integers(0, 10_000), st.sampled_from(["chosen", "pareto", "all"]))
-@examples(40)
-def test_energy_is_the_integral_of_power(seed, power_options):
-    """Tasks' energies add up to the integral of what they are recorded to draw, whatever nodes do meanwhile."""
-    rng = np.random.default_rng(seed)
-    tasks = tuned.recurrences(8, most=4, grow_cost_s=15.0, shrink_cost_s=5.0)
-    rows, idle = [], set()
-    for step in range(30):
-        flipped = {f"n{number}" for number in rng.integers(0, 6, 2)}
-        joined, left = tuple(sorted(flipped - idle)), tuple(sorted(flipped & idle))
-        rows.append((step * 37.0, joined, left))
-        idle ^= flipped
-    options = {"seed": seed, "power_options": power_options, "idle_node_w": 60.0, "max_tasks": 3}
-    _, metered, _ = tuned.run(tasks, rows, 2000.0, **options)
-    integral = math.fsum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in metered.samples)
-    assert math.fsum(metered.energy_j.values()) == pytest.approx(integral, rel=1e-9)
-    ends = [(a.end_s, b.begin_s) for a, b in zip(metered.samples, metered.samples[1:], strict=False)]
-    assert all(end <= begin for end, begin in ends)
-
-
 def test_efficiency_adds_up_epochs_of_one_dataset_only():
     """On constant nodes recurrences of a job are fully efficient; beside a task that counts in samples nobody knows."""
     nodes = ("n0", "n1")
