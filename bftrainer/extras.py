@@ -25,9 +25,15 @@ EXTRAS = {
 """Modules of each extra that are checked for."""
 
 
+def pip_install(what: str) -> str:
+    """The command that installs something into this Python, whichever environment is active."""
+    return f"{shlex.quote(sys.executable or 'python')} -m pip install {what}"
+
+
 def installing(extra: str) -> str:
-    """How an extra is installed into this Python, whichever environment is active; the package is on no index."""
-    return f"in the checkout of bftrainer: {shlex.quote(sys.executable or 'python')} -m pip install '.[{extra}]'"
+    """How an extra is installed; the package is on no index."""
+    command = pip_install(f"'.[{extra}]'")
+    return f"in the checkout of bftrainer: {command}"
 
 
 def absent(*modules: str) -> list[str]:

@@ -43,57 +43,46 @@ def live(**changes: Any) -> Allocator:
     return allocator
 
 
+NOUNS: dict[Any, dict[str, Any]] = {
+    TaskSpec: {"name": "J", "min_nodes": 1, "max_nodes": 2, "work": 1.0, "scaling": CURVE},
+    ScalingCurve: {"nodes": (0, 1), "throughput": (0.0, 1.0)},
+    TuningSpec: TUNING,
+    NodeLog: {"nodes": ("a",), "start_ns": 0, "end_ns": 9}
+    | {"time_ns": np.array([1]), "node": np.array([0]), "idle": np.array([True])},
+}
+
+
+def changing(call: Any, name: str, usual: dict[str, Any] | None = None) -> Any:
+    """A call with one of its arguments changed."""
+    return lambda value: call(**((usual or {}) | {name: value}))
+
+
 CALLS = {
-    **{
-        f"allocator {name}": lambda value, name=name: live(**{name: value})
-        for name in ("tasks", "settings", "nodes", "start_ns", "tuner")
-    },
-    "allocator tasks of": lambda value: live(tasks=[TASK, value]),
-    "allocator nodes of": lambda value: live(nodes=["n8", value]),
-    **{
-        f"settings {name}": lambda value, name=name: live(settings=settings(**{name: value}))
-        for name in Settings.__dataclass_fields__
-    },
-    **{
-        f"limits {name}": lambda value, name=name: live(settings=settings(limits=Limits(**{name: value})))
-        for name in Limits.__dataclass_fields__
-    },
+    "tasks of": lambda value: live(tasks=[TASK, value]),
+    "nodes of": lambda value: live(nodes=["n8", value]),
     "event": lambda value: live().on_event(value),
     "one of events": lambda value: live().on_event(Event.join(1.0, "n1"), value),
-    **{
-        f"event {name}": lambda value, name=name: live().on_event(
-            Event(**({"time_s": 1.0, "kind": EventKind.JOIN} | {name: value}))
-        )
-        for name in Event.__dataclass_fields__
-    },
-    **{
-        f"task {name}": lambda value, name=name: TaskSpec(
-            **({"name": "J", "min_nodes": 1, "max_nodes": 2, "work": 1.0, "scaling": CURVE} | {name: value})
-        )
-        for name, field in TaskSpec.__dataclass_fields__.items()
-        if field.init
-    },
-    **{
-        f"curve {name}": lambda value, name=name: ScalingCurve(
-            **({"nodes": (0, 1), "throughput": (0.0, 1.0)} | {name: value})
-        )
-        for name in ScalingCurve.__dataclass_fields__
-    },
-    **{
-        f"tuning {name}": lambda value, name=name: TuningSpec(**(TUNING | {name: value}))
-        for name in TuningSpec.__dataclass_fields__
-    },
-    **{
-        f"log {name}": lambda value, name=name: NodeLog(
-            **(
-                {"nodes": ("a",), "start_ns": 0, "end_ns": 9}
-                | {"time_ns": np.array([1]), "node": np.array([0]), "idle": np.array([True])}
-                | {name: value}
-            )
-        )
-        for name, field in NodeLog.__dataclass_fields__.items()
-        if field.init
-    },
+}
+CALLS |= {name: changing(live, name) for name in ("tasks", "settings", "nodes", "start_ns", "tuner")}
+CALLS |= {
+    f"settings {name}": changing(lambda **fields: live(settings=settings(**fields)), name)
+    for name in Settings.__dataclass_fields__
+}
+CALLS |= {
+    f"limits {name}": changing(lambda **fields: live(settings=settings(limits=Limits(**fields))), name)
+    for name in Limits.__dataclass_fields__
+}
+CALLS |= {
+    f"event {name}": changing(
+        lambda **fields: live().on_event(Event(**fields)), name, {"time_s": 1.0, "kind": EventKind.JOIN}
+    )
+    for name in Event.__dataclass_fields__
+}
+CALLS |= {
+    f"{kind.__name__} {name}": changing(kind, name, usual)
+    for kind, usual in NOUNS.items()
+    for name, field in kind.__dataclass_fields__.items()
+    if field.init
 }
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.replay.result_table import render_summary
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import format_value
@@ -91,21 +88,8 @@ def test_a_learned_curve_needs_a_truth_to_be_replayed(files, scaling):
 
 
 def test_there_must_be_a_curve_to_hide(files):
-    """Tasks without any are refused."""
+    """Tasks without any are refused, as are tuned ones, which their settings scale."""
     with pytest.raises(InvalidTaskError, match=r"Expected curves for --scaling learned to hide; -scfn names them."):
         load_inputs(ReplayConfig(**files(("a", "")), scaling="learned"))
-
-
-def test_tuned_tasks_have_curves():
-    """Their settings scale them."""
     with pytest.raises(SettingsError, match="Expected no tuned task among those whose curves are learned"):
         load_inputs(ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), scaling="learned"))
-
-
-def test_people_are_told_what_was_learnt(files, tmp_path):
-    """Terminal and page say it in the same words."""
-    result = run_replay(**files(("a", GIVEN)), scaling="learned")
-    text, out = learning_in_words(result.summary()), io.StringIO()
-    render_summary(result.summary(), out)
-    assert text in " ".join(out.getvalue().split())
-    assert f"Learned {text}." in result.report(tmp_path / "page.html").read_text(encoding="utf-8")
