@@ -5,8 +5,6 @@ import os
 import resource
 import signal
 import stat
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -107,14 +105,6 @@ def test_permissions_are_the_usual_ones(tmp_path):
         stream.write(b"x")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert len(modes) == 1
-
-
-def test_import_is_light():
-    """Importing the package loads neither pandas nor pyarrow nor pydantic; reading a pickle does not either."""
-    heavy = {"pandas", "pyarrow", "pydantic", "tomli_w"}
-    code = f"import sys, bftrainer.nodelogs.convert; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])

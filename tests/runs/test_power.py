@@ -7,8 +7,6 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bftrainer import run_replay
 from bftrainer.errors import InputError, InvalidTaskError, SettingsError
@@ -20,51 +18,8 @@ from bftrainer.runs import write_run
 from solvers import Held, SolveResult, StopReason
 from solvers.registry import get_solver
 from tests import tuned
-from tests.examples import examples
 
 NS = 1_000_000_000
-
-
-def test_idle_power_of_a_task():
-    """While it rescales a task draws its own idle power on each of its GPUs, else that of the pool's nodes.
-
-    It grows from one node to two at 40 s, which takes 5 s, and nothing else differs.
-    """
-    energy = {}
-    for own_w in (None, 50.0):
-        tasks = tuned.recurrences(1, most=2, grow_cost_s=5.0, gpus_per_node=4, tuning=tuned.section(idle_power_w=own_w))
-        rows = [(0.0, ("n0",), ()), (40.0, ("n1",), ())]
-        _, metered, _ = tuned.run(tasks, rows, 60.0, solver="dp", forward_time_s=1000.0, idle_node_w=10.0)
-        energy[own_w] = sum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in metered.samples)
-    assert energy[50.0] - energy[None] == pytest.approx(5.0 * 2 * (4 * 50.0 - 10.0))
-
-
-def test_a_task_that_is_done_draws_idle_power_until_a_row_notices():
-    """With rows alone as events, energy and training time end with the work; the node idles until that at 1,000 s."""
-    tasks = tuned.recurrences(1, tuning=tuned.section(idle_power_w=50.0))
-    rows = [(0.0, ("n0",), ()), (1000.0, ("n1",), ())]
-    exact, metered, _ = tuned.run(tasks, rows, solver="dp")
-    _, late, _ = tuned.run(tasks, rows, solver="dp", decide_on="nodes")
-    done_s = exact.tasks[0].completed_s
-    assert late.train_s == {0: pytest.approx(done_s)}
-    assert late.energy_j == {0: pytest.approx(metered.energy_j[0] + 50.0 * (1000.0 - done_s))}
-
-
-@given(st.integers(0, 10_000), st.floats(0.0, 2000.0), st.floats(0.0, 1.0))
-@examples(40)
-def test_a_tighter_cap_is_never_worth_more(seed, cap_w, share):
-    """From one state, the decision under a lower cap has no higher objective."""
-    rng = np.random.default_rng(seed)
-    nodes = tuple(f"n{number}" for number in range(int(rng.integers(1, 9))))
-    tasks = tuned.recurrences(3, most=4)
-
-    def worth(cap: float) -> float:
-        """Objective of the first decision under a cap."""
-        asked = Settings(objective=as_given, solver="highs", power_cap_w=cap)
-        live = Allocator(tasks, asked, nodes, tuner=tuned.tuner(tasks, seed, "all"))
-        return live.on_event(Event.join(0.0, *nodes)).result.objective
-
-    assert worth(cap_w * share) <= worth(cap_w) * (1 + 1e-9) + 1e-9
 
 
 def test_a_falling_cap_takes_nodes_away_at_once():

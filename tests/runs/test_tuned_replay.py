@@ -57,16 +57,6 @@ def test_what_is_lost_to_preemption_is_not_taught():
     assert disturbed.energy_j[0] > calm.energy_j[0]
 
 
-def test_losing_nodes_takes_idle_power():
-    """A task that loses one of two nodes reconfigures for 30 s at the idle power of the other, as when it shrinks."""
-    tasks = tuned.recurrences(1, most=2, shrink_cost_s=30.0)
-    _, metered, _ = tuned.run(tasks, [(0.0, ("n0", "n1"), ()), (60.0, (), ("n1",))], 150.0, idle_node_w=50.0)
-    after = [(piece.begin_s, piece.end_s, piece.tasks_w) for piece in metered.samples if piece.begin_s >= 60.0]
-    assert after[0] == (60.0, 90.0, 50.0)
-    assert after[1][2] > 50.0
-    assert metered.train_s[0] == pytest.approx(150.0 - 30.0)
-
-
 def least_power(task, counts, now_s):  # noqa: ARG001
     """An objective that wants training, at the lowest limit on offer."""
     return np.minimum(counts, 1.0) / task.spec.run.power_limit_w
@@ -124,17 +114,6 @@ def test_efficiency_adds_up_epochs_of_one_dataset_only():
         )
         assert found.value == value
         assert found.eq_nodes == 2.0
-
-
-def test_profiling_draws_the_mean_of_the_limits():
-    """During the first epoch of a new batch size power is that of trying all limits; then that of the chosen one."""
-    _, metered, learnt = tuned.run(tuned.recurrences(1), ONE_NODE)
-    points = tuned.POINTS.values()
-    mean_w = sum(time_s * power_w for time_s, power_w in points) / sum(time_s for time_s, _ in points)
-    mean_s = sum(time_s for time_s, _ in points) / 3
-    first, second = metered.samples
-    assert (first.tasks_w, first.end_s) == (pytest.approx(mean_w), pytest.approx(mean_s))
-    assert second.tasks_w == tuned.POINTS[learnt.attempts[0].power_limit_w][1]
 
 
 def test_a_group_is_no_task_of_its_own():
