@@ -1,16 +1,4 @@
-"""Every error that bftrainer raises on purpose.
-
-::
-
-    BftrainerError              exit status 1
-    ├── InputError              exit status 2: NodeLogError, LogError, InvalidTaskError, UnsafePickleError,
-    │   │                       SettingsError, ObjectiveError, RunDirectoryError, OutputError
-    │   └── TuningInputError    (a ValueError too): UnsupportedScalingError (a NotImplementedError)
-    ├── RunFailedError, PollError
-    ├── TuningError             (a RuntimeError too): TuningProtocolError, AllPrunedError (a ValueError)
-    ├── SolverError: SolverUnavailableError, exit status 2
-    └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError,
-                                ServerRequestError, TrainingStoppedError; UnusableValueError: NothingConvergedError
+"""Every error that bftrainer raises on purpose: a `BftrainerError`, and an `InputError` where the user can mend it.
 
 A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
 so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
@@ -26,9 +14,6 @@ from typing import Any
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals that ask a process to end."""
-
-_MOST, _HEAD = 500, 200
-"""The most characters of a message, and those of its beginning, which tells where, if it is cut."""
 
 
 class BftrainerError(Exception):
@@ -100,13 +85,9 @@ class RunFailedError(BftrainerError):
 
 
 class TuningError(BftrainerError, RuntimeError):
-    """Tuning a recurring job got stuck; `history` has the runs until then, as the simulation would return them."""
+    """Tuning got stuck, or was asked out of order; `history` has the runs until then, as a simulation returns them."""
 
     history: Sequence[object] = ()
-
-
-class TuningProtocolError(TuningError):
-    """A policy's methods were called in an order that makes no sense."""
 
 
 class AllPrunedError(TuningError, ValueError):
@@ -190,7 +171,7 @@ def legible(message: str) -> str:
     evil\x1b[2J.csv:3: Expected a name, got 'Jülich\n'.
     """
     text = escaped(message)
-    return text if len(text) <= _MOST else f"{text[:_HEAD]}...{text[len(text) - _MOST + _HEAD + 3 :]}"
+    return text if len(text) <= 500 else f"{text[:200]}...{text[-297:]}"  # the beginning tells where, the end what
 
 
 def escaped(text: str) -> str:
@@ -200,18 +181,18 @@ def escaped(text: str) -> str:
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
 
 
-def nearest(number: float, known: Iterable[float]) -> str:
-    """Ending of a message about a number that is not among the `known`: `` Closest: 32, 64.``, empty if none are."""
-    close = sorted(sorted(set(known), key=lambda other: abs(other - number))[:3])
+def nearest(number: float, choices: Iterable[float]) -> str:
+    """Ending of a message about a number that is not among the choices: `` Closest: 32, 64.``, empty if none are."""
+    close = sorted(sorted(set(choices), key=lambda other: abs(other - number))[:3])
     return f" Closest: {', '.join(map(str, close))}." if close else ""
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
+def suggestion(word: str, choices: Iterable[str]) -> str:
     """Ending of a message about an unknown word: `` Did you mean 'x'?``, or known ones, `` Known: a, b, c.``.
 
     Of many, such as a machine's nodes, the ten closest are named.
     """
-    names = sorted(known)
+    names = sorted(choices)
     near = get_close_matches(word, names, n=1)
     if near:
         return f" Did you mean {near[0]!r}?"
@@ -225,7 +206,7 @@ _MOST_KNOWN = 30
 
 @contextmanager
 def at_place(place: object, kind: type[BftrainerError]) -> Iterator[None]:
-    """Put a place in front of what errors of a kind say, as whoever raises them does not know it; None: nowhere."""
+    """Put a place, if any, in front of the messages of errors of a kind."""
     try:
         yield
     except kind as fault:

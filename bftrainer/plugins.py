@@ -59,16 +59,15 @@ class Plugins:
         """Names of the registered callables, sorted; nothing is imported."""
         return sorted(entries_of(self.group))
 
-    def name_of(self, found: object) -> str:
+    def name_of(self, target: object) -> str:
         """Name of a callable in records: its registered name, or its `full_name`."""
-        name = full_name(found)
-        entries = entries_of(self.group)
-        return next((known for known, points in entries.items() if {point.value for point in points} == {name}), name)
+        name, entries = full_name(target), entries_of(self.group)
+        return next((key for key, points in entries.items() if {point.value for point in points} == {name}), name)
 
-    def entry(self, name: str, others: Iterable[str] = ()) -> EntryPoint:
+    def entry(self, name: str, more_names: Iterable[str] = ()) -> EntryPoint:
         """Find the entry point `name` of the group, or make one of ``module:callable``; nothing is imported.
 
-        An `error` if there is none of that name or the `others`, or different ones are registered under it.
+        An `error`, which suggests `more_names` too, if there is none, or different ones are registered under it.
         """
         entries = entries_of(self.group)
         values = sorted({point.value for point in entries.get(name, ())})
@@ -77,81 +76,79 @@ class Plugins:
         if values:
             return entries[name][0]
         if ":" not in name:
-            raise self.unknown(name, name, {*entries, *others})
+            raise self.unknown(name, name, {*entries, *more_names})
         return EntryPoint(name, name, self.group)
 
-    def get(self, name: str, others: Iterable[str] = ()) -> Callable[..., Any]:
+    def get(self, name: str, more_names: Iterable[str] = ()) -> Callable[..., Any]:
         """Find the callable `name`: an entry point of the group, or ``module:callable`` on Python's path or right here.
 
-        For `others` see `entry`. An `error` also if it cannot be imported or called.
+        For `more_names` see `entry`. An `error` also if it cannot be imported or called.
         """
-        point = self.entry(name, others)
+        point = self.entry(name, more_names)
         if name == point.value:
-            found = self.imported(name, {*entries_of(self.group), *others})
+            target = self.import_attribute(name, {*entries_of(self.group), *more_names})
         else:
-            with self._importing(name):
-                found = point.load()
-        if not callable(found):
-            raise self.error(f"{self.noun} {name}: Expected a callable, got {type(found).__name__}.")
-        return found  # type: ignore[no-any-return]
+            with self._translate_import_errors(name):
+                target = point.load()
+        if not callable(target):
+            raise self.error(f"{self.noun} {name}: Expected a callable, got {type(target).__name__}.")
+        return target  # type: ignore[no-any-return]
 
-    def unknown(self, name: str, word: str, known: Iterable[str]) -> InputError:
-        """The error that says that there is no `name`, and which of the `known` ones is like `word`."""
-        return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, known)}")
+    def unknown(self, name: str, word: str, choices: Iterable[str]) -> InputError:
+        """The error that says that there is no `name`, and which of the choices is like `word`."""
+        return self.error(f"Expected a known {self.noun} or module:callable, got {name!r}.{suggestion(word, choices)}")
 
-    def imported(self, name: str, known: Iterable[str] = ()) -> Any:
-        """What ``module:attribute`` names; see `get`."""
+    def import_attribute(self, name: str, choices: Iterable[str] = ()) -> Any:
+        """Import what ``module:attribute`` names; see `get`."""
         module_name, _, attribute = name.partition(":")
-        if not all(part.isidentifier() for part in (*module_name.split("."), attribute)):
-            raise self.unknown(name, module_name, known)
+        if not all(word.isidentifier() for word in (*module_name.split("."), attribute)):
+            raise self.unknown(name, module_name, choices)
         here = os.getcwd()
         sys.path.insert(0, here)  # as `python -m` does; an installed command has no script directory
         try:
-            with self._importing(name):
+            with self._translate_import_errors(name):
                 module = importlib.import_module(module_name)
         finally:
             sys.path.remove(here)
         if not hasattr(module, attribute):
-            there = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
-            raise self.error(
-                f"{self.noun} {name}: Expected {module_name} to define {attribute!r}.{suggestion(attribute, there)}"
-            )
+            names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+            reason = f"Expected {module_name} to define {attribute!r}.{suggestion(attribute, names)}"
+            raise self.error(f"{self.noun} {name}: {reason}")
         return getattr(module, attribute)
 
     @contextmanager
-    def _importing(self, name: str) -> Iterator[None]:
+    def _translate_import_errors(self, name: str) -> Iterator[None]:
         """Turn any exception while a module is imported, including a syntax error, into one line."""
         try:
             yield
         except (Exception, SystemExit) as error:  # a user's module may raise anything while it is imported
-            raise self.error(
-                f"{self.noun} {name}: Cannot import the module: {type(error).__name__}: {error}."
-            ) from error
+            reason = f"Cannot import the module: {type(error).__name__}: {error}."
+            raise self.error(f"{self.noun} {name}: {reason}") from error
 
 
-def full_name(found: object) -> str:
-    """Name of a callable or object in records: ``module:qualname``, for an object that of its class.
+def full_name(target: object) -> str:
+    """Name of a callable in records: ``module:qualname``, for an object that of its class.
 
-    The arguments of a dataclass or a `functools.partial` are included; two different functions of a module never share
-    a name.
+    The arguments of a dataclass or a `functools.partial` are included.
 
     Examples
     --------
     >>> full_name(full_name), full_name("throughput")
     ('bftrainer.plugins:full_name', 'throughput')
-    >>> full_name(partial(full_name, found=3))
-    'functools:partial(bftrainer.plugins:full_name, found=3)'
+    >>> full_name(partial(full_name, target=3))
+    'functools:partial(bftrainer.plugins:full_name, target=3)'
     """
-    if isinstance(found, str):
-        return found
-    if hasattr(found, "__qualname__"):
-        return f"{found.__module__}:{found.__qualname__}"
-    name, arguments = f"{type(found).__module__}:{type(found).__qualname__}", []
-    if isinstance(found, partial):
-        arguments = [*map(_value_text, (found.func, *found.args))]
-        arguments += [f"{key}={_value_text(each)}" for key, each in found.keywords.items()]
-    elif is_dataclass(found):
-        arguments = [f"{each.name}={_value_text(getattr(found, each.name))}" for each in fields(found) if each.repr]
+    if isinstance(target, str):
+        return target
+    if hasattr(target, "__qualname__"):
+        return f"{target.__module__}:{target.__qualname__}"
+    name, arguments = f"{type(target).__module__}:{type(target).__qualname__}", []
+    if isinstance(target, partial):
+        arguments = [*map(_value_text, (target.func, *target.args))]
+        arguments += [f"{key}={_value_text(value)}" for key, value in target.keywords.items()]
+    elif is_dataclass(target):
+        shown = [field.name for field in fields(target) if field.repr]
+        arguments = [f"{field}={_value_text(getattr(target, field))}" for field in shown]
     else:
         return name
     return f"{name}({', '.join(arguments)})"
@@ -164,7 +161,7 @@ def _value_text(value: object) -> str:
     if isinstance(value, tuple | list):
         return f"[{', '.join(map(_value_text, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_value_text(key)}: {_value_text(each)}' for key, each in value.items())}}}"
+        return f"{{{', '.join(f'{_value_text(key)}: {_value_text(item)}' for key, item in value.items())}}}"
     return full_name(value)
 
 

@@ -2,10 +2,9 @@
 
 Run as a program, without the rest of the package: ``supervisor.py LIFELINE STATUS GRACE COMMAND...``. It starts
 COMMAND in a process group of its own and waits. When the command ends, or the pipe LIFELINE is closed at its other
-end, all descendants are ended: asked first, and killed after GRACE seconds. What one of them starts after it was asked,
-to tidy up, is left alone until then, unless it stays behind. The other end of LIFELINE is closed however
-its holder ends, by ``kill -9`` too. As the descendants' "subreaper" it also finds those that left the process
-group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended by
+end, as by ``kill -9`` of its holder, all descendants are ended: asked first, and killed after GRACE seconds. What one
+of them starts to tidy up is left alone until then. As the descendants' "subreaper" it also finds those that left the
+process group. The pipe STATUS gets lines: ``refused ERROR``, or ``started PID``, then ``alone`` if the command ended by
 itself, and at last ``exited N`` (negative: by signal -N).
 
 Linux only: it needs ``prctl`` and ``/proc``.
@@ -37,9 +36,9 @@ class SupervisedProcess:
     """A command under a supervisor of its own, as the process that launches it sees it.
 
     It runs in `workdir`, the current directory by default, with `environ` as its whole environment; `output` takes what
-    it prints. It has `grace_s` between SIGTERM and SIGKILL. File descriptors `held`, such as locks, stay open until all
-    its processes are gone, even if this one is killed. Its `status_pipe` can be read when its `supervisor` says
-    something, or is gone. An `OSError` or `ValueError` if that cannot be started.
+    it prints. It has `grace_s` between SIGTERM and SIGKILL. The descriptors `kept_open`, such as locks, stay open until
+    all its processes are gone. Its `status_pipe` can be read when its `supervisor` says something, or is gone. An
+    `OSError` or `ValueError` if that cannot be started.
     """
 
     def __init__(
@@ -49,12 +48,12 @@ class SupervisedProcess:
         environ: Mapping[str, str],
         output: IO[bytes] | int,
         grace_s: float,
-        held: Sequence[int] = (),
+        kept_open: Sequence[int] = (),
         stdin: int = subprocess.DEVNULL,
     ) -> None:
         lifeline, self._cord = os.pipe()
         self.status_pipe, status = os.pipe()
-        self._said = b""
+        self._status_text = b""
         try:
             self.supervisor = subprocess.Popen(
                 [sys.executable, "-I", "-S", __file__, str(lifeline), str(status), str(grace_s), *command],
@@ -63,7 +62,7 @@ class SupervisedProcess:
                 stdin=stdin,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                pass_fds=(lifeline, status, *held),
+                pass_fds=(lifeline, status, *kept_open),
                 # Signals from the terminal reach this process only, which then ends the command.
                 start_new_session=True,
             )
@@ -86,7 +85,7 @@ class SupervisedProcess:
     def read_status(self) -> bool:
         """Read what the supervisor says, waiting for it; return whether it is gone, and all else with it."""
         piece = os.read(self.status_pipe, 4096)
-        self._said += piece
+        self._status_text += piece
         if not piece:
             os.close(self.status_pipe)
             self.stop()
@@ -95,7 +94,7 @@ class SupervisedProcess:
     @property
     def status(self) -> dict[str, str]:
         """What the supervisor has said: see this module's description for the words."""
-        lines = self._said.decode(errors="replace").splitlines()
+        lines = self._status_text.decode(errors="replace").splitlines()
         return {word: value for word, _, value in (line.partition(" ") for line in lines)}
 
 
@@ -120,14 +119,14 @@ def descendants(ancestor: int, without: Collection[int] = ()) -> list[int]:
                 # pid (name) state parent ...; the name may hold any character.
                 state, parent = stream.read().decode(errors="replace").rpartition(")")[2].split()[:2]
                 children.setdefault(int(parent), []).append((int(name), state))
-    found, ahead = [], [ancestor]
+    living, ahead = [], [ancestor]
     while ahead:
         for process, state in children.get(ahead.pop(), ()):
             if process not in without:
                 ahead.append(process)
             if state not in "ZX":
-                found.append(process)
-    return found
+                living.append(process)
+    return living
 
 
 def _prctl(option: int, value: int) -> None:
@@ -153,8 +152,8 @@ def signal_pipe(*more: signal.Signals) -> int:
 def _wait(command: int, lifeline: int, signals: int) -> bool:
     """Wait until a command has ended, which is reaped elsewhere, or is to end; whether it has ended."""
     poll = select.poll()
-    for each in (lifeline, signals):
-        poll.register(each, select.POLLIN | select.POLLHUP)
+    for descriptor in (lifeline, signals):
+        poll.register(descriptor, select.POLLIN | select.POLLHUP)
     while True:
         ready = [descriptor for descriptor, _ in poll.poll()]
         if os.waitid(os.P_PID, command, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None:
@@ -165,7 +164,7 @@ def _wait(command: int, lifeline: int, signals: int) -> bool:
 
 def _end(command: int, grace_s: float) -> int | None:
     """End all remaining descendants: SIGTERM, and SIGKILL `grace_s` later; the exit status of the command."""
-    asked: set[int] = set()
+    ending: set[int] = set()
     deadline, status = time.monotonic() + grace_s, None
     while True:
         try:
@@ -175,9 +174,9 @@ def _end(command: int, grace_s: float) -> int | None:
         except ChildProcessError:
             return status
         overdue = time.monotonic() >= deadline
-        for process in descendants(os.getpid(), () if overdue else asked):
-            if overdue or process not in asked:
-                asked.add(process)
+        for process in descendants(os.getpid(), () if overdue else ending):
+            if overdue or process not in ending:
+                ending.add(process)
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process, signal.SIGKILL if overdue else signal.SIGTERM)
                     os.kill(process, signal.SIGCONT)  # a stopped process does not handle SIGTERM
@@ -187,8 +186,8 @@ def _end(command: int, grace_s: float) -> int | None:
 def main(arguments: Sequence[str]) -> None:
     """Run a command until it ends or its master closes the pipe, then end all its processes."""
     lifeline, status, grace_s, command = int(arguments[0]), int(arguments[1]), float(arguments[2]), arguments[3:]
-    for each in (lifeline, status):
-        os.set_inheritable(each, False)
+    for descriptor in (lifeline, status):
+        os.set_inheritable(descriptor, False)
     signals = signal_pipe(signal.SIGCHLD)
     follow = partial(die_with_parent, os.getpid())
     try:

@@ -101,7 +101,7 @@ def solver_class(name: str) -> type[Solver]:
     entry = _SOLVERS.entry(name)
     is_path = name == entry.value  # module:Class
     with answering(f"{name if is_path else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
-        registered: type[Solver] = _SOLVERS.imported(name, names()) if is_path else entry.load()
+        registered: type[Solver] = _SOLVERS.import_attribute(name, names()) if is_path else entry.load()
         _describe(registered)  # raises here if an attribute is missing
     return registered
 

@@ -15,7 +15,6 @@ import pytest
 from bftrainer.files.opening import SAMPLE_NODE_LOG
 from bftrainer.nodelogs.edit import select_window
 from bftrainer.nodelogs.node_log_files import read_node_log, write_node_log
-from tests.zeus.server.processes import free_port
 
 ROOT = Path(__file__).parents[1]
 DAY_NS = 86_400 * 10**9
@@ -25,16 +24,6 @@ from bftrainer.zeus.simulation.inputs import zeus_sample
 from bftrainer.zeus import TrainingTrace
 sample = zeus_sample()
 print(*(job[0] for job in TrainingTrace(sample.train, sample.power).jobs))
-"""
-LIST_JOBS = """
-import re, sys
-import httpx
-from bftrainer.zeus.server import BatchSizeClient
-from bftrainer.zeus.server.client import find_token
-with BatchSizeClient(sys.argv[1], retries=8) as client:
-    print(client.jobs())
-page = httpx.get(sys.argv[1], auth=("me", find_token(sys.argv[1])))
-print(re.search("No jobs here", page.text)[0])
 """
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -115,18 +104,3 @@ def test_quickstart_works_twice_from_any_directory(tmp_path, monkeypatch):
         assert (f"Opened {page.as_uri()}" in done.stdout) == (number == 2)
         assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
         assert {path.name for path in results.iterdir()} >= RUN_FILES
-
-
-def test_the_server_runs_with_its_extra_alone(wheel, environment, tmp_path):
-    """The extra `server` brings all that serving takes: tables, templates and the page."""
-    run(environment / "python", "-m", "pip", "install", "-q", f"{wheel}[server]", cwd=tmp_path)
-    words = [environment / "bftrainer", "bso", "serve", "--port", str(free_port())]
-    with (tmp_path / "log").open("wb") as log:
-        process = subprocess.Popen([*map(str, words)], cwd=tmp_path, stderr=log)
-    try:
-        listed = [environment / "python", "-c", LIST_JOBS, f"http://127.0.0.1:{words[-1]}"]
-        assert run(*listed, cwd=tmp_path).stdout == "[]\nNo jobs here\n"
-    finally:
-        process.terminate()
-        process.wait(60)
-    assert (tmp_path / "bftrainer-bso.db").exists()

@@ -7,12 +7,8 @@ import pickle
 
 import pytest
 
-from bftrainer.errors import InputError, TuningInputError, legible
-from bftrainer.nodelogs import read_node_log
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.errors import InputError, TuningInputError
 from bftrainer.tasksets import read_task_set
-from bftrainer.tasksets.task_set import TaskSet
 
 CLEAR = "\x1b[2J"
 
@@ -34,32 +30,6 @@ def test_long_messages_keep_the_file_and_the_reason(place, got):
     assert len(said) == 500
     assert "/log.csv:812: Expected idle to be 0 or 1, got " in said
     assert said.endswith(f"{got[:1]}. Did you mean 1?")
-
-
-@pytest.mark.parametrize("message", ["x" * 501, "\x00" * 400, "\U000e0001" * 499, "a: " + "\x1b" * 10_000])
-def test_no_message_is_longer_than_500_characters(message):
-    """Also where it names no place, and where escapes take more room than what they stand for."""
-    said = legible(message)
-    assert len(said) == 500
-    assert said.isprintable()
-
-
-def test_short_messages_stay_as_they_are():
-    """Up to 500 characters that can be printed."""
-    assert legible("é" * 500) == "é" * 500
-
-
-def test_notes_are_legible_too(tmp_path):
-    """What is noted of a file with such a name, by the readers as by the imports."""
-    heard: list[str] = []
-    path = tmp_path / f"{CLEAR}.csv"
-    path.write_text("time,node,idle\n2021-01-01T00:00:00Z,a,1\n2021-01-01T01:00:00Z,a,0\n")
-    read_node_log(path, warn=heard.append)
-    reading = Reading.begun(ImportSettings())
-    reading.note(f"{CLEAR} is no zone")
-    heard += [*reading.notes, *TaskSet((), (CLEAR,)).warnings]
-    assert len(heard) == 3
-    assert all("\\x1b[2J" in note and note.isprintable() for note in heard)
 
 
 def test_values_from_files(tmp_path):

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
-import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
@@ -15,6 +13,7 @@ import pytest
 
 from bftrainer.errors import BftrainerError
 from bftrainer.parallel import as_ready, in_order
+from bftrainer.supervisor import descendants
 from tests.tiny import installed, spawn, write_inputs
 from tests.waiting import alive, until
 
@@ -30,53 +29,21 @@ max_tasks = [5, 6, 7, 8, 9, 10, 11, 12]
 """
 
 
-def children(pid):
-    """Processes that a process has started, and those that they have."""
-    found = []
-    with suppress(OSError):
-        for thread in Path(f"/proc/{pid}/task").iterdir():
-            found += [int(word) for word in (thread / "children").read_text().split()]
-    return found + [each for child in found for each in children(child)]
-
-
 def workers(pid):
     """Processes of its pool."""
     found = []
-    for child in children(pid):
+    for child in descendants(pid):
         with suppress(OSError):
             if b"popen_loky" in Path(f"/proc/{child}/cmdline").read_bytes():
                 found.append(child)
     return found
 
 
-def wait_for_end(handles):
-    """Wait until all those processes have ended; a time that none should need ends the wait."""
-    poll = select.poll()
-    for handle in handles:
-        poll.register(handle, select.POLLIN)
-    deadline = time.monotonic() + WAIT_S
-    left = set(handles)
-    while left:
-        ended = poll.poll(1000.0 * max(0.0, deadline - time.monotonic()))
-        assert ended, f"{len(left)} processes live on"
-        for handle, _ in ended:
-            poll.unregister(handle)
-            left.discard(handle)
-
-
-def slow(*words):
-    """A command that is tried only with all the slow tests."""
-    return pytest.param(words, marks=pytest.mark.slow)
-
-
 COMMANDS = pytest.mark.parametrize(
     "words",
     [
         ("zeus", "simulate", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
-        slow("zeus", "compare", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
-        slow("zeus", "groups", "--workers", "2", "--seeds", "200"),
         ("spot", "sweep", "--jobs", "2", "--repeats", "5000", "--days", "30"),
-        slow("forecast", "--deadline", "8h", "--workers", "2", "--solver", "dp", "--stretches", "1000"),
         ("sweep", "sweep.toml", "--workers", "2"),
     ],
     ids=" ".join,
@@ -87,37 +54,26 @@ class Started:
     """A command in a process group of its own, as a shell starts it, and the processes that it had at work."""
 
     def __init__(self, folder, *words):
-        self._said = folder / "said"
+        self._said, self.processes = folder / "said", []
         with self._said.open("wb") as said:
-            self._parent = subprocess.Popen(
+            self.parent = subprocess.Popen(
                 [installed("bftrainer"), *words], cwd=folder, stdout=said, stderr=said, start_new_session=True
             )
-        self.handles = []
 
     def wait_for(self, true):
         """Wait until it is so and two workers are there; those are kept in mind."""
 
         def so():
-            assert self._parent.poll() is None, self.said
-            return len(workers(self._parent.pid)) >= 2 and true()
+            assert self.parent.poll() is None, self.said
+            return len(workers(self.parent.pid)) >= 2 and true()
 
         until(so)
-        self.handles = [os.pidfd_open(child) for child in children(self._parent.pid)]
-        self.workers = workers(self._parent.pid)
-
-    def kill(self):
-        """Kill the command alone."""
-        self._parent.kill()
+        self.processes = descendants(self.parent.pid)
 
     def interrupt(self):
         """Do what Ctrl-C does: all processes are told."""
         with suppress(ProcessLookupError):
-            os.killpg(self._parent.pid, signal.SIGINT)
-
-    @property
-    def at_work(self):
-        """Whether it runs and all its workers do."""
-        return self._parent.poll() is None and all(alive(pid) for pid in self.workers)
+            os.killpg(self.parent.pid, signal.SIGINT)
 
     @property
     def said(self):
@@ -126,18 +82,17 @@ class Started:
 
     def status(self):
         """Wait until it and all that it has started have ended."""
-        status = self._parent.wait(WAIT_S)
-        wait_for_end(self.handles)
+        status = self.parent.wait(WAIT_S)
+        until(lambda: not any(map(alive, self.processes)))
         return status
 
     def close(self):
         """Leave nothing behind, whatever the test has found."""
-        self._parent.kill()
-        self._parent.wait()
-        for handle in self.handles:
+        self.parent.kill()
+        self.parent.wait()
+        for process in filter(alive, self.processes):
             with suppress(ProcessLookupError):
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-            os.close(handle)
+                os.kill(process, signal.SIGKILL)
 
 
 @pytest.fixture
@@ -154,7 +109,7 @@ def test_workers_end_with_their_parent(start, words):
     """Killed, a command leaves nobody behind: neither its workers, nor what those have started; nobody complains."""
     command = start(*words)
     command.wait_for(lambda: True)
-    command.kill()
+    command.parent.kill()
     assert command.status() == -signal.SIGKILL
     assert not any("leaked" in line for line in command.said)
 
@@ -190,29 +145,24 @@ solver = "dp"
 baseline = false
 """
 QUICK = "[[point]]\nTfwd = 5\n"
-SLOW = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {Tfwd}\n' for Tfwd in (5, 10, 15))
 
 
-@pytest.mark.parametrize("presses", [pytest.param(1, marks=pytest.mark.slow), 2])
-@pytest.mark.parametrize(
-    "points",
-    [pytest.param(QUICK + SLOW, id="some done"), pytest.param(SLOW, id="none done", marks=pytest.mark.slow)],
-)
-def test_interrupted_sweeps(start, tmp_path, points, presses):
+@pytest.mark.parametrize("done", [1, pytest.param(0, marks=pytest.mark.slow)])
+def test_interrupted_sweeps(start, tmp_path, done):
     """Points that would go on for ever are given up; finished ones are kept and gone on with, else nothing is left."""
     write_inputs(tmp_path)
     (tmp_path / "blocking.py").write_text(BLOCKING)
-    (tmp_path / "sweep.toml").write_text(BLOCKED + points)
+    slow = "".join(f'[[point]]\nobjective = "blocking:credit"\nTfwd = {seconds}\n' for seconds in (5, 10, 15))
+    text = BLOCKED + QUICK * done + slow
+    (tmp_path / "sweep.toml").write_text(text)
     out = tmp_path / "out"
     words = ("sweep", "sweep.toml", "-o", "out", "--workers", "2")
     command = start(*words)
-    done = len(points.split("[[point]]")) - 4
     command.wait_for(lambda: len([*tmp_path.glob("begun-*")]) == 2 and len([*out.glob("runs/*/summary.json")]) == done)
-    assert (out / "sweep.toml").read_text() == BLOCKED + points
+    assert (out / "sweep.toml").read_text() == text
     command.interrupt()
-    if presses == 2:
-        until(lambda: not command.at_work)
-        command.interrupt()
+    until(lambda: command.parent.poll() is not None or not all(map(alive, command.processes)))
+    command.interrupt()
     assert command.status() == 130
     kept = ["Finished points are kept; --resume continues in out."] if done else []
     assert command.said == [*kept, "Interrupted."]
@@ -270,19 +220,3 @@ def test_what_ends_its_process_is_given_up():
     """After three tries, as an error of ours."""
     with pytest.raises(BftrainerError, match="ended abruptly, 3 times"):
         list(in_order(ending, [1, 2], 2))
-
-
-def large_or_never(number):
-    """Send more than a pipe holds, again and again, or never end."""
-    if number == 0:
-        until(lambda: False)
-    return bytes(10_000_000)
-
-
-@pytest.mark.slow
-def test_given_up_while_results_are_sent():
-    """What is sent when its process ends is not waited for."""
-    for _ in range(5):
-        with closing(as_ready(large_or_never, [1, 0, *range(2, 30)], 2)) as outcomes:
-            assert len(next(outcomes)[1]) == 10_000_000
-    assert not workers(os.getpid())

@@ -29,13 +29,6 @@ def install(tmp_path, monkeypatch):
     plugins.entries_of.cache_clear()
 
 
-def test_what_others_register(install):
-    """A package's callable is found by its name, beside ours."""
-    install("bft_acme", "1.0", "green = bft_acme:f")
-    assert {"green", "energy"} <= set(OBJECTIVES.names())
-    assert OBJECTIVES.get("green")(None, None, 0.0) == "bft_acme"
-
-
 @pytest.mark.parametrize("name", ["green", "energy"])
 def test_two_of_one_name(install, name):
     """None of two packages shadows the other, nor ours: both are named, and either can be had by module:callable."""

@@ -91,12 +91,6 @@ def limit(path: Path, function: Function) -> int:
     return ALGORITHM_LINES if f"{named(path)}:{function.name}" in ALGORITHMS else FUNCTION_LINES
 
 
-def test_algorithms_need_their_exception():
-    """Each function that is named as an algorithm is there, and longer than others may be."""
-    lengths = {f"{named(path)}:{each.name}": each.lines for path in SOURCES for each in functions(path)}
-    assert [name for name in ALGORITHMS if lengths.get(name, 0) <= FUNCTION_LINES] == []
-
-
 def commands(path: Path) -> set[str]:
     """Functions of a file that are commands: these are called what users type, and may call what is called so."""
     found = [each for each in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(each, ast.FunctionDef)]
@@ -164,14 +158,3 @@ def spoken(path: Path) -> list[tuple[int, str]]:
         if number not in passed
     ]
     return [(number, text) for number, text in found if text.strip("()[]{},:") and not text.startswith("#")]
-
-
-def test_all_kinds_of_source_are_looked_at():
-    """Packages, tests and scripts with and without a suffix are among them."""
-    found = set(map(named, SOURCES))
-    assert {
-        "bftrainer/replay/loop.py",
-        "scripts/make_sample",
-        "scripts/_checksums.py",
-        "tests/test_shape.py",
-    } <= found

@@ -93,7 +93,7 @@ def reproduced(
             _write(result, directory, made)
             list_written(directory, written_files(directory), final=True)
         return result
-    with result_directory([directory], force=force) as place:
+    with result_directory(directory, force=force) as place:
         evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
         result = evaluate(log, engine.workers, quick=quick)
         _write(result, place.working, made)

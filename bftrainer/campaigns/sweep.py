@@ -247,7 +247,7 @@ class _PointWork:
             # The sweep was given up, and a cluster's worker was not notified.
             raise SettingsError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
         # This replaces the run of an earlier sweep, or the empty directory of a killed worker.
-        with result_directory([self.directory / RUNS / point.key], force=True) as place:
+        with result_directory(self.directory / RUNS / point.key, force=True) as place:
             write_run(result, place.working)
         return _to_result(point, result.summary())
 

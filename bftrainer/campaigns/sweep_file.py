@@ -91,7 +91,7 @@ class SweepPoint:
         except (BftrainerError, OSError):
             return {}
         is_tuned = any(task.tuning is not None for task in task_set.tasks)
-        reasons = self.config().without_effect(tuned=is_tuned, learned=bool(task_set.learned))
+        reasons = self.config().list_ineffective(tuned=is_tuned, learned=bool(task_set.learned))
         return {name: why for name, why in reasons.items() if name in options}
 
 

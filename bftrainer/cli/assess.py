@@ -109,7 +109,7 @@ def assess(
         own["gpus_per_node"] = 1 if quality["unit"] == "gpu" else None
     plan = AssessPlan(log, roster, thresholds=thresholds, prices=prices, **own)
     with (
-        result_directory([output_dir], force=force, resume=resume) as directory,
+        result_directory(output_dir, force=force, resume=resume) as directory,
         counting("Assessing", plan.steps) as count,
     ):
         steps = _Steps(directory, plan, count)

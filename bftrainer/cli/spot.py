@@ -90,7 +90,7 @@ class _Request:
         from bftrainer.files.directories import result_directory
 
         if self.output_dir is not None:
-            with result_directory([self.output_dir], force=self.force) as place:
+            with result_directory(self.output_dir, force=self.force) as place:
                 write(place.working)
             tell(f"Results: {self.output_dir}")
 

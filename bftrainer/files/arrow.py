@@ -1,7 +1,6 @@
 """Make Arrow columns of plain values and read them back, and open Parquet files.
 
-Columns are made of buffers, and read through DLPack, because `pyarrow.array` and `to_numpy` import pandas, which takes
-0.2 s and 32 MiB.
+By buffers and DLPack, as `pyarrow.array` and `to_numpy` import pandas: 0.2 s and 32 MiB.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-_CELL = 8  # bytes
 TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
 
@@ -90,7 +88,7 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
     if (rows := sum(group.num_rows for group in groups)) != metadata.num_rows:
         raise OSError(f"its footer counts {metadata.num_rows:,} rows, its parts {rows:,}")
     unpacked = sum(group.total_byte_size for group in groups)
-    check_bytes(path, max(unpacked, _CELL * metadata.num_rows), most_bytes())
+    check_bytes(path, max(unpacked, 8 * metadata.num_rows), most_bytes())
 
 
 @contextmanager

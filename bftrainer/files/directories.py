@@ -1,19 +1,17 @@
 """Result directories: one writer each, filled beside their place, and put there whole by a rename.
 
-Results are written to ``.NAME.new`` beside their place, under a lock. When they are whole they are flushed to the disk
-with a list of them, and renamed to their place, and results that are there to ``.NAME.old`` before. What a process
-leaves that is killed in between goes, or comes back, when the place is used next.
+Results are written to ``.NAME.new`` beside their place, under a lock, and flushed to the disk with a list of them.
+Earlier ones are renamed to ``.NAME.old`` then. What a killed process leaves goes, or comes back, at the next use.
 """
 
 from __future__ import annotations
 
 import filecmp
-import itertools
 import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -59,21 +57,25 @@ def list_written(directory: Path, names: Iterable[str], *, final: bool = False) 
 def remove_written(directory: Path) -> None:
     """Delete results, and their directory if nothing else is in it: `OSError` if one cannot be deleted."""
     for name in sorted(written_files(directory)):
-        if _is_file(directory / name):
+        if _is_file_or_link(directory / name):
             (directory / name).unlink()
     (directory / MANIFEST).unlink(missing_ok=True)
     remove_if_empty(directory)
 
 
-def _is_file(path: Path) -> bool:
-    """Whether it is a file or a link, which results are, and directories of others are not."""
+def _is_file_or_link(path: Path) -> bool:
     return path.is_symlink() or path.is_file()
 
 
 def remove_if_empty(directory: Path) -> None:
-    """Remove a directory, if it is there, nothing is in it, and one may."""
+    """Remove a directory if that is possible."""
     with suppress(OSError):
         directory.rmdir()
+
+
+def is_free(path: Path) -> bool:
+    """Whether a place holds neither anything nor an unfinished run."""
+    return not path.exists() and not (_working_directory(path.resolve()) / JOURNAL).exists()
 
 
 def check_free(path: Path, *, force: bool) -> None:
@@ -97,22 +99,14 @@ def check_free(path: Path, *, force: bool) -> None:
             f"{path}: Expected results to replace (a {SUMMARY} that {MANIFEST} lists), found other files, or "
             "results of an earlier version; not deleted."
         )
-    ours = {name for name in listed if _is_file(place / name)} | {MANIFEST, JOURNAL}
+    ours = {name for name in listed if _is_file_or_link(place / name)} | {MANIFEST, JOURNAL}
     if foreign := sorted(names - ours):
         raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
 
 
-def number_paths(name: str) -> Iterator[Path]:
-    """``name-1-itrOut``, ``name-2-itrOut``, ... in the current directory."""
-    return (Path(f"{name}-{number}-itrOut") for number in itertools.count(1))
-
-
 @dataclass(slots=True)
 class ResultDirectory:
-    """Final path of results, as it was named, and the path where they are written until they are whole.
-
-    Once `is_finished`, the journal goes when the results are in place, and not before.
-    """
+    """Final path of results, and the one where they are written; if `is_finished`, they need no journal any more."""
 
     path: Path
     working: Path
@@ -120,36 +114,22 @@ class ResultDirectory:
 
 
 @contextmanager
-def result_directory(
-    candidates: Iterable[Path], *, force: bool = False, resume: bool = False
-) -> Iterator[ResultDirectory]:
-    """Claim the first free one of `candidates`, and yield a working directory that takes its place at the end.
+def result_directory(path: Path, *, force: bool = False, resume: bool = False) -> Iterator[ResultDirectory]:
+    """Claim a place, and yield a working directory that takes it at the end.
 
     On any error the earlier state is restored; unfinished results stay if they can be resumed, and whole ones that
-    cannot be put in place do too. `force` replaces results, and drops unfinished ones; `resume` finds unfinished ones
-    in the working directory. An `OutputError` if no candidate is free, or it cannot be written to.
+    cannot be put in place do too. `force` replaces results and unfinished ones; `resume` finds unfinished ones in the
+    working directory. An `OutputError` if the place is not free, or cannot be written to.
     """
-    refusals: list[OutputError] = []
-    for path in candidates:
-        try:
-            with ExitStack() as stack:
-                try:
-                    directory = stack.enter_context(_fill_place(path, force=force, resume=resume))
-                except OutputError as error:
-                    if isinstance(error.__cause__, OSError):  # other names would not do either
-                        raise
-                    refusals.append(error)
-                    continue
-                yield directory
-                return
-        except OSError as error:
-            raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from error
-    raise refusals[0]
+    try:
+        with _fill_place(path, force=force, resume=resume) as directory:
+            yield directory
+    except OSError as error:
+        raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from error
 
 
 @contextmanager
 def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
-    """Claim a place, have it filled, and put the results there."""
     with _claim_place(path) as working:
         target, journal = path.resolve(), working / JOURNAL
         if not resume or journal.exists() or (target / JOURNAL).exists():
@@ -171,7 +151,7 @@ def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDire
             check_free(path, force=force or resume)
             _put_in_place(working, target)
         except (OSError, OutputError) as error:
-            reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+            reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
             with suppress(OSError):
                 working = working.rename(target.with_name(f"{target.name}-{os.getpid()}"))  # no later run clears that
             raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
@@ -184,9 +164,9 @@ def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDire
 
 @contextmanager
 def _claim_place(path: Path) -> Iterator[Path]:
-    """Be the only one that writes results to a place, after clearing what a killed process has left; yield where."""
+    """Be the only one that writes results to a place, after clearing what a killed process left; yield where."""
     target = path.resolve()
-    working = target.with_name(f".{target.name}{_NEW}")
+    working = _working_directory(target)
     missing = [parent for parent in working.parents if not parent.exists()]
     working.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -199,6 +179,10 @@ def _claim_place(path: Path) -> Iterator[Path]:
     finally:
         for parent in missing:
             remove_if_empty(parent)
+
+
+def _working_directory(target: Path) -> Path:
+    return target.with_name(f".{target.name}{_NEW}")
 
 
 def _recover(target: Path) -> None:
@@ -214,14 +198,14 @@ def _recover(target: Path) -> None:
 
 
 def _empty(working: Path, without: set[str]) -> None:
-    """Delete unfinished results but those of these names."""
+    """Delete unfinished results except these names."""
     for path in working.iterdir() if working.exists() else ():
         if path.name not in without:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
 
 
 def _discard(working: Path) -> None:
-    """Delete unfinished results, at last what shows that they are ours."""
+    """Delete unfinished results; the list, which shows that they are ours, goes last."""
     with suppress(OSError):
         _empty(working, {MANIFEST})
         (working / MANIFEST).unlink(missing_ok=True)
@@ -229,7 +213,7 @@ def _discard(working: Path) -> None:
 
 
 def _seal(directory: ResultDirectory) -> None:
-    """List whole results, and have the disk hold them."""
+    """List finished results, and flush them to the disk."""
     working = directory.working
     unlisted = {MANIFEST, JOURNAL} if directory.is_finished else {MANIFEST}
     names = {child.name for child in working.iterdir()} - unlisted

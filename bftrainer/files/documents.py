@@ -26,7 +26,7 @@ MOST_NESTED = 100
 
 
 def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]:
-    """Content of a TOML file, and its text; `error` if it cannot be read, is no TOML, or holds the character NUL."""
+    """Content of a TOML file, and its text; `error` if it is no TOML, or holds the character NUL."""
     with translated(path, error):
         data = whole_bytes(path)
     table: dict[str, Any] = _parse(path, lambda: tomllib.loads(data.decode()), "TOML", error)
@@ -72,19 +72,6 @@ _HEAD = 1 << 16
 """Bytes that a header is searched in."""
 
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of models and of dataclasses
-_EXPECTED = {
-    "bool_type": "true or false",
-    "dict_type": "a table",
-    "finite_number": "a finite number",
-    "float_type": "a number",
-    "int_from_float": "a whole number",
-    "int_type": "a whole number",
-    "list_type": "a list",
-    "model_type": "a table",
-    "string_type": "text",
-    "tuple_type": "a list",
-    "string_too_short": "text that is not empty",
-}
 
 
 def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
@@ -112,27 +99,17 @@ def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], l
     """Describe the most telling fault that pydantic found in a table; `keys` says which ones a table at a path has."""
     # An unknown key often is why another one is missing.
     error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
-    path = error["loc"]
+    path, message = error["loc"], str(error["msg"]).removeprefix("Value error, ")
     if not path:  # what a model says of several of its fields
-        return str(error["msg"]).removeprefix("Value error, ")
-    key = str(path[-1])
+        return message
+    *outer, key = map(str, path)
     if error["type"] in _UNKNOWN:
-        inside = "".join(f" in {part}" for part in path[:-1])
+        inside = "".join(f" in {name}" for name in outer)
         return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
     if error["type"] == "missing":
         return f"Missing key {key!r}."
-    place = ".".join(part for part in path if isinstance(part, str))
-    numbered = "".join(f" (value {part + 1})" for part in path if isinstance(part, int))
-    expected = error["ctx"]["expected"] if error["type"] == "literal_error" else _EXPECTED.get(error["type"])
-    if error["type"] == "value_error":  # what a validator says has what it got
-        return f"{place}{numbered}: {str(error['msg']).removeprefix('Value error, ')}"
-    if expected is None:
-        return f"{place}{numbered}: {error['msg']}, got {error['input']!r}."
-    return f"Expected {place}{numbered} to be {expected}, got {error['input']!r}."
-
-
-Row = tuple[str, list[str]]
-"""Place of a row (`file:line`), and its cells."""
+    reason = message if error["type"] == "value_error" else f"{message}, got {error['input']!r}."
+    return f"{'.'.join((*outer, key))}: {reason}"
 
 
 def first_row(path: Path, error: type[InputError]) -> tuple[str, ...]:
@@ -143,8 +120,8 @@ def first_row(path: Path, error: type[InputError]) -> tuple[str, ...]:
     return tuple(cell.strip() for cell in cells)
 
 
-def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[Row]:
-    """Rows of a CSV file, compressed or not, without blank lines; `error` if it cannot be read, or is no CSV."""
+def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[tuple[str, list[str]]]:
+    """Places (`file:line`) and cells of the rows of a CSV file that are not blank; `error` if it is no CSV."""
     form_of(path, error)
     with translated(path, error), open_plain(path, usual) as stream:
         rows = csv.reader((line.decode("utf-8-sig") for line in stream), strict=True)
@@ -159,19 +136,14 @@ def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -
             raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
 
 
-def table_rows(
-    path: Path, columns: Sequence[str], error: type[InputError], headless: Sequence[str] = ()
-) -> Iterator[tuple[str, dict[str, str]]]:
-    """Rows of a CSV file with a header, as cells by column; the file may have further columns.
+def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Places of the rows of a CSV file with a header, and cells by column.
 
-    Files that begin with as many values as `headless` has names, those of `columns` being numbers, have no header but
-    these. Raises `error` if one of `columns` is missing or occurs twice, or a row has another number of values.
+    Raises `error` if one of `columns` is missing or occurs twice, or a row has another number of values.
     """
     rows = csv_rows(path, error)
     where, head = next(rows, (f"{path}:1", []))
     header = [column.strip() for column in head]
-    if headless and len(head) == len(headless) and all(_is_number(head[headless.index(column)]) for column in columns):
-        header, rows = list(headless), chain([(where, head)], rows)
     for column in columns:
         if header.count(column) != 1:
             names = one_line(", ".join(header))
@@ -180,14 +152,6 @@ def table_rows(
         if len(cells) != len(header):
             raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")
         yield place, dict(zip(header, cells, strict=True))
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def whole_cell(

@@ -14,10 +14,9 @@ from bftrainer.files.writing import flush
 
 
 class LineJournal:
-    """Lines of a file of one's own. Nobody else may write to it meanwhile; a lock on its directory sees to that.
+    """Lines of a file that nobody else writes to; a lock on its directory sees to that.
 
-    Lines at the end that are not `is_whole` are cut off, as is one without its end. The first lines make the file. A
-    `RunDirectoryError` if it is another user's, as its lines decide what is done, an `OutputError` if it can't be read.
+    Lines at the end that are not `is_whole` are cut off, as is one without its end. The first lines make the file.
     """
 
     def __init__(self, path: Path, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:

@@ -11,21 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bftrainer.errors import LogError
+from bftrainer.files import opening
 from bftrainer.files.arrow import parquet_file
-from bftrainer.files.opening import (
-    DOCUMENT_BYTES,
-    Form,
-    check_bytes,
-    form_of,
-    most_bytes,
-    open_plain,
-    read_head,
-    translated,
-)
+from bftrainer.files.opening import DOCUMENT_BYTES, Form, check_bytes, most_bytes, translated
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,10 +28,7 @@ _LONGEST_FIELD = 1 << 26
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive lines of a file, the `first` of this number from 1, in UTF-8 without the last line end.
-
-    The last one is `cut_off` if it is the file's last and lacks its end, as after an interrupted write or copy.
-    """
+    """Consecutive lines of a file from number `first`, in UTF-8; `cut_off` if the file's last line lacks its end."""
 
     path: Path
     first: int
@@ -54,20 +40,14 @@ class Block:
         """The lines without their ends."""
         return [line.removesuffix("\r") for line in self.data.decode().split("\n")]
 
-    @cached_property
-    def bounds(self) -> NDArray[np.int64]:
-        """Places in `data` at which each line begins, and one more behind the last one and its end."""
-        ends = np.flatnonzero(np.frombuffer(self.data, dtype=np.uint8) == ord("\n"))
-        return np.concatenate(([0], ends + 1, [len(self.data) + 1]))
-
     def is_cut_off(self, at: int) -> bool:
         """Whether a line, by its index, lacks its end."""
-        return self.cut_off and at == self.bounds.size - 2
+        return self.cut_off and at == len(self.lines) - 1
 
     def part(self, low: int, high: int) -> Block:
         """The lines from index `low` to below `high`."""
-        data = self.data[self.bounds[low] : self.bounds[high] - 1]
-        return Block(self.path, self.first + low, data, self.cut_off and high == self.bounds.size - 1)
+        data = b"\n".join(self.data.split(b"\n")[low:high])
+        return Block(self.path, self.first + low, data, self.cut_off and high == len(self.lines))
 
 
 def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
@@ -89,22 +69,24 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
 def line_blocks(path: Path) -> Iterator[Block]:
     """Read a file in blocks of lines, some megabytes each; a `LogError` if it is empty, binary or damaged."""
     first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
-    for chunk in _chunks(path):
-        lines, end, tail = (tail + chunk).rpartition(b"\n")
-        check_bytes(path, len(tail), most, "in a line")
-        if end:
-            yield Block(path, first, _as_utf8(lines))
-            first += lines.count(b"\n") + 1
+    with translated(path, LogError), opening.open_plain(path) as stream:
+        for chunk in iter(partial(stream.read, _CHUNK), b""):
+            lines, end, tail = _check_text(path, first, tail + chunk).rpartition(b"\n")
+            check_bytes(path, len(tail), most, "in a line")
+            if end:
+                yield Block(path, first, _as_utf8(lines))
+                first += lines.count(b"\n") + 1
     if tail:
         yield Block(path, first, _as_utf8(tail), cut_off=True)
+    elif first == 1:
+        _check_text(path, first, tail)
 
 
 def head(path: Path) -> list[str]:
     """The first whole lines of a file, enough to recognise its format; a `LogError` as of `line_blocks`."""
     with translated(path, LogError):
-        start = read_head(path, _HEAD)
-    _check_text(path, 1, start)
-    lines, end, tail = start.rpartition(b"\n")
+        start = opening.read_head(path, _HEAD)
+    lines, end, tail = _check_text(path, 1, start).rpartition(b"\n")
     return Block(path, 1, _as_utf8(lines if end else tail)).lines
 
 
@@ -118,23 +100,13 @@ def _as_utf8(text: bytes) -> bytes:
     return text if text.isascii() else text.decode("utf-8-sig", errors="replace").encode()
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
-    """Pieces of a text, one at least."""
-    line, chunk = 1, b""
-    with translated(path, LogError), open_plain(path) as stream:
-        for chunk in iter(partial(stream.read, _CHUNK), b""):
-            _check_text(path, line, chunk)
-            line += chunk.count(b"\n")
-            yield chunk
-    _check_text(path, line, chunk)
-
-
-def _check_text(path: Path, line: int, chunk: bytes) -> None:
-    """Refuse an empty file, and a binary one by its line."""
-    if not chunk:
+def _check_text(path: Path, line: int, text: bytes) -> bytes:
+    """Text that begins in a line of a file; a `LogError` if there is none, or it is binary."""
+    if not text:
         raise LogError(f"{path}: Expected lines, got an empty file.")
-    if (at := chunk.find(b"\0")) >= 0:
-        raise LogError(f"{path}:{line + chunk.count(10, 0, at)}: Expected text, got binary data.")
+    if (at := text.find(b"\0")) >= 0:
+        raise LogError(f"{path}:{line + text.count(10, 0, at)}: Expected text, got binary data.")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,13 +147,10 @@ def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
 
 
 class JobTable:
-    """A table of any form: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet.
-
-    Its `header` has the names of the columns; a `LogError` if there is none, or the file cannot be read.
-    """
+    """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
 
     def __init__(self, path: Path) -> None:
-        self._path, self.is_parquet = path, form_of(path, LogError) is Form.PARQUET
+        self._path, self.is_parquet = path, opening.form_of(path, LogError) is Form.PARQUET
         if self.is_parquet:
             with parquet_file(path, LogError) as file:
                 self.header = LogRow(path, 1, list(file.schema_arrow.names), is_cut_off=False)
@@ -236,8 +205,7 @@ def _cells(values: pa.Array) -> list[str]:
     """Texts of a column of Parquet; times without a zone remain without one."""
     import pyarrow as pa
 
-    kind = values.type
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind := values.type):
         values = values.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string())
     return [_cell(value) for value in values.to_pylist()]
 

@@ -1,7 +1,7 @@
 """Open input files: recognise their form, unpack them within a bound, and locate the embedded data.
 
-The bound is on bytes as they are unpacked, counted before anything is made of them: 4 GiB for logs and files of our own
-runs, 64 MiB for all other files; ``BFTRAINER_MAX_GIB`` sets one bound for all, also for processes of workers.
+The bound is on unpacked bytes, counted before anything is made of them: 4 GiB for logs and files of our own runs,
+64 MiB for all other files; ``BFTRAINER_MAX_GIB`` sets one bound for all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import errno
 import gzip
 import io
 import lzma
-import math
 import os
 import re
 import stat
@@ -19,7 +18,7 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -61,11 +60,10 @@ _SUFFIXES = {
     ".tar": Form.TAR,
     ".tgz": Form.TAR,
 }
-_PARQUET = b"PAR1"
 
 
 def _unzip(raw: BinaryIO) -> IO[bytes]:
-    """The one file of a zip archive; an `OSError` if it has several, needs a password, or is packed in another way."""
+    """The one file of a zip archive; an `OSError` if it has several or cannot be unpacked."""
     try:
         archive = zipfile.ZipFile(raw)
         (member,) = (entry for entry in archive.infolist() if not entry.is_dir())
@@ -84,26 +82,23 @@ _UNPACKED: dict[bytes, Callable[[BinaryIO], Any]] = {
 
 def most_bytes(usual: int = LOG_BYTES) -> int:
     """The bound in force: a `SettingsError` if the environment has one that is no positive number."""
-    text = os.environ.get(SETTING)
-    try:
-        gib = float(text) if text else usual / GIB
-    except ValueError:
-        gib = math.nan
-    if not 0 < gib < math.inf:
-        raise SettingsError(f"{SETTING}: Expected a positive number, such as 16, got {text!r}.")
-    return int(gib * GIB)
+    if not (text := os.environ.get(SETTING)):
+        return usual
+    with suppress(ValueError, OverflowError):
+        if (most := int(float(text) * GIB)) > 0:
+            return most
+    raise SettingsError(f"{SETTING}: Expected a positive number, such as 16, got {text!r}.")
 
 
 def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") -> None:
-    """Refuse a file of more than `most` bytes by a `InputError`; `what` is said of them."""
+    """Refuse a file of more than `most` bytes by an `InputError`."""
     if number > most:
-        raise InputError(
-            f"{path}: Expected at most {most / MIB:,.0f} MiB {what}, got more; {SETTING} raises the limit."
-        )
+        limit = f"at most {most / MIB:,.0f} MiB {what}"
+        raise InputError(f"{path}: Expected {limit}, got more; {SETTING} raises the limit.")
 
 
 def whole_bytes(path: Path) -> bytes:
-    """All bytes of a document; an `OSError` or a `InputError` if it cannot be read, or there are too many."""
+    """Read a document; an `OSError` or an `InputError` if it cannot be read or is too large."""
     with open_plain(path, DOCUMENT_BYTES) as stream:
         return stream.read()
 
@@ -116,7 +111,7 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
         raise error(f"{path}: Expected data, got an empty file.")
     if head[257:262] == b"ustar":
         return Form.TAR
-    if head[:4] == _PARQUET:
+    if head[:4] == b"PAR1":
         return Form.PARQUET
     return Form.PICKLE if head[0] == 0x80 else suffix_form(path) or Form.CSV
 
@@ -142,10 +137,7 @@ def one_line(text: object) -> str:
 
 
 def open_file(path: Path) -> io.BufferedReader:
-    """Open a file's bytes; an `OSError` of a pipe, which may never have a writer, and a device, which may have no end.
-
-    Nothing waits for a writer.
-    """
+    """Open a file's bytes; an `OSError`, without waiting, if it is a pipe or a device."""
     raw = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     mode = os.fstat(raw.fileno()).st_mode
     if stat.S_ISREG(mode):
@@ -170,10 +162,7 @@ def _find_unpacker(raw: BinaryIO) -> Callable[[BinaryIO], BinaryIO] | None:
 
 @contextmanager
 def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
-    """Open the file's bytes, decompressed if compressed by gzip, xz, bzip2 or, alone in an archive, zip.
-
-    An `InputError` if there are more than `usual`, or than the environment says: before anything is made of them.
-    """
+    """Open a file unpacked from gzip, xz, bzip2 or zip; an `InputError` beforehand if it exceeds the bound."""
     most, count = most_bytes(usual), 0
     with open_file(path) as raw:
         unpack = _find_unpacker(raw)
@@ -190,7 +179,7 @@ def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
 
 @contextmanager
 def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
-    """Open the pickle in a file: the file itself, packed or not, or the one `.pkl` of a tar; `error` if it has none."""
+    """Open a pickle: the file itself, packed or not, or the one `.pkl` of a tar; `error` if it has none."""
     tarred = form_of(path, error) is Form.TAR
     with translated(path, error), open_plain(path, usual) as stream:
         if not tarred:
@@ -199,10 +188,9 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
         with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
             members = filter(_is_pickle, iter(archive.next, None))
             member = next(members, None)
-            content = None if member is None else archive.extractfile(member)
-            if content is None:
+            if member is None:
                 raise error(f"{path}: Expected a .pkl in the archive, got none.")
-            yield cast(BinaryIO, content)
+            yield cast(BinaryIO, archive.extractfile(member))
             if next(members, None) is not None:
                 raise error(f"{path}: Expected one .pkl in the archive, got several.")
 
@@ -228,7 +216,7 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
 
 
 def sample_path(name: str) -> Path:
-    """Path of a data file of ours: a wheel has them in `bftrainer/data/`, an editable install in the checkout."""
+    """Path of an embedded file: in `bftrainer/data/` of a wheel, or in the checkout."""
     package = Path(__file__).parents[1]
     installed = package / "data"
     return (installed if installed.is_dir() else package.parent / "datasets") / name

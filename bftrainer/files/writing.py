@@ -20,7 +20,7 @@ from typing import BinaryIO, cast
 from bftrainer.errors import OutputError
 from bftrainer.files.opening import open_file
 
-# A process that was killed may hold its lock for an instant, as may workers that end with their parent.
+# A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
 _POLL_S = 0.02
 _HOLDER = b"Process "
@@ -56,14 +56,12 @@ def lock_file(
 
 
 def _try_to_lock(path: Path, mode: int) -> int | None:
-    """Lock a file, and write into it who did: its descriptor, None if another process has locked it, or deleted it.
-
-    An `OSError` if the name is that of a link, or of a file with other names: somebody else's.
-    """
+    """Lock a file, and write into it who did; None if another process has it. An `OSError` of a link."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     with ExitStack() as unlocked:
         unlocked.callback(os.close, file)
-        if not stat.S_ISREG((found := os.fstat(file)).st_mode) or found.st_nlink > 1:
+        status = os.fstat(file)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise OSError(errno.EEXIST, f"{path.name} is not a file of ours")
         if _flock(file, fcntl.LOCK_EX) and _has_name(file, path):
             os.ftruncate(file, 0)
@@ -96,7 +94,7 @@ def _flock(file: int, kind: int) -> bool:
 
 
 def lock_holder(path: Path) -> str:
-    """Who holds the lock of a file, which need not be this user's; empty if nobody does."""
+    """Who holds the lock of a file; empty if nobody does."""
     with suppress(OSError), open_file(path) as file:
         if not _flock(file.fileno(), fcntl.LOCK_SH):
             return _read_holder(path)
@@ -122,31 +120,20 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 
 def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
-    """Refuse an output that is an input, whose name in messages is given, and two outputs that are one file.
-
-    Also through links, and with `--force`.
-    """
+    """Refuse an output that is an input, by its name in messages, or another output, also through links."""
     for number, output in enumerate(outputs):
-        for path, called in inputs.items():
-            if _is_same(output, path):
-                raise OutputError(f"{output}: Would overwrite {called}, which is read.")
-        for other in outputs[:number]:
-            if _is_same(output, other):
-                raise OutputError(f"{output}: Would overwrite {other}, which is written too.")
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:  # one does not exist yet
-        return os.path.realpath(one) == os.path.realpath(other)
+        uses = {path: f"{called}, which is read" for path, called in inputs.items()}
+        for path, use in (uses | {other: f"{other}, which is written too" for other in outputs[:number]}).items():
+            does_exist = output.exists() and path.exists()
+            if os.path.samefile(output, path) if does_exist else output.resolve() == path.resolve():
+                raise OutputError(f"{output}: Would overwrite {use}.")
 
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """Open a stream whose content replaces `path` if the block succeeds; gzipped if the name says so.
 
-    A `private` file its owner alone may read. An `OutputError` if it cannot be written; an earlier one stays as it was.
+    A `private` file its owner alone may read. If it cannot be written, an `OutputError`, and an earlier one stays.
     """
     with replacing_together(path, private=private) as (stream,):
         yield stream
@@ -156,14 +143,12 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[BinaryIO]]:
     """Open streams whose contents replace files that belong together if the block succeeds, as `replacing` does.
 
-    The last one is what readers look for: it is gone while the others are exchanged, so that it is never found with
-    any that belong to another one.
+    The last one is what readers look for: it is gone while the others are exchanged.
     """
     path = paths[-1]
     try:
         with ExitStack() as locks:
-            places = [(temporary_path(target), target) for target in paths]
-            files = [locks.enter_context(lock_file(place, target, mode=0o600)) for place, target in places]
+            files = [locks.enter_context(lock_file(temporary_path(each), each, mode=0o600)) for each in paths]
             for file, target in zip(files, paths, strict=True):
                 os.ftruncate(file, 0)
                 os.fchmod(file, 0o600)
@@ -185,13 +170,13 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
 
 
 def temporary_path(path: Path) -> Path:
-    """Where the content of a file is written before it replaces the file; what a killed process leaves there goes."""
+    """Where the content of a file is written before it replaces the file."""
     return path.with_name(f".{path.name}.bftpart")
 
 
 @contextmanager
 def _open_to_fill(file: int, path: Path) -> Iterator[BinaryIO]:
-    """A stream into a file that gets the name `path`; its content is on the disk afterwards."""
+    """Open a stream into a file that gets the name `path`; its content is on the disk afterwards."""
     with open(file, "wb", closefd=False) as raw:
         if path.suffix == ".gz":
             # No name and no time in the header: equal content gives equal bytes.
@@ -204,7 +189,7 @@ def _open_to_fill(file: int, path: Path) -> Iterator[BinaryIO]:
 
 
 def flush(path: Path) -> None:
-    """Have the disk hold a file, or the names in a directory, so that they outlast a loss of power."""
+    """Have the disk hold a file, or the names in a directory."""
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(file)

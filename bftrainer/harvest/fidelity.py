@@ -66,7 +66,7 @@ def predict(harvest: Path) -> Path:
     A `RunDirectoryError` if the directory has no finished harvest; an `OutputError` if the results cannot be written.
     """
     config = ReplayConfig(**harvest_inputs(harvest), baseline=False)
-    with result_directory([harvest / "prediction"], force=True) as directory:
+    with result_directory(harvest / "prediction", force=True) as directory:
         write_run(run_replay(config=config, command=f"bftrainer replay --from-harvest {harvest}"), directory.working)
     return directory.path
 

@@ -169,7 +169,7 @@ class LiveAllocator(Allocator):
         if spec.name not in self._task_number:
             return spec
         task = self.task(spec.name)
-        self.cluster.reopen(task)
+        self.cluster.activate_again(task)
         self.cluster.respecify(task, replace(spec, submit_s=task.spec.submit_s))
         return None
 

@@ -305,7 +305,7 @@ def get_objective(name: str) -> Callable[..., Any]:
     """
     head, _, text = name.partition(":")
     if name in _OBJECTIVES.names() or head not in _MODIFIERS.names():
-        return _OBJECTIVES.get(name, others=_MODIFIERS.names())
+        return _OBJECTIVES.get(name, more_names=_MODIFIERS.names())
     modifier: Any = _MODIFIERS.get(head)
     with answering(f"objective {head}", ObjectiveError):
         modify, inner = modifier.parse(text)

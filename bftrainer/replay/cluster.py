@@ -193,7 +193,7 @@ class NodeOrder:
     def note_arrival(self, nodes: Sequence[int]) -> None:
         """Nodes enter the pool."""
 
-    def known_before_s(self, nodes: Iterable[int], time_s: float) -> float:  # noqa: ARG002
+    def notice_until_s(self, nodes: Iterable[int], time_s: float) -> float:  # noqa: ARG002
         """For how long it has been known that these nodes leave at that time."""
         return 0.0
 
@@ -246,8 +246,10 @@ class Cluster:
         self.tasks = list[ClusterTask]()  # in file order
         self.active = list[ClusterTask]()  # in order of admission
         self.kinds: Mapping[int, object] = {}  # what tells nodes apart that cannot stand in for each other
-        self.owed = dict[int, int]()  # nodes that leave once it is decided who gives way, and the tasks that hold them
-        self._owed_notice_s = 0.0  # for how long that has been known
+        self.departing = dict[
+            int, int
+        ]()  # nodes that leave once it is decided who gives way, and the tasks that hold them
+        self._departing_notice_s = 0.0  # for how long that has been known
         self.is_ending = False  # whether the replay ends at the next instant, where nothing is decided
         self._coming, self._queue = list[tuple[float, int]](), list[int]()  # by time, and due ones by number
         self.change = ClusterChange(0.0, 0.0, ())
@@ -392,7 +394,7 @@ class Cluster:
             owner[node] = BUSY
         for number, gone in lost.items():
             task = self.tasks[number]
-            notice_s = self.order.known_before_s(gone, self.time_s)
+            notice_s = self.order.notice_until_s(gone, self.time_s)
             task.lose_nodes(gone if len(gone) < 4 else set(gone), self.time_s, notice_s)
             if task.rate > task.span_rate:  # else it completes later than it would have
                 self._no_completion_before_s = -math.inf
@@ -410,9 +412,9 @@ class Cluster:
             if holder == FREE:
                 del self.free[bisect_left(self.free, node)]
             else:
-                self.owed[node] = holder
+                self.departing[node] = holder
             self.owner[node] = BUSY
-        self._owed_notice_s = self.order.known_before_s(nodes, self.time_s)
+        self._departing_notice_s = self.order.notice_until_s(nodes, self.time_s)
         self.pool -= len(nodes)
         self.change.left = len(nodes)
 
@@ -450,11 +452,11 @@ class Cluster:
         """
         adopted = self.hold()
         adopted.after = list(counts)
-        if adopted.after != adopted.before or self.owed:
+        if adopted.after != adopted.before or self.departing:
             added: dict[ClusterTask, list[int]] = {}
             removed: dict[ClusterTask, list[int]] = {}
-            is_giving_back = bool(self.owed) and sum(adopted.before) > self.pool
-            owed_kinds = {self.kinds.get(node) for node in self.owed}
+            is_giving_back = bool(self.departing) and sum(adopted.before) > self.pool
+            departing_kinds = {self.kinds.get(node) for node in self.departing}
             tasks = zip(self.active, adopted.before, adopted.after, strict=True)
             changes = self.order.sort_changes([(task, new - old) for task, old, new in tasks if new != old])
             # First shrinking tasks give nodes up, then growing ones take free ones.
@@ -466,14 +468,14 @@ class Cluster:
                     task.rescales += len(task.nodes) >= task.spec.min_nodes
                 if more < 0:
                     task.nodes = list(task.nodes)  # snapshots hold the old one
-                    removed[task] = self._release_some(task.nodes, -more, owed_kinds)
-                    self._add_free([node for node in removed[task] if node not in self.owed])
+                    removed[task] = self._release_some(task.nodes, -more, departing_kinds)
+                    self._add_free([node for node in removed[task] if node not in self.departing])
             self._exchange_owed(added, removed)
             for task, more in changes:
                 if more > 0:
-                    taken = self.order.take(self.free, more)
-                    added[task] = sorted((*added[task], *taken)) if task in added else taken
-                    self._give(task, taken)
+                    chosen = self.order.take(self.free, more)
+                    added[task] = sorted((*added[task], *chosen)) if task in added else chosen
+                    self._give(task, chosen)
                 self._start(task)
             adopted.added, adopted.removed = added, removed
         for task in {self.tasks[number] for number in self.change.lost}.difference(adopted.added, adopted.removed):
@@ -482,11 +484,13 @@ class Cluster:
                 self._note_rate(task)
         return adopted
 
-    def _release_some(self, nodes: list[int], count: int, owed_kinds: Collection[object]) -> list[int]:
+    def _release_some(self, nodes: list[int], count: int, departing_kinds: Collection[object]) -> list[int]:
         """Take from a task's nodes those that it gives up: first those that leave, then others of their kind."""
-        if not self.owed:
+        if not self.departing:
             return self.order.release(nodes, count)
-        first = sorted(nodes, key=lambda node: (node not in self.owed, self.kinds.get(node) not in owed_kinds))[:count]
+        first = sorted(
+            nodes, key=lambda node: (node not in self.departing, self.kinds.get(node) not in departing_kinds)
+        )[:count]
         remove_all(nodes, first)
         return sorted(first)
 
@@ -495,8 +499,8 @@ class Cluster:
 
         Nodes of a kind are alike, so that only names change. If none is free, the task loses it, and gets another.
         """
-        owed, self.owed = self.owed, {}
-        for node, number in owed.items():
+        departing, self.departing = self.departing, {}
+        for node, number in departing.items():
             task, kind = self.tasks[number], self.kinds.get(node)
             if node not in task.nodes:
                 continue
@@ -505,7 +509,7 @@ class Cluster:
                 self._charge_give_back(task)
                 self._start(task)
             remove_all(self.free, [other])
-            task.nodes = [held for held in task.nodes if held != node]
+            task.nodes = [other for other in task.nodes if other != node]
             self._give(task, [other])
             removed[task] = sorted((*removed.get(task, ()), node))
             added[task] = sorted((*added.get(task, ()), other))
@@ -514,7 +518,7 @@ class Cluster:
         """Let a task pay for nodes that it gives back to the scheduler, as for losing them."""
         task.is_giving_back, task.give_backs = True, task.give_backs + 1
         task.rescaling_s = float(task.spec.start_s(task.span_nodes)) if task.spec.saves else task.spec.shrink_cost_s
-        task.pending = task.preemption(self.time_s, self._owed_notice_s)
+        task.pending = task.preemption(self.time_s, self._departing_notice_s)
 
     def _give(self, task: ClusterTask, nodes: Sequence[int]) -> None:
         """Give a task nodes that were free."""
@@ -577,7 +581,7 @@ class Cluster:
             task.rate = task.rate_on(len(task.nodes))
         self._note_rate(task)
 
-    def reopen(self, task: ClusterTask) -> None:
+    def activate_again(self, task: ClusterTask) -> None:
         """Let a task that has ended wait to be admitted again, at the next instant."""
         task.status, task.completed_s, task.offers = Status.WAITING, None, {}
         insort(self._queue, task.number)

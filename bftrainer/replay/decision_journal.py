@@ -34,38 +34,38 @@ class DecisionJournal:
 
     The state of a replay, of tuners and random generators too, is a fold over its decisions: with their results in the
     place of the solver's, the same inputs lead to it again. The file has lines of JSON: how the run was begun, then the
-    result of each decision, written after `every_s` seconds at the latest; those in `known` come next.
+    result of each decision, written after `every_s` seconds at the latest; those in `recorded` come next.
     """
 
     def __init__(self, path: Path, every_s: float = 0.0) -> None:
         self.path, self._every_s, self._written_s = path, every_s, time.monotonic()
         self._file, self._waiting, self.decided = LineJournal(path), list[str](), 0
-        self.known = deque(self._file.read())
-        self.begun: Beginning | None = self._parse(lambda values: Beginning(**values)) if self.known else None
+        self.recorded = deque(self._file.read())
+        self.beginning: Beginning | None = self._parse(lambda values: Beginning(**values)) if self.recorded else None
 
     def _parse(self, convert: Callable[[Any], Any]) -> Any:
-        """Convert the next known line."""
+        """Convert the next recorded line."""
         try:
-            return convert(json.loads(self.known.popleft()))
+            return convert(json.loads(self.recorded.popleft()))
         except (ValueError, TypeError, KeyError):
             raise RunDirectoryError(f"{self.path}: Expected decisions of this run, found something else.") from None
 
     def begin(self, now: Beginning) -> None:
         """Begin a run, or go on with it: `RunDirectoryError` if what it depends on is not as it was."""
-        before, after = (self.begun or now).dependencies, now.dependencies
+        before, after = (self.beginning or now).dependencies, now.dependencies
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
-                was, is_now = (found.get(name, "missing")[:20] for found in (before, after))
+                was, is_now = (versions.get(name, "missing")[:20] for versions in (before, after))
                 raise RunDirectoryError(
                     f"{name}: Cannot be resumed: was {was} when the run was begun, is {is_now} now."
                 )
-        if self.begun is None:
-            self.begun = now
+        if self.beginning is None:
+            self.beginning = now
             self._waiting.append(json.dumps(asdict(now)))
 
     def answer(self, problem: AllocationProblem, ask: Ask, remember: Remember) -> SolveResult:
         """The next result that was kept (`RunDirectoryError` if it does not fit), or else that of `ask`, now kept."""
-        if self.known:
+        if self.recorded:
             result: SolveResult = self._parse(lambda values: _to_result(problem, values))
             remember(problem, result)
         else:

@@ -37,7 +37,7 @@ class DepartureOrder(NodeOrder):
         """Seconds until an idle node leaves; infinity if that is not known."""
         return self._leave_s[node][0] - self._now_s if node in self._leave_s else math.inf
 
-    def known_before_s(self, nodes: Iterable[int], time_s: float) -> float:
+    def notice_until_s(self, nodes: Iterable[int], time_s: float) -> float:
         """For how long it has been known that these nodes leave at that time."""
         return math.inf if self._planned.issuperset((time_s, node) for node in nodes) else self._notice_s
 
@@ -72,7 +72,7 @@ class DepartureOrder(NodeOrder):
         """
         self._look_ahead(cluster.time_s)
         stays_s = self._list_stays_s(cluster)
-        lasting = max(0, len(cluster.free) - len(cluster.owed) - len(stays_s))
+        lasting = max(0, len(cluster.free) - len(cluster.departing) - len(stays_s))
         for offered in range(len(stays_s), 0, -1):
             is_last = offered == len(stays_s) or stays_s[offered - 1] > stays_s[offered]  # of those that leave together
             if is_last and any(
@@ -86,12 +86,12 @@ class DepartureOrder(NodeOrder):
         if cluster.settings.give_way == "named":
             leaving = self._leave_s.keys() & cluster.free
             return sorted([self._leave_s[node][0] - self._now_s for node in leaving], reverse=True)
-        # Whichever nodes the log names, free ones of their kind leave first, as some do now for nodes that are owed.
+        # Whichever nodes the log names, free ones of their kind leave first, as some do now for departing ones.
         free = Counter(map(cluster.kinds.get, cluster.free))
-        free.subtract(map(cluster.kinds.get, cluster.owed))
-        held = [node for task in cluster.active for node in task.nodes if node not in cluster.owed]
+        free.subtract(map(cluster.kinds.get, cluster.departing))
+        in_use = [node for task in cluster.active for node in task.nodes if node not in cluster.departing]
         stays_s = []
-        for stay_s, node in sorted((self.remaining_s(node), node) for node in (*cluster.free, *held)):
+        for stay_s, node in sorted((self.remaining_s(node), node) for node in (*cluster.free, *in_use)):
             kind = cluster.kinds.get(node)
             if stay_s < math.inf and free[kind] > 0:
                 free[kind] -= 1

@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import RunDirectoryError, escaped
 from bftrainer.files.directories import written_files
 from bftrainer.files.documents import json_file
 from bftrainer.files.writing import file_source
@@ -46,8 +46,8 @@ from bftrainer.runs.run_files import (
     STEPS,
     TASKS,
     find_inputs,
+    load_options,
     read_run_rows,
-    recorded_options,
     run_tables,
 )
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
@@ -77,7 +77,7 @@ class Findings:
         """Count a check; note the problem, one line without control characters, unless it holds."""
         self.checked += 1
         if not holds:
-            self.wrong.append("".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in problem))
+            self.wrong.append(escaped(problem))
         return bool(holds)
 
     def compare(self, where: str, recorded: Any, computed: Any, slack: float = 0.0) -> None:
@@ -103,18 +103,9 @@ class RecordedRun(NamedTuple):
 
 @np.errstate(all="ignore")  # figures of a damaged record may be infinite
 def audit(directory: str | Path, objective: Objective | None = None) -> Findings:
-    """Audit a run.
+    """Audit a run, with its `objective` if that is code of the user's.
 
-    Parameters
-    ----------
-    directory : str or Path
-    objective : callable, optional
-        That of the run, if it is code of the user's.
-
-    Raises
-    ------
-    InputError
-        If it is no finished run, or a file or an input is missing or damaged.
+    An `InputError` if it is no finished run, or a file or an input is missing or damaged.
     """
     directory, findings = Path(directory), Findings()
     run = read_record(directory, findings)
@@ -146,9 +137,9 @@ def read_record(directory: Path, findings: Findings) -> RecordedRun:
     summary = json_file(path, RunDirectoryError, "the summary of a run in JSON")
     if not isinstance(summary, dict) or (summary.get("schema"), type(summary.get("settings"))) != (RUN_SCHEMA, dict):
         raise RunDirectoryError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
-    more = [each for each in (ATTEMPTS, BELIEFS, POWER) if (directory / each.file).exists()]
-    shown = [STEPS, DECISIONS, TASKS, ALLOCATION, *more]
-    tables = {each.file: plain_times(read_run_rows(directory / each.file, each)) for each in shown}
+    more = [table for table in (ATTEMPTS, BELIEFS, POWER) if (directory / table.file).exists()]
+    schemas = [STEPS, DECISIONS, TASKS, ALLOCATION, *more]
+    tables = {schema.file: plain_times(read_run_rows(directory / schema.file, schema)) for schema in schemas}
     sealed = written_files(directory)
     for name, digest in sealed.items():
         same = (directory / name).is_file() and digest in (None, file_source(directory / name)["sha256"])
@@ -175,7 +166,7 @@ def load_recorded(run: RecordedRun, objective: Objective | None, findings: Findi
     for name, entry in find_inputs(run.directory, run.summary):
         same = file_source(entry["path"])["sha256"] == entry["sha256"]
         findings.expect(same, f"summary.json inputs.{name}: {entry['path']} has changed since the run")
-    chosen = recorded_options(run.directory, run.summary)
+    chosen = load_options(run.directory, run.summary)
     task_set = read_tasks(chosen["tasks"], chosen.get("scalability"), settings.get("scaling"))
     policies = [settings.get("policy"), settings.get("power_policy")]
     policies += [getattr(task.tuning, kind, None) for task in task_set.tasks for kind in ("policy", "power_policy")]
@@ -233,8 +224,8 @@ class DecisionJudge(Observer):
                 return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
             with suppress(ValueError):  # of what cannot be, which `check` has told
                 choices = pick_options(problem, row, self.states)
-                value, held = solvers.check(problem, choices=choices), (StopReason.TIME_LIMIT, Held.INCUMBENT)
-                return SolveResult(tuple(row["after"]), value, math.inf, *held, self.name, choices=choices)
+                value, verdict = solvers.check(problem, choices=choices), (StopReason.TIME_LIMIT, Held.INCUMBENT)
+                return SolveResult(tuple(row["after"]), value, math.inf, *verdict, self.name, choices=choices)
         return solve_exactly(problem)
 
     def check_alone(self, beliefs: list[Row]) -> None:
@@ -242,21 +233,21 @@ class DecisionJudge(Observer):
         specs, start_ns = {task.name: task for task in self.inputs.tasks}, self.inputs.log.start_ns
         for number, row in enumerate(self.rows if self.is_static and "policy" not in self.code else ()):
             for name in row["tasks"]:
-                points = [each for each in beliefs if (each["event"], each["task"]) == (row["event"], name)]
+                points = [belief for belief in beliefs if (belief["event"], belief["task"]) == (row["event"], name)]
                 if points:
-                    curve = zip(*((each["nodes"], each["throughput"]) for each in points), strict=True)
+                    curve = zip(*((point["nodes"], point["throughput"]) for point in points), strict=True)
                     specs[name] = replace(specs[name], scaling=ScalingCurve(*curve))
             pairs = zip(row["tasks"], row["before"], strict=True)
-            states = [TaskState(specs[name], held, 0.0, 0.0, start_ns) for name, held in pairs]
+            states = [TaskState(specs[name], nodes, 0.0, 0.0, start_ns) for name, nodes in pairs]
             self.check(number, states, row["nodes"], (row["time"] - start_ns) / NS_PER_S)
 
     def check(self, number: int, states: list[TaskState], nodes: int, now_s: float) -> None:
         """Check what a decision says of itself, its counts and value, and whether anything better is possible."""
         row, where, expect = self.rows[number], f"decisions.parquet row {number}", self.findings.expect
-        held, by, is_kept, config = row["held"], row["decided_by"], row["held"] == "kept", self.inputs.config
+        status, by, is_kept, config = row["held"], row["decided_by"], row["held"] == "kept", self.inputs.config
         marks = {
-            "stop_reason": row["stop_reason"] in _STOPS.get(held, tuple(StopReason)),
-            "held": held in HELD and (row["objective"] is None) == is_kept and (held != "claimed" or self.code),
+            "stop_reason": row["stop_reason"] in _STOPS.get(status, tuple(StopReason)),
+            "held": status in HELD and (row["objective"] is None) == is_kept and (status != "claimed" or self.code),
             "decided_by": by in tuple(DecidedBy) and (by == "kept") == is_kept,
             "backend_s": by != "backend" or row["backend_s"] is not None,
             "solve_s": 0 <= (row["backend_s"] or 0.0) <= row["solve_s"],
@@ -264,7 +255,7 @@ class DecisionJudge(Observer):
             "solver": row["solver"] in (config.solver, config.fallback) or self.code & {"solver", "fallback"},
         }
         for column, holds in marks.items():
-            expect(holds, f"{where} {column}: {row[column]} does not go with {held}, decided by {by}")
+            expect(holds, f"{where} {column}: {row[column]} does not go with {status}, decided by {by}")
         if is_kept:
             self.findings.unchecked["decisions.parquet objective, bound: no solver had an answer"] += 1
             return
@@ -305,19 +296,19 @@ class DecisionJudge(Observer):
 
     def _values(self, state: TaskState, now_s: float) -> Floats:
         """Values ``Tfwd O(n) - r (Tcup [n > C] + Tcdw [n < C])``, by power limit and count from 0 on."""
-        spec, held, key = state.spec, state.nodes, (id(state.spec), id(state.modes[0]), state.nodes)
-        known = self._tables.get(key)
-        if known is not None and self.is_static and known[0].modes == state.modes:
-            return known[1]
+        spec, before, key = state.spec, state.nodes, (id(state.spec), id(state.modes[0]), state.nodes)
+        cached = self._tables.get(key)
+        if cached is not None and self.is_static and cached[0].modes == state.modes:
+            return cached[1]
         counts = np.arange(spec.max_nodes + 1)
         credit: Floats = np.array([self(replace(state, spec=mode), counts, now_s) for mode in state.modes])
         table = self.settings.forward_time_s * credit
-        if held >= spec.min_nodes:
-            at_stake = float(self(state, counts, now_s)[held])
-            grow_s, shrink_s = spec.change_s(held)
-            table = table - at_stake * np.where(counts > held, grow_s, shrink_s) * (counts != held)
+        if before >= spec.min_nodes:
+            at_stake = float(self(state, counts, now_s)[before])
+            grow_s, shrink_s = spec.change_s(before)
+            table = table - at_stake * np.where(counts > before, grow_s, shrink_s) * (counts != before)
         elif self.settings.startup_cost == "full":
-            table = table - credit * spec.start_s(slice(None)) * (counts > held)
+            table = table - credit * spec.start_s(slice(None)) * (counts > before)
         self._tables[key] = state, table
         return table
 
@@ -377,8 +368,9 @@ def replay_again(run: RecordedRun, inputs: Inputs, judge: DecisionJudge) -> RunR
     is_compared = config.baseline and not judge.code and not summary["partial"]
     compared = compute_efficiency(inputs, recording, lambda: False) if is_compared else None
     is_partial = is_cut or has_failed or (config.baseline and summary["efficiency_horizon_s"] is None)
-    parts: dict[str, Any] = {"timings": {name: summary[name] for name in _CLOCKS}, "efficiency": compared}
-    return replace(again, inputs=inputs, recording=recording, is_partial=is_partial, **parts)
+    timings = {name: summary[name] for name in _CLOCKS}
+    changes: dict[str, Any] = {"timings": timings, "efficiency": compared, "is_partial": is_partial}
+    return replace(again, inputs=inputs, recording=recording, **changes)
 
 
 def compare_tables(file: str, recorded: pa.Table, again: pa.Table, findings: Findings) -> None:
@@ -405,25 +397,25 @@ def compare_summaries(recorded: Row, again: Row, code: set[str], findings: Findi
     names = {*_UNCHECKED, *code, *(f"settings.{name}" for name in code)}
     if code or recorded["partial"]:  # there was no comparison with constant pools
         names |= {name for name in recorded if name.startswith(("efficiency", "ideal_", "loss_"))}
-    theirs, mine = (pd.json_normalize(each).to_dict("records")[0] for each in (recorded, again))
+    theirs, mine = (pd.json_normalize(summary).to_dict("records")[0] for summary in (recorded, again))
     scale = 1e-12 * math.fsum(abs(value or 0.0) for key, value in mine.items() if key.endswith(("_work", "work_done")))
-    left = set()
+    uncompared = set()
     for key in sorted(theirs.keys() | mine.keys()):
         top = key.partition(".")[0]
         is_known = key in mine or (top != "settings" and top in again)
         if is_known and not {key, top} & names:
             findings.compare(f"summary.json {key}", theirs.get(key), mine.get(key), scale if "work" in key else 0.0)
         elif top != "inputs":  # whose checksums were compared
-            left.add(top if top in names else key)
-    findings.unchecked[f"summary.json {', '.join(sorted(left))}: not computed again, or unknown"] = 1
+            uncompared.add(top if top in names else key)
+    findings.unchecked[f"summary.json {', '.join(sorted(uncompared))}: not computed again, or unknown"] = 1
 
 
 def check_nodes(run: RecordedRun, inputs: Inputs, findings: Findings) -> set[tuple[int, str]]:
     """Check that nodes are owned once, idle while they are, and as many as decided; return who lost some, and when."""
     log, names, end_ns = inputs.log, [task.name for task in inputs.tasks], instant_ns(run.summary["window_end"])
     columns = {"time": run.tables[ALLOCATION.file]["time"].to_pylist()}
-    for column, known in (("node", log.nodes), ("task", names)):  # by number, -1 for none
-        numbers = {name: number for number, name in enumerate(known)}
+    for column, values in (("node", log.nodes), ("task", names)):  # by number, -1 for none
+        numbers = {name: number for number, name in enumerate(values)}
         columns[column] = [numbers.get(name, -1) for name in run.tables[ALLOCATION.file][column].to_pylist()]
     moves = pd.DataFrame(columns, dtype=np.int64).rename_axis("row").reset_index().sort_values("time", kind="stable")
     moves["former"] = moves.groupby("node")["task"].shift(fill_value=-1)
@@ -449,13 +441,13 @@ def check_nodes(run: RecordedRun, inputs: Inputs, findings: Findings) -> set[tup
     counts = counts.cumsum(axis=0)
     spans_s = np.diff(np.append(times, end_ns)) / NS_PER_S
     recorded = run.tables[TASKS.file]["node_s"].to_pylist()
-    for place, (node_s, found) in enumerate(zip(recorded, (spans_s @ counts[:, :-1]).tolist(), strict=False)):
-        findings.compare(f"tasks.parquet row {place} node_s, by allocation.parquet", node_s, found, 1e-6)
+    for place, (node_s, summed_s) in enumerate(zip(recorded, (spans_s @ counts[:, :-1]).tolist(), strict=False)):
+        findings.compare(f"tasks.parquet row {place} node_s, by allocation.parquet", node_s, summed_s, 1e-6)
     for time, place in {row["time"]: place for place, row in enumerate(run.decisions)}.items():  # the last of each
         at, row = np.searchsorted(times, time, side="right"), run.decisions[place]
         owned = dict(zip(names, counts[at - 1].tolist() if at else [0] * len(names), strict=False))
-        found = [owned.get(name, 0) for name in row["tasks"]]
-        findings.compare(f"decisions.parquet row {place} after, by allocation.parquet", row["after"], found)
+        after = [owned.get(name, 0) for name in row["tasks"]]
+        findings.compare(f"decisions.parquet row {place} after, by allocation.parquet", row["after"], after)
     hits = moves[is_owned & ~gives & ~is_idle]
     if inputs.settings.give_way == "chosen":  # then nodes are lost only where all leave, or nothing is decided
         rows = run.tables[STEPS.file].to_pydict()
@@ -486,7 +478,7 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
         for name, before, after in zip(row["tasks"], row["before"], row["after"], strict=True):
             if name not in specs or not 0 <= max(before, after) <= specs[name].max_nodes:
                 continue
-            spec, cost, done = specs[name], 0.0, totals[name]
+            spec, cost, books = specs[name], 0.0, totals[name]
             rate = float(spec.rates[after]) if after >= spec.min_nodes else 0.0
             if after != before and (before >= spec.min_nodes or (before and settings.compat == "published")):
                 cost = float(spec.rates[before]) * spec.change_s(before)[after < before]
@@ -494,9 +486,9 @@ def check_work(run: RecordedRun, inputs: Inputs, hits: set[tuple[int, str]], fin
                 cost = rate * spec.grow_cost_s
             is_hit = row["time"] < until and (until, name) in hits and completed.get(name) != until
             loss = spec.shrink_cost_s * rate if is_hit else 0.0
-            done[0] = min(done[0] + rate * (until - row["time"]) / NS_PER_S - cost - loss, spec.work)
-            done[3 if is_short and after < before else 1] += cost
-            done[2] += loss
+            books[0] = min(books[0] + rate * (until - row["time"]) / NS_PER_S - cost - loss, spec.work)
+            books[3 if is_short and after < before else 1] += cost
+            books[2] += loss
     for place, row in enumerate(tasks):
         columns = ("work_done", "rescale_cost", "preemption_cost", "give_back_cost")
         for column, total in zip(columns, totals[row["task"]], strict=True):

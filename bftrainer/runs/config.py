@@ -36,35 +36,20 @@ SECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Declaration of an option of a replay.
-
-    Parameters
-    ----------
-    flags : tuple of str
-        On the command line; those with one dash are also keys of sweep files. If the default is True, they make it
-        False.
-    kind : type
-        The first type of its field, or a ``Literal`` of all values; a `datetime` may be seconds.
-    unset, expected : str
-        Description of the default if that is None, and of its values if their type does not say it.
-    units : mapping of str to float
-        Units of a number that may have one on the command line, or be a file with its values over time.
-    changes_result, default_told : bool
-        False if summaries leave it out, always or where it has its default.
-    """
+    """Declaration of an option of a replay."""
 
     section: str
-    flags: tuple[str, ...]
+    flags: tuple[str, ...]  # those with one dash are also keys of sweep files; of a default True they make False
     default: Any
     text: str
-    kind: Any = None
-    unset: str = ""
+    kind: Any = None  # the first type of its field, or a `Literal` of all values; a `datetime` may be seconds
+    unset: str = ""  # what None stands for
     metavar: str | None = None
     least: int | None = None
-    units: Mapping[str, float] = field(default_factory=dict)
-    expected: str = ""
-    changes_result: bool = True
-    default_told: bool = True
+    units: Mapping[str, float] = field(default_factory=dict)  # of a number, which may also be a file of them over time
+    expected: str = ""  # its values, if their type does not say it
+    changes_result: bool = True  # else summaries leave it out
+    default_told: bool = True  # else summaries leave it out where it has its default
 
     @property
     def flag(self) -> str:
@@ -257,8 +242,8 @@ class ReplayConfig:
         if self.strict_published and self.solver != "equal-share":
             raise SettingsError(f"Expected strict_published with the solver equal-share, got {self.solver!r}.")
 
-    def without_effect(self, *, tuned: bool, learned: bool) -> dict[str, str]:
-        """Options without effect on a run with or without tuned tasks and learned curves, and why."""
+    def list_ineffective(self, *, tuned: bool, learned: bool) -> dict[str, str]:
+        """List options without effect on a run with or without tuned tasks and learned curves, and why."""
         reasons = {} if learned else {"profile_noise": "no curve is learned"}
         if tuned:
             return reasons
@@ -274,7 +259,8 @@ class ReplayConfig:
         from bftrainer.replay.allocator_settings import Settings
         from solvers import Limits
 
-        same = {each.name: getattr(self, each.name) for each in fields(Settings) if each.name in OPTIONS}
+        names = [field.name for field in fields(Settings) if field.name in OPTIONS]
+        same = {name: getattr(self, name) for name in names}
         return Settings(
             **same | {"objective": objective, "solver": solver},
             limits=Limits(self.time_limit_s, self.mip_gap, self.threads, self.prune, self.effort or math.inf),
@@ -308,7 +294,7 @@ def _kind(annotation: str) -> Any:
 
 
 OPTIONS: dict[str, Option] = {
-    each.name: replace(each.metadata["option"], kind=_kind(str(each.type))) for each in fields(ReplayConfig)
+    item.name: replace(item.metadata["option"], kind=_kind(str(item.type))) for item in fields(ReplayConfig)
 }
 """All options by their field names, which are keys of sweep files and of the summary."""
 

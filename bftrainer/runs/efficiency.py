@@ -25,30 +25,15 @@ from solvers.registry import get_solver
 class Efficiency:
     """Comparison of harvested work with that of dedicated nodes.
 
-    Parameters
-    ----------
-    value : float or None
-        U: harvested over static work at `horizon_s`; None if the static pools do no work, or tasks count work in
-        different units, such as epochs over different datasets.
-    horizon_s : float
-        h: the earliest time at which one of the three runs has completed everything, in seconds since the window's
-        start; the end of the harvested run if there are no others.
-    eq_nodes : float
-        Size of the constant pool, between whose floor and ceiling static work is interpolated.
-    ideal_work : float or None
-        Work of the tasks active at each instant on `eq_nodes` dedicated nodes if rescaling were free, over the run.
-    loss_variability_share, loss_horizon_share : float or None
-        Shares of `ideal_work` lost because the pool varies and saturates (the best allocation for each instant falls
-        short of it), and because decisions weigh costs (gross work falls short of that). These two, the shares lost to
-        rescaling and preemption, and that of the work booked add up to 1.
+    The two shares of `ideal_work`, those lost to rescaling and preemption, and that of the work booked add up to 1.
     """
 
-    value: float | None
-    horizon_s: float
-    eq_nodes: float
-    ideal_work: float | None = None
-    loss_variability_share: float | None = None
-    loss_horizon_share: float | None = None
+    value: float | None  # U: harvested over static work at h; None without static work, or if units of work differ
+    horizon_s: float  # h: when the first of the three runs has completed everything, else the end of the harvested one
+    eq_nodes: float  # size of the constant pool, between whose floor and ceiling static work is interpolated
+    ideal_work: float | None = None  # of the tasks active at each instant, on as many nodes, if rescaling were free
+    loss_variability_share: float | None = None  # lost as the pool varies and saturates
+    loss_horizon_share: float | None = None  # lost as decisions weigh costs
 
 
 def compute_efficiency(

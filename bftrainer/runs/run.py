@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import astuple, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -169,8 +170,8 @@ class RunResult:
             "solve_wall_share": ratio(solve_s, self.timings["wall_s"]),
             "below_large_idle": metrics.metrics_below(intervals, self._large_idle),
         }
-        assumed, known = inputs.assumed_scaling, figures_of(summary)
-        resting = [key.rpartition(".")[2] for key in ON_SCALING if known.get(key) is not None]
+        assumed, figures = inputs.assumed_scaling, figures_of(summary)
+        resting = [key.rpartition(".")[2] for key in ON_SCALING if figures.get(key) is not None]
         return summary | {"assumed_scaling": None if assumed is None else assumed.to_dict() | {"figures": resting}}
 
     def frame(self, table: str = "tasks") -> pd.DataFrame:
@@ -239,11 +240,11 @@ class RunResult:
             "large_idle": self._large_idle,
             "scaling": LEARNED if config.scaling == LEARNED else assumed and str(assumed.model),
         }
-        without_effect = {"power": not self.metered, "learning": not self.learned}
+        ineffective = {"power": not self.metered, "learning": not self.learned}
         plain = {
             name: _to_plain(getattr(config, name))
             for name, option in OPTIONS.items()
-            if name not in derived and option.is_setting and not without_effect.get(option.section)
+            if name not in derived and option.is_setting and not ineffective.get(option.section)
             if option.default_told or getattr(config, name) != option.default
         }
         return plain | {"objective": name_of_objective(config.objective)} | derived
@@ -369,8 +370,8 @@ def _replay_and_record(
         )
     except _FAILURES as error:
         failure = error
-        for each in recorders:
-            each.on_end(allocator.cluster, "failed")
+        for observer in recorders:
+            observer.on_end(allocator.cluster, "failed")
         if not len(recorder.recording.decisions):
             raise
     recording, metered = recorder.recording, None if meter is None else meter.record()
@@ -407,27 +408,27 @@ def _compare_with_constant_pools(
 
 
 def find_unfinished(directory: ResultDirectory) -> Beginning:
-    """How the run in a directory was begun: `RunDirectoryError` if there is none to resume."""
+    """Find how the run in a directory was begun: `RunDirectoryError` if there is none to resume."""
     path, in_results = directory.working / JOURNAL, directory.path / JOURNAL
     if not path.exists() and in_results.exists():
         LineJournal(in_results)  # refuses another user's
         shutil.copy2(in_results, path)
     journal = DecisionJournal(path)
-    if journal.begun is None:
-        summary, found = directory.path / "summary.json", "no run"
+    if journal.beginning is None:
+        summary, reason = directory.path / "summary.json", "no run"
         if summary.exists():
             is_partial = json_file(summary, RunDirectoryError).get("partial")
-            found = "one whose decisions were not kept (--checkpoint-every 0)" if is_partial else "a finished run"
-        raise RunDirectoryError(f"{directory.path}: Expected an unfinished run to resume, found {found}.")
-    return journal.begun
+            reason = "one whose decisions were not kept (--checkpoint-every 0)" if is_partial else "a finished run"
+        raise RunDirectoryError(f"{directory.path}: Expected an unfinished run to resume, found {reason}.")
+    return journal.beginning
 
 
 def keep_decisions(
     directory: ResultDirectory, arguments: Sequence[str], inputs: Inputs, every_s: float
 ) -> DecisionJournal:
     """Keep the decisions of a run while it goes on: `RunDirectoryError` if an input or a version is not as it was."""
-    found = [each for source in inputs.sources.values() for each in (source if isinstance(source, list) else [source])]
-    checksums = {each["path"]: f"SHA-256 {each['sha256']}" for each in found if each is not None}
+    files = chain.from_iterable(file if isinstance(file, list) else [file] for file in inputs.sources.values())
+    checksums = {file["path"]: f"SHA-256 {file['sha256']}" for file in files if file is not None}
     journal = DecisionJournal(directory.working / JOURNAL, every_s)
     journal.begin(Beginning([*arguments], str(Path.cwd()), versions() | checksums))
     return journal

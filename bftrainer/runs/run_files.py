@@ -61,7 +61,7 @@ class Column:
         field, *inner = self.path.split(".")
         if isinstance(rows, Table | Mapping):
             return reduce(getattr, inner, rows[field])
-        return [reduce(lambda part, name: getattr(part, name, None), inner, getattr(row, field)) for row in rows]
+        return [reduce(lambda value, name: getattr(value, name, None), inner, getattr(row, field)) for row in rows]
 
     def array(self, rows: Rows, result: RunResult) -> pa.Array:
         """Make the column: times are seconds since the run's start, and lists of texts the numbers of tasks."""
@@ -76,10 +76,10 @@ class Column:
         return texts(values) if self.kind == TEXT else make_column(self.kind, values)
 
 
-def _columns(kind: pa.DataType, names: str, part: str = "", only: str = "") -> list[Column]:
-    """Columns of one kind, by names of fields of a part; as ``name=field`` where they differ."""
+def _columns(kind: pa.DataType, names: str, prefix: str = "", only: str = "") -> list[Column]:
+    """Columns of one kind, by names of fields behind a prefix; as ``name=field`` where they differ."""
     pairs = (name.partition("=") for name in names.split())
-    return [Column(name, kind, part + (field or name), only) for name, _, field in pairs]
+    return [Column(name, kind, prefix + (field or name), only) for name, _, field in pairs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +126,9 @@ class RunTable:
 def _power_spans(result: RunResult) -> Iterator[Rows]:
     """Spans of constant power, with the cap at their beginning."""
     if result.metered is not None:
-        for part in result.metered.samples.parts():
-            cap_w = [value_at(result.inputs.power_cap_w, time_s) for time_s in part["begin_s"].tolist()]
-            yield {**{name: part[name] for name in PowerSample.__slots__}, "cap_w": cap_w}  # null where it is infinite
+        for spans in result.metered.samples.parts():
+            cap_w = [value_at(result.inputs.power_cap_w, time_s) for time_s in spans["begin_s"].tolist()]
+            yield {**{name: spans[name] for name in PowerSample.__slots__}, "cap_w": cap_w}  # null where it is infinite
 
 
 def _moves(result: RunResult) -> Iterator[Rows]:
@@ -262,9 +262,9 @@ def _write_steps(result: RunResult, path: Path) -> None:
     with path.open("w", newline="", encoding="utf-8") as file:
         file.write(line % tuple(column.name for column in columns))
         for events in STEPS.source(result):
-            time_s, *others = (column.values(events) for column in columns)
+            time_s, *figures = (column.values(events) for column in columns)
             times = iso_column(instants_ns(result.start_ns, time_s))
-            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *others)), strict=True)))
+            file.writelines(map(line.__mod__, zip(*(column.tolist() for column in (times, *figures)), strict=True)))
 
 
 def read_summary(path: Path) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def read_summary(path: Path) -> dict[str, Any]:
     file = path / "summary.json"
     with translated(file, RunDirectoryError):
         if not file.is_file():
-            found = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
-            raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {found}.")
+            instead = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
+            raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {instead}.")
     summary: dict[str, Any] = json_file(file, RunDirectoryError, "the summary of a run in JSON")
     check_summary(file, summary)
     return summary
@@ -293,8 +293,8 @@ def find_inputs(directory: Path, summary: Mapping[str, Any]) -> Iterator[tuple[s
             yield name, entry | {"path": path}
 
 
-def recorded_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of `ReplayConfig` that a run was made with; a `RunDirectoryError` if an input is not there."""
+def load_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Load the options of `ReplayConfig` of a run; a `RunDirectoryError` if an input is not there."""
     settings = summary["settings"]
     inputs = {name: entry["path"] for name, entry in find_inputs(directory, summary)}
     if not {"node_log", "tasks"} <= inputs.keys():
@@ -308,9 +308,9 @@ def recorded_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, A
     return options | {"since": since, "until": settings.get("until_s")}
 
 
-def read_runs(paths: Sequence[Path]) -> tuple[FinishedRun, ...]:
+def read_runs(paths: Sequence[Path]) -> list[FinishedRun]:
     """Read runs, under names that distinguish them: `RunDirectoryError` if one cannot be read."""
-    return tuple(read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True))
+    return [read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True)]
 
 
 def read_run(path: Path, name: str | None = None) -> FinishedRun:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
@@ -131,59 +131,53 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         make_tuner=make_tuner,
         load_s=time.perf_counter() - began,
         idle_log=idle_log,
-        planned=_plan_departures(config, node_log, log),
+        planned=tuple(_plan_departures(config, node_log, log)),
     )
 
 
-def _plan_departures(config: ReplayConfig, node_log: Path | NodeLog, log: NodeLog) -> tuple[tuple[float, int], ...]:
+def _plan_departures(config: ReplayConfig, node_log: Path | NodeLog, log: NodeLog) -> list[tuple[float, int]]:
     """Departures that are known in advance; those of nodes of the log that are not replayed do not count."""
     if config.planned_departures is None:
-        return ()
-    whole = read_log(node_log)[0] if isinstance(node_log, Path) else node_log
+        return []
+    nodes = (read_log(node_log)[0] if isinstance(node_log, Path) else node_log).nodes
     number = {name: place for place, name in enumerate(log.nodes)}
-    departures = read_departures(config.planned_departures, whole.nodes)
-    return tuple([((at_ns - log.start_ns) / NS_PER_S, number[name]) for at_ns, name in departures if name in number])
+    departures = read_departures(config.planned_departures, nodes)
+    return [((at_ns - log.start_ns) / NS_PER_S, number[name]) for at_ns, name in departures if name in number]
 
 
 def read_log(path: Path) -> tuple[NodeLog, list[str]]:
     """Read a node log, and notes about it; see `read_node_log`."""
-
-    def read() -> tuple[tuple[NodeLog, list[str]], Iterable[Path]]:
-        notes: list[str] = []
-        return (read_node_log(path, warn=notes.append), notes), [path, metadata_path(path)]
-
-    return _read_once(("node log", path), read)
+    notes: list[str] = []
+    files = [path, metadata_path(path)]
+    return _read_once(("node log", path), lambda: (read_node_log(path, warn=notes.append), notes), lambda _: files)
 
 
 def read_tasks(path: Path, scalability: Path | None, scaling: str | None) -> TaskSet:
     """Read a task set, see `read_task_set`; under the scaling `learned`, decisions are to learn the curves of all."""
 
-    def read() -> tuple[TaskSet, Iterable[Path]]:
+    def read() -> TaskSet:
         tasks = read_task_set(path, scalability, None if scaling == LEARNED else scaling)
         if scaling == LEARNED:
             if tasks.assumed_scaling is not None:
                 raise InvalidTaskError(f"{path}: Expected curves for --scaling learned to hide; -scfn names them.")
             tasks = replace(tasks, learned=tuple(task.name for task in tasks.tasks))
-        return tasks, tasks.sources
+        return tasks
 
-    return _read_once(("tasks", path, scalability, scaling), read)
+    return _read_once(("tasks", path, scalability, scaling), read, lambda tasks: tasks.sources)
 
 
 def checksum(path: Path) -> dict[str, str]:
     """Path and SHA-256 of a file."""
-    return _read_once(("checksum", path), lambda: (file_source(path), [path]))
+    return _read_once(("checksum", path), lambda: file_source(path), lambda _: [path])
 
 
-def _read_once(key: tuple[Any, ...], read: Callable[[], tuple[T, Iterable[Path]]]) -> T:
-    """Result of `read`, or of an earlier call in this process if the files that it names have not changed."""
-    if key in _read:
-        value: T
-        value, stamps = _read[key]
-        if stamps == {path: file_stamp(path) for path in stamps}:
-            return value
-    value, files = read()
-    _read[key] = value, {path: file_stamp(path) for path in files}
-    return value
+def _read_once(key: tuple[Any, ...], read: Callable[[], T], files: Callable[[T], Iterable[Path]]) -> T:
+    """Result of `read`, or of an earlier call in this process if its files have not changed."""
+    value, stamps = _read.get(key, (None, None))
+    if stamps is None or stamps != {path: file_stamp(path) for path in stamps}:
+        value = read()
+        _read[key] = value, {path: file_stamp(path) for path in files(value)}
+    return cast(T, value)
 
 
 def _read_tasks(config: ReplayConfig) -> TaskSet:
@@ -200,19 +194,19 @@ def _read_tasks(config: ReplayConfig) -> TaskSet:
 
 
 def _offer_log(node_log: Path | NodeLog, config: ReplayConfig, notes: list[str]) -> tuple[NodeLog, NodeLog | None]:
-    """The part of a log, in time and nodes, that is offered; and that which is idle, if it is more."""
+    """Select what is offered of a log, in time and nodes; and what is idle, if it is more."""
     log, log_notes = read_log(node_log) if isinstance(node_log, Path) else (node_log, [])
     notes += log_notes
     with at_place(node_log if isinstance(node_log, Path) else None, SettingsError):
         idle = log.skip_rows(config.skip_events)
     start_ns = config.start_ns(idle)
     after_ns = nanoseconds(min(config.offer_after_s, _LONGEST_S))
-    whole = log if after_ns else idle  # rows before the window tell since when nodes are idle
-    if after_ns:
-        notes += note_unknown_ages(whole.select_nodes(config.first_node, config.node_count), start_ns, after_ns)
-    offered = filter_log(whole, offer_after_ns=after_ns) if after_ns else whole
-    parts = [part.since(start_ns).select_nodes(config.first_node, config.node_count) for part in (offered, idle)]
-    return parts[0], None if offered is whole else parts[1]
+    offered = idle
+    if after_ns:  # rows before the window tell since when nodes are idle
+        notes += note_unknown_ages(log.select_nodes(config.first_node, config.node_count), start_ns, after_ns)
+        offered = filter_log(log, offer_after_ns=after_ns)
+    windows = [each.since(start_ns).select_nodes(config.first_node, config.node_count) for each in (offered, idle)]
+    return windows[0], windows[1] if after_ns else None
 
 
 def log_start_ns(config: ReplayConfig) -> int:
@@ -230,10 +224,10 @@ def _sources(
         if option.units or name == "planned_departures":
             value = getattr(config, name)
             files |= {name: value} if isinstance(value, Path) else {}
-    found: dict[str, Any] = {name: None if path is None else checksum(path) for name, path in files.items()}
+    sources: dict[str, Any] = {name: None if path is None else checksum(path) for name, path in files.items()}
     sections = [task.tuning for task in task_set.tasks if task.tuning is not None]
     traces = dict.fromkeys(file for section in sections for file in (section.train_trace, section.power_trace))
-    return found | ({"traces": [checksum(Path(file)) for file in traces]} if traces else {})
+    return sources | ({"traces": [checksum(Path(file)) for file in traces]} if traces else {})
 
 
 def work_adds_up(tasks: Iterable[TaskSpec]) -> bool:
@@ -247,7 +241,7 @@ def _warnings(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> 
     submitted_s = [task.submission_s(log.start_ns) for task in tasks]
     if min(submitted_s, default=0.0) >= min(log.window_s, config.until_s(log.start_ns)):
         warnings.append("no task is submitted before the window ends.")
-    early = [each for each in submitted_s if each < 0.0]
+    early = [time_s for time_s in submitted_s if time_s < 0.0]
     if early:
         warnings.append(
             f"{len(early):,} tasks were submitted before the window, up to {-min(early) / 3600:.1f} h: makespan, "
@@ -286,19 +280,17 @@ def _refuse_unfit(config: ReplayConfig, tasks: Sequence[TaskSpec], learned: Coll
     if both is not None:
         why = "its batch size and power limit scale a curve that decisions know"
         raise SettingsError(f"Expected no tuned task among those whose curves are learned, got {both}: {why}.")
-    reasons = config.without_effect(tuned=bool(tuned), learned=bool(learned))
+    reasons = config.list_ineffective(tuned=bool(tuned), learned=bool(learned))
     reasons.pop("seed", None)  # of which several may be compared, whether or not something is drawn
-    given = {OPTIONS[name].flag: why for name, why in reasons.items() if getattr(config, name) != OPTIONS[name].default}
-    if given:
-        raise unused_options(given)
+    changed = [name for name in reasons if getattr(config, name) != OPTIONS[name].default]
+    if changed:
+        raise unused_options({OPTIONS[name].flag: reasons[name] for name in changed})
 
 
 def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Steps:
-    """Read a step function that covers the window.
+    """Read a step function that covers the window from CSV: columns time (ISO 8601, or seconds since it) and `column`.
 
-    A CSV file, gzipped or not, with columns time (ISO 8601, naive: UTC; or seconds since the window's start) and
-    `column`. Each value holds until the next row's time; the last one as long as the one before it; a single one
-    forever. `SettingsError` names file and line.
+    Each value holds until the next row's time; the last one as long as the one before it; a single one forever.
     """
     steps = list[tuple[float, float]]()
     for where, cells in table_rows(path, ("time", column), SettingsError):
@@ -340,21 +332,13 @@ def read_steps(value: float | Path | None, column: str, log: NodeLog) -> Steps |
 
 
 def read_cap(config: ReplayConfig, log: NodeLog, tasks: Sequence[TaskSpec]) -> Steps:
-    """Read the cap on what harvested nodes draw at the meter, infinite without one.
-
-    Raises
-    ------
-    SettingsError
-        If the series does not cover the window, or the cap is at any time below what idle nodes draw in any case.
-    InvalidTaskError
-        If there is a task whose power is unknown.
-    """
+    """Read the cap on what harvested nodes draw at the meter; refuse one below what idle nodes draw, or plain tasks."""
     cap_w = read_steps(config.power_cap, CAP_COLUMN, log)
     if cap_w is None:
         return NO_CAP
     pool, rows = 0, list(log.rows()) if config.idle_power_w else []
-    for (time_s, joined, left), end_s in zip(rows, [*(row[0] for row in rows[1:]), log.window_s], strict=False):
-        pool += len(joined) - len(left)
+    for (time_s, joined, leaving), end_s in zip(rows, [*(row[0] for row in rows[1:]), log.window_s], strict=False):
+        pool += len(joined) - len(leaving)
         idle_w = pool * config.idle_power_w * config.pue
         least = min((watts for _, watts in steps_between(cap_w, time_s, end_s)), default=math.inf)
         if least < idle_w:

@@ -305,7 +305,7 @@ def get_importer(name: str) -> Importer:
         module, attribute = _HOMES[name]
         make = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)
     else:
-        make = IMPORTERS.get(name, others=_HOMES)
+        make = IMPORTERS.get(name, more_names=_HOMES)
     with answering(f"importer {name}", SettingsError):
         importer = make()
     if not isinstance(importer, Importer):

@@ -48,7 +48,7 @@ def test_runs_are_right_or_wrong(call, good, wrong):
 def test_files_of_a_run_are_compared_with_its_manifest(call, good, tmp_path):
     """One that was changed is named, as is one that is gone; without a manifest there is nothing to compare."""
     run = tmp_path / "sealed"
-    with result_directory([run]) as directory:
+    with result_directory(run) as directory:
         shutil.copytree(good, directory.working, dirs_exist_ok=True)
     assert "no checksums" not in call("audit", run).out
     (run / "step-logs.csv").write_text((run / "step-logs.csv").read_text() + "\n")

@@ -5,9 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import signal
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -19,14 +16,15 @@ from bftrainer.files.directories import (
     MANIFEST,
     check_free,
     clear_leftovers,
+    is_free,
     list_written,
-    number_paths,
     remove_written,
     result_directory,
     written_files,
 )
 from bftrainer.files.writing import lock_file, lock_holder
 from tests.checksums import changed_files
+from tests.killing import run_killed
 from tests.tiny import contents
 
 
@@ -35,37 +33,21 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir() if path.name != MANIFEST)
 
 
-def write_results(place, *files, **options):
-    """Make a result directory with these files besides a summary."""
-    with result_directory([place], **options) as directory:
-        for name in ("summary.json", *files):
+def write_results(place, *files, error=None, **options):
+    """Make a result directory with these files besides a summary, or fail after writing the files."""
+    with result_directory(place, **options) as directory:
+        for name in (*files, *([] if error else ["summary.json"])):
             (directory.working / name).touch()
+        if error:
+            raise error("no")
     return place
-
-
-def fail(place, *files, error=ValueError, **options):
-    """Fail after writing files."""
-    with result_directory([place], **options) as directory:
-        for name in files:
-            (directory.working / name).touch()
-        raise error("no")
-
-
-def test_a_directory_appears_whole(tmp_path):
-    """While results are written nothing is in their place; afterwards they are all there, and nothing else is."""
-    with result_directory([tmp_path / "a" / "b"]) as directory:
-        (directory.working / "file").touch()
-        assert not (tmp_path / "a" / "b").exists()
-    assert names(tmp_path / "a") == ["b"]
-    assert names(tmp_path / "a" / "b") == ["file"]
-    assert changed_files(tmp_path / "a" / "b") == []
 
 
 @pytest.mark.parametrize("error", [ValueError, OSError, KeyboardInterrupt])
 def test_an_error_leaves_nothing(tmp_path, error):
     """Whatever ends the writing, neither the directory nor its parents are left, nor a temporary one."""
     with pytest.raises(OutputError if error is OSError else error):
-        fail(tmp_path / "a" / "b", "file", error=error)
+        write_results(tmp_path / "a" / "b", "file", error=error)
     assert names(tmp_path) == []
 
 
@@ -73,26 +55,31 @@ def test_force_replaces_at_the_end_only(tmp_path):
     """An earlier result stands until the new one is whole, and stays if that never happens."""
     place = write_results(tmp_path / "out")
     with pytest.raises(ValueError, match="no"):
-        fail(place, force=True)
+        write_results(place, error=ValueError, force=True)
     assert names(place) == ["summary.json"]
-    with result_directory([place], force=True) as directory:
+    with result_directory(place, force=True) as directory:
         (directory.working / "new").touch()
         assert names(place) == ["summary.json"]
     assert names(place) == ["new"]
+    assert changed_files(place) == []
     assert names(tmp_path) == ["out"]
 
 
-@pytest.mark.parametrize("make", ["touch", "mkdir"])
-@pytest.mark.parametrize("name", ["thesis.tex", ".git", "step-logs.csv"])
+def check_refused(folder, place, said):
+    """A place is refused before the run and at its end, and all stays as it was."""
+    before = contents(folder)
+    for refuse in (lambda: check_free(place, force=True), lambda: write_results(place, force=True)):
+        with pytest.raises(OutputError, match=said):
+            refuse()
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(("name", "make"), [("thesis.tex", "touch"), (".git", "mkdir"), ("step-logs.csv", "mkdir")])
 def test_force_deletes_nothing_of_others(tmp_path, name, make):
-    """A directory with anything that was not written as a result is refused before the run, and stays as it is."""
+    """A directory with anything that was not written as a result is refused."""
     place = write_results(tmp_path / "out")
     getattr(place / name, make)()
-    before = contents(tmp_path)
-    for refuse in (lambda: check_free(place, force=True), lambda: write_results(place, force=True)):
-        with pytest.raises(OutputError, match=f"out: Expected nothing but results to replace, found {name}"):
-            refuse()
-    assert contents(tmp_path) == before
+    check_refused(tmp_path, place, f"out: Expected nothing but results to replace, found {name}")
 
 
 @pytest.mark.parametrize("listed", [None, "summary.json\n", "# Mine\nsummary.json\n", "\udc80"])
@@ -103,10 +90,28 @@ def test_what_nobody_listed_is_not_ours(tmp_path, listed):
     (place / "summary.json").touch()
     if listed is not None:
         (place / MANIFEST).write_text(listed, errors="surrogateescape")
-    before = contents(tmp_path)
-    with pytest.raises(OutputError, match=r"found other files.*not deleted"):
-        write_results(place, force=True)
-    assert contents(tmp_path) == before
+    check_refused(tmp_path, place, r"found other files.*not deleted")
+
+
+@pytest.mark.parametrize("path", [".", "../here", ".."])
+def test_the_current_directory_is_refused(tmp_path, monkeypatch, path):
+    """A process that is in it, such as the user's shell, would lose it."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    check_refused(tmp_path, tmp_path / "here" / path, "can be replaced, got the current one or a mount point")
+
+
+def test_without_force_places_are_free_if_they_are_empty(tmp_path):
+    """Others are refused, also if the hidden directory beside them is somebody else's."""
+    (tmp_path / "empty").mkdir()
+    write_results(tmp_path / "empty")
+    with pytest.raises(OutputError, match=f"{tmp_path}: .*--force"):
+        write_results(tmp_path)
+    (tmp_path / ".out.new").mkdir()
+    (tmp_path / ".out.new" / "mine").touch()
+    with pytest.raises(OutputError, match=r"out: Expected .*\.out\.new to be free .*found mine"):
+        write_results(tmp_path / "out")
+    assert (tmp_path / ".out.new" / "mine").is_file()
 
 
 def test_only_what_is_below_is_deleted(tmp_path):
@@ -116,38 +121,6 @@ def test_only_what_is_below_is_deleted(tmp_path):
     list_written(place, ["../mine", str(tmp_path / "mine"), "summary.json", ".", ""])
     remove_written(place)
     assert names(tmp_path) == ["mine"]
-
-
-def test_a_directory_with_the_name_of_ours_stays(tmp_path):
-    """Results are not written where someone has a hidden directory of that name, and it keeps its files."""
-    (tmp_path / ".out.new").mkdir()
-    (tmp_path / ".out.new" / "mine").touch()
-    with pytest.raises(OutputError, match=r"out: Expected .*\.out\.new to be free .*found mine"):
-        write_results(tmp_path / "out")
-    assert (tmp_path / ".out.new" / "mine").is_file()
-
-
-def kill_at(number):
-    """Have this process killed before its change number so-and-so of the names in directories."""
-    left = [number]
-
-    def watch(event, _):
-        if event in ("os.rename", "os.remove", "os.rmdir", "os.mkdir", "open"):
-            left[0] -= 1
-            if left[0] == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.addaudithook(watch)
-
-
-def run_killed(number, work):
-    """Do something in a process that is killed at an instant; whether it came so far."""
-    child = os.fork()
-    if not child:
-        kill_at(number)
-        work()
-        os._exit(0)
-    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
 
 
 def test_killed_at_any_step(tmp_path, monkeypatch):
@@ -170,7 +143,7 @@ def test_what_is_needed_to_resume_goes_last(tmp_path):
     place = tmp_path / "out"
 
     def finish(**options):
-        with result_directory([place], **options) as directory:
+        with result_directory(place, **options) as directory:
             (directory.working / JOURNAL).touch()
             (directory.working / "summary.json").touch()
             directory.is_finished = True
@@ -202,40 +175,20 @@ def test_what_can_be_resumed_is_kept(tmp_path):
     """Until it is resumed, or dropped by force; neither happens unasked."""
     place = tmp_path / "out"
     with pytest.raises(ValueError, match="no"):
-        fail(place, JOURNAL)
+        write_results(place, JOURNAL, error=ValueError)
     assert names(tmp_path / ".out.new") == [JOURNAL]
+    assert not is_free(place)
     with pytest.raises(OutputError, match=r"out: An unfinished run is there; --resume continues it, --force"):
         write_results(place)
     with pytest.raises(ValueError, match="no"):
-        fail(place, resume=True)
-    with result_directory([place], resume=True) as directory:
+        write_results(place, error=ValueError, resume=True)
+    with result_directory(place, resume=True) as directory:
         (directory.working / JOURNAL).rename(directory.working / "summary.json")
     assert names(place) == ["summary.json"]
     with pytest.raises(ValueError, match="no"):
-        fail(place, JOURNAL, force=True)
+        write_results(place, JOURNAL, error=ValueError, force=True)
     write_results(place, "new", force=True)
     assert names(tmp_path) == ["out"]
-
-
-def test_a_taken_place_is_refused(tmp_path):
-    """Without force, a directory with something in it is refused before anything runs; an empty one is free."""
-    (tmp_path / "empty").mkdir()
-    write_results(tmp_path / "empty")
-    with pytest.raises(OutputError, match=f"{tmp_path}: .*--force"):
-        write_results(tmp_path)
-
-
-def test_two_runs_at_once_do_not_meet(tmp_path, monkeypatch):
-    """A place is taken from the start of a run: another one gets the next number, and the results of both are kept."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
-    write_results(Path("s-2-itrOut"))
-    with result_directory(number_paths("s")) as first, result_directory(number_paths("s")) as second:
-        (first.working / "1").touch()
-        (second.working / "2").touch()
-    assert (str(first.path), str(second.path)) == ("s-1-itrOut", "s-3-itrOut")
-    assert names(tmp_path / "s-1-itrOut") == ["1"]
-    assert names(tmp_path / "s-3-itrOut") == ["2"]
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -244,7 +197,7 @@ def test_what_others_put_there_meanwhile_stays(tmp_path, force):
     place = tmp_path / "out"
 
     def meet() -> None:
-        with result_directory([place], force=force) as directory:
+        with result_directory(place, force=force) as directory:
             (directory.working / "ours").touch()
             place.mkdir()
             (place / "theirs").touch()
@@ -254,36 +207,6 @@ def test_what_others_put_there_meanwhile_stays(tmp_path, force):
     assert names(place) == ["theirs"]
     (kept,) = tmp_path.glob("out-*")
     assert names(kept) == ["ours"]
-
-
-def test_results_that_cannot_be_moved_at_all(tmp_path, monkeypatch):
-    """They stay where they were written, which is said, and do not block the place for ever."""
-    place = tmp_path / "out"
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as broken:
-        broken.setattr(Path, "rename", fail)
-        with pytest.raises(OutputError, match=rf"Cannot put results there: Input/.*; they are in {tmp_path}/.out.new"):
-            write_results(place)
-    assert names(tmp_path) == [".out.new"]
-    assert names(tmp_path / ".out.new") == ["summary.json"]
-    write_results(place)
-    assert names(tmp_path) == ["out"]
-
-
-@pytest.mark.parametrize("path", [".", "../here", ".."])
-def test_the_current_directory_is_refused(tmp_path, monkeypatch, path):
-    """A process that is in it, such as the user's shell, would lose it."""
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    for refuse in (lambda: check_free(here / path, force=True), lambda: write_results(here / path, force=True)):
-        with pytest.raises(OutputError, match="can be replaced, got the current one or a mount point"):
-            refuse()
-    assert names(tmp_path) == ["here"]
-    assert names(here) == []
 
 
 def test_a_directory_in_a_read_only_one(tmp_path, monkeypatch):
@@ -305,7 +228,7 @@ def test_a_link_is_followed(tmp_path):
     write_results(tmp_path / "real")
     for link, target in (("link", "real"), ("dangling", "new")):
         (tmp_path / link).symlink_to(target)
-        with result_directory([tmp_path / link], force=True) as directory:
+        with result_directory(tmp_path / link, force=True) as directory:
             (directory.working / "file").touch()
         assert (tmp_path / link).is_symlink()
         assert names(tmp_path / target) == ["file"]
@@ -315,7 +238,7 @@ def test_one_writer(tmp_path, monkeypatch):
     """A second one is refused by the first one's number, in another process and in the same."""
     monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
     place = write_results(tmp_path / "out")
-    with result_directory([place], force=True):
+    with result_directory(place, force=True):
         with pytest.raises(OutputError, match=f"{place}: Process {os.getpid()} on .* is writing there"):
             write_results(place, force=True)
         child = os.fork()
@@ -328,9 +251,3 @@ def test_one_writer(tmp_path, monkeypatch):
         assert lock_holder(place / LOCK).startswith(f"Process {os.getpid()} on ")
     assert lock_holder(place / LOCK) == ""
     assert names(tmp_path) == ["out"]
-
-
-def test_a_lock_that_is_a_pipe(tmp_path):
-    """Nobody writes where a pipe has the name of the lock, and looking does not wait."""
-    os.mkfifo(tmp_path / LOCK)
-    assert lock_holder(tmp_path / LOCK) == ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
 import zipfile
 
 import pytest
@@ -85,15 +84,6 @@ def test_damaged_files(tmp_path, name, data, message):
             head(tmp_path / name)
 
 
-def test_archives_of_several_files(tmp_path):
-    """A zip archive holds one log."""
-    with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
-        archive.writestr("a", "x\n")
-        archive.writestr("b", "x\n")
-    with pytest.raises(LogError, match=r"log\.zip: Expected an archive of one file"):
-        head(tmp_path / "log.zip")
-
-
 @pytest.mark.parametrize(("after", "byte"), [(6, 148), (8, 1), (10, 99)], ids=["later", "password", "packed otherwise"])
 def test_archives_of_other_kinds(tmp_path, after, byte):
     """Later versions, passwords and unknown ways to pack are refused in one line that names the file."""
@@ -124,10 +114,3 @@ def test_directories(tmp_path):
         log_paths([tmp_path / "sub"])
     with pytest.raises(LogError, match=r"absent: No such file\."):
         log_paths([tmp_path / "absent"])
-
-
-def test_pipes_are_refused(tmp_path):
-    """A log is read more than once, which a pipe cannot be; it is refused, not waited for."""
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(LogError, match=r"pipe: Expected a file, got a pipe\."):
-        head(tmp_path / "pipe")

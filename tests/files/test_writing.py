@@ -5,8 +5,6 @@ import os
 import resource
 import signal
 import stat
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -16,6 +14,7 @@ from bftrainer.files import writing
 from bftrainer.files.writing import lock_file, replacing, replacing_together
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
+from tests.killing import run_killed
 from tests.tiny import contents
 
 
@@ -39,17 +38,6 @@ def full_disk():
     signal.signal(signal.SIGXFSZ, handler)
 
 
-@pytest.mark.usefixtures("full_disk")
-def test_full_disk(tmp_path):
-    """A disk that fills up is one line, and the earlier file stays as it was."""
-    path = tmp_path / "x.csv"
-    path.write_text("earlier")
-    with pytest.raises(OutputError, match=r"x\.csv: cannot be written \(File too large\)\."), replacing(path) as stream:
-        stream.write(bytes(1 << 20))
-    assert path.read_text() == "earlier"
-    assert list(tmp_path.iterdir()) == [path]
-
-
 @pytest.mark.parametrize("first", ["log.csv", "log.csv.gz"])
 @pytest.mark.usefixtures("full_disk")
 def test_full_disk_leaves_an_earlier_pair(tmp_path, first):
@@ -65,22 +53,6 @@ def test_full_disk_leaves_an_earlier_pair(tmp_path, first):
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def killed_at(number, write):
-    """Call in a process that is killed before its rename or deletion of this number; tells whether it was."""
-    child = os.fork()
-    if not child:
-        calls = itertools.count()
-
-        def happens(event, _):
-            if event in ("os.rename", "os.remove") and next(calls) == number:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        sys.addaudithook(happens)
-        write()
-        os._exit(0)
-    return os.waitpid(child, 0)[1] != 0
-
-
 @pytest.mark.parametrize("earlier", [False, True])
 def test_files_that_belong_together(tmp_path, earlier):
     """Wherever the process is killed, what is found belongs together; the next one deletes what was left."""
@@ -90,10 +62,10 @@ def test_files_that_belong_together(tmp_path, earlier):
             for stream in streams:
                 stream.write(content)
 
-    for number in itertools.count():
+    for number in itertools.count(1):
         if earlier:
             write(b"old")
-        was_killed = killed_at(number, lambda: write(b"new"))
+        was_killed = run_killed(number, lambda: write(b"new"), {"os.rename", "os.remove"})
         if (tmp_path / "a.csv").exists():
             assert (tmp_path / "a.csv").read_bytes() == (tmp_path / "a.json").read_bytes()
         write(b"newest")
@@ -101,7 +73,7 @@ def test_files_that_belong_together(tmp_path, earlier):
         if not was_killed:
             break
         (tmp_path / "a.csv").unlink()
-    assert number > 2
+    assert number > 3
 
 
 def test_two_writers_of_a_file(tmp_path, monkeypatch):
@@ -133,14 +105,6 @@ def test_permissions_are_the_usual_ones(tmp_path):
         stream.write(b"x")
     modes = {stat.S_IMODE(path.stat().st_mode) for path in tmp_path.iterdir()}
     assert len(modes) == 1
-
-
-def test_import_is_light():
-    """Importing the package loads neither pandas nor pyarrow nor pydantic; reading a pickle does not either."""
-    heavy = {"pandas", "pyarrow", "pydantic", "tomli_w"}
-    code = f"import sys, bftrainer.nodelogs.convert; print(sorted({heavy} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
 
 
 @pytest.mark.parametrize("kind", ["symlink_to", "hardlink_to"])

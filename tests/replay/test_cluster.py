@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Cluster, ClusterChange, Settings
-from bftrainer.replay.allocator_settings import BUSY, FREE
+from bftrainer.replay.allocator_settings import BUSY
 from bftrainer.replay.departure_order import DepartureOrder
 
 
@@ -50,14 +49,6 @@ def apply(
     return cluster.change
 
 
-def test_progress_is_rate_times_time():
-    """4 nodes at 10 work/s each do 400 work in 10 s."""
-    cluster = started(spec(), nodes=4)
-    cluster.adopt([4])
-    (task,) = apply(cluster, 10.0).tasks
-    assert (task.gross, task.progress) == (400.0, 400.0)
-
-
 def test_losing_several_nodes_costs_once():
     """A task that loses three nodes in one event pays one preemption cost, 12 s at its rate, and keeps the rest."""
     cluster = started(spec(), nodes=4)
@@ -67,13 +58,6 @@ def test_losing_several_nodes_costs_once():
     assert (task.preemption_loss, change.lost) == (12.0 * 40.0, {0: [0, 1, 2]})
     assert (task.progress, task.nodes) == (400.0 - 480.0, [3])
     assert cluster.owner == [BUSY, BUSY, BUSY, 0]
-
-
-def test_a_start_from_nothing_is_free():
-    """As published, a task that holds less than its minimum pays nothing for growing."""
-    cluster = started(spec(), nodes=4)
-    cluster.adopt([4])
-    assert cluster.tasks[0].pending == 0.0
 
 
 def test_full_startup_cost_books_the_new_rate():
@@ -113,33 +97,6 @@ def test_a_task_below_its_minimum_does_nothing():
     assert task.pending == 0.0
 
 
-def test_reported_completion_sets_progress_to_the_work_exactly():
-    """A task that completes by the event has done all its work, and its nodes are free again."""
-    cluster = started(spec(work=400.0 + 1e-9), nodes=4)
-    cluster.adopt([4])
-    change = apply(cluster, 10.0, completed=[0])
-    assert [task.gross for task in change.completed] == [400.0 + 1e-9]
-    assert cluster.active == []
-    assert cluster.is_finished
-    assert cluster.owner == [FREE] * 4
-
-
-def test_a_task_that_completes_pays_nothing_for_nodes_that_leave_then():
-    """Completion comes before departures of the same instant."""
-    cluster = started(spec(work=400.0), nodes=4)
-    cluster.adopt([4])
-    (task,) = apply(cluster, 10.0, left=[0], completed=[0]).tasks
-    assert task.preemption_loss == 0.0
-    assert cluster.owner == [BUSY, FREE, FREE, FREE]
-
-
-def test_noticed_completion_clips_progress():
-    """Where completions are noticed, work beyond the end is not counted."""
-    cluster = started(spec(work=350.0), nodes=4, completions="noticed")
-    cluster.adopt([4])
-    assert [task.gross for task in apply(cluster, 10.0).completed] == [350.0]
-
-
 def test_completion_time_waits_for_the_pending_cost():
     """1000 work at 40/s with 360 pending is done after 34 s."""
     cluster = started(spec(), nodes=8)
@@ -149,15 +106,6 @@ def test_completion_time_waits_for_the_pending_cost():
     completion = cluster.next_completion()
     assert completion.time_s == pytest.approx((1000.0 + 360.0) / 40.0)
     assert completion.completed == cluster.tasks
-
-
-def test_admission_in_file_order_up_to_the_limit():
-    """Of three submitted tasks the first two of the file are active; the one due later waits."""
-    cluster = started(spec("A"), spec("B"), spec("C"), nodes=1, submit_s=(5.0, 0.0, 0.0), max_tasks=2)
-    assert [task.number for task in cluster.active] == [1, 2]
-    change = apply(cluster, 5.0, completed=[1])
-    assert [task.number for task in change.admitted] == [0]
-    assert [task.number for task in cluster.active] == [2, 0]
 
 
 def test_growing_tasks_keep_their_nodes_and_shrinking_ones_give_up_the_lowest():
@@ -170,35 +118,6 @@ def test_growing_tasks_keep_their_nodes_and_shrinking_ones_give_up_the_lowest():
     assert cluster.owner == [1, 1, 1, 0, 1, 1]
     assert [(task.number, nodes) for task, nodes in moves.removed.items()] == [(0, [0, 1, 2])]
     assert [(task.number, nodes) for task, nodes in moves.added.items()] == [(1, [0, 1, 2])]
-
-
-def test_random_allocation_respects_bounds_and_books_the_start():
-    """Each task is within its bounds or has nothing, and a start costs 18 s at the new rate."""
-    tasks = [spec("A", min_nodes=3, max_nodes=4), spec("B", max_nodes=2), spec("C", min_nodes=8)]
-    cluster = started(*tasks, nodes=12)
-    cluster.adopt_random(np.random.default_rng(1))
-    counts = cluster.hold().after
-    for task, count in zip(tasks, counts, strict=True):
-        assert count == 0 or task.min_nodes <= count <= task.max_nodes
-    assert sum(counts) > 0
-    assert [task.pending for task in cluster.active] == [18.0 * 10.0 * count for count in counts]
-    for task, count in enumerate(counts):
-        assert cluster.owner.count(task) == count
-
-
-def test_a_snapshot_brings_everything_back():
-    """After a restore the cluster is as it was, whatever happened meanwhile, and goes on to the same state."""
-    cluster = started(spec("A"), spec("B"), nodes=6)
-    cluster.adopt([4, 2])
-    for _ in range(2):
-        restore = cluster.checkpoint()
-        apply(cluster, 10.0, left=[0, 5], completed=[1])
-        cluster.adopt([4])
-        after = cluster.owner, cluster.free, [task.progress for task in cluster.tasks], cluster.pool
-        restore()
-        assert cluster.owner == [0, 0, 0, 0, 1, 1]
-        assert [task.nodes for task in cluster.active] == [[0, 1, 2, 3], [4, 5]]
-    assert after == ([BUSY, 0, 0, 0, 0, BUSY], [], [-80.0, 1000.0], 4)
 
 
 def test_departures_decide_which_nodes_move():

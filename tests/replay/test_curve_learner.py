@@ -53,17 +53,6 @@ def test_whatever_it_is_told_it_believes_a_curve(told, optimism, most):
         assert all(0 < rate < math.inf for rate in curve.throughput[1:])
 
 
-def test_the_unit_of_work_does_not_matter():
-    """The same task counted in thousands is believed to do a thousandth."""
-    one, other = CurveLearner(32), CurveLearner(32)
-    for learner, unit in ((one, 1.0), (other, 1e-3)):
-        learner.level = math.log(50.0 * unit)
-        for nodes, rate in ((4, 300.0), (9, 500.0)):
-            learner.observe(nodes, rate * unit * 60, 60)
-    counts = np.arange(1, 33)
-    np.testing.assert_allclose(np.exp(one.predict(counts)[0]), 1e3 * np.exp(other.predict(counts)[0]))
-
-
 def test_a_task_that_stops_scaling_is_seen_to_stop():
     """Near-linear up to 4, then flat: 64 nodes are believed to give no more than half as much again as 8."""
     learner = CurveLearner(64)

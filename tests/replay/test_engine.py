@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bftrainer.model import Instant, ScalingCurve, TaskSpec
+from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
 from bftrainer.replay import (
@@ -20,7 +20,7 @@ from bftrainer.replay import (
     stop_when,
 )
 from bftrainer.replay.cluster import Due
-from bftrainer.replay.loop import Ending, merge_instants
+from bftrainer.replay.loop import Ending
 from tests.worlds import numbered
 
 
@@ -57,31 +57,11 @@ def test_completions_are_events_at_their_exact_time():
     assert recording.reason == "finished"
 
 
-def test_rows_alone_notice_completions_late():
-    """Deciding on rows only, the completion at 25 s is noticed by the row at 60 s."""
-    recording = run([task()], [FOUR, (60.0, (), ("a",))], decide_on="nodes")
-    assert recording.tasks[0].completed_s == 60.0
-    assert recording.tasks[0].work_done == 1000.0
-
-
 def test_submissions_are_events():
     """A task submitted at 7.5 s starts then, not at the next row."""
     recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))])
     assert recording.tasks[0].started_s == 7.5
     assert recording.tasks[0].completed_s == 32.5
-
-
-def test_rows_alone_notice_submissions_late():
-    """Deciding on rows only, a task submitted at 7.5 s starts at the row at 60 s."""
-    recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))], decide_on="nodes")
-    assert recording.tasks[0].started_s == 60.0
-
-
-def test_a_submission_before_the_window_is_due_at_its_start():
-    """A negative submission time delays nothing, and turnaround counts from it."""
-    recording = run([task(submit_s=-100.0)], [FOUR])
-    assert recording.tasks[0].submitted_s == -100.0
-    assert recording.tasks[0].completed_s == 25.0
 
 
 def test_the_record_begins_at_the_windows_start():
@@ -97,23 +77,6 @@ def test_the_window_ends_the_replay_and_the_rest_is_booked():
     assert [event.time_s for event in recording.events] == [0.0, 10.0]
     assert recording.tasks[0].work_done == 400.0
     assert len(recording.decisions) == 1
-
-
-def test_until_ends_between_events():
-    """`until` books the time up to it without counting as an event."""
-    recording = run([task()], [FOUR], stops=[stop_at(5.0)])
-    assert recording.reason == "until"
-    assert len(recording.events) == 1
-    assert recording.end_s == 5.0
-    assert recording.tasks[0].work_done == 200.0
-
-
-def test_max_events_books_up_to_the_next_event():
-    """After one event the replay stops where the second would be, with the time between booked."""
-    recording = run([task()], [FOUR, (10.0, (), ("a",))], stops=[stop_after(1)])
-    assert recording.reason == "max_events"
-    assert len(recording.events) == 1
-    assert recording.tasks[0].work_done == 400.0
 
 
 @pytest.mark.parametrize("decide_on", ["all", "nodes"])
@@ -139,17 +102,11 @@ def test_a_completion_that_rounding_parts_from_a_row_is_at_the_row():
     assert (recording.tasks[0].completed_s, recording.tasks[0].preemptions) == (3.0, 0)
 
 
-def test_an_interrupt_ends_the_replay_before_the_next_event():
-    """What was replayed so far is kept."""
-    asked = iter([False, True])
-    recording = run([task()], [FOUR, (10.0, (), ("a",))], stops=[stop_when(lambda: next(asked))])
-    assert recording.reason == "interrupted"
-    assert len(recording.events) == 1
-
-
 @pytest.mark.parametrize(
     ("stop", "reason", "end_s"),
     [
+        (stop_at(5.0), "until", 5.0),  # between events
+        (stop_after(1), "max_events", 25.0),  # where the second event would be
         (stop_first(stop_after(1), stop_at(5.0)), "until", 5.0),  # the earliest counts, though asked last
         (stop_first(stop_at(30.0), stop_after(1)), "max_events", 25.0),  # before the completion at 25 s
         (stop_first(stop_after(1), stop_when(lambda: True)), "interrupted", 0.0),
@@ -168,12 +125,6 @@ def test_what_is_due_where_a_replay_stops_still_happens(until_s: float, done: fl
     """A task that completes at the time of the stop, but for rounding, is complete."""
     recording = run([task(), task("J1", submit_s=500.0)], [FOUR], stops=[stop_at(until_s)])
     assert (recording.reason, recording.tasks[0].completed_s) == ("until", done)
-
-
-def test_an_empty_first_allocation_waits_for_the_second_event():
-    """With `initial="empty"` nothing runs until the second decision point."""
-    recording = run([task()], [FOUR, (10.0, ("e",), ())], initial="empty")
-    assert recording.tasks[0].started_s == 10.0
 
 
 def test_a_completion_hands_its_nodes_on_at_once():
@@ -214,9 +165,3 @@ def test_observers_are_told_in_order():
     assert replay(rows, 10.0, allocator, observers=[Witness("A"), Observer(), Witness("B")]) == "window_end"
     one = [(0.0, True), ((4,),), (10.0, False), ("window_end",)]
     assert heard == [(name, *said) for said in one for name in "AB"]
-
-
-def test_rows_without_changes_are_no_instants():
-    """A row in which no node changes leaves what is due at its time, be it a submission or the window's end."""
-    rows = [Instant(5.0), Instant(10.0)]
-    assert [due.time_s for due in merge_instants(rows, {5.0}, 10.0)] == [5.0, 10.0]

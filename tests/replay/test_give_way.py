@@ -15,8 +15,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, Observer, Recorder, Settings, replay
-from bftrainer.replay.allocator_settings import BUSY
+from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.runs import ReplayConfig, RunResult, run_replay
 from solvers import AllocationProblem, Held, SolveResult, StopReason, TaskOptions
@@ -175,73 +174,6 @@ def test_published_rules_name_the_nodes():
     for options in ({"give_way": "chosen"}, {"notice_s": 60.0}):
         with pytest.raises(SettingsError, match="Expected give_way named and no notice with compat published"):
             ReplayConfig(compat="published", **options)
-
-
-class Watch(Observer):
-    """Checks each state as it comes: idle nodes are the log's, and each is held once."""
-
-    def __init__(self, log: NodeLog) -> None:
-        self.log, self.node_s, self.decided = log, 0.0, 0
-
-    def on_event(self, cluster: Cluster, change: ClusterChange) -> None:
-        self.node_s += sum(task.span_nodes for task in change.tasks) * change.elapsed_s
-        known = self.log.time_ns <= round(cluster.time_s * NS)
-        self.idle = np.zeros(len(self.log.nodes), dtype=bool)
-        self.idle[self.log.node[known]] = self.log.idle[known]
-        assert [owner != BUSY for owner in cluster.owner] == self.idle.tolist()
-        assert cluster.pool == self.idle.sum()
-
-    def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:
-        assert list(adopted.after) == [len(task.nodes) for task in adopted.tasks]
-        held = [node for task in cluster.active for node in task.nodes]
-        assert sorted([*held, *cluster.free]) == np.flatnonzero(self.idle).tolist()
-        assert {node: cluster.owner[node] for node in held} == {n: t.number for t in cluster.active for n in t.nodes}
-
-
-@many
-@given(saving_worlds())
-def test_idle_nodes_are_those_of_the_log(world: World):
-    """At every instant; node-seconds that tasks held add up to theirs, and their work is gross work less costs."""
-    watch = Watch(world.log)
-    recording = world.replay(watch, give_way="chosen")
-    assert watch.node_s == pytest.approx(sum(each.node_s for each in recording.tasks), abs=1e-6)
-    assert sum(event.work for event in recording.timeline) == pytest.approx(
-        sum(each.work_done for each in recording.tasks), abs=1e-5
-    )
-    booked = sum(event.give_back_booked for event in recording.timeline)
-    assert booked == pytest.approx(sum(each.give_back_cost for each in recording.tasks), abs=1e-6)
-
-
-@many
-@given(saving_worlds(), st.lists(st.sampled_from(["p", "q"]), min_size=8, max_size=8))
-def test_no_exchange_across_partitions(world: World, kinds: list[str]):
-    """A node stands in for another of its partition alone, unless the task pays as for losing it."""
-
-    class Exchanges(Observer):
-        def on_decision(self, cluster: Cluster, adopted: Adoption) -> None:  # noqa: ARG002
-            for task in adopted.added.keys() & adopted.removed.keys():
-                given, taken = (sorted(kinds[node] for node in some[task]) for some in (adopted.removed, adopted.added))
-                count = min(len(given), len(taken))
-                assert given[:count] == taken[:count] or len(set(given + taken)) == 2
-                if len(given) == len(taken) and given != taken:
-                    assert task.is_giving_back
-
-    allocator = world.allocator(give_way="chosen")
-    allocator.cluster.kinds = dict(enumerate(kinds))
-    replay(world.log.rows(), world.log.window_s, allocator, observers=[Watch(world.log), Exchanges()])
-
-
-@many
-@given(saving_worlds())
-def test_without_departures_nothing_is_chosen(world: World):
-    """Where no node leaves, chosen and named are one."""
-    log = world.log
-    keep = np.array([bool(idle) and not (log.node[:at] == log.node[at]).any() for at, idle in enumerate(log.idle)])
-    keep = keep.astype(bool)
-    stays = replace(world, log=replace(log, time_ns=log.time_ns[keep], node=log.node[keep], idle=log.idle[keep]))
-    named, chosen = stays.replay(), stays.replay(give_way="chosen")
-    assert [replace(each, give_backs=None) for each in chosen.tasks] == list(named.tasks)
-    assert chosen.events == named.events
 
 
 COSTLY = task("costly", shrink_cost_s=30.0, grow_cost_s=30.0)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import read_node_log, write_node_log
-from bftrainer.runs import ReplayConfig, RunResult, run_replay, write_run
+from bftrainer.runs import RunResult, run_replay, write_run
 from bftrainer.runs.audit import audit
-from bftrainer.runs.run_files import STEPS, read_run
+from bftrainer.runs.run_files import STEPS
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
 from tests.replay.published_rules import Decide, Job, Row, best, heuristic, replayed
@@ -92,13 +92,6 @@ def test_the_heuristic(world):
 def test_the_model(world, seed):
     """The model's optimum, which the node-level model with its big-M of 2N has in common with all exact solvers."""
     agree(distinct(world, seed), best(FORWARD_S), solver="dp")
-
-
-@given(worlds(), st.integers(0, 2**32))
-@examples(20)
-def test_the_node_level_model(world, seed):
-    """The same by the node-level model itself."""
-    agree(distinct(world, seed), best(FORWARD_S), solver="node-level")
 
 
 @pytest.mark.slow
@@ -192,27 +185,12 @@ def test_the_row_at_the_start_is_decided_but_no_event():
     assert result.frame("decisions")["event"].tolist() == [0, 1, 2]
 
 
-def test_who_loses_nodes_for_nothing_is_not_counted():
-    """A task whose shrinking costs nothing is preempted by our count alone."""
-    log = log_of((0, 0, True), (0, 1, True), (50, 1, False))
-    free = task(shrink_cost_s=0.0)
-    assert [steps(log, free, compat=compat)["Npre"] for compat in ("published", "none")] == [[0], [0, 1]]
-
-
 def test_a_first_row_without_idle_nodes_lets_tasks_in():
     """Of two tasks the one submitted first holds the only place when the first node comes, though later in the file."""
     log = log_of((50, 0, True), (60, 1, True))
     late, early = task("late", most=1, submit_s=20.0), task("early", most=2)
     rates = [steps(log, late, early, compat=compat, max_tasks=1)["Rate"] for compat in ("published", "none")]
     assert rates == [[10.0, 20.0], [10.0, 10.0]]
-
-
-def test_a_finished_run_begins_at_the_windows_start(tmp_path):
-    """Pages show the nodes before the first row of the step log: one for 10 s, then two, one of them used."""
-    result = run_replay(log_of((0, 0, True), (10, 1, True)), [task(most=1)], compat="published", solver="dp")
-    write_run(result, tmp_path)
-    steps = read_run(tmp_path).steps
-    assert [steps[name].tolist() for name in ("time_s", "idle", "used")] == [[0.0, 10.0], [1, 2], [1, 1]]
 
 
 # The last row takes a node, and is decided: the loss is booked once.
@@ -251,10 +229,3 @@ def test_the_audit_follows(tmp_path_factory, world, solver, initial):
     if len(result.recording.events):
         write_run(replace(result, inputs=replace(result.inputs, config=replace(result.config, compat="none"))), folder)
         assert audit(folder).wrong
-
-
-def test_the_mode_decides_on_rows():
-    """It brings `decide_on` along, which the summary tells, and leaves other solvers' rules alone."""
-    config = ReplayConfig(compat="published")
-    assert config.decide_on == "nodes"
-    assert replace(config, solver="equal-share").strict_published is False

@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from benchmarks.published import ROOT
 from bftrainer.errors import InvalidTaskError
@@ -17,10 +15,9 @@ from bftrainer.model.records import Recording
 from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
-from bftrainer.replay.saving import SaveClock, mean_loss_s
+from bftrainer.replay.saving import mean_loss_s
 from bftrainer.replay.value_tables import ValueTables
-from tests.examples import examples
-from tests.worlds import numbered, saving_worlds
+from tests.worlds import numbered
 
 RATE = 10.0
 NEVER = 1e9
@@ -82,26 +79,11 @@ def test_a_planned_change_costs_a_save_and_a_restart_and_saves():
     assert done.saving_cost == 0.0
 
 
-def test_a_full_start_costs_a_restart():
-    """With --startup-cost full a start costs the restart on the new count; there is nothing to save."""
-    started = replayed(task(most=1), (0.0, ["a"], []), end_s=10.0, startup_cost="full").tasks[0]
-    assert started.rescale_cost == pytest.approx(7.0 * RATE)
-
-
 def test_work_that_is_done_is_not_lost():
     """Where completions are only noticed at rows, a hit after the last work is done costs nothing."""
     rows = ((0.0, ["a"], []), (40.0, [], ["a"]))
     done = replayed(task(150.0), *rows, end_s=100.0, completions="noticed").tasks[0]
     assert (done.completed_s, done.preemption_cost, done.saving_cost) == (40.0, 0.0, 0.0)
-
-
-def test_grow_and_shrink_costs_do_not_count():
-    """With checkpoint_s, grow_cost_s and shrink_cost_s change nothing."""
-    rows = ((0.0, ["a"], []), (15.0, ["b"], []), (33.0, [], ["b"]))
-    one, two = (
-        replayed(task(**costs), *rows, end_s=60.0) for costs in ({}, {"grow_cost_s": 99.0, "shrink_cost_s": 99.0})
-    )
-    assert [each.work for each in one.timeline] == [each.work for each in two.timeline]
 
 
 def test_the_hazard_is_causal():
@@ -114,43 +96,6 @@ def test_the_hazard_is_causal():
     assert allocator.cluster.tasks[0].clock.hazard_per_s == pytest.approx(2 / 4000)
     allocator.on_event(Event.join(900.0, "b"))
     assert allocator.cluster.tasks[0].clock.interval_s == pytest.approx(math.sqrt(2 * 5.0 * 4000.0 / 2))
-
-
-def test_intervals_are_a_second_at_least():
-    """Saves that cost nothing are made every second."""
-    done = replayed(
-        task(most=1, checkpoint_s=0.0, checkpoint_interval_s=None), (0.0, ["a"], []), (9.5, ["b"], ["a"]), end_s=9.5
-    )
-    assert done.tasks[0].preemption_cost == pytest.approx((0.5 + 7.0) * RATE)
-    assert done.tasks[0].saving_cost == 0.0
-
-
-clocks = st.builds(
-    SaveClock,
-    checkpoint_s=st.floats(0.0, 100.0),
-    interval_s=st.floats(1.0, 1000.0),
-)
-
-
-@given(clocks, st.floats(0.0, 1e5), st.floats(0.0, 1e5))
-def test_time_may_be_booked_in_parts(clock, first_s, second_s):
-    """Two spans that follow one another save as long as both in one, and leave as much unsaved."""
-    part, saved_s = clock.advance(first_s, RATE)
-    parts, more_s = part.advance(second_s, RATE)
-    whole, whole_s = clock.advance(first_s + second_s, RATE)
-    cycle_s = clock.interval_s + clock.checkpoint_s
-    if min(whole.phase_s, cycle_s - whole.phase_s, part.phase_s, cycle_s - part.phase_s) > 1e-5:
-        assert saved_s + more_s == pytest.approx(whole_s, abs=1e-5)
-        assert parts.unsaved == pytest.approx(whole.unsaved, abs=1e-4)
-
-
-@given(clocks, st.floats(0.0, 1e5), st.floats(1e-3, 1e5))
-def test_what_is_reached_is_what_is_trained(clock, begun_s, training_s):
-    """After the time until it has trained for so long, it has, to a microsecond."""
-    begun, _ = clock.advance(begun_s, RATE)
-    reached_s = begun.time_to_train_s(training_s)
-    _, saving_s = begun.advance(reached_s, RATE)
-    assert reached_s - saving_s == pytest.approx(training_s, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -206,32 +151,6 @@ def test_young_daly_loses_what_the_closed_form_says(checkpoint_s, hazard):
     assert not near or checkpoint_s * hazard < 0.04
 
 
-def check_books(world: Any) -> None:
-    """What was done in all is what is kept and each kind of loss, by task and over time."""
-    recording = world.replay()
-    for done in recording.tasks:
-        assert done.saving_cost >= 0.0
-        assert done.spec.saves is not None or done.saving_cost == 0.0
-    for name, column in (
-        ("work_done", "work"),
-        ("rescale_cost", "rescale_booked"),
-        ("preemption_cost", "preemption_cost"),
-        ("saving_cost", "saving_cost"),
-    ):
-        ours = math.fsum(getattr(each, name) for each in recording.tasks)
-        assert ours == pytest.approx(math.fsum(recording.timeline[column]), abs=1e-6)
-    gross = math.fsum(recording.timeline["gross"])
-    lost = sum(each.rescale_cost + each.preemption_cost + each.saving_cost + each.work_done for each in recording.tasks)
-    assert gross == pytest.approx(lost, abs=1e-6)
-
-
-@examples(60)
-@given(saving_worlds())
-def test_books_add_up(world):
-    """Gross work is work done and the three kinds of loss, whatever the log and the tasks."""
-    check_books(world)
-
-
 def test_values_count_what_changes_and_hits_cost():
     """A decision values a change at 5 + 7 s of the credit now, in either direction."""
     allocator = Allocator([task(most=3)], Settings(objective=as_given, solver="dp", forward_time_s=600.0), ["a", "b"])
@@ -270,13 +189,3 @@ def test_what_makes_no_sense_is_refused(changes, said):
     with pytest.raises(InvalidTaskError) as refused:
         task(**changes)
     assert said is None or str(refused.value) == said
-
-
-@pytest.mark.parametrize(
-    ("nodes", "seconds"),
-    [((), ()), ((0, 1), (1.0, 2.0)), ((2, 2), (1.0, 2.0)), ((1,), (1.0, 2.0)), ((1,), ("x",)), (1, 2)],
-)
-def test_points_are_checked(nodes, seconds):
-    """Counts increase from 1 or more, and each has a number of seconds."""
-    with pytest.raises(InvalidTaskError, match=r"^Expected "):
-        NodePoints(nodes, seconds)

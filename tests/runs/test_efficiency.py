@@ -14,7 +14,6 @@ from bftrainer import RunResult, Settings, run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.objectives import as_given
-from bftrainer.report.metrics import Intervals
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
@@ -58,54 +57,35 @@ def shares(result: RunResult) -> tuple[float, ...]:
 ALTERNATING = pool(40, (0, 2), (10, 0), (20, 2), (30, 0))
 
 
-def test_a_constant_pool_is_fully_efficient():
-    """On three dedicated nodes harvesting is what the static run does: U is 1, nothing is lost."""
-    result = replayed(pool(100, (0, 3)), task())
-    assert shares(result) == (1.0, 0.0, 0.0)
-    assert result.efficiency.eq_nodes == 3.0
-    assert result.summary()["work_done"] == 300.0
+CASES = {
+    # On three dedicated nodes harvesting is what the static run does.
+    "constant": (pool(100, (0, 3)), {}, 3.0, (1.0, 0.0, 0.0)),
+    # 2 nodes every other 10 s are one dedicated node: 40 work; harvested 2 x (20 - 3 x 2).
+    "alternating": (ALTERNATING, {}, 1.0, (0.7, 0.0, 0.0)),
+    # A task of at most one node can use 20 of 40 node-seconds: 20 - 2 x 3 = 14 of 40, half lost to the pool.
+    "saturated": (ALTERNATING, {"max_nodes": 1}, 1.0, (0.35, 0.5, 0.0)),
+    # While the pool is empty a dedicated node would have worked on: that is loss by variability.
+    "empty": (pool(40, (0, 2), (20, 0)), {"max_nodes": 1}, 1.0, (17 / 40, 0.5, 0.0)),
+    # 60 node-seconds in 40 s: static work is midway between 40 and 80; harvested 60 - 3 x 2.
+    "between pools": (pool(40, (0, 2), (30, 0)), {}, 1.5, (54 / 60, 0.0, 0.0)),
+    # Half a node; no node does no work: static work is 20, harvested 20 - 3 x 1.
+    "less than a node": (pool(40, (0, 1), (20, 0)), {}, 0.5, (17 / 20, 0.0, 0.0)),
+    # Growing from 2 to 4 nodes would pay in the instant, not within Tfwd: 2 x 20 of 60 ideal work is done.
+    "horizon": (pool(20, (0, 2), (10, 4)), {"grow_cost_s": 100.0}, 3.0, (40 / 60, 0.0, 20 / 60)),
+    # With a cheap growth 2 x 10 + 4 x 10 - 2 x 1 = 58 of 60: what is missing is the rescale loss.
+    "rescaling": (pool(20, (0, 2), (10, 4)), {"grow_cost_s": 1.0}, 3.0, (58 / 60, 0.0, 0.0)),
+    # Nodes that are idle before there is a task count neither for the pool nor for its work.
+    "late task": (pool(40, (0, 4), (20, 2)), {"submit_s": 20.0}, 2.0, (1.0, 0.0, 0.0)),
+}
 
 
-@pytest.mark.parametrize("decide_on", ["all", "nodes"])
-def test_an_alternating_pool(decide_on):
-    """2 nodes every other 10 s are one dedicated node: 40 work; harvested 2 x (20 - 3 x 2), so U = 28 / 40."""
-    result = replayed(ALTERNATING, task(), decide_on=decide_on)
-    assert shares(result) == (0.7, 0.0, 0.0)
-    assert (result.efficiency.eq_nodes, result.efficiency.horizon_s) == (1.0, 40.0)
-    assert result.summary()["preemption_loss_work"] == 12.0
-
-
-def test_saturation_is_loss_by_variability():
-    """A task of at most one node can use 20 of 40 node-seconds: 20 - 2 x 3 = 14 work of 40, half lost to the pool."""
-    assert shares(replayed(ALTERNATING, task(max_nodes=1))) == (0.35, 0.5, 0.0)
-
-
-def test_an_intermediate_pool_is_interpolated():
-    """60 node-seconds in 40 s are 1.5 nodes: static work is midway between 40 and 80; harvested 60 - 3 x 2."""
-    result = replayed(pool(40, (0, 2), (30, 0)), task())
-    assert result.efficiency.eq_nodes == 1.5
-    assert shares(result) == (54 / 60, 0.0, 0.0)
-
-
-def test_less_than_a_node_is_interpolated_with_nothing():
-    """20 node-seconds in 40 s are half a node; no node does no work: static work is 20, harvested 20 - 3 x 1."""
-    result = replayed(pool(40, (0, 1), (20, 0)), task())
-    assert result.efficiency.eq_nodes == 0.5
-    assert shares(result) == (17 / 20, 0.0, 0.0)
-
-
-def test_waiting_for_a_better_time_is_loss_by_horizon():
-    """Growing from 2 to 4 nodes would pay in the instant, not within Tfwd: 2 x 20 of 60 ideal work is done."""
-    result = replayed(pool(20, (0, 2), (10, 4)), task(grow_cost_s=100.0))
-    assert result.efficiency.eq_nodes == 3.0
-    assert shares(result) == (40 / 60, 0.0, 20 / 60)
-
-
-def test_rescaling_is_booked_not_lost_otherwise():
-    """With a cheap growth 2 x 10 + 4 x 10 - 2 x 1 = 58 of 60 work: what is missing is the rescale loss."""
-    result = replayed(pool(20, (0, 2), (10, 4)), task(grow_cost_s=1.0))
-    assert shares(result) == pytest.approx((58 / 60, 0.0, 0.0))
-    assert result.summary()["rescale_loss_work"] == 2.0
+@pytest.mark.parametrize("name", CASES)
+def test_cases_by_hand(name):
+    """Size of the constant pool, U, and what is lost to variability and to looking ahead."""
+    log, changes, eq_nodes, expected = CASES[name]
+    result = replayed(log, task(**changes))
+    assert result.efficiency.eq_nodes == eq_nodes
+    assert shares(result) == pytest.approx(expected)
 
 
 def test_the_earliest_end_of_the_three_runs_counts():
@@ -125,19 +105,6 @@ def test_the_earliest_end_of_the_three_runs_counts():
 LATE = {"max_nodes": 1, "grow_cost_s": 0.0, "shrink_cost_s": 0.0}
 
 
-def test_work_ends_where_it_is_done():
-    """Rows at 0, 11 and 20 s: J0 has done its 2 work at 0.2 s, which the row at 11 s notices, and J1 starts.
-
-    One or two dedicated nodes have done all 3 at 1.2 s. By then 2 are harvested: 66.7 %, and not 10/s for 1.2 s. What
-    had work to do was done at once: nothing of the ideal is lost.
-    """
-    tasks = task("J0", work=2.0, scaling=ScalingCurve.linear(10.0, 1), **LATE), task("J1", work=1.0, **LATE)
-    result = replayed(pool(20, (0, 1), (11, 2)), *tasks, decide_on="nodes", max_tasks=1)
-    assert result.efficiency.horizon_s == 1.2
-    assert shares(result) == (pytest.approx(2 / 3), 0.0, 0.0)
-    assert result.efficiency.ideal_work == pytest.approx(3.0)
-
-
 def test_work_that_waits_for_a_row_is_loss():
     """J0 does its 2 work in 1 s; then J1 alone has work, on one of two nodes until the row at 11 s, on both for 1 s.
 
@@ -155,23 +122,6 @@ def test_work_that_waits_for_a_row_is_loss():
     assert shares(result)[1:] == pytest.approx((1 / 12 / (25 + 1 / 12), 10 / (25 + 1 / 12)))
 
 
-@pytest.mark.parametrize("step", [-1.0, 0.0, 1.0])
-def test_costs_of_the_last_event_are_booked_in_spite_of_rounding(step):
-    """A node is lost as the run ends, 3 work each: whether h is a rounding step off the end makes no difference."""
-    recording = replayed(ALTERNATING, task()).recording
-    h = 40.0 if step == 0.0 else math.nextafter(40.0, step * math.inf)
-    assert Intervals.of(recording).work_at(h) == 28.0
-    h = 30.0 if step == 0.0 else math.nextafter(30.0, step * math.inf)
-    assert Intervals.of(recording).work_at(h) == 28.0
-
-
-def test_the_clock_starts_with_the_first_submission():
-    """Nodes that are idle before there is a task count neither for the pool nor for its work."""
-    result = replayed(pool(40, (0, 4), (20, 2)), task(submit_s=20.0))
-    assert result.efficiency.eq_nodes == 2.0
-    assert result.efficiency.value == 1.0
-
-
 def test_no_time_and_no_pool_have_no_efficiency():
     """Without a task before the end, or an idle node after its submission, there is nothing to compare with."""
     late = replayed(pool(40, (0, 4)), task(submit_s=50.0))
@@ -187,18 +137,6 @@ def assert_shares_add_up(found: Efficiency, recording: Recording) -> None:
     shares_of_ideal = [part / found.ideal_work for parts in booked for part in parts]
     total = math.fsum((found.loss_variability_share, found.loss_horizon_share, *shares_of_ideal))
     assert total == pytest.approx(1.0, abs=1e-9)
-
-
-@pytest.mark.parametrize("seed", range(8))
-@pytest.mark.parametrize("decide_on", ["all", "nodes"])
-def test_shares_add_up(seed, decide_on):
-    """All that was possible on dedicated nodes is booked or accounted for as one of four losses."""
-    rng = np.random.default_rng(seed)
-    times = np.sort(rng.uniform(0.0, 90.0, 30))
-    log = pool(100.0, (0, 5), *zip(times.tolist(), rng.integers(1, 9, 30).tolist(), strict=True))
-    tasks = [task(f"J{n}", work=rng.uniform(5, 60), grow_cost_s=0.3, shrink_cost_s=0.2) for n in range(12)]
-    result = replayed(log, *tasks, task("long"), decide_on=decide_on, max_tasks=2)
-    assert_shares_add_up(result.efficiency, result.recording)
 
 
 @examples(60)
@@ -221,22 +159,6 @@ def test_tasks_that_no_row_notices_have_no_ideal():
     """Deciding on rows only, a task submitted after the last row is never active: no work, and no shares of nothing."""
     result = replayed(pool(40, (0, 2)), task(submit_s=5.0), decide_on="nodes")
     assert shares(result) == (0.0, None, None)
-
-
-def test_active_tasks_without_nodes_count_for_the_ideal():
-    """While the pool is empty a dedicated node would have worked on: that is loss by variability."""
-    found = replayed(pool(40, (0, 2), (20, 0)), task(max_nodes=1)).efficiency
-    assert found.ideal_work == 40.0
-    assert found.loss_variability_share == 0.5
-
-
-def test_an_interrupted_comparison_is_none():
-    """An interrupt during the comparison gives no efficiency, and the result says it is partial."""
-    asked = iter([False] * 5 + [True] * 100)
-    result = replayed(ALTERNATING, task(), interrupted=lambda: next(asked))
-    assert result.efficiency is None
-    assert result.is_partial
-    assert result.recording.reason == "window_end"
 
 
 def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import pickle
 import re
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
-from bftrainer.files.opening import sample_path
 from bftrainer.model import NodeLog, TaskSpec, columns
 from bftrainer.runs import load_inputs, write_run
 from tests.scripted import Scripted
@@ -63,17 +59,6 @@ def run(request, tmp_path_factory) -> tuple[RunResult, Path, NodeLog]:
     inputs = load_inputs(config)
     result = run_replay(inputs=inputs)
     return result, write(result, tmp_path_factory.mktemp("run") / "out"), inputs.log
-
-
-def holdings(directory: Path) -> list[tuple[int, list[tuple[str, str | None]]]]:
-    """Changes of ownership per instant in nanoseconds, in the file's order."""
-    table = pq.read_table(directory / "allocation.parquet")
-    times = table["time"].cast(pa.int64()).to_pylist()
-    by_time: dict[int, list[tuple[str, str | None]]] = {}
-    for time, node, task in zip(times, table["node"].to_pylist(), table["task"].to_pylist(), strict=True):
-        by_time.setdefault(time, []).append((node, task))
-    assert times == sorted(times)
-    return list(by_time.items())
 
 
 def crowd() -> tuple[TaskSpec, ...]:
@@ -136,14 +121,6 @@ def test_summary_has_all_keys(tmp_path):
     assert {"bftrainer", "numpy", "python"} <= set(summary["versions"])
 
 
-def test_summary_without_a_baseline(run):
-    """Without constant pools, efficiency and what is derived from it are null, and all else is there."""
-    summary = run[0].summary()
-    assert set(SUMMARY.split()) <= set(summary)
-    for name in ("efficiency", "efficiency_horizon_s", "loss_variability_share", "loss_horizon_share"):
-        assert summary[name] is None
-
-
 def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
     """However few rows stay in memory, files and figures are the same, and no row group is large."""
     result, directory, _ = run
@@ -163,22 +140,6 @@ def test_long_runs_say_the_same(run, tmp_path, monkeypatch):
     assert len(sizes) > 1 == whole.num_row_groups
     assert steady(again.summary()) == steady(result.summary())
     assert pickle.loads(pickle.dumps(again.recording.timeline)) == result.recording.timeline
-
-
-@pytest.mark.parametrize("options", [{}, {"sample": "tuned", "idle_power_w": 50.0}, {"decide_on": "nodes"}], ids=str)
-def test_long_runs_have_the_same_figures(options, monkeypatch):
-    """Compared with constant pools, or with power, too."""
-    options = dict(options)
-    if options.pop("sample", None):
-        options["tasks"] = sample_path("sample-tuned-tasks.toml")
-    config = ReplayConfig(solver="dp", max_events=200, **options)
-    whole = run_replay(config=config)
-    for name, rows in (("CHUNK", 16), ("PART_ROWS", 64), ("PART_ITEMS", 256), ("IN_MEMORY", 100)):
-        monkeypatch.setattr(columns, name, rows)
-    cut = run_replay(config=config)
-    assert steady(cut.summary()) == steady(whole.summary())
-    for table in ("tasks", "allocation", *(["power"] if "tasks" in options else [])):
-        assert cut.frame(table).equals(whole.frame(table))
 
 
 def test_step_log_columns(run):
@@ -232,85 +193,3 @@ def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
 
 
 # --- agreement ---------------------------------------------------------------------------------------------------
-
-
-def test_allocation_integrates_to_node_seconds(run):
-    """Nodes held, integrated over the transitions, are the summary's and each task's node-seconds."""
-    result, directory, log = run
-    end_ns = log.start_ns + round(result.recording.end_s * NS)
-    since: dict[str, tuple[int, str]] = {}
-    node_s: Counter[str] = Counter()
-    for time, changes in holdings(directory):
-        for node, task in changes:
-            began, holder = since.pop(node, (0, None))
-            assert (holder is None) == (task is not None), "nodes are handed over by way of the pool"
-            if holder is not None:
-                node_s[holder] += (time - began) / NS
-            if task is not None:
-                since[node] = (time, task)
-    for began, holder in since.values():
-        node_s[holder] += (end_ns - began) / NS
-    tasks = pq.read_table(directory / "tasks.parquet").to_pydict()
-    for name, seconds in zip(tasks["task"], tasks["node_s"], strict=True):
-        assert node_s[name] == pytest.approx(seconds, rel=1e-9, abs=1e-6)
-    assert sum(node_s.values()) == pytest.approx(result.summary()["used_node_s"], rel=1e-9)
-
-
-def test_work_is_the_same_everywhere(run):
-    """The step log's throughput and the tasks' work both add up to the summary's."""
-    result, directory, _ = run
-    summary = result.summary()
-    with (directory / "step-logs.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    end = result.recording.timeline[-1]
-    after_the_last_event = end.work if end.number < 0 else 0.0
-    stepped = math.fsum(float(row["Thr"]) for row in rows) + after_the_last_event
-    tasks = pq.read_table(directory / "tasks.parquet").to_pydict()
-    assert stepped == pytest.approx(summary["work_done"], rel=1e-9)
-    assert math.fsum(tasks["work_done"]) == pytest.approx(summary["work_done"], rel=1e-9)
-    for column, total in (("rescale_cost", "rescale_loss_work"), ("preemption_cost", "preemption_loss_work")):
-        assert math.fsum(tasks[column]) == pytest.approx(summary[total], rel=1e-9)
-    for column in ("rescales", "preemptions"):
-        assert sum(tasks[column]) == summary[column]
-
-
-def test_decisions_agree_with_the_allocation(run):
-    """Before a decision a task holds what departures and completions left it, after it what the decision says."""
-    _, directory, log = run
-    leaving = zip(log.time_ns[~log.idle].tolist(), log.node[~log.idle].tolist(), strict=True)
-    departing = {(time, log.nodes[node]) for time, node in leaving}
-    decisions = pq.read_table(directory / "decisions.parquet")
-    records = dict(zip(decisions["time"].cast(pa.int64()).to_pylist(), decisions.to_pylist(), strict=True))
-    owner: dict[str, str] = {}
-    changes = dict(holdings(directory))
-    for time in sorted(set(records) | set(changes)):
-        moved = changes.get(time, [])
-        for node, task in moved:
-            if task is None and (time, node) in departing:
-                del owner[node]
-        record = records.get(time)
-        if record:
-            held = Counter(owner.values())
-            assert record["before"] == [held[task] for task in record["tasks"]]
-        for node, task in moved:
-            if task is None:
-                owner.pop(node, None)
-            else:
-                owner[node] = task
-        if record:
-            held = Counter(owner.values())
-            assert record["after"] == [held[task] for task in record["tasks"]]
-            assert sum(record["after"]) <= record["nodes"]
-
-
-def test_steps_agree_with_decisions(run):
-    """Pool, running tasks and nodes in use of the step log are those of the decision of that event."""
-    _, directory, _ = run
-    with (directory / "step-logs.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    for record in pq.read_table(directory / "decisions.parquet").to_pylist():
-        row = rows[record["event"]]
-        assert int(row["nNd"]) == record["nodes"]
-        assert int(row["nJob"]) == len(record["tasks"])
-        assert int(row["nNrun"]) == sum(record["after"])
-        assert np.datetime64(row["evtTime"].rstrip("Z")) == record["time"].to_datetime64()

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import io
-from dataclasses import replace
-
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.replay.result_table import render_summary
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.glossary import format_value
 from bftrainer.report.words import learning_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay, write_run
-from bftrainer.tasksets import read_task_set
 from tests.replayed import node_log
 
 HEAD = '[[task]]\nname = "a"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1e4\n'
@@ -93,38 +88,8 @@ def test_a_learned_curve_needs_a_truth_to_be_replayed(files, scaling):
 
 
 def test_there_must_be_a_curve_to_hide(files):
-    """Tasks without any are refused."""
+    """Tasks without any are refused, as are tuned ones, which their settings scale."""
     with pytest.raises(InvalidTaskError, match=r"Expected curves for --scaling learned to hide; -scfn names them."):
         load_inputs(ReplayConfig(**files(("a", "")), scaling="learned"))
-
-
-def test_tuned_tasks_have_curves():
-    """Their settings scale them."""
     with pytest.raises(SettingsError, match="Expected no tuned task among those whose curves are learned"):
         load_inputs(ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), scaling="learned"))
-
-
-def test_tasks_of_python_can_be_learnt(files):
-    """A sequence of tasks has curves, which are hidden as well."""
-    given = files(("a", GIVEN))
-    tasks = read_task_set(given["tasks"]).tasks
-    inputs = load_inputs(ReplayConfig(**given | {"tasks": tasks, "scaling": "learned"}))
-    assert inputs.learned == ("a",)
-    known = run_replay(inputs=replace(inputs, learned=()))
-    assert not known.learned
-
-
-def test_people_are_told_what_was_learnt(files, tmp_path):
-    """Terminal and page say it in the same words."""
-    result = run_replay(**files(("a", GIVEN)), scaling="learned")
-    text, out = learning_in_words(result.summary()), io.StringIO()
-    render_summary(result.summary(), out)
-    assert text in " ".join(out.getvalue().split())
-    assert f"Learned {text}." in result.report(tmp_path / "page.html").read_text(encoding="utf-8")
-
-
-def test_a_seed_has_an_effect_where_curves_are_learnt():
-    """It is that of the noise; where nothing is learnt it is refused."""
-    config = ReplayConfig(seed=3)
-    assert "seed" not in config.without_effect(tuned=False, learned=True)
-    assert "seed" in config.without_effect(tuned=False, learned=False)

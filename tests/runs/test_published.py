@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
-from bftrainer.model import TaskSpec
-from bftrainer.model.records import DecisionRecord
 from bftrainer.runs import Inputs, load_inputs
-from solvers import AllocationProblem, Limits, TaskOptions
-from solvers.registry import get_solver, solve
 
 # maxJ: U with decisions on all events, and on rows of the log only.
 EFFICIENCY = {5: (0.761, 0.699), 10: (0.899, 0.838), 20: (0.952, 0.906), 30: (0.971, 0.932)}
@@ -88,52 +82,3 @@ def test_names_in_small_letters(published, tmp_path):
     assert (summary["tasks_completed"], summary["tasks_total"]) == (10, 10)
     assert summary["makespan_s"] / 3600 == pytest.approx(10.67, abs=0.005)
     assert summary["efficiency"] == pytest.approx(0.9370, abs=0.00005)
-
-
-def problem_of(decision: DecisionRecord, tasks: Sequence[TaskSpec], forward_time_s: float) -> AllocationProblem:
-    """The decision's problem, written down anew from the specification."""
-    options = []
-    for task, held in zip(decision.tasks, decision.before, strict=True):
-        spec = tasks[task]
-        counts = np.concatenate(([0], np.arange(spec.min_nodes, spec.max_nodes + 1)))
-        credit = np.interp(counts, spec.scaling.nodes, spec.scaling.credit or spec.scaling.throughput)
-        rate = float(np.interp(held, spec.scaling.nodes, spec.scaling.credit or spec.scaling.throughput))
-        rate *= held >= spec.min_nodes
-        cost = np.where(counts > held, spec.grow_cost_s, np.where(counts < held, spec.shrink_cost_s, 0.0))
-        options.append(TaskOptions(counts, forward_time_s * credit - rate * cost, held, spec.min_nodes, spec.max_nodes))
-    return AllocationProblem(tuple(options), decision.nodes)
-
-
-def check_decisions(result: RunResult, name: str, step: int, *, prune: bool = True) -> int:
-    """Solve each `step`-th decision again by the solver `name`; return how many."""
-    tasks = [task.spec for task in result.recording.tasks]
-    again = get_solver(name)
-    records = result.recording.decisions[::step]
-    for record in records:
-        problem = problem_of(record, tasks, result.config.forward_time_s)
-        answer = solve(again, problem, Limits(time_s=600.0, prune=prune))  # proven also where the machine is busy
-        assert answer.held == "optimal"
-        assert answer.objective == pytest.approx(record.objective, rel=1e-6)
-    return len(records)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["cbc", "highs", "gurobi"])
-def test_other_solvers_agree(whole, name):
-    """What dp decided on the published log is worth what other solvers find, for each of its decisions."""
-    if name == "gurobi":
-        pytest.importorskip("gurobipy")
-    assert check_decisions(whole, name, 1) == len(whole.recording.decisions) > 6000
-
-
-@pytest.fixture(scope="module")
-def sample() -> RunResult:
-    """The embedded sample by the dynamic programme."""
-    return run_replay(solver="dp", baseline=False)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("prune", "step"), [(True, 1), (False, 15)])
-def test_every_decision_of_the_sample(sample, prune, step):
-    """HiGHS finds no better allocation for any decision of the embedded sample, nor unpruned for every 15th."""
-    assert check_decisions(sample, "highs", step, prune=prune) == len(sample.recording.decisions[::step]) > 300

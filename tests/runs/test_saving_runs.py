@@ -38,23 +38,6 @@ def test_what_saves_cost_is_written_and_read(result, tmp_path):
     assert "saving " in shown.getvalue()
 
 
-def test_gross_work_is_parted_without_rest(result):
-    """Work done and the three losses, as shares of gross work, add up to 1."""
-    summary = result.summary()
-    losses = [summary[f"{kind}_loss_work"] for kind in ("rescale", "preemption", "saving")]
-    gross = losses[0] / summary["rescale_loss_share"]
-    assert summary["work_done"] + sum(losses) == pytest.approx(gross)
-
-
-def test_runs_without_such_tasks_are_as_they_were(tmp_path):
-    """Neither the summary nor a table says anything of saves."""
-    result = run_replay(solver="dp", max_events=20, baseline=False)
-    write_run(result, tmp_path)
-    assert "SaveCost" not in (tmp_path / "step-logs.csv").read_text()
-    assert "saving_cost" not in result.frame("tasks")
-    assert not any(key.startswith("saving_loss") for key in result.summary())
-
-
 def test_the_ceiling_is_free_of_saves_too():
     """Where changes are free, tasks neither save nor lose anything; all others do less."""
     config = ReplayConfig(tasks=SAVING, solver="dp", forward_time_s=120.0, max_events=60)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import pytest
 
 from bftrainer import RunResult, run_replay
-from bftrainer.errors import NodeLogError, SettingsError
 from tests.tiny import write_inputs
 
 
@@ -117,13 +116,3 @@ def test_the_facade_takes_objects(result):
     again = run_replay(node_log=read_node_log(paths[0]), tasks=read_task_set(paths[1]).tasks, solver="dp", max_tasks=2)
     assert again.recording.events == result.recording.events
     assert again.inputs.sources["node_log"] is None
-
-
-def test_the_facade_raises_what_the_house_raises(tmp_path):
-    """Bad input is an error of our tree, through the facade as well."""
-    with pytest.raises(NodeLogError, match=r"absent\.pkl: No such file"):
-        run_replay(node_log=tmp_path / "absent.pkl")
-    with pytest.raises(SettingsError, match="decide_on to be all or nodes, got 'some'"):
-        run_replay(decide_on="some")
-    with pytest.raises(SettingsError, match="seed >= 0"):
-        run_replay(seed=-1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ from bftrainer.objectives import as_given
 from bftrainer.replay import Settings
 from bftrainer.runs.efficiency import compute_efficiency
 from bftrainer.zeus import HistoryEntry, JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
-from bftrainer.zeus.tuned_task import GroupTuner, record_tuning
+from bftrainer.zeus.tuned_task import record_tuning
 from tests import tuned
 from tests.examples import examples
 from tests.worlds import inputs_of
@@ -48,24 +47,6 @@ def test_on_one_node_the_replay_is_the_simulator(count, seed, beta, eta):
     assert recording.end_s == pytest.approx(math.fsum(entry.time for entry in expected), rel=1e-12)
 
 
-def test_energy_on_one_node_is_the_simulated_energy_of_its_gpus():
-    """A node of two GPU groups draws twice what the trace says, and each task's energy follows from its own runs."""
-    tasks = tuned.recurrences(12, gpus_per_node=2)
-    _, metered, learnt = tuned.run(tasks, ONE_NODE, max_tasks=1)
-    for number, task in enumerate(tasks):
-        single = math.fsum(each.energy_j for each in learnt.attempts if each.task == task.name)
-        assert metered.energy_j[number] == pytest.approx(2 * single, rel=1e-12)
-
-
-def test_more_nodes_are_faster_and_teach_the_same():
-    """On four nodes a task of linear scaling takes a quarter of the time; its group learns of the same runs."""
-    one, _, from_one = tuned.run(tuned.recurrences(8), ONE_NODE, max_tasks=1)
-    nodes = tuple(f"n{number}" for number in range(4))
-    four, _, from_four = tuned.run(tuned.recurrences(8, most=4), [(0.0, nodes, ())], max_tasks=1)
-    assert from_four.attempts == from_one.attempts
-    assert four.end_s == pytest.approx(one.end_s / 4, rel=1e-12)
-
-
 def test_what_is_lost_to_preemption_is_not_taught():
     """A task that loses its node and starts again books more energy, and teaches what an undisturbed run does."""
     tasks = tuned.recurrences(1, shrink_cost_s=30.0)
@@ -74,16 +55,6 @@ def test_what_is_lost_to_preemption_is_not_taught():
     _, calm, expected = tuned.run(tasks, ONE_NODE)
     assert learnt.attempts == expected.attempts
     assert disturbed.energy_j[0] > calm.energy_j[0]
-
-
-def test_losing_nodes_takes_idle_power():
-    """A task that loses one of two nodes reconfigures for 30 s at the idle power of the other, as when it shrinks."""
-    tasks = tuned.recurrences(1, most=2, shrink_cost_s=30.0)
-    _, metered, _ = tuned.run(tasks, [(0.0, ("n0", "n1"), ()), (60.0, (), ("n1",))], 150.0, idle_node_w=50.0)
-    after = [(piece.begin_s, piece.end_s, piece.tasks_w) for piece in metered.samples if piece.begin_s >= 60.0]
-    assert after[0] == (60.0, 90.0, 50.0)
-    assert after[1][2] > 50.0
-    assert metered.train_s[0] == pytest.approx(150.0 - 30.0)
 
 
 def least_power(task, counts, now_s):  # noqa: ARG001
@@ -99,13 +70,6 @@ def test_a_start_pays_at_the_limit_it_starts_at():
     assert recording.decisions[0].power_limits_w == (100,)
     assert recording.tasks[0].rescale_cost == pytest.approx(15.0 / tuned.POINTS[100][0])
     assert metered.train_s[0] == pytest.approx(85.0)
-
-
-def test_tasks_that_overlap_take_the_best_batch_size_known():
-    """Of tasks admitted together the first is tuned; the others run at the default, as nothing better is known."""
-    nodes = tuple(f"n{number}" for number in range(4))
-    _, _, learnt = tuned.run(tuned.recurrences(4), [(0.0, nodes, ())], max_tasks=4)
-    assert {each.batch_size for each in learnt.attempts if each.attempt == 0} == {tuned.DEFAULT}
 
 
 def test_a_task_short_of_its_target_is_tried_again_before_others_come():
@@ -138,35 +102,6 @@ def test_a_default_that_does_not_converge_fails_its_group_alone():
     assert (tries[0].work_done, tries[0].work_total) == (pytest.approx(tries[0].spec.work), tries[0].spec.work)
 
 
-def test_the_node_of_a_group_that_failed_is_free_at_once():
-    """What the failed task held is released in the same instant, and goes to the next task."""
-    bad = tuned.recurrences(1, group="bad", tuning=tuned.section(default_batch_size=128))
-    good = tuned.recurrences(2, group="good")[1:]
-    recording, _, _ = tuned.run([*bad, *good], ONE_NODE, max_tasks=1)
-    failed_s = recording.tasks[0].node_s
-    assert recording.tasks[1].started_s == pytest.approx(failed_s)
-
-
-@given(st.integers(0, 10_000), st.sampled_from(["chosen", "pareto", "all"]))
-@examples(40)
-def test_energy_is_the_integral_of_power(seed, power_options):
-    """Tasks' energies add up to the integral of what they are recorded to draw, whatever nodes do meanwhile."""
-    rng = np.random.default_rng(seed)
-    tasks = tuned.recurrences(8, most=4, grow_cost_s=15.0, shrink_cost_s=5.0)
-    rows, idle = [], set()
-    for step in range(30):
-        flipped = {f"n{number}" for number in rng.integers(0, 6, 2)}
-        joined, left = tuple(sorted(flipped - idle)), tuple(sorted(flipped & idle))
-        rows.append((step * 37.0, joined, left))
-        idle ^= flipped
-    options = {"seed": seed, "power_options": power_options, "idle_node_w": 60.0, "max_tasks": 3}
-    _, metered, _ = tuned.run(tasks, rows, 2000.0, **options)
-    integral = math.fsum(piece.tasks_w * (piece.end_s - piece.begin_s) for piece in metered.samples)
-    assert math.fsum(metered.energy_j.values()) == pytest.approx(integral, rel=1e-9)
-    ends = [(a.end_s, b.begin_s) for a, b in zip(metered.samples, metered.samples[1:], strict=False)]
-    assert all(end <= begin for end, begin in ends)
-
-
 def test_efficiency_adds_up_epochs_of_one_dataset_only():
     """On constant nodes recurrences of a job are fully efficient; beside a task that counts in samples nobody knows."""
     nodes = ("n0", "n1")
@@ -179,24 +114,6 @@ def test_efficiency_adds_up_epochs_of_one_dataset_only():
         )
         assert found.value == value
         assert found.eq_nodes == 2.0
-
-
-def test_profiling_draws_the_mean_of_the_limits():
-    """During the first epoch of a new batch size power is that of trying all limits; then that of the chosen one."""
-    _, metered, learnt = tuned.run(tuned.recurrences(1), ONE_NODE)
-    points = tuned.POINTS.values()
-    mean_w = sum(time_s * power_w for time_s, power_w in points) / sum(time_s for time_s, _ in points)
-    mean_s = sum(time_s for time_s, _ in points) / 3
-    first, second = metered.samples
-    assert (first.tasks_w, first.end_s) == (pytest.approx(mean_w), pytest.approx(mean_s))
-    assert second.tasks_w == tuned.POINTS[learnt.attempts[0].power_limit_w][1]
-
-
-def test_sections_of_one_group_must_agree():
-    """Two tasks of a group with other knobs are refused, by name."""
-    tasks = [*tuned.recurrences(1), *tuned.recurrences(2, tuning=tuned.section(eta=0.1))[1:]]
-    with pytest.raises(InvalidTaskError, match=r"one zeus section for all of group g, got another \(task J1\)"):
-        tuned.tuner(tasks)
 
 
 def test_a_group_is_no_task_of_its_own():
@@ -213,19 +130,6 @@ def test_traces_must_have_been_read():
         tuned.tuner(tuned.recurrences(1, tuning=strange))
 
 
-def test_a_batch_size_without_runs_is_no_fault():
-    """Power may be measured at a batch size at which nothing was trained: nothing is said of it."""
-    measured = tuned.trace()
-    job = measured.of(tuned.job())
-    bare = replace(job.batch_sizes[16], target_epochs=())
-    GroupTuner(
-        tuned.recurrences(1),
-        {tuned.FILES: SimpleNamespace(of=lambda _: replace(job, batch_sizes=job.batch_sizes | {16: bare}))},
-        1,
-        "chosen",
-    )
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -239,13 +143,3 @@ def test_a_job_that_the_traces_lack_is_refused(changes, said):
     with pytest.raises(InvalidTaskError) as refused:
         tuned.tuner(tuned.recurrences(1, tuning=tuned.section(**changes)))
     assert said in str(refused.value)
-
-
-def test_a_run_that_profiles_nothing_never_draws_profiling_power():
-    """Where costs take its progress below 0, a run at a known batch size draws what training does."""
-    first, second = tuned.recurrences(2)
-    tuner = tuned.tuner((first, second))
-    (profiling,), (known,) = tuner.start(first), tuner.start(second)
-    assert profiling.run.profiling_work > 0.0 == known.run.profiling_work
-    assert profiling.run.profiling_power_w.tolist() != profiling.run.power_w.tolist()
-    assert known.run.profiling_power_w.tolist() == known.run.power_w.tolist()

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from datetime import datetime
 from functools import partial
-from itertools import chain, islice
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -160,14 +160,14 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that `like_options` ask for: that of a run or a file, and the options given beside it."""
     from bftrainer.campaigns.sweep_file import merged, read_sweep
     from bftrainer.objectives.modifiers import names_code
-    from bftrainer.runs.run_files import read_summary, recorded_options
+    from bftrainer.runs.run_files import load_options, read_summary
     from bftrainer.runs.run_inputs import LEARNED
 
     like, typed = options["like"], _pick_given(ctx, options, LIKE)
     if like is None:
         return ReplayConfig(**typed)
     if like.is_dir():
-        base = recorded_options(like, read_summary(like))
+        base = load_options(like, read_summary(like))
         for name in ("objective", "solver", "fallback", "policy", "power_policy"):
             if name not in typed and names_code(base.get(name)):  # a run may be somebody else's
                 raise click.UsageError(f"{like}: its {name} is code, {base[name]}, which is not run unasked.", ctx)
@@ -210,40 +210,39 @@ def replay(
         ctx.exit(_resume(ctx, resume))
     del options["print_"], options["checkpoint_every"]  # which are taken from the context
     config = config_of(ctx, options)
-    places = [output_dir] if output_dir else _named_directories(ctx, name, force=force)
-    target = places[0] if isinstance(places, list) else None
-    if target is not None and not dry_run:
-        check_free(target, force=force)
+    place = output_dir or _named_directory(ctx, name, force=force)
+    if not dry_run:
+        check_free(place, force=force)
     usage.check_report(None if dry_run else report, force=force)
-    if report is not None and target is not None and report.resolve().is_relative_to(target.resolve()):
-        raise click.UsageError(f"Expected --report outside {target}, which holds results alone, got {report}.")
+    if report is not None and report.resolve().is_relative_to(place.resolve()):
+        raise click.UsageError(f"Expected --report outside {place}, which holds results alone, got {report}.")
     inputs = load_inputs(config)
     for text in inputs.notes:
         note(text)
-    usage.refuse_unused(config.without_effect(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
+    usage.refuse_unused(config.list_ineffective(tuned=inputs.make_tuner is not None, learned=bool(inputs.learned)))
     if dry_run:
         _print_inputs(inputs, as_json)
         return
-    with interruptible() as received, result_directory(places, force=force and target is not None) as directory:
-        if directory.path.name != f"{name}-itrOut" and ctx.get_parameter_source("name") is not ParameterSource.DEFAULT:
-            note(f"{name}-itrOut exists; results go to {directory.path}.")
+    with interruptible() as received, result_directory(place, force=force) as directory:
+        is_named = output_dir is None and ctx.get_parameter_source("name") is not ParameterSource.DEFAULT
+        if is_named and place.name != f"{name}-itrOut":
+            note(f"{name}-itrOut exists; results go to {place}.")
         arguments = sys.argv[2:] if sys.argv[1:2] == ["replay"] else sys.argv[1:]
         result = _replay(inputs, directory, received, arguments, ctx.params)
     ctx.exit(_print_and_report(result, directory.path, ctx.params, received))
 
 
-def _named_directories(ctx: click.Context, name: str, *, force: bool) -> list[Path] | Iterator[Path]:
+def _named_directory(ctx: click.Context, name: str, *, force: bool) -> Path:
     """``<name>-itrOut`` as published, or the first free one beside it; of the sample the first free one."""
-    from bftrainer.files.directories import number_paths
+    from bftrainer.files.directories import is_free
 
-    is_default = {
-        option: ctx.get_parameter_source(option) is ParameterSource.DEFAULT
-        for option in ("node_log", "tasks", "name", "from_harvest")
-    }
-    if all(is_default.values()):
-        return number_paths("sample")
+    options = ("node_log", "tasks", "name", "from_harvest")
+    if all(ctx.get_parameter_source(option) is ParameterSource.DEFAULT for option in options):
+        return next(filter(is_free, (Path(f"sample-{number}-itrOut") for number in count(1))))
     first = Path(f"{name}-itrOut")
-    return [first] if force else chain([first], islice(number_paths(name), 1, None))
+    if force or is_free(first):
+        return first
+    return next(filter(is_free, (Path(f"{name}-{number}-itrOut") for number in count(2))))
 
 
 def _print_inputs(inputs: Inputs, as_json: bool) -> None:
@@ -268,7 +267,7 @@ def _resume(ctx: click.Context, place: Path) -> int:
     from bftrainer.runs.run import find_unfinished
 
     usage.refuse_unused(dict.fromkeys(set(ctx.params) - {"resume"}, "--resume goes on as the run was begun"))
-    with interruptible() as received, result_directory([place], resume=True) as directory:
+    with interruptible() as received, result_directory(place, resume=True) as directory:
         beginning = find_unfinished(directory)
         begun_in = Path(beginning.directory)
         if begun_in != Path.cwd():
@@ -302,8 +301,8 @@ def _replay(
     every_s = options["checkpoint_every"]
     journal = keep_decisions(directory, arguments, inputs, every_s) if every_s else None
     with _show_progress(inputs.log.window_s, is_shown=options["print_"]) as observers:
-        if journal is not None and journal.known:
-            note(f"{directory.path}: Resumed after {len(journal.known):,} decisions.")
+        if journal is not None and journal.recorded:
+            note(f"{directory.path}: Resumed after {len(journal.recorded):,} decisions.")
         try:
             result = run_replay(
                 inputs=inputs,

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from bftrainer.errors import SettingsError, TrainingStoppedError, TuningProtocolError, suggestion
+from bftrainer.errors import SettingsError, TrainingStoppedError, TuningError, suggestion
 from bftrainer.zeus.integrations.drivers import Ranks, find_ranks, on_all_ranks
 from bftrainer.zeus.master.script import RunEnvironment
 from bftrainer.zeus.master.training import TrainingRun, TrialDriver, training_run
@@ -153,7 +153,7 @@ class ZeusDataLoader:
     def report_metric(self, metric: float, higher_is_better: bool = True) -> None:
         """Report the validation metric of an epoch, the same one on all ranks."""
         if self._run is None:
-            raise TuningProtocolError("Expected a metric of one of the epochs(), got one before they began.")
+            raise TuningError("Expected a metric of one of the epochs(), got one before they began.")
         if self._measured is not None:
             self._measured.higher_is_better = higher_is_better
         self._run.report(float(metric))
@@ -171,7 +171,7 @@ class ZeusDataLoader:
 
     def _leading(self) -> RunEnvironment:
         if self.max_epochs == -1:
-            raise TuningProtocolError("Expected the loader that was made with max_epochs, got one without.")
+            raise TuningError("Expected the loader that was made with max_epochs, got one without.")
         return self._environment
 
     @contextmanager

@@ -23,8 +23,8 @@ from typing import Any
 from bftrainer.errors import (
     SettingsError,
     TrainingStoppedError,
+    TuningError,
     TuningInputError,
-    TuningProtocolError,
 )
 from bftrainer.zeus.master.hardware import Gpus, Meter, find_gpus, find_hardware, measure_since, open_meter
 from bftrainer.zeus.master.script import RunSettings, check_table
@@ -63,7 +63,7 @@ class ServerRun(TrialDriver):
     def report(self, metric: float) -> bool:
         """Report metric, time and energy so far; return whether training is over."""
         if self._since is None:
-            raise TuningProtocolError("Expected a report after the beginning of an epoch, got one before.")
+            raise TuningError("Expected a report after the beginning of an epoch, got one before.")
         try:
             metric = float(metric)
         except (TypeError, ValueError):

@@ -44,7 +44,7 @@ def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
     """Make a policy from what `describe_policy` returned, as new: `RunDirectoryError` if that is not possible."""
     name = description["class"]
     try:
-        policy: BatchSizeOptimizer = BATCH_SIZES.imported(name)(**description["options"])
+        policy: BatchSizeOptimizer = BATCH_SIZES.import_attribute(name)(**description["options"])
     except (TuningInputError, TypeError) as fault:
         raise RunDirectoryError(
             f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."

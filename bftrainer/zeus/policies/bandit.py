@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import AllPrunedError, TuningInputError, TuningProtocolError, nearest
+from bftrainer.errors import AllPrunedError, TuningError, TuningInputError, nearest
 from bftrainer.zeus.policies.interfaces import check_seed, check_verdict, log_choice
 
 logger = logging.getLogger(__name__)
@@ -277,7 +277,7 @@ class PruningExploreManager:
         `StopIteration` with the survivors if all rounds are over, `AllPrunedError` if none survived before.
         """
         if self.expecting is not None:
-            raise TuningProtocolError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
+            raise TuningError(f"Batch size {self.expecting} must be reported before the next one is asked for.")
         if self.done:
             raise StopIteration(list(self.batch_sizes))
         if not self.batch_sizes:
@@ -291,9 +291,9 @@ class PruningExploreManager:
     def report_batch_size_result(self, batch_size: int, cost: float, reached: bool) -> None:
         """Report the result of the batch size that `next_batch_size` returned: `TuningError` of others."""
         if self.expecting is None:
-            raise TuningProtocolError(f"Batch size {batch_size} was reported, but none was asked for.")
+            raise TuningError(f"Batch size {batch_size} was reported, but none was asked for.")
         if batch_size != self.expecting:
-            raise TuningProtocolError(f"Expected a report on batch size {self.expecting}, got one on {batch_size}.")
+            raise TuningError(f"Expected a report on batch size {self.expecting}, got one on {batch_size}.")
         self.expecting = None
         if reached:
             self.reached[int(batch_size)] = float(cost)

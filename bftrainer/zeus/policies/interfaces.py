@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from numbers import Integral
 from typing import Generic, TypeVar
 
-from bftrainer.errors import TuningInputError, TuningProtocolError, nearest
+from bftrainer.errors import TuningError, TuningInputError, nearest
 from bftrainer.zeus.policies.job import Job
 
 logger = logging.getLogger(__name__)
@@ -138,5 +138,5 @@ def state_of(jobs: Mapping[Job, T], job: Job) -> T:
     """Return the state that a policy keeps for a job; a job that was not registered is refused."""
     state = jobs.get(job)
     if state is None:
-        raise TuningProtocolError(f"Unknown job {job}; call register_job first.")
+        raise TuningError(f"Unknown job {job}; call register_job first.")
     return state

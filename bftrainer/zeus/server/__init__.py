@@ -13,7 +13,7 @@ from bftrainer.errors import ServerRequestError as ZeusBSORuntimError
 from bftrainer.errors import SettingsError as ZeusBSOConfigError
 from bftrainer.errors import StoreUnavailableError as ZeusBSOServerRuntimeError
 from bftrainer.errors import TrainingStoppedError as ZeusBSOTrainFailError
-from bftrainer.errors import TuningProtocolError as ZeusBSOOperationOrderError
+from bftrainer.errors import TuningError as ZeusBSOOperationOrderError
 from bftrainer.errors import UnusableValueError as ZeusBSOValueError
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import (

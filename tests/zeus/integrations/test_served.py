@@ -125,7 +125,7 @@ def test_what_is_refused(client):
     """A job without a name, since each run would be another one; unknown meters; a report before any epoch."""
     with pytest.raises(SettingsError, match="Expected a job with a job_id"):
         train(client, World(), [], job=JobSpec(**SPEC | {"job_id": None}))
-    with pytest.raises(TuningInputError, match=r"Expected measure to be .*, got 'ralp'"):
+    with pytest.raises(TuningInputError, match=r"measure: Input should be .*, got 'ralp'"):
         train(client, World(), [], measure="ralp")
     with (
         pytest.raises(TuningError, match="Expected a report after"),

@@ -169,7 +169,7 @@ REFUSED = {
     "beta": ({"beta_knob": 0.0}, {}, "Expected beta above 0 (inf: never stop early), got 0.0."),
     "recurrences": ({"num_recurrence": -1}, {}, "Expected 0 or more recurrences, got -1."),
     "timeout": ({}, {"timeout_s": 0.0}, "timeout_s: Input should be greater than 0, got 0.0"),
-    "measure": ({}, {"measure": "modle"}, "Expected measure to be 'auto', 'nvml', 'zeus' or 'model', got 'modle'"),
+    "measure": ({}, {"measure": "modle"}, "measure: Input should be 'auto', 'nvml', 'zeus' or 'model', got 'modle'"),
     "seed": ({}, {"seed": -1}, "Expected a seed of 0 or more, got -1"),
 }
 

@@ -264,7 +264,7 @@ def journal(tmp_path):
         ('{"event": "launch"}\n', "Expected the plan of a job, got something else"),
         (("schema", 2), "Expected a plan of schema 1, got plan of 2."),
         (("plan", "eta_knob", 2.0), "Expected eta from 0"),
-        (("settings", "measure", "raple"), "settings: Expected measure to be 'auto', 'nvml'"),
+        (("settings", "measure", "raple"), "settings: measure: Input should be 'auto', 'nvml'"),
         (("policy", "class", "bftrainer.zeus:Job"), "The policy bftrainer.zeus:Job cannot be made again"),
     ],
 )
