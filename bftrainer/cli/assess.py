@@ -201,9 +201,9 @@ def _read(
         )
     from bftrainer.schedulers.import_log import import_log
 
-    if len(files) > 1:
-        note(f"{len(files)} files are taken for the log of one machine; assess each machine by itself.")
     imported = import_log(name, files, ImportSettings(**options, gpus_per_node=gpus), usage.command_line())
+    if len(files) > 1:
+        note(f"{len(files)} files were taken for the log of one machine; assess each machine by itself.")
     return imported.log, imported.quality.summary()
 
 
