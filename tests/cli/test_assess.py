@@ -101,7 +101,7 @@ def test_gpus_of_shared_nodes(call, here):
     words = ("--unit", "gpu", "--gpus-per-node", 4, "--window", "asked", "--start", "2026-09-01", "--end", "2026-09-16")
     done = call("assess", "log.txt", "more.txt", *words, "-o", "found")
     assert done.status == 0, done
-    assert "Note: 2 files are taken for the log of one machine; assess each machine by itself.\n" in done.err
+    assert "Note: 2 files were taken for the log of one machine; assess each machine by itself.\n" in done.err
     found = summary(here / "found")
     assert found["idle"]["share"] == pytest.approx(0.75, abs=0.001)
     assert found["kinds"][0]["gpu_hours"] == found["kinds"][0]["useful_node_hours"]
