@@ -1,24 +1,16 @@
 """The count-level model, written once for all backends: how many alike tasks are on which run of their options.
 
-Tasks are *alike* if the same options are left of each, worth the same and using the same, and no row or group tells
-them apart. A backend that branches on one of them would get the same bound from the next. So the model counts.
-
-Columns. The options of a class of alike tasks are cut into *runs*: consecutive counts along which all that the model
-adds up (value, uses, credit) is linear. For each run but the first an integer says how many tasks of the class have an
-option on it; the others are on the first. Runs along which a node more brings the same share a *slope*, whichever
-class's they are: an integer says how many nodes are taken along it in all, at most ``sum length * tasks`` over its
-runs. Nodes, value, uses and credits are linear in these columns, so the pool, each capacity and each extra row are a
-row. What the worst-off group's credit is worth is one continuous column t, with one row per group. The linear
-relaxation is the hull of every task's options.
-
-Every integer point leads to an allocation of the same value: as many tasks of each class as it says have the first
+docs/dev/solvers.md has its formulas. Tasks are *alike* if the same options are left of each, worth the same and using
+the same, and no row or group tells them apart. *Runs* are consecutive counts along which all that the model adds up
+(value, uses, credit) is linear; those along which a node more brings the same share a *slope*, whichever class's they
+are. Every integer point leads to an allocation of the same value: as many tasks of each class as it says have the first
 option of a run, and the nodes of a slope fill its runs in any order.
 
-Totals. Capacities are filled by whole nodes that use a few different amounts each: those of the power limits.
-Branching on how many nodes use each amount settles that; branching on tasks does not. So with `totals` further columns
-are sums of others: the nodes that use each amount, the tasks on runs that begin alike, and those on any run of several
-options. Slopes that differ by rounding alone are then one, with the best gain and the least use of any of them, so that
-bounds hold.
+Capacities are filled by whole nodes that use a few different amounts each: those of the power limits. Branching on how
+many nodes use each amount settles that; branching on tasks does not. So with `totals` further columns are sums of
+others: the nodes that use each amount, the tasks on runs that begin alike, and those on any run of several options.
+Slopes that differ by rounding alone are then one, with the best gain and the least use of any of them, so that bounds
+hold.
 """
 
 from __future__ import annotations
@@ -66,10 +58,9 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Class:
-    """Alike tasks, and the first of those that rows and groups treat alike.
+    """Alike tasks, and the owner: the first of those that rows and groups treat alike.
 
-    The gains of options are value, less each use, credit, and nodes in the last row, in the order of the runs; so are
-    the choices of each member.
+    Gains are value, less each use, credit, and last the nodes; options are in the order of the runs.
     """
 
     owner: int
@@ -328,11 +319,7 @@ def _add_totals(model: CountModel) -> None:
 
 
 def _add_limits(model: CountModel, problem: AllocationProblem, first: NDArray[np.float64]) -> None:
-    """Write the rows of the pool, the extra rows and the capacities, less what first options take of them.
-
-    A backend may accept an allocation that exceeds a capacity within its tolerance; the caller excludes that and
-    solves again.
-    """
+    """Write the rows of the pool, the extra rows and the capacities, less what first options take of them."""
     table = model.table
     model.add_row(dict(enumerate(table[-1].tolist())), -math.inf, problem.nodes - math.fsum(first[-1]))
     for row in problem.rows:

@@ -4,9 +4,8 @@ With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
 ``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task, here for where the compiled core is missing.
 A Lagrangian bound and an incumbent first narrow each task to a window of counts.
 
-With capacities, the programme first ignores them and takes each count's best option. If the result obeys them, it is
-the answer; if not, states would need nodes and watts together, and a search by labels takes over. What that does
-not prove soon goes to HiGHS (see `solvers.count_model`).
+With capacities, the programme first ignores them and takes each count's best option. If the result exceeds one, a
+search by labels takes over, and what that does not prove soon goes to HiGHS.
 """
 
 from __future__ import annotations
@@ -54,8 +53,7 @@ class DynamicProgramme:
     Where capacities bind, only the first rule holds, and only where labels prove the optimum.
 
     Without capacities, a gap above 1e-9 makes the answer the first allocation that the Lagrangian bound shows to be
-    within it, without tie-breaking. With capacities a gap is that of the model alone, and labels are searched whether
-    pruning is asked for or not.
+    within it, without tie-breaking. With capacities labels are searched whether pruning is asked for or not.
     """
 
     name = "dp"

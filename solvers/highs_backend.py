@@ -54,8 +54,12 @@ class HighsSolver(MilpSolver):
         return upper.size < SMALL and not bool((upper[model.integral] > 1.0).any())
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
-        claim_threads(limits.threads)
-        highs = _silent_class()()
+        silent = _silent_class()
+        # HiGHS fails if its running scheduler has another number of threads.
+        if _scheduled != [limits.threads]:
+            silent.resetGlobalScheduler(True)
+            _scheduled[:] = [limits.threads]
+        highs = silent()
         options = {
             "output_flag": False,
             "mip_rel_gap": limits.gap,
@@ -88,12 +92,3 @@ def _silent_class() -> type[Any]:
     import highspy
 
     return type("Silent", (highspy.Highs,), {"enableCallbacks": lambda _: None})
-
-
-def claim_threads(threads: int) -> None:
-    """Let the next solve use `threads` threads: HiGHS fails if its running scheduler has another number."""
-    import highspy
-
-    if _scheduled != [threads]:
-        highspy.Highs.resetGlobalScheduler(True)
-        _scheduled[:] = [threads]

@@ -1,20 +1,14 @@
 """Exact pruning: drop options that belong to no better allocation before a solver starts.
 
-*Relaxation.* Shared limits become prices, which leaves one independent choice per task. For any prices lambda >= 0 of
-what is limited (nodes, and each further resource) every allocation is bounded:
-``sum_j v_j(k_j) <= L(lambda) = sum_r lambda_r C_r + sum_j max_k (v_j(k) - sum_r lambda_r a_rj(k))``. An option's *loss*
-is its shortfall from its task's best; any allocation that uses it loses that against the bound. L is convex and
-piecewise linear. Along one price it is minimised by cutting planes: two lines, one of choices that exceed the limit and
-one of choices that do not, meet where the next price is tried. With several prices, each line of the last one is the
-minimum over the others.
+*Relaxation.* Shared limits become prices, which bounds every allocation and gives each option a *loss*; see
+docs/dev/solvers.md. The bound is convex and piecewise linear. Along one price it is minimised by cutting planes: two
+lines, one of choices that exceed the limit and one of choices that do not, meet where the next price is tried. With
+several prices, each line of the last one is the minimum over the others.
 
-*Search.* With capacities, an exact label setting improves the greedy incumbent; a label is a partial allocation. Task
-by task, every label is extended by every option. A label is dropped if even its best completion falls short of the
-bound by more than a budget, if it cannot be completed within the limits, or if another label is worth no less, uses the
-same of all limits but the last, and no more of the last. The budget grows until the best allocation falls short of the
-bound by no more than the budget: then it is optimal.
-
-*Pruning.* An option whose loss exceeds the shortfall of the incumbent is in no better allocation.
+*Search.* With capacities, an exact label setting improves the greedy incumbent; a label is a partial allocation. A
+label is dropped if even its best completion falls short of the bound by more than a budget, if it cannot be completed
+within the limits, or if another label is worth no less, uses the same of all limits but the last, and no more of the
+last. The budget grows until the best allocation falls short of the bound by no more than the budget: it is optimal.
 
 References
 ----------
@@ -304,7 +298,10 @@ class _Search:
         choices, best = incumbent.choices, incumbent.shortfall
         if shortfall.size and shortfall.min() < best:
             place = int(shortfall.argmin())
-            choices, best = _trace_back(place, options, order, trail), max(0.0, shortfall.item(place))
+            choices, best = np.zeros(len(order), dtype=np.int64), max(0.0, shortfall.item(place))
+            for number, (label, option) in zip(reversed(order), reversed(trail), strict=True):
+                choices[number] = options[number][option[place]]
+                place = label.item(place)
         return SearchResult(choices, best, max(incumbent.least, min(budget, best)))
 
     def _order(self, options: list[NDArray[np.int64]]) -> list[int]:
@@ -342,17 +339,6 @@ class _Search:
             if candidates > MOST_AT_ONCE or perf_counter() > self.deadline:
                 raise _LimitReached
         return np.concatenate(blocks, axis=1)
-
-
-def _trace_back(
-    place: int, options: list[NDArray[np.int64]], order: list[int], trail: list[NDArray[np.int64]]
-) -> NDArray[np.int64]:
-    """Trace back the options that led to a label of the last step."""
-    choices = np.zeros(len(order), dtype=np.int64)
-    for number, (label, option) in zip(reversed(order), reversed(trail), strict=True):
-        choices[number] = options[number][option[place]]
-        place = label.item(place)
-    return choices
 
 
 def drop_dominated(used: list[NDArray[np.float64]], worth: NDArray[np.float64], margin: float) -> NDArray[np.int64]:

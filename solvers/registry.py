@@ -46,8 +46,8 @@ _TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
 class Declaration:
     """Attributes of a solver, as `solvers.problem.Solver` has them.
 
-    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it. `licensed` is what its
-    licence covers, or why there is none; empty if it needs none, or was not asked.
+    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it. `licensed` says what its
+    licence covers, or why there is none.
     """
 
     name: str
@@ -130,9 +130,7 @@ def declaration(name: str, with_licence: bool = False) -> Declaration:
     except SettingsError:
         raise
     except BftrainerError as error:  # `Isolated.solve` raises it for a decision
-        has_died = isinstance(error, SolverError) and not isinstance(error, SolverUnavailableError)
-        fault = f"{str(error).rstrip('.')}, while it was loaded." if has_died else str(error)
-        return Declaration(name, is_loaded=False, fault=fault)
+        return Declaration(name, is_loaded=False, fault=str(error))
 
 
 def _load_description(name: str, with_licence: bool) -> Declaration:

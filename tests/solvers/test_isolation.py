@@ -102,7 +102,7 @@ def ended(number: int) -> bool:
 @pytest.mark.parametrize("name", [*(f"evil-{way}" for way in WAYS), *UNLOADED])
 def test_a_run_outlives_its_solver(name, installed, tmp_path, capfd, monkeypatch):
     """Without a fallback: one line, status 1, or 2 if it cannot be loaded; with one: the fallback's results."""
-    said = f"{UNLOADED[name]}, while it was loaded" if name in UNLOADED else SAID[name.removeprefix("evil-")]
+    said = UNLOADED[name] if name in UNLOADED else SAID[name.removeprefix("evil-")]
     limit_s = 0.5 if said is LATE else 60.0
     options = ["replay", "--solver", name, "-optTL", str(limit_s), "--max-events", "3", "--no-baseline"]
     status = main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone"))
