@@ -148,14 +148,6 @@ def test_alike_tasks_may_number_their_options_differently() -> None:
     assert model.decode(CbcSolver()._run(model, Limits()).x) == (2, 2)
 
 
-def test_extra_rows_count_nodes() -> None:
-    """An extra row bears on counts: weights of columns times coefficients of tasks."""
-    row = LinearRow(np.array([1.0, 2.0]), lower=1.0, upper=7.0)
-    model = write(linear(2.0, 5), task({0: 0.0, 4: 8.0}), nodes=9, rows=(row,))
-    assert sorted(dense(model)[-1].tolist()) == [1.0, 8.0]
-    assert (model.row_lower[-1], model.row_upper[-1]) == (1.0, 7.0)
-
-
 def test_classes_and_slopes_are_shared() -> None:
     """Alike tasks are one class, however many; a node more brings the same to other classes: one column counts both."""
     other = replace(TWO_LIMITS, values=TWO_LIMITS.values + 8.0)
