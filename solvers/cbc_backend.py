@@ -7,13 +7,12 @@ ordered sets: CBC crashes the process on them.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bftrainer.errors import SolverError
 from solvers.count_model import CountModel
-from solvers.milp import MOST_BRANCHES, NO_SOLUTION, MilpSolver, ModelOutcome
+from solvers.milp import MOST_BRANCHES, MilpSolver, ModelOutcome
 from solvers.problem import Limits, StopReason
 
 # CBC took 0.25 s at most for hundreds of models of fewer columns with a limited tree; this limit leaves time for that.
@@ -30,37 +29,35 @@ class CbcSolver(MilpSolver):
     requires = ("mip",)
     # About one tiny model in 4,000 waits in CBC's threaded search for a signal that it missed until its time is over.
 
-    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
-        # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.
-        return solve_by_cbc(model, self.name, limits, off=(b"preprocess", b"heur", b"cuts"))
+    # The first of the functions `Cbc_is...` that is true.
+    statuses = ("Abandoned", "ProvenInfeasible", "ProvenOptimal", "ContinuousUnbounded")
+    finished: ClassVar = {"ProvenOptimal": StopReason.OPTIMAL, "unfinished": StopReason.TIME_LIMIT}
+    infeasible = ("ProvenInfeasible",)
+    # These models are so small and tight that preprocessing, heuristics and cuts cost more than they save.
+    off: tuple[bytes, ...] = (b"preprocess", b"heur", b"cuts")
 
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:
         return limits.effort < MOST_BRANCHES and len(model.upper) < SMALL and limits.time_s >= LEAST_S
 
+    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
+        from mip.cbc import cbclib, ffi
 
-def solve_by_cbc(model: CountModel, name: str, limits: Limits, *, off: tuple[bytes, ...] = ()) -> ModelOutcome:
-    """Have CBC solve a model within `limits`, without the features `off`; a `SolverError` if it fails."""
-    from mip.cbc import cbclib, ffi
-
-    target = cbclib.Cbc_newModel()
-    try:
-        cbclib.Cbc_setLogLevel(target, 0)
-        cbclib.Cbc_setObjSense(target, -1.0)
-        _write(target, model)
-        _set_limits(target, limits)
-        for feature in off:
-            cbclib.Cbc_setParameter(target, feature, b"off")
-        cbclib.Cbc_solve(target)
-        reason = _reason(target, name)
-        if cbclib.Cbc_isProvenInfeasible(target):
-            return NO_SOLUTION
-        bound = cbclib.Cbc_getBestPossibleObjValue(target)
-        if reason is not StopReason.OPTIMAL and not cbclib.Cbc_numberSavedSolutions(target):
-            return ModelOutcome(reason, None, bound)
-        x = ffi.unpack(cbclib.Cbc_getColSolution(target), len(model.upper))
-        return ModelOutcome(reason, np.array(x), bound)
-    finally:
-        cbclib.Cbc_deleteModel(target)
+        target = cbclib.Cbc_newModel()
+        try:
+            cbclib.Cbc_setLogLevel(target, 0)
+            cbclib.Cbc_setObjSense(target, -1.0)
+            _write(target, model)
+            _set_limits(target, limits)
+            for feature in self.off:
+                cbclib.Cbc_setParameter(target, feature, b"off")
+            cbclib.Cbc_solve(target)
+            holds = (name for name in self.statuses if getattr(cbclib, f"Cbc_is{name}")(target))
+            status, x = next(holds, "unfinished"), None
+            if status == "ProvenOptimal" or cbclib.Cbc_numberSavedSolutions(target):
+                x = np.array(ffi.unpack(cbclib.Cbc_getColSolution(target), len(model.upper)))
+            return self.to_outcome(status, x, cbclib.Cbc_getBestPossibleObjValue(target))
+        finally:
+            cbclib.Cbc_deleteModel(target)
 
 
 def _write(target: Any, model: CountModel) -> None:
@@ -94,16 +91,3 @@ def _set_limits(target: Any, limits: Limits) -> None:
     cbclib.Cbc_setDblParam(target, DBL_PARAM_INT_TOL, TOLERANCE)
     cbclib.Cbc_setPrimalTolerance(target, TOLERANCE)
     cbclib.Cbc_setDualTolerance(target, TOLERANCE)
-
-
-def _reason(target: Any, name: str) -> StopReason:
-    """Why CBC stopped; a `SolverError` if it gave up, or calls the model unbounded, which none is."""
-    from mip.cbc import cbclib
-
-    if cbclib.Cbc_isAbandoned(target):
-        raise SolverError(f"{name}: gave the model up.")
-    if cbclib.Cbc_isProvenOptimal(target) or cbclib.Cbc_isProvenInfeasible(target):
-        return StopReason.OPTIMAL
-    if cbclib.Cbc_isContinuousUnbounded(target):
-        raise SolverError(f"{name}: found the model unbounded.")
-    return StopReason.TIME_LIMIT

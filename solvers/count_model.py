@@ -1,27 +1,16 @@
 """The count-level model, written once for all backends: how many alike tasks are on which run of their options.
 
-Tasks are *alike* if the same options are left of each, worth the same and using the same, and no row or group tells
-them apart. Which of them takes which option then changes nothing, and a backend that branches on one of them would get
-the same bound from the next. So the model counts.
+docs/dev/solvers.md has its formulas. Tasks are *alike* if the same options are left of each, worth the same and using
+the same, and no row or group tells them apart. *Runs* are consecutive counts along which all that the model adds up
+(value, uses, credit) is linear; those along which a node more brings the same share a *slope*, whichever class's they
+are. Every integer point leads to an allocation of the same value: as many tasks of each class as it says have the first
+option of a run, and the nodes of a slope fill its runs in any order.
 
-Columns. The options of a class of alike tasks are cut into *runs*: consecutive counts along which all that the model
-adds up (value, uses, credit) is linear. For each run but the first an integer says how many tasks of the class have an
-option on it; the others are on the first. Runs along which a node more brings the same share a *slope*, whichever
-class's they are: an integer says how many nodes are taken along it in all, at most ``sum length * tasks`` over its
-runs. Nodes, value, uses and credits are linear in these columns, so the pool, each capacity and each extra row are a
-row. What the worst-off group's credit is worth is one continuous column t, with one row per group: the group's credits
-are worth at least t. The linear relaxation is the tightest possible: the hull of every task's options.
-
-Every allocation is a point of the model, and every integer point leads to an allocation of the same value: as many
-tasks of each class as it says have the first option of a run, and the nodes of a slope fill its runs in any order.
-
-Rounding. With `totals`, slopes that differ by rounding alone are one, with the best gain and the least use of any of
-them. So a point is worth no less than its allocations, and bounds hold; allocations are evaluated by their options.
-
-Totals. Capacities are filled by whole nodes that use a few different amounts each: those of the power limits.
-Branching on how many nodes use each amount settles that; branching on tasks does not, as other classes step in. So with
-`totals` further columns are sums of others: the nodes that use each amount, the tasks on runs that begin alike, and
-those on any run of several options. Presolving would take them out.
+Capacities are filled by whole nodes that use a few different amounts each: those of the power limits. Branching on how
+many nodes use each amount settles that; branching on tasks does not. So with `totals` further columns are sums of
+others: the nodes that use each amount, the tasks on runs that begin alike, and those on any run of several options.
+Slopes that differ by rounding alone are then one, with the best gain and the least use of any of them, so that bounds
+hold.
 """
 
 from __future__ import annotations
@@ -36,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from solvers.evaluation import CAPACITY_TOLERANCE
-from solvers.problem import AllocationProblem, Floor, OutOfTime
+from solvers.problem import AllocationProblem, Choices, Floor, OutOfTime
 
 # The largest objective coefficient lies in [2**23, 2**24): the backends' absolute tolerances are then relative ones.
 # CBC cuts off gains of less than 1e-5 over its incumbent; at 2**12 that lost optima by more than 1e-9.
@@ -50,8 +39,8 @@ DIGITS = 11
 # Steps that differ by less than this share of a task's largest value differ by rounding.
 STEP_TOLERANCE = 2.0**-44
 
-Part = Sequence[NDArray[np.int64]]
-"""Choices that are left, per task."""
+Options = Sequence[NDArray[np.int64]]
+"""Indices of the options that remain, per task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +58,9 @@ class _Run:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Class:
-    """Alike tasks, and the first of those that rows and groups treat alike.
+    """Alike tasks, and the owner: the first of those that rows and groups treat alike.
 
-    The gains of options are value, less each use, credit, and nodes in the last row, in the order of the runs; so are
-    the choices of each member.
+    Gains are value, less each use, credit, and last the nodes; options are in the order of the runs.
     """
 
     owner: int
@@ -87,9 +75,9 @@ class CountModel:
     """Maximise ``objective @ x`` over bounded x whose rows, coefficients by column, are within their bounds.
 
     A unit of a column brings `kinds` gains: value, less each use, credit, and last its nodes, which go to its owner,
-    one of the tasks treated alike. One column may be continuous. With `totals` some columns are sums of others, for
-    backends to branch on. An allocation is worth ``(objective @ x) * 2**-exponent`` more than `base`, the value of the
-    tasks' first options, if no column stands for it. Solutions are read by the classes.
+    one of the tasks treated alike. One column may be continuous. An allocation is worth
+    ``(objective @ x) * 2**-exponent`` more than `base`, the value of the tasks' first options, if no column stands for
+    it. Solutions are read by the classes.
     """
 
     kinds: int
@@ -135,7 +123,7 @@ class CountModel:
         return len(self.upper) - 1
 
     def add_value(self, value: float, upper: float, lower: float = 0.0) -> int:
-        """Write a column that is worth something, and takes and brings nothing else."""
+        """Write a column that only has a value."""
         return self.add_column(np.eye(1, self.kinds)[0] * value, upper, lower=lower)
 
     def add_row(self, entries: Mapping[int, float], lower: float, upper: float) -> None:
@@ -146,7 +134,7 @@ class CountModel:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def decode(self, x: NDArray[np.float64]) -> tuple[int, ...]:
+    def decode(self, x: NDArray[np.float64]) -> Choices:
         """Choices of a solution, whose entries are integer up to the backend's tolerance.
 
         Of alike tasks the first gets the most nodes. Entries of columns that extend the model are ignored. A
@@ -167,16 +155,16 @@ class CountModel:
                     entries[run.slope] -= along
                 places.append(run.first + along)
             places.sort(key=one.gains[-1].item, reverse=True)
-            for member, left, place in zip(one.members, one.choices, places, strict=True):
-                choices[member] = left.item(place)
+            for member, options, place in zip(one.members, one.choices, places, strict=True):
+                choices[member] = options.item(place)
         unplaced = [entries[run.slope] for one in self.classes for run in one.runs if run.slope is not None]
         if any(unplaced):
-            raise ValueError(f"Expected all nodes to find a place, got {unplaced} left.")
+            raise ValueError(f"Expected all nodes to find a place, got {unplaced} without one.")
         return tuple(choices)
 
 
 def formulate(
-    kept: Part,
+    options: Options,
     problem: AllocationProblem,
     *,
     alike: bool = True,
@@ -184,7 +172,7 @@ def formulate(
     totals: bool = False,
     deadline: float = math.inf,
 ) -> CountModel:
-    """Write the model of the options of `problem` that are left: `kept` gives their indices for each task.
+    """Write the model of these options of a problem.
 
     The value of tasks that have their first option enters as a column fixed at 1: backends then measure relative gaps
     against the whole value, and CBC takes no constant. With `relative`, that value is left out, gaps are those of what
@@ -193,14 +181,14 @@ def formulate(
     """
     floor = problem.floor
     model = CountModel(2 + len(problem.capacities) + (floor is not None), deadline, totals)
-    gains = [_gains(number, left, problem) for number, left in enumerate(kept)]
+    gains = [_gains(number, own, problem) for number, own in enumerate(options)]
     orders = [_order(table, len(problem.capacities)) for table in gains]
-    kept = [left[order] for left, order in zip(kept, orders, strict=True)]
+    options = [own[order] for own, order in zip(options, orders, strict=True)]
     gains = [table[:, order] for table, order in zip(gains, orders, strict=True)]
     first = np.array([table[:, 0] for table in gains]).T
     if relative:
         gains = [table - table[:, :1] for table in gains]
-    model.classes = _group(kept, gains, problem, alike)
+    model.classes = _group(options, gains, problem, alike)
     _add_runs(model)
     _limit_slopes(model)
     if totals:
@@ -221,46 +209,37 @@ def formulate(
     return model
 
 
-def _gains(number: int, left: NDArray[np.int64], problem: AllocationProblem) -> NDArray[np.float64]:
+def _gains(number: int, options: NDArray[np.int64], problem: AllocationProblem) -> NDArray[np.float64]:
     """Value, less each use, credit and nodes of a task's options, a row each."""
     task, floor = problem.tasks[number], problem.floor
-    uses = np.zeros((len(problem.capacities), left.size)) if task.uses is None else -task.uses[:, left]
-    credit = [] if floor is None else [floor.credits[number][left]]
-    return np.array([task.values[left], *uses, *credit, task.counts[left]], dtype=np.float64)
-
-
-def _group(kept: Part, gains: list[NDArray[np.float64]], problem: AllocationProblem, alike: bool) -> list[_Class]:
-    """Group alike tasks; the owner is the first of all tasks that rows and groups treat alike."""
-    groups = () if problem.floor is None else problem.floor.groups
-    owners: dict[tuple[object, ...], int] = {}
-    classes: dict[tuple[int, bytes], _Class] = {}
-    for number, (left, table) in enumerate(zip(kept, gains, strict=True)):
-        treated = (
-            *[row.coefficients.item(number) for row in problem.rows],
-            *[number in group for group in groups],
-        )
-        owner = owners.setdefault(treated if alike else (number,), number)
-        key = owner, table.tobytes()
-        if key not in classes:
-            classes[key] = _Class(owner, table)
-        classes[key].members.append(number)
-        classes[key].choices.append(left)
-    return list(classes.values())
+    uses = np.zeros((len(problem.capacities), options.size)) if task.uses is None else -task.uses[:, options]
+    credit = [] if floor is None else [floor.credits[number][options]]
+    return np.array([task.values[options], *uses, *credit, task.counts[options]], dtype=np.float64)
 
 
 def _order(gains: NDArray[np.float64], resources: int) -> NDArray[np.int64]:
     """Order of options by what they use per node, as those of one power limit do the same, then by count."""
     per_node = -gains[1 : 1 + resources] / np.maximum(gains[-1], 1.0)
-    keys = [_round(row) for row in per_node]
-    return np.lexsort((gains[-1], *keys)) if keys else np.arange(gains.shape[1])
+    return np.lexsort((gains[-1], *map(_round, per_node)))
 
 
-def _round(gains: NDArray[np.float64]) -> tuple[float, ...]:
-    return tuple([float(f"{gain:.{DIGITS - 1}e}") for gain in gains.tolist()])
+def _round(gains: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Round to so many digits that equal amounts are equal, and add 0, as -0 is not equal to it as a key."""
+    return np.array([float(f"{gain:.{DIGITS - 1}e}") for gain in gains.tolist()]) + 0.0
 
 
-def _differ(one: float, other: float, tolerance: float) -> bool:
-    return abs(one - other) > tolerance
+def _group(options: Options, gains: list[NDArray[np.float64]], problem: AllocationProblem, alike: bool) -> list[_Class]:
+    """Group alike tasks; the owner is the first of all tasks that rows and groups treat alike."""
+    groups = () if problem.floor is None else problem.floor.groups
+    owners: dict[tuple[object, ...], int] = {}
+    classes: dict[tuple[int, bytes], _Class] = {}
+    for number, (own, table) in enumerate(zip(options, gains, strict=True)):
+        treatment = *[row.coefficients.item(number) for row in problem.rows], *[number in group for group in groups]
+        owner = owners.setdefault(treatment if alike else (number,), number)
+        one = classes.setdefault((owner, table.tobytes()), _Class(owner, table))
+        one.members.append(number)
+        one.choices.append(own)
+    return list(classes.values())
 
 
 def _cut(gains: NDArray[np.float64]) -> Iterator[range]:
@@ -272,7 +251,7 @@ def _cut(gains: NDArray[np.float64]) -> Iterator[range]:
     for place, step in enumerate(np.diff(gains).T.tolist()):
         if slope is None and step[-1] == 1.0:
             slope = step
-        elif slope is None or any(map(_differ, step, slope, tolerances)):
+        elif slope is None or any(abs(a - b) > most for a, b, most in zip(step, slope, tolerances, strict=True)):
             yield range(first, place + 1)
             first, slope = place + 1, None
     yield range(first, gains.shape[1])
@@ -290,7 +269,7 @@ def _add_runs(model: CountModel) -> None:
                 tasks = model.add_column(gains[:, first] - gains[:, 0], size, owner=one.owner)
             if length:
                 step = (gains[:, first + length] - gains[:, first]) / length
-                key = one.owner, _round(step) if model.totals else step.tobytes()
+                key = one.owner, (_round(step) if model.totals else step).tobytes()
                 if key not in slopes:
                     slopes[key] = model.add_column(step, 0.0, owner=one.owner)
                 slope = slopes[key]
@@ -327,44 +306,40 @@ def _add_totals(model: CountModel) -> None:
         for run in one.runs:
             nodes = one.gains.item(-1, run.first)
             if run.tasks is not None and nodes:
-                amount = _round(one.gains[1:-1, run.first] / nodes)
+                amount = _round(one.gains[1:-1, run.first] / nodes).tobytes()
                 sums.setdefault(amount, {})[run.tasks] = nodes
                 sums.setdefault((amount, run.slope), {})[run.tasks] = 1.0
                 sums.setdefault(run.length > 0, {})[run.tasks] = 1.0
             if run.slope is not None:
-                sums.setdefault(_round(model.gains[run.slope][1:-1]), {})[run.slope] = 1.0
-    for parts in sums.values():
-        if len(parts) > 1:
-            total = model.add_value(0.0, sum([model.upper[column] * each for column, each in parts.items()]))
-            model.add_row({total: -1.0, **parts}, 0.0, 0.0)
+                sums.setdefault(_round(model.gains[run.slope][1:-1]).tobytes(), {})[run.slope] = 1.0
+    for addends in sums.values():
+        if len(addends) > 1:
+            total = model.add_value(0.0, sum([model.upper[column] * share for column, share in addends.items()]))
+            model.add_row({total: -1.0, **addends}, 0.0, 0.0)
 
 
 def _add_limits(model: CountModel, problem: AllocationProblem, first: NDArray[np.float64]) -> None:
-    """Write the rows of the pool, the extra rows and the capacities, less what first options take of them.
-
-    A backend may accept an allocation that exceeds a capacity within its tolerance; the caller excludes that and
-    solves again.
-    """
+    """Write the rows of the pool, the extra rows and the capacities, less what first options take of them."""
     table = model.table
     model.add_row(dict(enumerate(table[-1].tolist())), -math.inf, problem.nodes - math.fsum(first[-1]))
     for row in problem.rows:
-        entries, taken = row.coefficients[model.owners] * table[-1], math.fsum(row.coefficients * first[-1])
-        model.add_row(dict(enumerate(entries.tolist())), row.lower - taken, row.upper - taken)
+        entries, used = row.coefficients[model.owners] * table[-1], math.fsum(row.coefficients * first[-1])
+        model.add_row(dict(enumerate(entries.tolist())), row.lower - used, row.upper - used)
     for resource, capacity in enumerate(problem.capacities, 1):
         if capacity < math.inf:
             exponent = -math.frexp(capacity)[1]
-            entries, left = np.ldexp(-table[resource], exponent), capacity * (1.0 + CAPACITY_TOLERANCE)
-            left = math.ldexp(left + math.fsum(first[resource]), exponent)
-            model.add_row(dict(enumerate(entries.tolist())), -math.inf, left)
+            spare = capacity * (1.0 + CAPACITY_TOLERANCE) + math.fsum(first[resource])
+            entries = np.ldexp(-table[resource], exponent)
+            model.add_row(dict(enumerate(entries.tolist())), -math.inf, math.ldexp(spare, exponent))
 
 
 def _worst_off(floor: Floor) -> list[float]:
     """The least and the most that the floor's term can be worth."""
-    sums = [
-        [math.fsum(float(end(floor.credits[task])) for task in group) for group in floor.groups]
-        for end in (np.min, np.max)
-    ]
-    return [floor.weight * min(of_groups) for of_groups in sums]
+    worths = []
+    for end in (np.min, np.max):
+        sums = [math.fsum(float(end(floor.credits[task])) for task in group) for group in floor.groups]
+        worths.append(floor.weight * min(sums))
+    return worths
 
 
 def _add_floor(model: CountModel, floor: Floor, first: NDArray[np.float64]) -> None:

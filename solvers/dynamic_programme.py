@@ -2,11 +2,10 @@
 
 With ``f_j(s)`` the most that the tasks from j on can gain from `s` nodes,
 ``f_j(s) = max_n f_{j+1}(s - n) + v_j(n)``: a max-plus convolution a task, here for where the compiled core is missing.
-A Lagrangian bound and a known allocation first narrow each task to a window of counts.
+A Lagrangian bound and an incumbent first narrow each task to a window of counts.
 
-With capacities, the programme first ignores them and takes each count's best option. If the result keeps them, it is
-the answer; if not, states would need nodes and watts together, and `solvers.label_setting` takes over. What labels do
-not prove soon is left to HiGHS (see `solvers.count_model`).
+With capacities, the programme first ignores them and takes each count's best option. If the result exceeds one, a
+search by labels takes over, and what that does not prove soon goes to HiGHS.
 """
 
 from __future__ import annotations
@@ -14,16 +13,18 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from time import perf_counter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._core import core
-from solvers.evaluation import counts_of, find_excess, objective, proves
-from solvers.option_pruning import add_greedy_start, fitting_options, search_options
+from solvers.evaluation import counts_of, keeps_capacities, objective, proves
+from solvers.option_pruning import OptionTable, add_greedy_start, fitting_options, option_table, relax, search_options
 from solvers.problem import (
     STEPS,
     AllocationProblem,
+    Counts,
     DecidedBy,
     Held,
     Limits,
@@ -32,7 +33,6 @@ from solvers.problem import (
     StopReason,
     TaskOptions,
 )
-from solvers.relaxation import OptionTable, option_table, relax
 
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
@@ -50,12 +50,10 @@ class DynamicProgramme:
 
     Remaining ties go to the lexicographically largest count vector. Sums of floats blur ties, so they are
     broken within a relative 2**-36 of the optimum's scale, which the reported bound accounts for.
-    Where capacities bind, only the first rule holds, and only where labels prove the optimum: HiGHS, to which the
-    others are left, breaks ties as it likes. Without a proof in time, the answer is the best found, with a bound.
+    Where capacities bind, only the first rule holds, and only where labels prove the optimum.
 
     Without capacities, a gap above 1e-9 makes the answer the first allocation that the Lagrangian bound shows to be
-    within it, without tie-breaking, and there is no bound before the optimum is known if nothing is pruned. With
-    capacities labels are searched whether pruning is asked for or not; a gap is that of the model alone.
+    within it, without tie-breaking. With capacities labels are searched whether pruning is asked for or not.
     """
 
     name = "dp"
@@ -71,9 +69,9 @@ class DynamicProgramme:
             done = StopReason.OPTIMAL, Held.OPTIMAL
             return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
         if problem.capacities:
-            return self._under_capacities(problem, limits, deadline)
+            return self._solve_under_capacities(problem, limits, deadline)
         try:
-            counts, value, bound, by = _best_counts(problem, limits, deadline)
+            best = _find_best(problem, limits, deadline)
         except OutOfTime:
             if not limits.prune:
                 return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
@@ -81,47 +79,47 @@ class DynamicProgramme:
             counts = counts_of(problem, relaxed.choices.tolist())
             value, ended = objective(problem, counts), (StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
             return SolveResult(counts, value, max(value, relaxed.bound), *ended, decided_by=DecidedBy.SEARCH)
-        held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
-        return SolveResult(counts, value, bound, StopReason.OPTIMAL, held, self.name, decided_by=by)
+        held = Held.OPTIMAL if proves(problem, best.bound, best.value) else Held.INCUMBENT
+        ended = StopReason.OPTIMAL, held, self.name
+        return SolveResult(best.counts, best.value, best.bound, *ended, decided_by=best.decided_by)
 
-    def _under_capacities(self, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
-        left = fitting_options(problem).choices
-        best = [_best_of_counts(task, options) for task, options in zip(problem.tasks, left, strict=True)]
-        tasks = zip(problem.tasks, best, strict=True)
+    def _solve_under_capacities(self, problem: AllocationProblem, limits: Limits, deadline: float) -> SolveResult:
+        offered = zip(problem.tasks, fitting_options(problem).choices, strict=True)
+        best = [_select_best(task, options) for task, options in offered]
         plain = [
             TaskOptions(task.counts[some], task.values[some], task.current, task.minimum, task.maximum)
-            for task, some in tasks
+            for task, some in zip(problem.tasks, best, strict=True)
         ]
-        found = self.solve(AllocationProblem(tuple(plain), problem.nodes), limits)
-        if found.counts is not None:
-            answers = zip(best, plain, found.counts, strict=True)
-            places = [some.item(task.counts.searchsorted(count)) for some, task, count in answers]
-            if find_excess(problem, places) is None:
-                return replace(found, choices=tuple(places))
+        result = self.solve(AllocationProblem(tuple(plain), problem.nodes), limits)
+        if result.counts is not None:
+            answers = zip(best, plain, result.counts, strict=True)
+            choices = tuple([some.item(task.counts.searchsorted(count)) for some, task, count in answers])
+            if keeps_capacities(problem, choices):
+                return replace(result, choices=choices)
         bonus = TIE_SHARE * max(float(np.abs(task.values).max()) for task in problem.tasks)
-        result = self._by_labels(problem, limits, deadline, bonus)
+        result = self._search_labels(problem, limits, deadline, bonus)
         if result.stop_reason is StopReason.OPTIMAL and result.held is not Held.OPTIMAL and bonus:
             # The optimum is so much smaller than its addends that the bonus may have outweighed values.
-            return self._by_labels(problem, limits, deadline, 0.0)
+            return self._search_labels(problem, limits, deadline, 0.0)
         return result
 
-    def _by_labels(self, problem: AllocationProblem, limits: Limits, deadline: float, bonus: float) -> SolveResult:
+    def _search_labels(self, problem: AllocationProblem, limits: Limits, deadline: float, bonus: float) -> SolveResult:
         """Search by labels, with a bonus for tasks that keep their count; HiGHS proves what labels do not."""
         from solvers.highs_backend import HighsSolver
 
         solver = HighsSolver()
         solver.name = self.name
-        favoured = replace(problem, tasks=tuple([_favour_current(task, bonus) for task in problem.tasks]))
-        left = search_options(favoured, deadline, CANDIDATES * limits.effort)
-        found = solver.solve_pruned(problem, limits, deadline, left)
-        if not left.decided:
-            return found
-        bound = max(left.bound, found.objective)
-        held = Held.OPTIMAL if proves(problem, bound, found.objective) else Held.INCUMBENT
-        return replace(found, bound=bound, held=held)
+        favoured = [replace(task, values=task.values + bonus * (task.counts == task.current)) for task in problem.tasks]
+        options = search_options(replace(problem, tasks=tuple(favoured)), deadline, CANDIDATES * limits.effort)
+        result = solver.solve_pruned(problem, limits, deadline, options)
+        if not options.is_decided:
+            return result
+        bound = max(options.bound, result.objective)
+        held = Held.OPTIMAL if proves(problem, bound, result.objective) else Held.INCUMBENT
+        return replace(result, bound=bound, held=held)
 
 
-def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np.int64]:
+def _select_best(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np.int64]:
     """Select each count's most valuable option; of equally valuable ones, the one that uses least."""
     counts, uses = task.counts[options], () if task.uses is None else task.uses[::-1, options]
     order = np.lexsort((*uses, -task.values[options], counts))
@@ -130,26 +128,26 @@ def _best_of_counts(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np
     return options[order[first]]
 
 
-def _favour_current(task: TaskOptions, bonus: float) -> TaskOptions:
-    """The same options, with a bonus for those that keep the task's count."""
-    return replace(task, values=task.values + bonus * (task.counts == task.current))
+class _Best(NamedTuple):
+    """Best counts, their value, a bound, and the step that found them."""
+
+    counts: Counts
+    value: float
+    bound: float
+    decided_by: DecidedBy
 
 
-def _best_counts(
-    problem: AllocationProblem, limits: Limits, deadline: float
-) -> tuple[tuple[int, ...], float, float, DecidedBy]:
-    """Best counts, their value, a bound, and the step that found them: by the compiled core, or by NumPy without it."""
+def _find_best(problem: AllocationProblem, limits: Limits, deadline: float) -> _Best:
+    """Solve by the compiled core, or by NumPy without it."""
     if core is None:
-        programme = _Programme(problem, limits, deadline)
-        return *programme.answer(), programme.decided_by
-    tasks = problem.tasks
-    nodes, rows = problem.nodes, [task.row or task.dense_row(problem.nodes) for task in tasks]
-    held = [task.current for task in tasks]
-    found = core.decision(rows, held, nodes, limits.prune, limits.gap, deadline - perf_counter())
-    if found is None:
+        return _Programme(problem, limits, deadline).answer()
+    tasks, nodes = problem.tasks, problem.nodes
+    rows, current = [task.row or task.dense_row(nodes) for task in tasks], [task.current for task in tasks]
+    answer = core.decision(rows, current, nodes, limits.prune, limits.gap, deadline - perf_counter())
+    if answer is None:
         raise OutOfTime
-    counts, value, bound, step = found
-    return counts, value, bound, STEPS[step]
+    counts, value, bound, step = answer
+    return _Best(counts, value, bound, STEPS[step])
 
 
 class _Programme:
@@ -169,76 +167,72 @@ class _Programme:
         most = self.table.item(int(self.table.argmax()))
         self.scale: float = len(self.table) * max(most, -min(self.table[:, 0].tolist())) or 1.0
 
-    def answer(self) -> tuple[tuple[int, ...], float, float]:
-        """Return counts, their value, and a bound at most `CERTIFIED_GAP`, or the requested gap, above it."""
-        counts, bound = self.best(self.scale)
-        value = self.worth(counts)
-        if bound - value <= max(CERTIFIED_GAP, self.gap) * abs(value):
-            return counts, value, max(bound, value)
-        # The optimum is much smaller than the scale was taken to be, so the bonus may have outweighed values.
-        exact, bound = self.best(0.0)
-        optimum = self.worth(exact)
-        worst = optimum - CERTIFIED_GAP * abs(optimum)
-        if value < worst:
-            counts, _ = self.best(abs(optimum))
-            value = self.worth(counts)
-        if value < worst:
-            counts, value = exact, optimum
-        return counts, value, max(bound, value)
+    def answer(self) -> _Best:
+        """Find counts whose bound is at most `CERTIFIED_GAP`, or the requested gap, above their value."""
+        best = self.optimise(self.scale)
+        bound = best.bound
+        if bound - best.value > max(CERTIFIED_GAP, self.gap) * abs(best.value):
+            # The optimum is much smaller than the scale was taken to be, so the bonus may have outweighed values.
+            exact = self.optimise(0.0)
+            bound, worst = exact.bound, exact.value - CERTIFIED_GAP * abs(exact.value)
+            if best.value < worst:
+                best = self.optimise(abs(exact.value))
+            if best.value < worst:
+                best = exact
+        return best._replace(bound=max(bound, best.value), decided_by=self.decided_by)
 
-    def worth(self, counts: tuple[int, ...]) -> float:
+    def worth(self, counts: Counts) -> float:
         """Compute the same value as `objective()`, without its look-ups."""
         return math.fsum(map(self.table.item, range(len(counts)), counts))
 
-    def best(self, scale: float) -> tuple[tuple[int, ...], float]:
-        """Best counts if each task that keeps its count earns a bonus (none for `scale` 0), and their value with it."""
+    def optimise(self, scale: float) -> _Best:
+        """Find the best counts where each task that keeps its count earns a bonus (none for `scale` 0)."""
         bonus = TIE_SHARE * scale / len(self.table)
         width = self.table.shape[1]
         favoured = self.table.copy()
-        kept = [j * width + task.current for j, task in enumerate(self.problem.tasks) if task.current < width]
-        favoured.ravel()[kept] += bonus
+        current = [j * width + task.current for j, task in enumerate(self.problem.tasks) if task.current < width]
+        favoured.ravel()[current] += bonus
         inside = np.isfinite(favoured)
         if self.prune:
             counts = np.broadcast_to(np.arange(float(width)), favoured.shape)
             options = OptionTable(favoured, (counts,), (float(self.problem.nodes),))
             relaxed = relax(options)
-            known = tuple(relaxed.choices.tolist())
-            if self.gap and relaxed.bound - self.worth(known) <= self.gap * abs(self.worth(known)):
+            incumbent = tuple(relaxed.choices.tolist())
+            value = self.worth(incumbent)
+            if self.gap and relaxed.bound - value <= self.gap * abs(value):
                 self.decided_by = DecidedBy.SEARCH
-                return known, relaxed.bound
+                return _Best(incumbent, value, relaxed.bound, self.decided_by)
             start = add_greedy_start(options, relaxed)
-            # What beats a known allocation loses no more than that. Counts that tie within the slack, or differ by
-            # rounding alone, must be inside as well.
+            # What beats an incumbent loses no more than that. Counts that tie within the slack, or differ by rounding
+            # alone, must be inside as well.
             inside &= relaxed.losses <= max(0.0, start.bound - start.value) + 2.0 * (bonus + ROUNDING * self.scale)
-        low, high = inside.argmax(axis=1), width - 1 - inside[:, ::-1].argmax(axis=1)
-        best, lost = _best_in(favoured, low.tolist(), high.tolist(), self.problem.nodes, bonus / 2, self.deadline)
-        value = math.fsum(map(favoured.item, range(len(best)), best))
-        return best, value + bonus / 2 if lost > LOST_BY_ROUNDING * self.scale else value
+        low, high = inside.argmax(axis=1).tolist(), (width - 1 - inside[:, ::-1].argmax(axis=1)).tolist()
+        best, slack = [], bonus / 2
+        windows = [row[least : most + 1] for row, least, most in zip(favoured, low, high, strict=True)]
+        # More nodes than all tasks together can use change nothing.
+        spare = min(self.problem.nodes - sum(low), sum([row.size - 1 for row in windows]))
+        spent, tables = 0.0, self._convolve(windows, spare)
+        for least, row, below in zip(low, windows, reversed(tables), strict=True):
+            size = min(row.size, spare + 1)
+            # From the largest count down, the first that costs no more than the slack.
+            candidates = below[spare + 1 - size : spare + 1] + row[:size][::-1]
+            lost = candidates.max() - candidates
+            place = int((lost <= slack).argmax())
+            slack, spent = slack - lost.item(place), spent + lost.item(place)
+            best.append(least + size - 1 - place)
+            spare -= size - 1 - place
+        bound = math.fsum(map(favoured.item, range(len(best)), best))
+        bound += bonus / 2 if spent > LOST_BY_ROUNDING * self.scale else 0.0
+        return _Best(tuple(best), self.worth(tuple(best)), bound, self.decided_by)
 
-
-def _best_in(
-    table: NDArray[np.float64], low: list[int], high: list[int], nodes: int, slack: float, deadline: float
-) -> tuple[tuple[int, ...], float]:
-    """Best counts within ``low <= n <= high``, the largest that cost at most `slack`, and that cost."""
-    values = [table[j, least : most + 1] for j, (least, most) in enumerate(zip(low, high, strict=True))]
-    # More nodes than all tasks together can use change nothing.
-    left = min(nodes - sum(low), sum([row.size - 1 for row in values]))
-    gains = [np.zeros(left + 1)]
-    for row in values[:0:-1]:
-        if perf_counter() > deadline:
-            raise OutOfTime
-        best = gains[-1] + row[0]
-        for count in range(1, min(row.size, left + 1)):
-            np.maximum(best[count:], gains[-1][:-count] + row[count], out=best[count:])
-        gains.append(best)
-    counts, spent = [], 0.0
-    for least, row, below in zip(low, values, reversed(gains), strict=True):
-        size = min(row.size, left + 1)
-        # From the largest count down: `argmax` finds the first that is good enough.
-        candidates = below[left + 1 - size : left + 1] + row[:size][::-1]
-        lost = candidates.max() - candidates
-        place = int((lost <= slack).argmax())
-        slack, spent = slack - lost.item(place), spent + lost.item(place)
-        counts.append(least + size - 1 - place)
-        left -= size - 1 - place
-    return tuple(counts), spent
+    def _convolve(self, windows: list[NDArray[np.float64]], spare: int) -> list[NDArray[np.float64]]:
+        """Tabulate what the last 0, 1, 2, ... tasks can gain from 0 to `spare` nodes."""
+        gains = [np.zeros(spare + 1)]
+        for row in windows[:0:-1]:
+            if perf_counter() > self.deadline:
+                raise OutOfTime
+            best = gains[-1] + row[0]
+            for count in range(1, min(row.size, spare + 1)):
+                np.maximum(best[count:], gains[-1][:-count] + row[count], out=best[count:])
+            gains.append(best)
+        return gains

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from bftrainer.errors import SolverError
-from solvers.problem import AllocationProblem, DecidedBy, Held, SolveResult, StopReason
+from solvers.problem import AllocationProblem, Choices, Counts, DecidedBy, Held, SolveResult, StopReason
 
 _E = TypeVar("_E", bound=StrEnum)
 FEASIBILITY_TOLERANCE = 1e-6
@@ -23,7 +23,7 @@ PROVEN_GAP = 1e-9
 ROUNDING = 2.0**-44
 
 
-def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, ...]:
+def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> Choices:
     """Find the options, one per task, with these node counts; a `ValueError` if none or several have one."""
     if len(counts) != len(problem.tasks):
         raise ValueError(f"Expected {len(problem.tasks)} counts, got {len(counts)}.")
@@ -39,7 +39,7 @@ def choices_of(problem: AllocationProblem, counts: Sequence[int]) -> tuple[int, 
     return tuple(choices)
 
 
-def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, ...]:
+def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> Counts:
     """Node counts of these options, one a task; a `ValueError` if a choice is not on offer."""
     if len(choices) != len(problem.tasks):
         raise ValueError(f"Expected {len(problem.tasks)} choices, got {len(choices)}.")
@@ -59,23 +59,18 @@ def objective(
     """
     choices = choices_of(problem, counts or ()) if choices is None else choices
     counts_of(problem, choices)
-    return _worth(problem, choices)
-
-
-def _worth(problem: AllocationProblem, choices: Sequence[int]) -> float:
-    """`objective` of choices that are on offer."""
-    worth = [task.values.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)]
+    addends = [task.values.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)]
     if problem.floor is not None:
-        earns, groups = problem.floor.credits, problem.floor.groups
-        earned = [math.fsum(earns[task].item(choices[task]) for task in group) for group in groups]
-        worth.append(problem.floor.weight * min(earned))
-    return math.fsum(worth)
+        earned, groups = problem.floor.credits, problem.floor.groups
+        sums = [math.fsum(earned[task].item(choices[task]) for task in group) for group in groups]
+        addends.append(problem.floor.weight * min(sums))
+    return math.fsum(addends)
 
 
 def check(
     problem: AllocationProblem, counts: Sequence[int] | None = None, *, choices: Sequence[int] | None = None
 ) -> float:
-    """Value of an allocation, given by counts, by choices, or by both if they agree, if it is feasible.
+    """Value of an allocation, by counts, by choices, or by both if they agree, if it is feasible.
 
     A `ValueError` if an option does not exist, the pool or a capacity is too small, a row is violated, or the choices
     have other counts.
@@ -86,29 +81,30 @@ def check(
         raise ValueError(f"Expected the counts {own} of its choices, got {counts}.")
     if sum(own) > problem.nodes:
         raise ValueError(f"Expected at most {problem.nodes} nodes, got {sum(own)}.")
-    excess = find_excess(problem, choices)
-    if excess is not None:
-        number, used = excess
-        raise ValueError(f"capacity {number}: Expected at most {problem.capacities[number]}, got {used}.")
+    for number, used in enumerate(total_uses(problem, choices)):
+        if used > problem.capacities[number] * (1.0 + CAPACITY_TOLERANCE):
+            raise ValueError(f"capacity {number}: Expected at most {problem.capacities[number]}, got {used}.")
     for number, row in enumerate(problem.rows):
         total = float(row.coefficients @ np.asarray(own, dtype=np.float64))
         if not row.lower - FEASIBILITY_TOLERANCE <= total <= row.upper + FEASIBILITY_TOLERANCE:
             raise ValueError(f"row {number}: Expected {row.lower} <= sum <= {row.upper}, got {total}.")
-    return _worth(problem, choices)
+    return objective(problem, choices=choices)
 
 
-def find_excess(problem: AllocationProblem, choices: Sequence[int]) -> tuple[int, float] | None:
-    """Find the first capacity that these choices exceed by more than rounding, and what they use of it."""
-    for number, capacity in enumerate(problem.capacities):
-        pairs = zip(problem.tasks, choices, strict=True)
-        used = math.fsum(task.uses.item(number, choice) for task, choice in pairs if task.uses is not None)
-        if used > capacity * (1.0 + CAPACITY_TOLERANCE):
-            return number, used
-    return None
+def total_uses(problem: AllocationProblem, choices: Sequence[int]) -> list[float]:
+    """What the chosen options use of each capacity together."""
+    pairs = [(task.uses, choice) for task, choice in zip(problem.tasks, choices, strict=True) if task.uses is not None]
+    return [math.fsum(uses.item(number, choice) for uses, choice in pairs) for number in range(len(problem.capacities))]
+
+
+def keeps_capacities(problem: AllocationProblem, choices: Sequence[int], tolerance: float = CAPACITY_TOLERANCE) -> bool:
+    """Whether no capacity is exceeded by more than this share of it."""
+    pairs = zip(total_uses(problem, choices), problem.capacities, strict=True)
+    return all(used <= capacity * (1.0 + tolerance) for used, capacity in pairs)
 
 
 def proves(problem: AllocationProblem, bound: float, value: float) -> bool:
-    """Whether an allocation of this value is optimal, given an upper `bound` on all; never if that is NaN."""
+    """Whether an allocation of this value is optimal, as no other exceeds the `bound`; never if that is NaN."""
     excess = bound - value
     if excess <= PROVEN_GAP * abs(value):
         return True
@@ -135,40 +131,40 @@ def verify_result(
     """
     if not isinstance(result, SolveResult):
         raise SolverError(f"{name}: Expected a SolveResult, got {type(result).__name__}.")
-    counts, choices, value = None, None, math.nan
     try:
-        reason, held = _member(StopReason, result.stop_reason), _member(Held, result.held)
-        bound, by = float(result.bound), _member(DecidedBy, result.decided_by)
+        reason, held = _to_member(StopReason, result.stop_reason), _to_member(Held, result.held)
+        bound, by = float(result.bound), _to_member(DecidedBy, result.decided_by)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
+    bound = math.inf if math.isnan(bound) else bound
     answer = result.counts if result.choices is None else result.choices
     if (answer is None) != (held is Held.NOTHING):
         raise SolverError(f"{name}: Expected counts exactly if something is held, got {answer} and {held}.")
-    if answer is None and reason is StopReason.OPTIMAL and not problem.rows:  # no allocation may satisfy rows
-        raise SolverError(f"{name}: Expected an allocation with the stop reason optimal, got none.")
-    bound = math.inf if math.isnan(bound) else bound
-    if answer is None:
-        by = DecidedBy.KEPT
-    else:
-        try:
-            counts, choices = _whole(result.counts), _whole(result.choices)
-            choices = choices_of(problem, counts or ()) if choices is None else choices
-            value, counts = check(problem, counts, choices=choices), counts_of(problem, choices)
-        except (TypeError, ValueError, OverflowError) as error:
-            raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
-        if bound < value:
-            if not proves(problem, value, bound):
-                raise SolverError(f"{name}: Expected a bound of at least the {value} that was found, got {bound}.")
-            bound = value
-        if held is Held.OPTIMAL and not proves(problem, bound, value):
-            held = Held.INCUMBENT
-        if upper_bound is not None:
-            by, bound = DecidedBy.BACKEND, max(bound, upper_bound(problem)) if bound < math.inf else bound
-            if held is Held.OPTIMAL and not proves(problem, bound, value):
-                held = Held.CLAIMED
-    spent_s = solve_s if result.backend_s is None and by is DecidedBy.BACKEND else result.backend_s
     size = result.model_rows, result.model_columns
-    return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices, by, *size, spent_s)
+    if answer is None:
+        if reason is StopReason.OPTIMAL and not problem.rows:  # no allocation may satisfy rows
+            raise SolverError(f"{name}: Expected an allocation with the stop reason optimal, got none.")
+        ended = reason, held, result.solver, solve_s
+        return SolveResult(None, math.nan, bound, *ended, None, DecidedBy.KEPT, *size, result.backend_s)
+    try:
+        # Integers of any kind become Python's.
+        counts = None if result.counts is None else tuple(map(index, result.counts))
+        choices = choices_of(problem, counts or ()) if result.choices is None else tuple(map(index, result.choices))
+        value, counts = check(problem, counts, choices=choices), counts_of(problem, choices)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
+    if bound < value:
+        if not proves(problem, value, bound):
+            raise SolverError(f"{name}: Expected a bound of at least the {value} that was found, got {bound}.")
+        bound = value
+    if held is Held.OPTIMAL and not proves(problem, bound, value):
+        held = Held.INCUMBENT
+    if upper_bound is not None:
+        by, bound = DecidedBy.BACKEND, max(bound, upper_bound(problem)) if bound < math.inf else bound
+        if held is Held.OPTIMAL and not proves(problem, bound, value):
+            held = Held.CLAIMED
+    backend_s = solve_s if result.backend_s is None and by is DecidedBy.BACKEND else result.backend_s
+    return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices, by, *size, backend_s)
 
 
 def add_time(result: SolveResult, solve_s: float) -> SolveResult:
@@ -180,11 +176,6 @@ def add_time(result: SolveResult, solve_s: float) -> SolveResult:
     return result
 
 
-def _member(kind: type[_E], value: Any) -> _E:
+def _to_member(kind: type[_E], value: Any) -> _E:
     """A member of an enumeration, or the one of this value."""
     return value if type(value) is kind else kind(value)
-
-
-def _whole(numbers: Sequence[int] | None) -> tuple[int, ...] | None:
-    """Convert integers of any kind to Python's."""
-    return None if numbers is None else tuple(map(index, numbers))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import threading
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers.count_model import CountModel
-from solvers.milp import MOST_BRANCHES, NO_SOLUTION, MilpSolver, ModelOutcome
+from solvers.milp import MOST_BRANCHES, MilpSolver, ModelOutcome
 from solvers.problem import Limits, OutOfTime, StopReason
 
 if TYPE_CHECKING:
@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 # https://docs.gurobi.com/projects/optimizer/en/current/reference/misc/errorcodes.html
 NO_LICENCE, SIZE_LIMIT_EXCEEDED = 10009, 10010
+# https://docs.gurobi.com/projects/optimizer/en/current/reference/numericcodes/statuscodes.html
+OPTIMAL, INFEASIBLE, INFEASIBLE_OR_UNBOUNDED, NODE_LIMIT, TIME_LIMIT = 2, 3, 4, 8, 9
 TIGHTEST = 1e-9
-# Environments may take seconds to start (a licence server is asked) and belong to one thread.
-_started = threading.local()
+_environments: dict[tuple[str, int], gurobipy.Env] = {}
 
 
 class GurobiSolver(MilpSolver):
@@ -33,14 +34,9 @@ class GurobiSolver(MilpSolver):
 
     name = "gurobi"
     requires = ("gurobipy",)
-
-    # https://docs.gurobi.com/projects/optimizer/en/current/reference/numericcodes/statuscodes.html
-    # Whatever is not listed is an error.
-    _STATUS = {  # noqa: RUF012 - class data, never changed
-        "OPTIMAL": StopReason.OPTIMAL,
-        "TIME_LIMIT": StopReason.TIME_LIMIT,
-        "NODE_LIMIT": StopReason.TIME_LIMIT,
-    }
+    finished: ClassVar = {OPTIMAL: StopReason.OPTIMAL, **dict.fromkeys((NODE_LIMIT, TIME_LIMIT), StopReason.TIME_LIMIT)}
+    # All columns are bounded, so no model is unbounded.
+    infeasible = (INFEASIBLE, INFEASIBLE_OR_UNBOUNDED)
 
     @staticmethod
     def licence() -> str:
@@ -48,11 +44,11 @@ class GurobiSolver(MilpSolver):
         import gurobipy
 
         try:
-            with gurobipy.Model(env=environment(GurobiSolver.name)) as target:
-                # 0 stands for a licence that does not expire.
+            with gurobipy.Model(env=environment()) as target:
                 expires = int(target.LicenseExpiration)
         except SolverError as error:
             return str(error)
+        # 0 stands for a licence that does not expire.
         return f"valid until {expires // 10000}-{expires // 100 % 100:02}-{expires % 100:02}" if expires else "valid"
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
@@ -60,7 +56,7 @@ class GurobiSolver(MilpSolver):
 
         deadline = perf_counter() + limits.time_s
         try:
-            with gurobipy.Model(env=environment(self.name)) as target:
+            with gurobipy.Model(env=environment()) as target:
                 _write(target, model, deadline)
                 target.Params.TimeLimit = max(0.0, deadline - perf_counter())
                 if limits.effort < MOST_BRANCHES:
@@ -68,26 +64,14 @@ class GurobiSolver(MilpSolver):
                 target.Params.MIPGap = limits.gap
                 target.Params.MIPGapAbs = 0.0
                 target.Params.Threads = limits.threads
-                if any(each % 1.0 for row in model.rows for each in row.values()):
+                if any(entry % 1.0 for row in model.rows for entry in row.values()):
                     # Within the usual tolerance an allocation could gain value by exceeding a capacity.
                     target.Params.IntFeasTol = target.Params.FeasibilityTol = TIGHTEST
                 target.optimize()
-                return self._outcome(target)
+                x = np.array(target.getAttr("X")) if target.SolCount else None
+                return self.to_outcome(target.Status, x, target.ObjBound)
         except gurobipy.GurobiError as error:
-            raise unavailable(self.name, error.errno, str(error), len(model.upper)) from error
-
-    def _outcome(self, target: gurobipy.Model) -> ModelOutcome:
-        import gurobipy
-
-        status = target.Status
-        # All columns are bounded, so no model is unbounded.
-        if status in (gurobipy.GRB.INFEASIBLE, gurobipy.GRB.INF_OR_UNBD):
-            return NO_SOLUTION
-        reasons = {getattr(gurobipy.GRB, word): reason for word, reason in self._STATUS.items()}
-        if status not in reasons:
-            raise SolverError(f"{self.name}: ended with status {status}.")
-        found = np.array(target.getAttr("X")) if target.SolCount else None
-        return ModelOutcome(reasons[status], found, target.ObjBound)
+            raise to_solver_error(error.errno, str(error), len(model.upper)) from error
 
 
 def _write(target: gurobipy.Model, model: CountModel, deadline: float) -> None:
@@ -109,14 +93,13 @@ def _write(target: gurobipy.Model, model: CountModel, deadline: float) -> None:
             target.addLConstr(total <= upper)
 
 
-def environment(name: str) -> gurobipy.Env:
+def environment() -> gurobipy.Env:
     """The started, silent environment of this thread; a `SolverUnavailableError` if no licence lets it start."""
     import gurobipy
 
-    environments: dict[str, gurobipy.Env] = _started.__dict__
-    licence_file = os.environ.get("GRB_LICENSE_FILE", "")
-    env = environments.get(licence_file)
-    if env is None:
+    # It may take seconds to start (a licence server is asked) and belongs to one thread.
+    key = os.environ.get("GRB_LICENSE_FILE", ""), threading.get_ident()
+    if key not in _environments:
         # An environment that is not empty prints its licence before it can be told not to.
         env = gurobipy.Env(empty=True)
         try:
@@ -124,17 +107,17 @@ def environment(name: str) -> gurobipy.Env:
             env.start()
         except gurobipy.GurobiError as error:
             env.dispose()
-            raise unavailable(name, error.errno, str(error)) from error
-        environments[licence_file] = env
-    return env
+            raise to_solver_error(error.errno, str(error)) from error
+        _environments[key] = env
+    return _environments[key]
 
 
-def unavailable(name: str, code: int, message: str, variables: int = 0) -> SolverError:
-    """Translate an error of Gurobi's: a licence that is missing or too small is distinguished from a failure."""
+def to_solver_error(code: int, message: str, variables: int = 0) -> SolverError:
+    """Translate an error of Gurobi's: a licence that is missing or too small is no failure."""
     if code == SIZE_LIMIT_EXCEEDED:
         return SolverUnavailableError(
-            f"{name}: model of {variables:,} variables exceeds the size-limited licence; try --solver cbc or highs."
+            f"gurobi: model of {variables:,} variables exceeds the size-limited licence; try --solver cbc or highs."
         )
     if code == NO_LICENCE:
-        return SolverUnavailableError(f"{name}: no valid licence ({message.rstrip('.')}); try --solver cbc.")
-    return SolverError(f"{name}: {message.rstrip('.')}.")
+        return SolverUnavailableError(f"gurobi: no valid licence ({message.rstrip('.')}); try --solver cbc.")
+    return SolverError(f"gurobi: {message.rstrip('.')}.")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from bftrainer.errors import SolverError
 from solvers.count_model import CountModel
-from solvers.milp import MOST_BRANCHES, NO_SOLUTION, MilpSolver, ModelOutcome
+from solvers.milp import MOST_BRANCHES, MilpSolver, ModelOutcome
 from solvers.problem import Limits, StopReason
 
-COLUMN_WISE, ROW_WISE, MAXIMISE = 1, 2, -1
+ROW_WISE, MAXIMISE, FEASIBLE = 2, -1, 2
 # For models with totals: presolving would take these out, what HiGHS does to find a first solution takes longer than
 # the rest, and within the usual tolerance allocations could gain value by exceeding a capacity. Cuts at nodes cost more
 # than they save, and once cut off the optimum (HiGHS 1.15.1).
@@ -41,13 +40,13 @@ class HighsSolver(MilpSolver):
     requires = ("highspy",)
 
     # https://ergo-code.github.io/HiGHS/stable/structures/enums/#HighsModelStatus
-    # Whatever is not listed is an error.
-    _STATUS = {  # noqa: RUF012 - class data, never changed
+    finished: ClassVar = {
         "kOptimal": StopReason.OPTIMAL,
         "kTimeLimit": StopReason.TIME_LIMIT,
         # The limit on nodes of the tree.
         "kSolutionLimit": StopReason.TIME_LIMIT,
     }
+    infeasible = ("kInfeasible",)
 
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
         # With whole numbers beyond 1, as of alike tasks and along slopes, it may not.
@@ -55,8 +54,12 @@ class HighsSolver(MilpSolver):
         return upper.size < SMALL and not bool((upper[model.integral] > 1.0).any())
 
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
-        claim_threads(limits.threads)
-        highs = _silent_class()()
+        silent = _silent_class()
+        # HiGHS fails if its running scheduler has another number of threads.
+        if _scheduled != [limits.threads]:
+            silent.resetGlobalScheduler(True)
+            _scheduled[:] = [limits.threads]
+        highs = silent()
         options = {
             "output_flag": False,
             "mip_rel_gap": limits.gap,
@@ -74,22 +77,13 @@ class HighsSolver(MilpSolver):
             len(model.upper), len(model.rows), indices.size, ROW_WISE, MAXIMISE, 0.0, model.objective,
             np.array(model.lower), np.array(model.upper), np.array(model.row_lower), np.array(model.row_upper),
             np.cumsum([0, *map(len, model.rows)], dtype=np.int32), indices,
-            np.array([each for row in model.rows for each in row.values()], dtype=np.float64),
+            np.array([entry for row in model.rows for entry in row.values()], dtype=np.float64),
             model.integral.astype(np.int32),
         )  # fmt: skip
         highs.run()
-        return self._outcome(highs)
-
-    def _outcome(self, highs: object) -> ModelOutcome:
-        status = highs.getModelStatus().name  # type: ignore[attr-defined]
-        if status == "kInfeasible":
-            return NO_SOLUTION
-        if status not in self._STATUS:
-            raise SolverError(f"{self.name}: ended with status {status}.")
-        info = highs.getInfo()  # type: ignore[attr-defined]
-        solution = highs.getSolution()  # type: ignore[attr-defined]
-        found = np.array(solution.col_value) if info.primal_solution_status == 2 else None
-        return ModelOutcome(self._STATUS[status], found, info.mip_dual_bound)
+        info = highs.getInfo()
+        x = np.array(highs.getSolution().col_value) if info.primal_solution_status == FEASIBLE else None
+        return self.to_outcome(highs.getModelStatus().name, x, info.mip_dual_bound)
 
 
 @cache
@@ -98,12 +92,3 @@ def _silent_class() -> type[Any]:
     import highspy
 
     return type("Silent", (highspy.Highs,), {"enableCallbacks": lambda _: None})
-
-
-def claim_threads(threads: int) -> None:
-    """Let the next solve use `threads` threads: HiGHS fails if its running scheduler has another number."""
-    import highspy
-
-    if _scheduled != [threads]:
-        highspy.Highs.resetGlobalScheduler(True)
-        _scheduled[:] = [threads]

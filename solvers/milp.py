@@ -1,24 +1,25 @@
-"""Solvers of the count-level model: prune, ask what is left once, formulate, run the backend, check its answer."""
+"""Solvers of the count-level model: prune, ask each question once, formulate, run the backend, check its answer."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
-from typing import Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
-from solvers.count_model import CountModel, Part, formulate
-from solvers.evaluation import PROVEN_GAP, check, counts_of, find_excess, objective, proves
+from solvers.count_model import CountModel, Options, formulate
+from solvers.evaluation import PROVEN_GAP, check, counts_of, keeps_capacities, objective, proves
 from solvers.option_pruning import Pruned, fitting_options, prune, search_options
-from solvers.problem import AllocationProblem, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
+from solvers.problem import AllocationProblem, Choices, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.supervised import ProcessDiedError, overrun_s, run_in_subprocess
 
 # Nearly all models are solved within this many nodes of the tree, in some 50 ms by CBC; the others may take forever.
@@ -49,10 +50,8 @@ OUT_OF_TIME = ModelOutcome(StopReason.TIME_LIMIT, None, math.inf)
 class MilpSolver(ABC):
     """A solver of the count-level model; a backend is a class with a name, what it requires, and `_run`.
 
-    Attributes
-    ----------
-    memory : dict or None
-        Proven answers to what pruning left of plain problems, by `question_key`; None asks each time.
+    `alike` tasks are counted together. A status that is neither `finished` nor `infeasible` is an error. The `memory`
+    has the proven answers to what pruning leaves of plain problems, by `question_key`.
     """
 
     name = ""
@@ -61,9 +60,10 @@ class MilpSolver(ABC):
     extra_rows = True
     capacities = True
     floor = True
-    # Whether alike tasks are counted together.
     alike = True
-    memory: dict[bytes, tuple[int, ...]] | None = None
+    finished: ClassVar[Mapping[int | str, StopReason]] = {}
+    infeasible: tuple[int | str, ...] = ()
+    memory: dict[bytes, Choices] | None = None
 
     @abstractmethod
     def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
@@ -76,6 +76,14 @@ class MilpSolver(ABC):
         """Whether the backend keeps its limits on this model; if not, it runs in a process that can be ended."""
         return True
 
+    def to_outcome(self, status: int | str, x: NDArray[np.float64] | None, bound: float) -> ModelOutcome:
+        """Translate the status that the backend ended with."""
+        if status in self.infeasible:
+            return NO_SOLUTION
+        if status not in self.finished:
+            raise SolverError(f"{self.name}: ended with status {status}.")
+        return ModelOutcome(self.finished[status], x, bound)
+
     def __getstate__(self) -> dict[str, object]:
         """What a process that runs the backend needs to know."""
         return {name: value for name, value in vars(self).items() if name != "memory"}
@@ -87,51 +95,50 @@ class MilpSolver(ABC):
         return twin
 
     def remember(self, problem: AllocationProblem, limits: Limits, result: SolveResult) -> None:
-        """Take over an answer of its own from before, as if it had just been given."""
-        asked = result.decided_by in (DecidedBy.BACKEND, DecidedBy.SEARCH)
-        if self.memory is not None and asked and _is_plain(problem, limits):
-            self._keep(prune(problem).choices, problem, result)
+        """Take over an answer of its own from before, as if it was new."""
+        is_answer = result.decided_by in (DecidedBy.BACKEND, DecidedBy.SEARCH)
+        if self.memory is not None and is_answer and _is_plain(problem, limits):
+            self._remember(prune(problem).choices, problem, result)
 
-    def _keep(self, part: Part, problem: AllocationProblem, result: SolveResult) -> None:
-        """Remember a proven choice among what pruning left, by its places there; the oldest are forgotten."""
+    def _remember(self, options: Options, problem: AllocationProblem, result: SolveResult) -> None:
+        """Remember a proven choice by its places among the options; the oldest are forgotten."""
         is_proven = result.held is Held.OPTIMAL and result.stop_reason is StopReason.OPTIMAL
         if self.memory is not None and is_proven and result.choices is not None:
             if len(self.memory) >= MOST_ANSWERS:
                 del self.memory[next(iter(self.memory))]
-            free = [pair for pair in zip(part, result.choices, strict=True) if pair[0].size > 1]
-            places = tuple([int(left.searchsorted(choice)) for left, choice in free])
-            self.memory[question_key(part, problem)] = places
+            free = [pair for pair in zip(options, result.choices, strict=True) if pair[0].size > 1]
+            places = tuple([int(own.searchsorted(choice)) for own, choice in free])
+            self.memory[question_key(options, problem)] = places
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem`; pruning and formulating count towards the time limit.
 
         Where pruning leaves a choice, the backend runs, at first with a small tree only. If that proves nothing, or the
         model would be large, this package's own search follows, and the backend runs again if that proves nothing
-        either. Proven answers to plain problems are remembered. A `SolverError` if there is no allocation, or the
-        backend fails.
+        either. A `SolverError` if there is no allocation, or the backend fails.
         """
         return self.solve_pruned(problem, limits, perf_counter() + limits.time_s)
 
     def solve_pruned(
-        self, problem: AllocationProblem, limits: Limits, deadline: float, options: Pruned | None = None
+        self, problem: AllocationProblem, limits: Limits, deadline: float, pruned: Pruned | None = None
     ) -> SolveResult:
-        """Answer `problem` by a `deadline`; `options` are what is left of it, if it was pruned already."""
+        """Answer `problem`, perhaps `pruned` already, by a `deadline`."""
         if not problem.tasks:
             done = StopReason.OPTIMAL, Held.OPTIMAL
             return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
-        if options is None:
-            options = prune(problem, deadline) if limits.prune else fitting_options(problem)
+        if pruned is None:
+            pruned = prune(problem, deadline) if limits.prune else fitting_options(problem)
         backend = _Backend(self, problem, limits, deadline)
-        if self.memory is None or options.decided or not _is_plain(problem, limits):
-            return backend.ask_in_turn(options)
-        places = self.memory.get(question_key(options.choices, problem))
+        if self.memory is None or pruned.is_decided or not _is_plain(problem, limits):
+            return backend.solve_in_turn(pruned)
+        places = self.memory.get(question_key(pruned.choices, problem))
         if places is None:
-            answer = backend.ask_in_turn(options)
-            self._keep(options.choices, problem, answer)
-            return answer
+            result = backend.solve_in_turn(pruned)
+            self._remember(pruned.choices, problem, result)
+            return result
         free = iter(places)
-        choices = tuple([left.item(next(free) if left.size > 1 else 0) for left in options.choices])
-        return backend.result(choices, StopReason.OPTIMAL, objective(problem, choices=choices), DecidedBy.REMEMBERED)
+        choices = tuple([own.item(next(free) if own.size > 1 else 0) for own in pruned.choices])
+        return backend.to_result(choices, StopReason.OPTIMAL, objective(problem, choices=choices), DecidedBy.REMEMBERED)
 
 
 def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
@@ -140,92 +147,90 @@ def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
     return is_exact and not problem.rows and not problem.capacities and problem.floor is None
 
 
-def question_key(part: Part, problem: AllocationProblem) -> bytes:
+def question_key(options: Options, problem: AllocationProblem) -> bytes:
     """Digest of what pruning leaves of a plain problem.
 
-    It holds what tasks with a choice gain over the first that is left, and from how many nodes more: problems of one
-    key have the same best choices, whatever their other tasks hold. In a replay most come again and again.
+    It holds what tasks with a choice gain over their first option, and from how many nodes more: problems of one key
+    have the same best choices, whatever their other tasks hold. In a replay most come again and again.
     """
-    free = [(task, left) for task, left in zip(problem.tasks, part, strict=True) if left.size > 1]
-    counts = [task.counts[left] - task.counts[left[0]] for task, left in free]
-    values = [task.values[left] - task.values[left[0]] for task, left in free]
-    least = sum([task.counts.item(left[0]) for task, left in zip(problem.tasks, part, strict=True)])
-    sizes = [problem.nodes - least, *[left.size for _, left in free]]
+    free = [(task, own) for task, own in zip(problem.tasks, options, strict=True) if own.size > 1]
+    counts = [task.counts[own] - task.counts[own[0]] for task, own in free]
+    values = [task.values[own] - task.values[own[0]] for task, own in free]
+    least = sum([task.counts.item(own[0]) for task, own in zip(problem.tasks, options, strict=True)])
+    sizes = [problem.nodes - least, *[own.size for _, own in free]]
     return sha256(b"".join([repr(sizes).encode(), *map(bytes, counts), *map(bytes, values)])).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """Choices that a backend found, if any, why it stopped, and a bound on all."""
+class _Answer(NamedTuple):
+    """Choices that a backend returned, if any, why it stopped, and a bound on all."""
 
-    choices: tuple[int, ...] | None
+    choices: Choices | None
     stop_reason: StopReason
     bound: float
 
 
 @dataclass(slots=True, eq=False)
 class _Backend:
-    """State of solving one problem with a backend: what it found so far, and the time used."""
+    """State of solving one problem with a backend: the allocations so far, the largest model, and the time used."""
 
     solver: MilpSolver
     problem: AllocationProblem
     limits: Limits
     deadline: float
-    found: list[tuple[int, ...]] = field(default_factory=list)
+    allocations: list[Choices] = field(default_factory=list)
     rows: int | None = None
     columns: int | None = None
-    spent_s: float | None = None
+    backend_s: float | None = None
 
-    def ask_in_turn(self, options: Pruned) -> SolveResult:
-        """Ask for a small tree, search where that proves nothing, and ask for as long as it takes."""
-        if options.searchable and not options.decided:
-            if options.size <= LARGE:
-                answer = self.ask(options.choices, FIRST_BRANCHES)
+    def solve_in_turn(self, pruned: Pruned) -> SolveResult:
+        """Try a small tree, search where that proves nothing, and then try for as long as it takes."""
+        if pruned.searchable and not pruned.is_decided:
+            if pruned.size <= LARGE:
+                answer = self.solve_options(pruned.choices, FIRST_BRANCHES)
                 if answer.stop_reason is StopReason.OPTIMAL:
-                    return self.choose(options, answer)
+                    return self.choose(pruned, answer)
             if perf_counter() <= self.deadline:
-                options = search_options(self.problem, self.deadline)
-        return self.choose(options, self.ask(options.choices, math.inf))
+                pruned = search_options(self.problem, self.deadline)
+        return self.choose(pruned, self.solve_options(pruned.choices, math.inf))
 
-    def ask(self, choices: Part, branches: float) -> _Answer:
-        """Find the best of these options; what it found is noted.
+    def solve_options(self, options: Options, branches: float) -> _Answer:
+        """Find the best allocation of these options, and note it.
 
-        An allocation that exceeds a capacity within the backend's tolerance is excluded, and the others asked for.
+        One that exceeds a capacity within the backend's tolerance is excluded, and the others are solved again.
         """
-        reason, bound, parts = StopReason.OPTIMAL, -math.inf, [choices]
-        while parts:
-            part = parts.pop()
-            answer = self._only(part) if all(left.size == 1 for left in part) else self._best(part, branches)
-            if answer.choices is not None:
-                excess = find_excess(self.problem, answer.choices)
-                if excess is not None and excess[1] <= self.problem.capacities[excess[0]] * (1.0 + BACKEND_TOLERANCE):
-                    parts += _exclude(part, answer.choices)
+        reason, bound, waiting = StopReason.OPTIMAL, -math.inf, [options]
+        while waiting:
+            subset = waiting.pop()
+            answer = self._run_backend(subset, branches)
+            choices = answer.choices
+            if choices is not None:
+                fits = keeps_capacities(self.problem, choices)
+                if not fits and keeps_capacities(self.problem, choices, BACKEND_TOLERANCE):
+                    waiting += _exclude(subset, choices)
                     continue
-                self.found.append(answer.choices)
+                self.allocations.append(choices)
             reason = reason if answer.stop_reason is StopReason.OPTIMAL else answer.stop_reason
             bound = max(bound, answer.bound)
         if bound == -math.inf:
             raise SolverError(f"{self.solver.name}: no allocation satisfies the extra rows.")
         return _Answer(None, reason, bound)
 
-    def _only(self, part: Part) -> _Answer:
-        """The only allocation that is left, which needs no backend, if it is feasible."""
-        choices = tuple([left.item(0) for left in part])
-        try:
-            return _Answer(choices, StopReason.OPTIMAL, check(self.problem, choices=choices))
-        except ValueError:
-            return _Answer(None, StopReason.OPTIMAL, -math.inf)
-
-    def _best(self, part: Part, branches: float) -> _Answer:
-        """What the backend finds and proves of these options."""
+    def _run_backend(self, options: Options, branches: float) -> _Answer:
+        """Formulate the model of these options and run the backend, unless they are a single allocation."""
         solver, problem = self.solver, self.problem
+        if all(own.size == 1 for own in options):
+            choices = tuple([own.item(0) for own in options])
+            try:
+                return _Answer(choices, StopReason.OPTIMAL, check(problem, choices=choices))
+            except ValueError:
+                return _Answer(None, StopReason.OPTIMAL, -math.inf)
         # Without pruning, HiGHS has been seen to work on a model with totals for minutes, whatever its time limit.
         totals = self.limits.prune and bool(problem.capacities) and not problem.rows and problem.floor is None
         how = {"alike": solver.alike, "relative": _is_plain(problem, self.limits), "totals": totals}
         try:
-            model = formulate(part, problem, **how, deadline=self.deadline)
+            model = formulate(options, problem, **how, deadline=self.deadline)
             solver._extend(model, problem)
-            outcome = self._run(model, branches)
+            outcome = self._run_model(model, branches)
         except OutOfTime:
             return _Answer(None, StopReason.TIME_LIMIT, math.inf)
         if outcome.x is None and outcome.stop_reason is StopReason.OPTIMAL:
@@ -237,77 +242,76 @@ class _Backend:
         except ValueError as error:
             raise SolverError(f"{solver.name}: answered with an allocation that is not feasible: {error}") from error
 
-    def _run(self, model: CountModel, branches: float) -> ModelOutcome:
+    def _run_model(self, model: CountModel, branches: float) -> ModelOutcome:
         """Run the backend; in a process of its own, which is ended if it exceeds its limit, unless it keeps that."""
         began, solver = perf_counter(), self.solver
-        left_s = self.deadline - began
-        if left_s <= 0:
+        remaining_s = self.deadline - began
+        if remaining_s <= 0:
             raise OutOfTime
         self.rows = max(self.rows or 0, len(model.rows))
         self.columns = max(self.columns or 0, len(model.upper))
         # Some backends divide by the bound, not the objective, and all of them see solutions that are not yet rounded.
-        asked = self.limits.gap
-        gap = asked / 10 if asked <= PROVEN_GAP else 0.99 * asked / (1.0 + asked)
-        limits = replace(self.limits, time_s=left_s, gap=gap, effort=min(branches, self.limits.effort, MOST_BRANCHES))
+        gap = self.limits.gap
+        gap = gap / 10 if gap <= PROVEN_GAP else 0.99 * gap / (1.0 + gap)
+        effort = min(branches, self.limits.effort, MOST_BRANCHES)
+        limits = replace(self.limits, time_s=remaining_s, gap=gap, effort=effort)
         try:
             if solver._keeps_limits(model, limits):
                 return solver._run(model, limits)
             # The process does not need to know how solutions are read.
-            bare = replace(model, classes=[])
+            args = solver, replace(model, classes=[]), limits, self.deadline
             # Backends mostly end near their own limit with a result; half of the allowed overrun is for other work.
-            latest = self.deadline + overrun_s(left_s) / 2
-            ask = partial(run_in_subprocess, solver.name, _run_until, solver, bare, limits, self.deadline)
+            latest = self.deadline + overrun_s(remaining_s) / 2
+            run: partial[ModelOutcome] = partial(run_in_subprocess, solver.name, _run_until, *args, deadline=latest)
             try:
-                outcome: ModelOutcome = ask(deadline=latest)
+                return run()
             except ProcessDiedError:  # CBC has been seen to abort on a model that the next process solves
-                outcome = ask(deadline=latest)
-            return outcome
+                return run()
         finally:
-            self.spent_s = (self.spent_s or 0.0) + perf_counter() - began
+            self.backend_s = (self.backend_s or 0.0) + perf_counter() - began
 
-    def choose(self, options: Pruned, answer: _Answer) -> SolveResult:
-        """Hold the best allocation that was found, and say what found it."""
-        found, by, reason = self.found, DecidedBy.BACKEND, answer.stop_reason
-        if options.decided:
-            # Whatever was found before is worth no more.
-            found, by = found[-1:], options.decided_by
-        worth = partial(_value, self.problem)
-        best, known = max(found, key=worth, default=None), options.incumbent
+    def choose(self, pruned: Pruned, answer: _Answer) -> SolveResult:
+        """Choose the best allocation, and say which step it is from."""
+        allocations, by, reason = self.allocations, DecidedBy.BACKEND, answer.stop_reason
+        if pruned.is_decided:
+            # All others are worth no more.
+            allocations, by = allocations[-1:], pruned.decided_by
+
+        def worth(choices: Choices) -> float:
+            return objective(self.problem, choices=choices)
+
+        best, incumbent = max(allocations, key=worth, default=None), pruned.incumbent
         # A backend's optimum is worth as much, but for rounding.
-        partly = reason is not StopReason.OPTIMAL
-        if known is not None and (best is None or (partly and worth(known) > worth(best))):
-            best, by = known, DecidedBy.SEARCH
+        is_partial = reason is not StopReason.OPTIMAL
+        if incumbent is not None and (best is None or (is_partial and worth(incumbent) > worth(best))):
+            best, by = incumbent, DecidedBy.SEARCH
         if reason is StopReason.TIME_LIMIT and not math.isinf(self.limits.effort) and perf_counter() < self.deadline:
             reason = StopReason.EFFORT_LIMIT
-        return self.result(best, reason, min(answer.bound, options.bound), by)
+        return self.to_result(best, reason, min(answer.bound, pruned.bound), by)
 
-    def result(self, choices: tuple[int, ...] | None, reason: StopReason, bound: float, by: DecidedBy) -> SolveResult:
+    def to_result(self, choices: Choices | None, reason: StopReason, bound: float, by: DecidedBy) -> SolveResult:
         """Build the result: it is optimal if value and bound say so, whatever the backend did."""
         counts, value, held = None, math.nan, Held.NOTHING
         if choices is not None:
-            counts, value = counts_of(self.problem, choices), _value(self.problem, choices)
+            counts, value = counts_of(self.problem, choices), objective(self.problem, choices=choices)
             held = Held.OPTIMAL if proves(self.problem, bound, value) else Held.INCUMBENT
             bound = max(bound, value)
-        size = self.rows, self.columns, self.spent_s
+        size = self.rows, self.columns, self.backend_s
         return SolveResult(counts, value, bound, reason, held, self.solver.name, 0.0, choices, by, *size)
 
 
-def _value(problem: AllocationProblem, choices: tuple[int, ...]) -> float:
-    return objective(problem, choices=choices)
-
-
 def _run_until(solver: MilpSolver, model: CountModel, limits: Limits, deadline: float) -> ModelOutcome:
-    """Run a backend with the time left until the deadline: starting the process may have taken some."""
-    left_s = deadline - perf_counter()
-    return OUT_OF_TIME if left_s <= 0 else solver._run(model, replace(limits, time_s=left_s))
+    """Run a backend with the time that remains until the deadline: starting the process may have taken some."""
+    remaining_s = deadline - perf_counter()
+    return OUT_OF_TIME if remaining_s <= 0 else solver._run(model, replace(limits, time_s=remaining_s))
 
 
-def _exclude(part: Part, choices: tuple[int, ...]) -> list[Part]:
-    """Divide all allocations but one into parts: in part j, task j is the first to choose differently."""
-    divided: list[Part] = []
-    for number, (left, choice) in enumerate(zip(part, choices, strict=True)):
-        others = left[left != choice]
+def _exclude(options: Options, choices: Choices) -> list[Options]:
+    """Divide all allocations but one into subsets: in subset j, task j is the first to choose differently."""
+    subsets: list[Options] = []
+    for number, (own, choice) in enumerate(zip(options, choices, strict=True)):
+        others = own[own != choice]
         if others.size:
-            alike = [np.array([chosen]) for chosen in choices[:number]]
-            divided.append((*alike, others, *part[number + 1 :]))
-    return divided
+            same = [np.array([chosen]) for chosen in choices[:number]]
+            subsets.append((*same, others, *options[number + 1 :]))
+    return subsets

@@ -1,10 +1,8 @@
 """The count-level allocation problem, its result, and the interface of solvers.
 
 Nodes of an idle pool are interchangeable and rescale costs depend on counts alone, so choosing *how many*
-nodes each task gets has the same optimum as choosing *which* ones (arXiv:2106.12091, section 3, without its
-one binary per task and node). A task may offer several options of one count that take different amounts of further
-resources, such as watts. Every solver takes an `AllocationProblem` and returns a `SolveResult`; `solvers.evaluation`
-defines value and feasibility.
+nodes each task gets has the same optimum as choosing *which* ones (arXiv:2106.12091, section 3). A task may offer
+several options of one count that take different amounts of further resources, such as watts.
 """
 
 from __future__ import annotations
@@ -33,10 +31,7 @@ class StopReason(StrEnum):
 
 
 class Held(StrEnum):
-    """What a finished solve has in hand.
-
-    ``CLAIMED``: only the solver, which is not one of this package's, says that it is optimal.
-    """
+    """What a finished solve has in hand; ``CLAIMED`` is optimal by the word of a solver of another package."""
 
     OPTIMAL = "optimal"
     CLAIMED = "claimed"
@@ -47,11 +42,10 @@ class Held(StrEnum):
 class DecidedBy(StrEnum):
     """The step that found the allocation: the backend, or one of the steps before it.
 
-    ``TRIVIAL``: there was no choice, as each task had one option, or no conflict, as there was enough for the best of
-    each. ``PRUNING``: exact pruning left one allocation. ``SEARCH``: this package's own search (greedy, exchanges,
-    labels) proved it, or had one as good when the backend ran out of time. ``BACKEND``: the solver itself.
-    ``REMEMBERED``: what pruning left was asked before, and answered with a proof. ``KEPT``: nothing was found, so the
-    present allocation stays.
+    ``TRIVIAL``: each task had one option, or there was enough for the best of each. ``PRUNING``: exact pruning left one
+    allocation. ``SEARCH``: this package's own search proved it, or had one as good when the backend ran out of time.
+    ``BACKEND``: the solver itself. ``REMEMBERED``: the same question was answered with a proof before. ``KEPT``:
+    nothing was found, so the present allocation stays.
     """
 
     TRIVIAL = "trivial"
@@ -62,10 +56,14 @@ class DecidedBy(StrEnum):
     KEPT = "kept"
 
 
-# Longer rows of values at all counts are made for each pool, no longer than that.
-LONGEST_ROW = 2**16
+# As the compiled core numbers them.
 STEPS = tuple(DecidedBy)
-"""The steps as the compiled core numbers them."""
+# Longer rows of values at all counts are built for each pool, no longer than that.
+LONGEST_ROW = 2**16
+Counts = tuple[int, ...]
+"""Nodes of each task, in the problem's order."""
+Choices = tuple[int, ...]
+"""Index of each task's option."""
 
 
 @dataclass(slots=True, eq=False)
@@ -85,14 +83,7 @@ class TaskOptions:
     uses : ndarray of float64, shape (R, K), or None
         How much of each further resource an option takes: finite, >= 0, and 0 where the count is 0. None takes nothing.
     labels : ndarray of int64, shape (K,), or None
-        What each option stands for, which only the caller knows.
-
-    Attributes
-    ----------
-    is_range : bool
-        Whether counts above 0 have no gaps, and there are no `uses`.
-    row : bytes or None
-        The result of `dense_row`, once it is computed.
+        The caller's own number of each option.
 
     Raises
     ------
@@ -107,7 +98,9 @@ class TaskOptions:
     maximum: int = 0
     uses: NDArray[np.float64] | None = None
     labels: NDArray[np.int64] | None = None
+    # Whether counts above 0 have no gaps, and there are no `uses`.
     is_range: bool = field(init=False, repr=False, default=False)
+    # The result of `dense_row` that suits all pools.
     row: bytes | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
@@ -121,42 +114,37 @@ class TaskOptions:
             raise ValueError(f"Expected counts {order} from 0, got {counts.tolist()}.")
         if not math.isfinite(sum(map(abs, values.tolist()))):  # sums of finite values that overflow are of no use
             raise ValueError("Expected finite values, got one that is NaN or infinite.")
-        if self.uses is not None:
-            _check_uses(counts, self.uses)
-        else:
+        if self.uses is None:
             self.is_range = bool((steps[1:] == 1).all())
+            return
+        uses = self.uses
+        if uses.ndim != 2 or not len(uses) or uses.shape[1] != counts.size:
+            raise ValueError(f"Expected uses of shape (R, {counts.size}) with R >= 1, got {uses.shape}.")
+        wrong = uses[~((uses >= 0.0) & np.isfinite(uses)) | ((uses > 0.0) & (counts == 0))]
+        if wrong.size:
+            raise ValueError(f"Expected finite uses >= 0, and 0 on 0 nodes, got {wrong[0]}.")
 
     def dense_row(self, nodes: int) -> bytes:
-        """Values at 0, 1, 2, ... nodes (up to a pool of `nodes`, where counts have gaps), as the compiled core reads.
+        """Values at 0, 1, 2, ... nodes as float64, -inf where a count is not on offer: what the compiled core reads.
 
-        They are float64, and -inf where a count is not on offer.
+        Where counts have gaps it ends at a pool of `nodes`.
         """
         counts, last = self.counts, self.counts.item(-1)
-        is_kept = self.is_range and last < LONGEST_ROW
+        suits_all_pools = self.is_range and last < LONGEST_ROW
         if counts.size == last + 1:
             row = self.values.tobytes()
         else:
-            dense = np.full((last if is_kept else min(nodes, last)) + 1, -math.inf)
+            dense = np.full((last if suits_all_pools else min(nodes, last)) + 1, -math.inf)
             fits = int(counts.searchsorted(dense.size))
             dense[counts[:fits]] = self.values[:fits]
             row = dense.tobytes()
-        if is_kept:
+        if suits_all_pools:
             self.row = row
         return row
 
 
-def _check_uses(counts: NDArray[np.int64], uses: NDArray[np.float64]) -> None:
-    if uses.ndim != 2 or not len(uses) or uses.shape[1] != counts.size:
-        raise ValueError(f"Expected uses of shape (R, {counts.size}) with R >= 1, got {uses.shape}.")
-    wrong = uses[~((uses >= 0.0) & (uses < math.inf))]
-    if wrong.size:
-        raise ValueError(f"Expected finite uses >= 0, got {wrong[0]}.")
-    if uses[:, counts == 0].any():
-        raise ValueError(f"Expected options of 0 nodes to use nothing, got {uses[:, counts == 0].max()}.")
-
-
 class RangeOptions(TaskOptions):
-    """Options of 0 and ``minimum..maximum`` nodes that this package has made itself: nothing is checked or converted.
+    """Options of 0 and ``minimum..maximum`` nodes that this package builds itself: nothing is checked or converted.
 
     `counts` is ``counts_on_offer(minimum, maximum)``, `values` is contiguous and finite, and there are no `uses`.
     """
@@ -186,7 +174,7 @@ class LinearRow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Floor:
-    """Extra objective term for max-min fairness: ``weight * min_g sum_{j in g} credit_j``, for the worst-off group.
+    """Extra objective term ``weight * min_g sum_{j in g} credit_j``: max-min fairness, doi:10.1287/opre.1100.0865.
 
     Parameters
     ----------
@@ -201,11 +189,6 @@ class Floor:
     ------
     ValueError
         If there is no group, a group is empty or names a task twice or an unknown one, or a number is not as above.
-
-    References
-    ----------
-    Max-min fairness: Bertsimas, Farias, Trichakis, "The price of fairness", Operations Research 59 (2011),
-    doi:10.1287/opre.1100.0865.
     """
 
     groups: tuple[tuple[int, ...], ...]
@@ -238,20 +221,14 @@ class AllocationProblem:
     nodes : int
         Idle nodes N, held by tasks or free.
     rows : tuple of LinearRow
-        Further linear constraints on the counts.
     capacities : tuple of float, length R
         Upper limit on the total use of each further resource: >= 0, may be infinite.
     floor : Floor or None
-        Objective term for the worst-off group.
 
     Raises
     ------
     ValueError
         If `nodes` or a capacity is negative, or the lengths of rows, uses or credits are not those of the problem.
-
-    References
-    ----------
-    Liu et al., arXiv:2106.12091, section 3.
     """
 
     tasks: tuple[TaskOptions, ...]
@@ -268,17 +245,15 @@ class AllocationProblem:
                 raise ValueError(f"Expected {len(self.tasks)} coefficients, got {row.coefficients.shape}.")
         for number, task in enumerate(self.tasks):
             if task.uses is not None and len(task.uses) != len(self.capacities):
-                raise ValueError(
-                    f"task {number}: Expected uses of {len(self.capacities)} resources, got {len(task.uses)}."
-                )
+                resources = len(self.capacities)
+                raise ValueError(f"task {number}: Expected uses of {resources} resources, got {len(task.uses)}.")
         for number, capacity in enumerate(self.capacities):
             if not capacity >= 0.0:
                 raise ValueError(f"capacity {number}: Expected a number >= 0, got {capacity}.")
         if self.floor is not None:
-            shapes = [credit.shape for credit in self.floor.credits]
-            wanted = [task.values.shape for task in self.tasks]
-            if shapes != wanted:
-                raise ValueError(f"Expected credits of the values' shapes {wanted}, got {shapes}.")
+            shapes, offered = [one.shape for one in self.floor.credits], [task.values.shape for task in self.tasks]
+            if shapes != offered:
+                raise ValueError(f"Expected credits of the values' shapes {offered}, got {shapes}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +271,8 @@ class Limits:
     prune : bool
         Whether to drop options that provably belong to no optimum before a model is built.
     effort : float
-        Nodes of each branch-and-bound tree, and thousands of labels of `dp` under capacities: what is counted, unlike
-        what is timed, is the same on any machine, whatever else that does.
+        Nodes of each branch-and-bound tree, and thousands of labels of `dp` under capacities: a limit that, unlike
+        time, ends a solve alike on any machine.
     """
 
     time_s: float = 10.0
@@ -309,7 +284,7 @@ class Limits:
 
 @dataclass(slots=True)  # not frozen, nor is the problem, as making them would take two to three times as long
 class SolveResult:
-    """Result of one solve: why it stopped, and what it found.
+    """Result of one solve: why it stopped, and the allocation that it holds.
 
     Parameters
     ----------
@@ -329,22 +304,20 @@ class SolveResult:
         Index of each task's option. A solver that takes capacities returns these, others may; the registry's wrapper
         fills in choices from counts and counts from choices.
     decided_by : DecidedBy
-        What found it; the registry's wrapper says `KEPT` where nothing is held.
     model_rows, model_columns : int or None
-        Size of the backend's model, of the largest if it solved several; None if it solved none.
+        Size of the largest of the backend's models; None if it solved none.
     backend_s : float or None
-        Seconds of `solve_s` spent in the backend; None where it did not run. For a solver that leaves this out and
-        decided by itself, the registry's wrapper fills in `solve_s`.
+        Seconds of `solve_s` spent in the backend; None where it did not run.
     """
 
-    counts: tuple[int, ...] | None
+    counts: Counts | None
     objective: float
     bound: float
     stop_reason: StopReason
     held: Held
     solver: str
     solve_s: float = 0.0
-    choices: tuple[int, ...] | None = None
+    choices: Choices | None = None
     decided_by: DecidedBy = DecidedBy.BACKEND
     model_rows: int | None = None
     model_columns: int | None = None
@@ -372,14 +345,10 @@ class Solver(Protocol):
         As given to ``--solver``.
     exact : bool
         Whether an untimed solve proves its optimum.
-    extra_rows : bool
-        Whether `AllocationProblem.rows` are honoured.
     requires : tuple of str
         Import names of the modules that it needs.
-    capacities : bool, optional
-        Whether several options of one count, and `AllocationProblem.capacities`, are supported; False if missing.
-    floor : bool, optional
-        Whether `AllocationProblem.floor` is supported; False if missing.
+    extra_rows, capacities, floor : bool, the last two optional
+        Whether these of an `AllocationProblem` are honoured, and with `capacities` several options of one count.
     """
 
     name: str
@@ -394,13 +363,7 @@ class Solver(Protocol):
 
 @lru_cache(maxsize=1024)
 def counts_on_offer(minimum: int, maximum: int) -> NDArray[np.int64]:
-    """Counts that a task with these bounds may get: 0 and ``minimum..maximum``.
-
-    Returns
-    -------
-    ndarray of int64, shape (maximum - minimum + 2,)
-        Read-only: tasks with the same bounds share it.
-    """
+    """Counts that a task with these bounds may get, 0 and ``minimum..maximum``: read-only, shared by such tasks."""
     counts = np.arange(minimum - 1, maximum + 1)
     counts[0] = 0
     counts.flags.writeable = False

@@ -20,34 +20,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.cbc_backend import solve_by_cbc
+from solvers.cbc_backend import CbcSolver
 from solvers.count_model import CountModel
 from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts_of, objective
-from solvers.milp import MilpSolver, ModelOutcome
 from solvers.option_pruning import fitting_options
 from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
 
 
-class NodeLevelSolver(MilpSolver):
+class NodeLevelSolver(CbcSolver):
     """Published node-level model through python-mip and CBC; never pruned, as it serves for comparison."""
 
     name = "node-level"
     # With a row of watts besides the others, CBC's heuristics and cuts "proved" wrong optima.
     capacities = False
-    requires = ("mip",)
     alike = False
+    off = ()
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
         """Answer `problem` within `limits`; tasks may hold no more nodes than the pool has."""
-        held = sum([task.current for task in problem.tasks])
-        if held > problem.nodes:
+        current = sum([task.current for task in problem.tasks])
+        if current > problem.nodes:
             raise SolverUnavailableError(
-                f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {held}."
+                f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {current}."
             )
         return super().solve(problem, replace(limits, prune=False))
 
@@ -57,33 +57,27 @@ class NodeLevelSolver(MilpSolver):
     def _keeps_limits(self, model: CountModel, limits: Limits) -> bool:  # noqa: ARG002 - whatever they are
         return False
 
-    def _run(self, model: CountModel, limits: Limits) -> ModelOutcome:
-        return solve_by_cbc(model, self.name, limits)
 
-
-def add_nodes(model: CountModel, held: Sequence[int], nodes: int) -> None:
+def add_nodes(model: CountModel, current: Sequence[int], nodes: int) -> None:
     """Extend the count-level `model` by variables for which of the `nodes` each task gets.
 
-    The first ``held[0]`` nodes are task 0's now, and so on; the remaining ones are free.
+    The first ``current[0]`` nodes are task 0's now, and so on; the remaining ones are free.
     """
-    weights = [
-        (owner, column, gains.item(-1))
-        for column, (owner, gains) in enumerate(zip(model.owners, model.gains, strict=True))
-    ]
+    columns = list(enumerate(zip(model.owners, model.gains, strict=True)))
     # Columns of x_jn, then of u_j: whether task j shrinks.
-    uses = [[model.add_value(0.0, 1.0) for _ in range(nodes)] for _ in held]
-    shrinks = [model.add_value(0.0, 1.0) for _ in held]
+    uses = [[model.add_value(0.0, 1.0) for _ in range(nodes)] for _ in current]
+    shrinks = [model.add_value(0.0, 1.0) for _ in current]
     for node in range(nodes):
         model.add_row({own[node]: 1.0 for own in uses}, -math.inf, 1.0)
     big, end = 2.0 * nodes, 0
-    for task, count in enumerate(held):
+    for task, count in enumerate(current):
         begin, end = end, end + count
-        counted = {column: -weight for owner, column, weight in weights if owner == task}
-        model.add_row({**dict.fromkeys(uses[task], 1.0), **counted}, 0.0, 0.0)
+        counts = {column: -gains.item(-1) for column, (owner, gains) in columns if owner == task}
+        model.add_row({**dict.fromkeys(uses[task], 1.0), **counts}, 0.0, 0.0)
         # Both conditions in the module's docstring, with counts written out as sums over nodes.
-        kept, taken = uses[task][begin:end], uses[task][:begin] + uses[task][end:]
-        model.add_row({**dict.fromkeys(kept, -2.0), shrinks[task]: -big}, -math.inf, -2.0 * count)
-        model.add_row({**dict.fromkeys(taken, 2.0), shrinks[task]: big}, -math.inf, big)
+        own, free = uses[task][begin:end], uses[task][:begin] + uses[task][end:]
+        model.add_row({**dict.fromkeys(own, -2.0), shrinks[task]: -big}, -math.inf, -2.0 * count)
+        model.add_row({**dict.fromkeys(free, 2.0), shrinks[task]: big}, -math.inf, big)
 
 
 class EqualShare:
@@ -103,20 +97,18 @@ class EqualShare:
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - it is immediate
         """Answer `problem` by a feasible allocation without a bound."""
         share = problem.nodes // max(1, len(problem.tasks))
-        counts = [self._quota(task, share) for task in problem.tasks]
-        left = problem.nodes - sum(counts)
+        counts = []
+        for task in problem.tasks:
+            is_enough = share > task.minimum if self.strict_published else share >= task.minimum
+            counts.append(_largest_count(task, min(share, task.maximum)) if is_enough else 0)
+        spare = problem.nodes - sum(counts)
         for number, task in enumerate(problem.tasks):
-            more = _largest_count(task, min(counts[number] + left, task.maximum))
+            more = _largest_count(task, min(counts[number] + spare, task.maximum))
             if more > counts[number]:
-                left -= more - counts[number]
+                spare -= more - counts[number]
                 counts[number] = more
-        answer = tuple(counts)
-        value = objective(problem, answer)
-        return SolveResult(answer, value, math.inf, StopReason.HEURISTIC, Held.INCUMBENT, self.name)
-
-    def _quota(self, task: TaskOptions, share: int) -> int:
-        enough = share > task.minimum if self.strict_published else share >= task.minimum
-        return _largest_count(task, min(share, task.maximum)) if enough else 0
+        value = objective(problem, counts)
+        return SolveResult(tuple(counts), value, math.inf, StopReason.HEURISTIC, Held.INCUMBENT, self.name)
 
 
 def _largest_count(task: TaskOptions, nodes: int) -> int:
@@ -142,52 +134,54 @@ class Exhaustive:
 
     def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - bounded by size
         """Answer `problem`; a `SolverError` if no allocation satisfies the rows, or there are more than two million."""
-        remaining = fitting_options(problem).choices
-        sizes = tuple([choices.size for choices in remaining])
+        options = fitting_options(problem).choices
+        sizes = tuple([own.size for own in options])
         combinations = math.prod(sizes)
         if combinations > MOST_COMBINATIONS:
             raise SolverUnavailableError(
                 f"{self.name}: Expected at most {MOST_COMBINATIONS:,} allocations to compare, got {combinations:,}."
             )
-        values, rescaled, feasible = _allocations(problem, remaining)
-        if not feasible.any():
+        table = enumerate_allocations(problem, options)
+        if not table.feasible.any():
             raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
-        best = float(values[feasible].max())
-        equal = np.flatnonzero(feasible & (values >= best - TIE_TOLERANCE * abs(best)))
+        best = float(table.values[table.feasible].max())
+        equal = np.flatnonzero(table.feasible & (table.values >= best - TIE_TOLERANCE * abs(best)))
         # Allocations are listed in lexicographic order, so the last of the equal ones is the largest.
-        chosen = equal[rescaled[equal] == rescaled[equal].min()][-1]
+        chosen = equal[table.rescaled[equal] == table.rescaled[equal].min()][-1]
         places = np.unravel_index(chosen, sizes)
-        choices = tuple([left.item(place) for left, place in zip(remaining, places, strict=True)])
+        choices = tuple([own.item(place) for own, place in zip(options, places, strict=True)])
         counts, value = counts_of(problem, choices), objective(problem, choices=choices)
-        bound = max(value, best)
-        return SolveResult(counts, value, bound, StopReason.OPTIMAL, Held.OPTIMAL, self.name, choices=choices)
+        ended = StopReason.OPTIMAL, Held.OPTIMAL, self.name
+        return SolveResult(counts, value, max(value, best), *ended, choices=choices)
+
+
+class AllocationTable(NamedTuple):
+    """Values, numbers of rescaled tasks, and feasibility of all allocations, in lexicographic order."""
+
+    values: NDArray[np.float64]
+    rescaled: NDArray[np.float64]
+    feasible: NDArray[np.bool_]
 
 
 @np.errstate(over="ignore", invalid="ignore")  # sums too large for numbers are infinite, and none is chosen for them
-def _allocations(
-    problem: AllocationProblem, remaining: Sequence[NDArray[np.int64]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-    """Values, numbers of rescaled tasks, and feasibility of all allocations, in lexicographic order."""
-    limits = _limits(problem)
+def enumerate_allocations(problem: AllocationProblem, options: Sequence[NDArray[np.int64]]) -> AllocationTable:
+    """Tabulate all allocations of these options."""
+    # Bounds on nodes, further resources and rows, widened by what `check` tolerates.
+    limits = [(0.0, float(problem.nodes))]
+    limits += [(0.0, capacity * (1.0 + CAPACITY_TOLERANCE)) for capacity in problem.capacities]
+    limits += [(row.lower - FEASIBILITY_TOLERANCE, row.upper + FEASIBILITY_TOLERANCE) for row in problem.rows]
     totals = np.zeros((2 + len(limits) + (0 if problem.floor is None else len(problem.floor.groups)), 1))
-    for number, (task, left) in enumerate(zip(problem.tasks, remaining, strict=True)):
-        counts = task.counts[left]
-        parts = [task.values[left], counts != task.current, counts]
-        parts += [np.zeros(left.size)] * len(problem.capacities) if task.uses is None else list(task.uses[:, left])
-        parts += [row.coefficients[number] * counts for row in problem.rows]
+    for number, (task, own) in enumerate(zip(problem.tasks, options, strict=True)):
+        counts = task.counts[own]
+        addends = [task.values[own], counts != task.current, counts]
+        addends += [np.zeros(own.size)] * len(problem.capacities) if task.uses is None else list(task.uses[:, own])
+        addends += [row.coefficients[number] * counts for row in problem.rows]
         if problem.floor is not None:
-            parts += [problem.floor.credits[number][left] * (number in group) for group in problem.floor.groups]
-        totals = (totals[:, :, None] + np.array(parts)[:, None, :]).reshape(len(parts), -1)
+            addends += [problem.floor.credits[number][own] * (number in group) for group in problem.floor.groups]
+        totals = (totals[:, :, None] + np.array(addends)[:, None, :]).reshape(len(addends), -1)
     values, rescaled, sums, earned = np.split(totals, [1, 2, 2 + len(limits)])
     feasible = np.ones(values.size, dtype=np.bool_)
     for total, (lower, upper) in zip(sums, limits, strict=True):
         feasible &= (total >= lower) & (total <= upper)
     worst = 0.0 if problem.floor is None else problem.floor.weight * earned.min(axis=0)
-    return values[0] + worst, rescaled[0], feasible
-
-
-def _limits(problem: AllocationProblem) -> list[tuple[float, float]]:
-    """Bounds on nodes, further resources and rows, widened by what `check` tolerates."""
-    capacities = [(0.0, capacity * (1.0 + CAPACITY_TOLERANCE)) for capacity in problem.capacities]
-    rows = [(row.lower - FEASIBILITY_TOLERANCE, row.upper + FEASIBILITY_TOLERANCE) for row in problem.rows]
-    return [(0.0, float(problem.nodes)), *capacities, *rows]
+    return AllocationTable(values[0] + worst, rescaled[0], feasible)

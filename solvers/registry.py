@@ -3,7 +3,7 @@
 A solver registers by an entry point of the group ``bftrainer.solvers`` whose object is a class that fits
 `solvers.problem.Solver`; one that is not registered is called ``module:Class``. Its module must import its solver
 library inside `solve`, so that listing solvers imports none of them. Solvers of other packages may hang, crash, exit or
-use up memory, so they are asked in a process of their own.
+use up memory, so they are described and asked in a process of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from importlib.metadata import PackageNotFoundError, version
 from time import perf_counter
 from typing import Any, Literal
 
@@ -20,7 +20,7 @@ import numpy as np
 
 from bftrainer.errors import BftrainerError, SettingsError, SolverError, SolverUnavailableError
 from bftrainer.extras import EXTRAS, absent, installing, pip_install
-from bftrainer.plugins import Plugins, answering, blame, entries_of
+from bftrainer.plugins import Plugins, answering, blame
 from solvers import supervised
 from solvers.evaluation import add_time, verify_result
 from solvers.option_pruning import upper_bound
@@ -30,9 +30,10 @@ GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", SettingsError)
 PROGRAMME = "solvers.dynamic_programme"
 MEMORY_BYTES = 4 * 2**30
+"""Memory of a process with a solver of another package."""
 Isolate = Literal["auto", "always", "never"]
-# Parts of a problem that not all solvers take: the capability, and the message about a solver that lacks it.
-_PARTS = (
+# Features of problems that not all solvers take: the capability, and the message about a solver that lacks it.
+_FEATURES = (
     ("rows", "extra_rows", "extra rows, which the objective adds; try --solver cbc"),
     ("capacities", "capacities", "capacities besides nodes; try --solver dp or cbc"),
     ("floor", "floor", "floor for the worst-off; try --solver cbc or highs"),
@@ -45,8 +46,8 @@ _TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
 class Declaration:
     """Attributes of a solver, as `solvers.problem.Solver` has them.
 
-    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it. `licensed` is what its
-    licence covers, or why there is none; empty if it needs none, or was not asked.
+    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it. `licensed` says what its
+    licence covers, or why there is none.
     """
 
     name: str
@@ -63,20 +64,15 @@ class Declaration:
 
 def _describe(solver: Solver | type[Solver]) -> Declaration:
     """Read the attributes of a solver; it lacks capabilities that it does not mention."""
-    return Declaration(
-        str(solver.name),
-        bool(solver.exact),
-        bool(solver.extra_rows),
-        capacities=bool(getattr(solver, "capacities", False)),
-        floor=bool(getattr(solver, "floor", False)),
-        requires=tuple(map(str, solver.requires)),
-        needs_licence=hasattr(solver, "licence"),
-    )
+    capabilities = bool(getattr(solver, "capacities", False)), bool(getattr(solver, "floor", False))
+    requires = tuple(map(str, solver.requires))
+    own = str(solver.name), bool(solver.exact), bool(solver.extra_rows), *capabilities, requires
+    return Declaration(*own, needs_licence=hasattr(solver, "licence"))
 
 
-def names() -> tuple[str, ...]:
+def names() -> list[str]:
     """Names of the registered solvers, whether installed or not."""
-    return tuple(entries_of(GROUP))
+    return _SOLVERS.names()
 
 
 def _is_ours(solver: str | Solver) -> bool:
@@ -91,12 +87,8 @@ def _is_ours(solver: str | Solver) -> bool:
 def solver_class(name: str) -> type[Solver]:
     """The class registered as `name`, whether or not its library is installed.
 
-    Raises
-    ------
-    SettingsError
-        If it is not registered, or several packages register different ones.
-    SolverUnavailableError
-        If its module cannot be imported.
+    A `SettingsError` if it is not registered, or several packages register different ones; a `SolverUnavailableError`
+    if its module cannot be imported.
     """
     entry = _SOLVERS.entry(name)
     is_path = name == entry.value  # module:Class
@@ -128,13 +120,7 @@ def get_solver(name: str) -> Solver:
 
 @cache
 def declaration(name: str, with_licence: bool = False) -> Declaration:
-    """Describe a registered solver; one of another package is asked in a process of its own.
-
-    Raises
-    ------
-    SettingsError
-        If there is none of that name, or several packages register different ones.
-    """
+    """Describe a registered solver; a `SettingsError` if there is none, or different ones are of that name."""
     try:
         if _is_ours(name):
             return _load_description(name, with_licence)
@@ -144,9 +130,7 @@ def declaration(name: str, with_licence: bool = False) -> Declaration:
     except SettingsError:
         raise
     except BftrainerError as error:  # `Isolated.solve` raises it for a decision
-        has_died = isinstance(error, SolverError) and not isinstance(error, SolverUnavailableError)
-        fault = f"{str(error).rstrip('.')}, while it was loaded." if has_died else str(error)
-        return Declaration(name, is_loaded=False, fault=fault)
+        return Declaration(name, is_loaded=False, fault=str(error))
 
 
 def _load_description(name: str, with_licence: bool) -> Declaration:
@@ -178,18 +162,16 @@ def catalogue() -> Iterator[dict[str, Any]]:
         }
 
 
-@cache
 def _version(module: str) -> str:
-    """A module's distribution and its version, from their metadata."""
+    """A module and the version of the distribution of that name, if there is one."""
     try:
         return f"{module} {version(module)}"
-    except PackageNotFoundError:  # a distribution of another name provides it, or none
-        distribution = packages_distributions().get(module, [""])[0]
-        return f"{distribution} {version(distribution)}" if distribution else module
+    except PackageNotFoundError:
+        return module
 
 
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
-    """Solve `problem` by `solver`, timed, and verify its answer; refuse parts that the solver does not take.
+    """Solve `problem` by `solver`, timed, and verify its answer.
 
     Raises
     ------
@@ -201,8 +183,8 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
     name = type(solver).__name__
     try:
         name = solver.name
-        for part, capability, message in _PARTS:
-            if getattr(problem, part) and not getattr(solver, capability, False):
+        for feature, capability, message in _FEATURES:
+            if getattr(problem, feature) and not getattr(solver, capability, False):
                 raise SolverUnavailableError(f"{name}: takes no {message}.")
         began = perf_counter()
         result = solver.solve(problem, limits)
@@ -222,16 +204,12 @@ class Isolated:
     One that cannot be made refuses every problem, so that a fallback can answer.
     """
 
-    def __init__(self, solver: str | Solver, memory_bytes: int = MEMORY_BYTES) -> None:
-        self._solver, self._memory_bytes, self.is_ours = solver, memory_bytes, _is_ours(solver)
+    def __init__(self, solver: str | Solver) -> None:
+        self._solver, self.is_ours = solver, _is_ours(solver)
         described = declaration(solver) if isinstance(solver, str) else _describe(solver)
-        self.name, self.exact, self.requires, self.fault = (
-            described.name,
-            described.exact,
-            described.requires,
-            described.fault,
-        )
+        self.name, self.exact, self.requires = described.name, described.exact, described.requires
         self.extra_rows, self.capacities, self.floor = described.extra_rows, described.capacities, described.floor
+        self.fault = described.fault
         if described.needs_licence or described.fault:
             self.licence = lambda: ""  # so that it is tried before the run
 
@@ -239,15 +217,14 @@ class Isolated:
         """Answer `problem` within `limits`; a `SolverError` if the solver fails in any way."""
         if self.fault:
             raise SolverUnavailableError(self.fault)
-        late = f"no answer within its time limit of {limits.time_s:g} s"
-        ask = partial(_ask, self.name, late=late, memory_bytes=self._memory_bytes)
+        ask = partial(_ask, self.name, late=f"no answer within its time limit of {limits.time_s:g} s")
         ask(_load, self._solver)  # starting and loading take none of the time limit
         within_s = limits.time_s + supervised.overrun_s(limits.time_s)
         answer: SolveResult = ask(_answer, self._solver, problem, limits, within_s=within_s)
         return answer
 
 
-def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = MEMORY_BYTES) -> str | Solver:
+def isolate_solver(solver: str | Solver, isolate: Isolate) -> str | Solver:
     """The solver, in a process of its own where `isolate` says so.
 
     ``auto`` isolates solvers that other packages register; ``always`` also objects of the caller and our own solvers
@@ -259,7 +236,7 @@ def isolate_solver(solver: str | Solver, isolate: Isolate, memory_bytes: int = M
     else:
         # Objects of the caller are trusted as the caller is, and other processes may lack their class.
         is_isolated = isolate == "always" or (isolate == "auto" and isinstance(solver, str))
-    return Isolated(solver, memory_bytes) if is_isolated else solver
+    return Isolated(solver) if is_isolated else solver
 
 
 def check_licence(solver: Solver) -> None:
@@ -268,22 +245,15 @@ def check_licence(solver: Solver) -> None:
         solve(solver, *_TRIAL)
 
 
-def _ask(
-    name: str,
-    function: Callable[..., Any],
-    *args: object,
-    late: str,
-    within_s: float | None = None,
-    memory_bytes: int = MEMORY_BYTES,
-) -> Any:
+def _ask(name: str, function: Callable[..., Any], *args: object, late: str, within_s: float | None = None) -> Any:
     """Call a function in another process; every failure there is a `SolverError`."""
     deadline = perf_counter() + (supervised.START_S if within_s is None else within_s)
     try:
-        return supervised.run_in_subprocess(name, function, *args, deadline=deadline, memory_bytes=memory_bytes)
+        return supervised.run_in_subprocess(name, function, *args, deadline=deadline, memory_bytes=MEMORY_BYTES)
     except OutOfTime:
         raise SolverError(f"{name}: {late}; its process was ended.") from None
     except MemoryError:
-        raise SolverError(f"{name}: needs more than {memory_bytes / 2**30:g} GiB of memory.") from None
+        raise SolverError(f"{name}: needs more than {MEMORY_BYTES / 2**30:g} GiB of memory.") from None
     except BftrainerError:
         raise
     except Exception as error:  # arguments or answers that cannot be pickled

@@ -1,8 +1,8 @@
 """Call functions in processes that can be killed at any time: C code that blocks cannot be stopped in this process.
 
-A process is started for the first call and then kept: a call costs one message each way. It is a new interpreter
-without this process's threads, locks and main module. It runs under `bftrainer.supervisor`, which ends it, and all that
-it started, as soon as this process asks for that or is gone. Threads that call at the same time get one each.
+A process is started for the first call and reused: a call costs one message each way. It is a new interpreter without
+this process's threads, locks and main module. It runs under `bftrainer.supervisor`, which ends it, and all that it
+started, as soon as this process asks for that or is gone. Threads that call at the same time get one each.
 """
 
 from __future__ import annotations
@@ -34,8 +34,6 @@ class ProcessDiedError(SolverError):
 
 # A process may take this long to start and load, which does not count as time of its first call.
 START_S = 60.0
-# Most seconds beyond its limit before a process is ended.
-OVERRUN_S = 0.4
 # Most bytes of each file that a process with bounded memory may write, its output among them.
 FILE_BYTES = 64 * 2**20
 _BOOT = (
@@ -49,21 +47,17 @@ _TO_END_S, _LAST_BYTES = 5.0, 4096
 
 
 def overrun_s(limit_s: float) -> float:
-    """Seconds that a process may take beyond a limit: a tenth, but 0.2 at least and `OVERRUN_S` at most."""
-    return min(max(0.1 * limit_s, 0.2), OVERRUN_S)
+    """Seconds that a process may take beyond a limit: a tenth, but 0.2 at least and 0.4 at most."""
+    return min(max(0.1 * limit_s, 0.2), 0.4)
 
 
 def run_in_subprocess(
     name: str, function: Callable[..., Any], *args: Any, deadline: float, memory_bytes: int | None = None
 ) -> Any:
-    """``function(*args)`` in another process with this address space, ended at the `deadline` of `perf_counter`.
+    """Call ``function(*args)`` in another process with this address space, ended at the `deadline` of `perf_counter`.
 
-    Raises
-    ------
-    OutOfTime
-        If the deadline passes.
-    ProcessDiedError
-        If the process dies; it names the solver. Whatever the function raises is raised too.
+    `OutOfTime` if that passes, and a `ProcessDiedError` that names the solver if the process dies. Whatever the
+    function raises is raised too.
     """
     child = _take_idle(memory_bytes)
     try:
@@ -97,7 +91,7 @@ class _Child(SupervisedProcess):
         self._connection = Connection(ours.detach())
         try:
             super().__init__(boot, None, {**os.environ, **_ONE_THREAD}, self._output, 0.0, stdin=theirs.fileno())
-        except BaseException:  # whatever kept it from starting, nothing stays open
+        except BaseException:  # whatever prevents its start, nothing stays open
             self.close()
             raise
         finally:
@@ -114,8 +108,8 @@ class _Child(SupervisedProcess):
         return answer
 
     def _receive(self, deadline: float) -> Any:
-        left_s = deadline - perf_counter()
-        if left_s <= 0.0 or not self._connection.poll(min(left_s, _LONGEST_WAIT_S)):
+        remaining_s = deadline - perf_counter()
+        if remaining_s <= 0.0 or not self._connection.poll(min(remaining_s, _LONGEST_WAIT_S)):
             raise TimeoutError
         return self._connection.recv()
 

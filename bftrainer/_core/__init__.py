@@ -13,7 +13,7 @@ from types import ModuleType
 __all__ = ["core", "why_not"]
 
 
-def _found() -> tuple[ModuleType | None, str]:
+def _load_core() -> tuple[ModuleType | None, str]:
     if os.environ.get("BFTRAINER_CORE") == "0":
         return None, "turned off by BFTRAINER_CORE=0"
     try:
@@ -22,4 +22,4 @@ def _found() -> tuple[ModuleType | None, str]:
         return None, f"no compiled extension: {error}"
 
 
-core, why_not = _found()
+core, why_not = _load_core()

@@ -1,7 +1,7 @@
 /* What the files of the compiled core share: problems, answers, and the steps that find them.
 
 Every float is computed in the order in which the NumPy reference computes it (`solvers.dynamic_programme`,
-`solvers.relaxation`, `solvers.option_pruning`), so that results are the same to the last bit.
+`solvers.option_pruning`), so that results are the same to the last bit.
 */
 
 #ifndef BFTRAINER_CORE_H
@@ -55,7 +55,7 @@ typedef struct {
     DecidedBy by;
 } Pruned;
 
-/* Relaxation of a table: see `solvers.relaxation.Relaxation`; losses and choices are in memory of the caller. */
+/* Relaxation of a table: see `solvers.option_pruning.Relaxation`; losses and choices are in memory of the caller. */
 typedef struct {
     double price, bound, value;
     double *losses;

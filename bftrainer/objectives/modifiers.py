@@ -21,6 +21,8 @@ from bftrainer.plugins import Plugins, answering
 from solvers import AllocationProblem, Floor, LinearRow
 
 Constraint = LinearRow | Floor
+Parsed = tuple[Callable[[Objective], Objective], str]
+"""A callable that makes an objective of another one, and the name of that other one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +38,8 @@ class Modifier(ABC):
 
     @classmethod
     @abstractmethod
-    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
-        """Parse the text after a modifier's name and colon, which may be ``""``, or raise `ObjectiveError`.
-
-        Returns a callable that makes an objective of another one, and the name of that other one.
-        """
+    def parse(cls, text: str) -> Parsed:
+        """Parse the text after a modifier's name and colon, which may be ``""``, or raise `ObjectiveError`."""
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
         """The other objective's credit."""
@@ -117,7 +116,7 @@ class Priority(Modifier):
         return added
 
     @classmethod
-    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+    def parse(cls, text: str) -> Parsed:
         """``priority[:OBJECTIVE]``, by default ``as-given``."""
         return cls, text or "as-given"
 
@@ -170,7 +169,7 @@ class FairShare(Modifier):
         return [*self.inner_constraints(problem, tasks), floor]
 
     @classmethod
-    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+    def parse(cls, text: str) -> Parsed:
         """``fair-share[:task|user|group][:OBJECTIVE]``, by default over tasks, and of ``scaling-efficiency``."""
         by, _, inner = text.partition(":")
         if by not in KINDS:
@@ -251,7 +250,7 @@ class Quota(Modifier):
         return rows
 
     @classmethod
-    def parse(cls, text: str) -> tuple[Callable[[Objective], Objective], str]:
+    def parse(cls, text: str) -> Parsed:
         """``quota:LIMITS[:OBJECTIVE]``, limits as ``KEY=LIMIT`` with commas between them; by default ``as-given``."""
         written, _, inner = text.partition(":")
         pairs = [limit.partition("=") for limit in written.split(",") if limit]

@@ -14,7 +14,7 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, at_place, legible, unused_options
 from bftrainer.files.documents import number_cell, table_rows
-from bftrainer.files.opening import LOG_BYTES, SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, most_bytes, sample_path
+from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log
@@ -260,9 +260,8 @@ def _settings(config: ReplayConfig) -> Settings:
     objective = get_objective(config.objective) if isinstance(config.objective, str) else config.objective
     if config.strict_published or (config.compat == "published" and config.solver == "equal-share"):
         return config.settings(objective, EqualShare(strict_published=True))
-    memory_bytes = max(LOG_BYTES, most_bytes())
-    solver = isolate_solver(config.solver, config.isolate, memory_bytes)
-    fallback = config.fallback and isolate_solver(config.fallback, config.isolate, memory_bytes)
+    solver = isolate_solver(config.solver, config.isolate)
+    fallback = config.fallback and isolate_solver(config.fallback, config.isolate)
     other = get_solver(fallback) if isinstance(fallback, str) else fallback
     try:
         check_licence(get_solver(solver) if isinstance(solver, str) else solver)

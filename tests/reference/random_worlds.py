@@ -223,9 +223,9 @@ def draw_curve(rng: np.random.Generator, most: int, manner: Manner) -> ScalingCu
         steps = rng.integers(0, 41, size=(2, most)).astype(float)
     steps[0, 0] = max(1.0, steps[0, 0])
     throughput, credit = ([0.0, *np.cumsum(some).tolist()] for some in steps)
-    kept = [count for count in range(most + 1) if count in (0, 1, most) or rng.random() < 0.7]
-    given = tuple(credit[count] for count in kept) if rng.random() < 0.3 else None
-    return ScalingCurve(tuple(kept), tuple(throughput[count] for count in kept), given)
+    counts = [count for count in range(most + 1) if count in (0, 1, most) or rng.random() < 0.7]
+    credits_there = tuple(credit[count] for count in counts) if rng.random() < 0.3 else None
+    return ScalingCurve(tuple(counts), tuple(throughput[count] for count in counts), credits_there)
 
 
 def draw_task(rng: np.random.Generator, name: str, manner: Manner) -> TaskSpec:

@@ -103,31 +103,14 @@ for way, does in WAYS.items():
     globals()[f"way_{way.replace('-', '_')}"] = type("Way", (Evil,), {"name": f"evil-{way}", "way": staticmethod(does)})
 
 
-class Unmade(Evil):
-    """Ends its process when it is made."""
-
-    name = "evil-unmade"
-
-    def __init__(self) -> None:
-        os._exit(0)
+def end_in(name: str, make: Callable[[], Any]) -> type[Evil]:
+    """A solver that misbehaves as it is made."""
+    return type(name, (Evil,), {"name": f"evil-{name.lower()}", "__init__": lambda _: make()})
 
 
-class Vast(Evil):
-    """Asks for more memory than there may be when it is made."""
-
-    name = "evil-vast"
-
-    def __init__(self) -> None:
-        ten_gigabytes()
-
-
-class Slow(Evil):
-    """Is never made."""
-
-    name = "evil-slow"
-
-    def __init__(self) -> None:
-        hang()
+Unmade = end_in("Unmade", lambda: os._exit(0))
+Vast = end_in("Vast", ten_gigabytes)
+Slow = end_in("Slow", hang)
 
 
 class Probed(Evil):

@@ -1,4 +1,4 @@
-"""Which solvers a test can use here, and small problems with capacities to hold them against."""
+"""Which solvers a test can use here, and small problems with capacities."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ class Scripted(MilpSolver):
         self.asked.append(limits.effort)
         answer = self.answers.pop(0)
         return answer(model) if callable(answer) else answer
+
+
+def rough(tasks: int, most: int, nodes: int) -> AllocationProblem:
+    """Curves of random steps, without linear runs: a model of them has as many columns as options."""
+    rng = np.random.default_rng(0)
+    values = [np.concatenate(([0.0], np.sort(rng.random(most)) * 1e3)) for _ in range(tasks)]
+    return AllocationProblem(tuple(TaskOptions(np.arange(most + 1), each, 0, 1, most) for each in values), nodes)
 
 
 def dense(model: CountModel) -> np.ndarray:
@@ -79,7 +86,12 @@ def small(seed: int) -> AllocationProblem:
     return AllocationProblem(tuple(tasks), int(rng.integers(0, 13)), capacities=tuple(capacities.tolist()))
 
 
+def best_of(asked: AllocationProblem) -> float:
+    """The optimum, by comparing all allocations."""
+    return solve(get_solver("exhaustive"), asked, Limits()).objective
+
+
 @cache
 def optimum(seed: int) -> float:
-    """By comparing all allocations."""
-    return solve(get_solver("exhaustive"), small(seed), Limits()).objective
+    """The optimum of a small problem."""
+    return best_of(small(seed))

@@ -1,35 +1,36 @@
-"""Solvers of other packages that hang, crash, exit, lie or take all memory: what becomes of the run."""
+"""Solvers in a process of their own, and those of other packages that hang, crash, exit, lie or take all memory."""
 
 from __future__ import annotations
 
 import json
 import os
+import posix
 import re
+import resource
 import select
 import shutil
-import time
+import signal
+import subprocess
+import sys
+import threading
 from pathlib import Path
+from time import perf_counter, sleep
 
-import numpy as np
 import pytest
 
 from bftrainer import plugins, run_replay
 from bftrainer.cli._shared.group import cli, guarded
 from bftrainer.errors import SolverError
-from solvers import (
-    AllocationProblem,
-    Held,
-    Limits,
-    TaskOptions,
-    registry,
-    supervised,
-)
+from solvers import Held, Limits, registry, supervised
+from solvers.problem import OutOfTime
 from solvers.registry import MEMORY_BYTES, Isolated, isolate_solver, solve
 from solvers.supervised import FILE_BYTES, run_in_subprocess
 from tests.solvers.evil import WAYS
+from tests.solvers.known_optima import linear, problem
 
+LATE = "no answer within its time limit of 0.5 s; its process was ended"
 SAID = {
-    "hang": "no answer within its time limit of 0.5 s; its process was ended",
+    "hang": LATE,
     "crash": "its process ended by SIGSEGV",
     "exit-0": "its process ended with status 0",
     "exit-3": "its process ended with status 3",
@@ -37,39 +38,45 @@ SAID = {
     "counts": "answered with an allocation that is not feasible",
     "nan": "answered with an allocation that is not feasible",
     "memory": "needs more than 4 GiB of memory",
-    "fork": "no answer within its time limit of 0.5 s; its process was ended",
-    "leave": "no answer within its time limit of 0.5 s; its process was ended",
+    "fork": LATE,
+    "leave": LATE,
     "flood": "OSError|its process ended by SIGXFSZ",
 }
-ONE = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
-PROBLEM = AllocationProblem((ONE,), 2)
+UNLOADED = {
+    "evil-unmade": "its process ended with status 0",
+    "evil-unread": "its process ended with status 0",
+    "evil-vast": "needs more than 4 GiB of memory",
+    "evil-slow": "no answer within 5 s; its process was ended",
+}
+PROBLEM = problem(linear(1.5, 2), nodes=2)
 
 
 @pytest.fixture(name="installed")
 def _installed(tmp_path, monkeypatch):
-    """The package of evil solvers, installed; where it says which processes it has started."""
+    """The package of evil solvers; where it says which processes it starts."""
     place = tmp_path / "site"
     info = place / "bft_evil-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bft_evil\nVersion: 1.0\n")
-    names = "\n".join(f"evil-{way} = bft_evil:way_{way.replace('-', '_')}" for way in WAYS)
-    names += "\nevil-unmade = bft_evil:Unmade\nevil-slow = bft_evil:Slow\nevil-probed = bft_evil:Probed"
-    names += "\nevil-vast = bft_evil:Vast"
-    names += "\nevil-unread = bft_unread:Solver"
+    names = {f"evil-{way}": f"bft_evil:way_{way.replace('-', '_')}" for way in WAYS}
+    names |= {f"evil-{name.lower()}": f"bft_evil:{name}" for name in ("Unmade", "Slow", "Probed", "Vast")}
+    names["evil-unread"] = "bft_unread:Solver"
     (place / "bft_unread.py").write_text("import os\nos._exit(0)\n")
-    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{names}\n")
+    lines = [f"{name} = {value}" for name, value in names.items()]
+    (info / "entry_points.txt").write_text("\n".join([f"[{registry.GROUP}]", *lines]))
     shutil.copy(Path(__file__).with_name("evil.py"), place / "bft_evil.py")
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("EVIL_CHILDREN", str(tmp_path / "children"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    caches = (plugins.entries_of, registry.solver_class, registry.declaration)
-    for each in caches:
-        each.cache_clear()
-    supervised.end_idle()  # processes that look for modules elsewhere
+
+    def forget() -> None:
+        for each in (plugins.entries_of, registry.solver_class, registry.declaration):
+            each.cache_clear()
+        supervised.end_idle()  # processes that look for modules elsewhere
+
+    forget()
     yield tmp_path / "children"
-    for each in caches:
-        each.cache_clear()
-    supervised.end_idle()
+    forget()
 
 
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -79,7 +86,7 @@ def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def ended(number: int) -> bool:
-    """Whether a process ends within a minute."""
+    """Whether a process ends within a minute; it need not be one's own."""
     try:
         follower = os.pidfd_open(number)
     except ProcessLookupError:
@@ -91,80 +98,40 @@ def ended(number: int) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("way", WAYS)
-def test_a_run_outlives_its_solver(way, installed, tmp_path, capfd, monkeypatch):
-    """Without a fallback: one line, status 1, with one: the fallback's results."""
-    limit_s = 0.5 if "time limit" in SAID[way] else 60.0
-    options = ["replay", "--solver", f"evil-{way}", "-optTL", str(limit_s), "--max-events", "3", "--no-baseline"]
-    assert main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone")) == 1
-    (said,) = capfd.readouterr().err.splitlines()
-    assert re.search(SAID[way], said)
-    assert said.startswith(f"Error: evil-{way}: ")
-    assert not (tmp_path / "alone").exists()
+@pytest.mark.parametrize("name", [*(f"evil-{way}" for way in WAYS), *UNLOADED])
+def test_a_run_outlives_its_solver(name, installed, tmp_path, capfd, monkeypatch):
+    """Without a fallback: one line, status 1, or 2 if it cannot be loaded; with one: the fallback's results."""
+    said = UNLOADED[name] if name in UNLOADED else SAID[name.removeprefix("evil-")]
+    limit_s = 0.5 if said is LATE else 60.0
+    if name == "evil-slow":
+        monkeypatch.setattr(supervised, "START_S", 5.0)
+    options = ["replay", "--solver", name, "-optTL", str(limit_s), "--max-events", "3", "--no-baseline"]
+    status = main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone"))
+    (line,) = capfd.readouterr().err.splitlines()
+    assert re.search(said, line)
+    assert line.startswith(f"Error: {name}: ")
+    assert (status, (tmp_path / "alone").exists()) == (2 if name in UNLOADED else 1, False)
     assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
     assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
     supervised.end_idle()
-    if way in ("fork", "leave"):
+    if name in ("evil-fork", "evil-leave"):
         started = installed.read_text().split()
         assert started
         assert all(ended(int(number)) for number in started)
+    if name == "evil-unmade":
+        options[2] = "dp"
+        assert main(monkeypatch, *options, "--fallback", name, "--output-dir", str(tmp_path / "spare")) == 0
 
 
-@pytest.fixture
-def hasty(monkeypatch):
-    """Other packages have two seconds to be loaded."""
-    monkeypatch.setattr(supervised, "START_S", 2.0)
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("installed", "hasty")
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("evil-unmade", "its process ended with status 0, while it was loaded"),
-        ("evil-unread", "its process ended with status 0, while it was loaded"),
-        ("evil-vast", "needs more than 4 GiB of memory, while it was loaded"),
-        ("evil-slow", "no answer within 2 s; its process was ended, while it was loaded"),
-    ],
-)
-def test_a_run_outlives_a_solver_that_cannot_be_loaded(name, words, tmp_path, capfd, monkeypatch):
-    """One that ends or hangs while it is imported or made is refused in a line, or its fallback answers."""
-    options = ["replay", "--solver", name, "--max-events", "3", "--no-baseline"]
-    assert main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone")) == 2
-    assert capfd.readouterr().err == f"Error: {name}: {words}.\n"
-    assert not (tmp_path / "alone").exists()
-    assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
-    assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
-    capfd.readouterr()
-    options[2] = "dp"
-    assert main(monkeypatch, *options, "--fallback", name, "--output-dir", str(tmp_path / "spare")) == 0
-
-
-def say_much(_solver):
-    """Write a quarter of what a process may write, and answer."""
-    os.write(2, b"x" * (FILE_BYTES // 4))
-    return True
-
-
-@pytest.mark.long
-def test_what_a_solver_says_is_forgotten_with_each_answer():
-    """Only what it says before it dies matters: in many answers it may say more than a file may hold."""
-    for _ in range(6):
-        assert run_in_subprocess(
-            "chatty", say_much, None, deadline=time.perf_counter() + 60.0, memory_bytes=MEMORY_BYTES
-        )
-
-
-@pytest.mark.usefixtures("installed", "hasty")
+@pytest.mark.usefixtures("installed")
 def test_the_list_of_solvers_outlives_them(capfd, monkeypatch):
     """Those that cannot be loaded say why in the list, beside the others."""
+    monkeypatch.setattr(supervised, "START_S", 5.0)
     assert main(monkeypatch, "solvers", "--json") == 0
     rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
-    assert rows["dp"]["installed"]
-    assert rows["evil-nan"]["installed"]
-    for name in ("evil-unmade", "evil-unread", "evil-slow", "evil-probed"):
-        assert "its process" in rows[name]["licensed"]
-    assert "memory" in rows["evil-vast"]["licensed"]
+    assert (rows["dp"]["installed"], rows["evil-nan"]["installed"]) == (True, True)
+    assert "its process" in rows["evil-probed"]["licensed"]
+    assert all(words in rows[name]["licensed"] for name, words in UNLOADED.items())
 
 
 @pytest.mark.usefixtures("installed")
@@ -174,22 +141,16 @@ def test_who_is_isolated():
     class Own:
         name, exact, extra_rows, requires = "own", False, False, ()
 
-    def leaves(solver, isolate):
-        return isinstance(isolate_solver(solver, isolate), Isolated)
-
     kinds = ("evil-nan", "cbc", "dp", Own())
-    assert [leaves(kind, "auto") for kind in kinds] == [True, False, False, False]
-    assert [leaves(kind, "always") for kind in kinds] == [True, True, False, True]
-    assert not any(leaves(kind, "never") for kind in kinds)
-
-
-def test_what_cannot_be_sent_is_an_error():
-    """An object of a class that no other process can import fails in one line."""
-
-    class Own:
-        name, exact, extra_rows, requires = "own", False, False, ()
-
-    with pytest.raises(SolverError, match=r"^own: .*Own"):
+    isolated = {
+        how: [isinstance(isolate_solver(kind, how), Isolated) for kind in kinds] for how in ("auto", "always", "never")
+    }
+    assert isolated == {
+        "auto": [True, False, False, False],
+        "always": [True, True, False, True],
+        "never": [False, False, False, False],
+    }
+    with pytest.raises(SolverError, match=r"^own: .*Own"):  # of a class that no other process can import
         solve(isolate_solver(Own(), "always"), PROBLEM, Limits())
 
 
@@ -200,7 +161,7 @@ def test_others_are_ended_soon_after_their_limit(limit_s, more_s, monkeypatch):
     waits = []
 
     def run_in_subprocess(*_, deadline, **__):
-        waits.append(deadline - time.perf_counter())
+        waits.append(deadline - perf_counter())
 
     apart = Isolated("evil-nan")
     monkeypatch.setattr(supervised, "run_in_subprocess", run_in_subprocess)
@@ -208,21 +169,18 @@ def test_others_are_ended_soon_after_their_limit(limit_s, more_s, monkeypatch):
     assert waits[-1] == pytest.approx(limit_s + more_s, abs=0.05)
 
 
+def load_slowly(solver):
+    """Load a solver after longer than a time limit."""
+    sleep(2.0)
+    registry._load(solver)
+
+
 @pytest.mark.long
 def test_starting_takes_none_of_the_time_limit(monkeypatch):
     """A process that takes long to load a solver does not end a solve before it has begun."""
     supervised.end_idle()
     monkeypatch.setattr(registry, "_load", load_slowly)
-    for name in ("cbc", "highs"):
-        apart = Isolated(name)
-        known = [apart.solve(PROBLEM, Limits(time_s=1.0)).held for _ in range(2)]
-        assert known == [Held.OPTIMAL] * 2
-
-
-def load_slowly(solver):
-    """Load a solver after longer than a time limit."""
-    time.sleep(2.0)
-    registry._load(solver)
+    assert Isolated("cbc").solve(PROBLEM, Limits(time_s=1.0)).held is Held.OPTIMAL
 
 
 @pytest.mark.long
@@ -232,14 +190,186 @@ def test_decisions_are_the_same_apart():
     assert alone.frame("allocation").equals(apart.frame("allocation"))
 
 
+# --- processes ---------------------------------------------------------------------------------------------------
+
+
+def call(function, *args, within_s: float = 60.0, **how):
+    """What a function returns in another process."""
+    return run_in_subprocess("x", function, *args, deadline=perf_counter() + within_s, **how)
+
+
+def test_a_process_is_reused_and_answers() -> None:
+    """What is called runs elsewhere, the same process each time, and what it raises is raised here."""
+    number = call(os.getpid)
+    assert number == call(os.getpid) != os.getpid()
+    with pytest.raises(ValueError, match="'seven'"):
+        call(int, "seven")
+    assert call(os.getpid) == number
+
+
+def test_what_blocks_is_ended_at_the_deadline() -> None:
+    """A call that does not return is out of time; its process is gone, and another answers next."""
+    blocked = call(os.getpid)
+    with pytest.raises(OutOfTime):
+        call(sleep, 3600.0, within_s=0.1)
+    assert ended(blocked)
+    assert call(os.getpid) != blocked
+
+
+def test_a_process_that_only_just_starts_is_left_to() -> None:
+    """Deadlines that are shorter than its start do not keep one from ever being there."""
+    supervised.end_idle()
+    with pytest.raises(OutOfTime):
+        call(os.getpid, within_s=0.0)
+    (starting,) = supervised._idle
+    assert call(os.getppid) == starting.supervisor.pid
+
+
+def print_and_leave() -> None:
+    """Write to standard output, and end without a line's end on standard error."""
+    print("not an answer", flush=True)
+    os.write(2, b"one\nthe last words")
+    os._exit(3)
+
+
+def end_supervisor() -> None:
+    """Kill whoever supervises this process, which is then ended, too."""
+    os.kill(os.getppid(), signal.SIGKILL)
+    sleep(60.0)
+
+
+@pytest.mark.parametrize(
+    ("function", "args", "how"),
+    [
+        (posix._exit, (3,), "ended with status 3"),
+        (os.abort, (), "ended by SIGABRT"),
+        (print_and_leave, (), "ended with status 3: the last words"),
+        (end_supervisor, (), "ended by SIGKILL"),
+    ],
+)
+def test_a_crash_is_an_error_that_names_the_solver(function, args, how: str) -> None:
+    """It says how the process ended, with its last line; what it printed is no answer; the next call gets another."""
+    number = call(os.getpid)
+    with pytest.raises(SolverError, match=rf"^x: its process {how}\.$"):
+        call(function, *args)
+    assert ended(number)
+    assert call(abs, -1) == 1
+
+
+def test_one_that_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says why, by the last line that it wrote, and leaves no file open."""
+    supervised.end_idle()
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "path", [])
+        with pytest.raises(SolverError, match=r"x: its process ended with status 1: ModuleNotFoundError: "):
+            call(abs, -1)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError("no more processes")
+
+    monkeypatch.setattr(subprocess, "Popen", refuse)
+    before = os.listdir("/proc/self/fd")
+    with pytest.raises(BlockingIOError, match="no more processes"):
+        call(abs, -1)
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+    assert not supervised._idle
+
+
+def test_one_that_was_killed_while_idle_is_replaced() -> None:
+    """Somebody may end a process that waits; nobody notices."""
+    number, supervising = call(os.getpid), call(os.getppid)
+    os.kill(number, signal.SIGKILL)
+    os.waitid(os.P_PID, supervising, os.WEXITED | os.WNOWAIT)
+    assert call(os.getpid) != number
+
+
+def test_threads_have_a_process_each() -> None:
+    """Two that ask together do not wait for each other; one that ends takes no other's process with it."""
+    meeting = threading.Barrier(2, timeout=60.0)
+    numbers: list[int] = []
+
+    def ask() -> None:
+        number = call(os.getppid)
+        child = next(each for each in supervised._idle if each.supervisor.pid == number)
+        supervised._idle.remove(child)
+        meeting.wait()
+        supervised._idle.append(child)
+        numbers.append(number)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(numbers)) == 2
+    assert {call(os.getppid) for _ in range(2)} <= set(numbers)
+
+
+PARENT = """
+import os, re, sys, time
+from solvers.supervised import run_in_subprocess
+far = time.perf_counter() + 3600.0
+bound = 2**32 if sys.argv[1] == "holding" else None
+print(run_in_subprocess("x", os.getpid, deadline=far, memory_bytes=bound), flush=True)
+if bound:
+    # It never lets go of Python's lock.
+    run_in_subprocess("x", re.match, "(a+)+$", "a" * 60 + "b", deadline=far, memory_bytes=bound)
+if sys.argv[1] == "forked" and os.fork() == 0:
+    time.sleep(3600.0)  # one that lives on, and must not be taken for the parent
+run_in_subprocess("x", time.sleep, 3600.0, deadline=far)
+"""
+
+
+@pytest.mark.parametrize("how", ["alone", "forked", "holding"])
+def test_it_ends_with_its_parent(how: str) -> None:
+    """Kill -9 of who asked ends the process that is at work, also if a fork of the former lives on."""
+    command = [sys.executable, "-c", PARENT, how]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as parent:
+        assert parent.stdout is not None
+        number = int(parent.stdout.readline())
+        os.kill(parent.pid, signal.SIGKILL)
+        try:
+            assert ended(number)
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+
+
+def test_a_fork_asks_a_process_of_its_own() -> None:
+    """What a forked process asks does not get into the way of its parent, nor does its end."""
+    code = """
+import os, time
+from solvers.supervised import run_in_subprocess
+far = time.perf_counter() + 3600.0
+mine = run_in_subprocess("x", os.getpid, deadline=far)
+child = os.fork()
+own = run_in_subprocess("x", os.getpid, deadline=far)
+assert (own == mine) == bool(child), (own, mine, child)
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+    print("both")
+"""
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.stderr) == ("both\n", "")
+
+
 def test_a_process_keeps_its_bounds():
     """What the system enforces there is what was said."""
-    import resource
+    limits = {
+        kind: call(resource.getrlimit, getattr(resource, f"RLIMIT_{kind}"), memory_bytes=MEMORY_BYTES)
+        for kind in ("AS", "FSIZE")
+    }
+    assert limits == {"AS": (MEMORY_BYTES,) * 2, "FSIZE": (FILE_BYTES,) * 2}
+    assert call(resource.getrlimit, resource.RLIMIT_AS) == resource.getrlimit(resource.RLIMIT_AS)
 
-    def limits(which):
-        return supervised.run_in_subprocess("x", resource.getrlimit, which, deadline=np.inf, memory_bytes=MEMORY_BYTES)
 
-    assert limits(resource.RLIMIT_AS) == (MEMORY_BYTES,) * 2
-    assert limits(resource.RLIMIT_FSIZE) == (FILE_BYTES,) * 2
-    unbounded = supervised.run_in_subprocess("x", resource.getrlimit, resource.RLIMIT_AS, deadline=np.inf)
-    assert unbounded == resource.getrlimit(resource.RLIMIT_AS)
+def say_much() -> bool:
+    """Write a quarter of what a process may write, and answer."""
+    os.write(2, b"x" * (FILE_BYTES // 4))
+    return True
+
+
+@pytest.mark.long
+def test_what_a_solver_says_is_forgotten_with_each_answer():
+    """Only what it says before it dies matters: in many answers it may say more than a file may hold."""
+    assert all(call(say_much, memory_bytes=MEMORY_BYTES) for _ in range(6))

@@ -1,23 +1,46 @@
-"""Time limits hold by the clock, whatever a backend does."""
+"""Limits hold whatever a backend does; which step decides a problem, and questions are asked once each."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
+from time import perf_counter
 
+import numpy as np
 import pytest
 
-from benchmarks.instances import problems
-from solvers import DecidedBy, Held, Limits, StopReason, check, milp, objective
+from benchmarks.instances import power_instance, problems
+from solvers import (
+    AllocationProblem,
+    DecidedBy,
+    Held,
+    Limits,
+    StopReason,
+    TaskOptions,
+    check,
+    count_model,
+    dynamic_programme,
+    milp,
+    objective,
+    option_pruning,
+)
+from solvers.cbc_backend import CbcSolver
 from solvers.count_model import CountModel, formulate
-from solvers.label_setting import search
-from solvers.milp import OUT_OF_TIME, MilpSolver, ModelOutcome
-from solvers.option_pruning import fitting_options, prune, search_options
+from solvers.milp import FIRST_BRANCHES, MOST_BRANCHES, OUT_OF_TIME, MilpSolver, ModelOutcome, question_key
+from solvers.option_pruning import fitting_options, prune, search, search_options
 from solvers.problem import OutOfTime
+from solvers.reference_solvers import add_nodes
 from solvers.registry import get_solver, solve
-from tests.solvers.known_optima import linear, problem
-from tests.solvers.support import usable
+from tests.solvers.known_optima import linear, problem, task
+from tests.solvers.support import Scripted, rough, usable
+
+BACKENDS = ("cbc", "highs", "gurobi")
+UNDECIDED = next(one for one in problems(7, 10, 130, 8) if not prune(one).is_decided)
+BEST = solve(get_solver("dp"), UNDECIDED, Limits()).objective
+JAGGED = rough(6, 20, 40)
 
 
 class Stuck(MilpSolver):
@@ -34,16 +57,17 @@ class Stuck(MilpSolver):
         return OUT_OF_TIME
 
 
+# --- time --------------------------------------------------------------------------------------------------------
+
+
 @pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "whole"])
 def test_a_backend_that_does_not_return_is_ended(pruned: bool) -> None:
-    """What the search knows is then held, and said to be the search's; without pruning nothing is."""
-    asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
-    result = Stuck().solve(asked, Limits(time_s=0.2, prune=pruned))
-    assert result.stop_reason is StopReason.TIME_LIMIT
-    assert result.model_columns > 0
+    """The search's incumbent is then held, and said to be the search's; without pruning nothing is."""
+    result = Stuck().solve(UNDECIDED, Limits(time_s=0.2, prune=pruned))
+    assert (result.stop_reason, result.model_columns > 0) == (StopReason.TIME_LIMIT, True)
     if pruned:
         assert result.decided_by is DecidedBy.SEARCH
-        assert result.objective == objective(asked, choices=prune(asked).incumbent)
+        assert result.objective == objective(UNDECIDED, choices=prune(UNDECIDED).incumbent)
     else:
         assert (result.held, result.counts) == (Held.NOTHING, None)
 
@@ -67,30 +91,46 @@ def test_none_is_waited_for_longer_than_its_limit_allows(
     assert 0.0 < waited_s < more_s
 
 
-def test_what_goes_before_the_backend_ends_in_time_too() -> None:
-    """No model is written, nothing searched and nothing exchanged after the deadline; what is known stays feasible."""
+@pytest.mark.parametrize("name", ["cbc", "highs"])
+def test_a_time_limit_is_kept_by_the_clock(name: str) -> None:
+    """A hard model ends near its limit, and what is held then is feasible and bounded."""
+    asked = rough(120, 64, 2000)
+    result = solve(usable(name), asked, Limits(time_s=0.3, prune=False))
+    assert result.solve_s < 3.0
+    assert result.bound >= solve(get_solver("dp"), asked, Limits()).objective * (1 - 1e-9)
+    assert math.isnan(result.objective) == (result.held is Held.NOTHING)
+
+
+def test_pruning_keeps_the_time_limit_under_a_cap() -> None:
+    """A hundred equal tasks, whose search alone takes more than a second, end near a limit of a tenth of it."""
+    asked = power_instance(np.random.default_rng([8, 3]), 100, 4608, equal=True)
+    result = solve(get_solver("cbc"), asked, Limits(time_s=0.1))
+    assert (result.stop_reason, result.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
+    assert result.objective <= result.bound
+    assert result.solve_s < 1.0
+
+
+def test_the_steps_before_the_backend_end_in_time_too() -> None:
+    """No model is written, nothing searched and nothing exchanged after the deadline; incumbents stay feasible."""
     asked = problems(7, 10, 130, 1)[0]
     with pytest.raises(OutOfTime):
         formulate(fitting_options(asked).choices, asked, deadline=-math.inf)
-    late = prune(asked, -math.inf)
-    assert late.incumbent is not None
-    assert objective(asked, choices=late.incumbent) <= prune(asked).bound
+    assert check(asked, choices=prune(asked, -math.inf).incumbent) <= prune(asked).bound
     check(asked, choices=search_options(asked, -math.inf).incumbent)
 
 
-def test_a_search_that_is_given_up_leaves_what_it_knows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its best allocation, its bound, and the options that may be better go on to the backend."""
-    asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
-    before = prune(asked)
+def test_an_unproven_search_leaves_its_result_to_the_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its best allocation, its bound, and the options that may be better."""
 
-    def given_up(table, relaxed, *_, **__):
+    def give_up(table, relaxed, *_, **__):
         return replace(search(table, relaxed, math.inf), least=0.0)
 
-    monkeypatch.setattr("solvers.option_pruning.search", given_up)
-    after = search_options(asked, math.inf)
+    before = prune(UNDECIDED)
+    monkeypatch.setattr(option_pruning, "search", give_up)
+    after = search_options(UNDECIDED, math.inf)
     assert after.bound == before.bound
     assert all(set(new) <= set(old) for new, old in zip(after.choices, before.choices, strict=True))
-    assert objective(asked, choices=after.incumbent) >= objective(asked, choices=before.incumbent)
+    assert objective(UNDECIDED, choices=after.incumbent) >= objective(UNDECIDED, choices=before.incumbent)
 
 
 @pytest.mark.parametrize(
@@ -100,45 +140,198 @@ def test_cbc_answers_small_models_in_this_process(
     limit_s: float, columns: int, apart_too: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only while its tree is limited, and with a limit that leaves time to end by itself; the answer is the same."""
-    asked = next(each for each in problems(7, 10, 130, 8) if not prune(each).decided)
-    apart_runs = []
+    calls = []
     run_in_subprocess = milp.run_in_subprocess
 
     def counted(*args: object, deadline: float) -> ModelOutcome:
-        apart_runs.append(args[0])
+        calls.append(args[0])
         return run_in_subprocess(*args, deadline=deadline)
 
     monkeypatch.setattr(milp, "run_in_subprocess", counted)
     monkeypatch.setattr("solvers.cbc_backend.SMALL", columns)
-    result = get_solver("cbc").solve(asked, Limits(time_s=limit_s))
-    assert bool(apart_runs) == apart_too
-    assert result.objective == pytest.approx(get_solver("dp").solve(asked, Limits()).objective, rel=1e-9)
+    result = get_solver("cbc").solve(UNDECIDED, Limits(time_s=limit_s))
+    assert bool(calls) == apart_too
+    assert result.objective == pytest.approx(BEST, rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["cbc", "dp", "gurobi", "highs"])
-@pytest.mark.parametrize("pruned", [True, False], ids=["pruned", "whole"])
-def test_a_limit_too_short_for_anything_is_no_error(name: str, pruned: bool) -> None:
-    """Within 0.1 ms what the search knows is held, with its gap; without pruning, nothing: never "no allocation"."""
-    for asked in problems(7, 10, 130, 3):
-        result = solve(usable(name), asked, Limits(time_s=0.0001, prune=pruned))
-        assert result.held is not Held.NOTHING or (not pruned and result.stop_reason is StopReason.TIME_LIMIT)
-        assert result.held is Held.NOTHING or 0.0 <= result.gap < math.inf
+# --- effort ------------------------------------------------------------------------------------------------------
 
 
-def test_the_dynamic_programme_holds_what_its_bound_came_with() -> None:
-    """Where not even the first step is within the time: a feasible allocation, and a bound that no other exceeds."""
-    reasons = set()
-    for asked in problems(7, 10, 130, 20):
-        late, best = (get_solver("dp").solve(asked, Limits(time_s=time_s)) for time_s in (-1.0, 10.0))
-        assert late.held is (Held.INCUMBENT if late.stop_reason is StopReason.TIME_LIMIT else Held.OPTIMAL)
-        assert check(asked, late.counts) == late.objective <= best.objective * (1 + 1e-9)
-        assert best.objective <= late.bound * (1 + 1e-9)
-        reasons.add(late.stop_reason)
-    assert reasons == {StopReason.TIME_LIMIT, StopReason.OPTIMAL}  # some are decided before time counts
+@pytest.fixture
+def hard(monkeypatch: pytest.MonkeyPatch) -> AllocationProblem:
+    """Alike tasks under a cap that binds, which labels may not solve."""
+    monkeypatch.setattr(option_pruning, "EFFORT", 1)
+    return power_instance(np.random.default_rng([21, 4]), 10, 130, equal=True)
 
 
-@pytest.mark.parametrize("name", ["cbc", "dp", "gurobi", "highs", "exhaustive", "equal-share"])
-def test_pools_of_more_nodes_than_32_bits(name: str) -> None:
-    """All tasks get what they can use."""
-    asked = problem(linear(1.0, 3), linear(2.0, 3), nodes=2**33)
-    assert solve(usable(name), asked, Limits()).counts == (3, 3)
+def slow_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock on which each step takes a second at least."""
+    began, seconds = perf_counter(), count()
+    for module in (count_model, milp, dynamic_programme, option_pruning):
+        monkeypatch.setattr(module, "perf_counter", lambda: began + next(seconds))
+
+
+@pytest.mark.parametrize("name", ["dp", "highs", "cbc"])
+def test_a_limited_effort_decides_alike_whatever_the_clock(name: str, hard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same choices and bound where each step takes a second; the record says that effort ended it."""
+    limits, best = Limits(time_s=1e6, effort=1), get_solver("highs").solve(hard, Limits())
+    result = get_solver(name).solve(hard, limits)
+    assert (result.stop_reason, result.held) == (StopReason.EFFORT_LIMIT, Held.INCUMBENT)
+    assert result.objective <= best.objective * (1 + 1e-9)
+    assert (best.held, result.bound >= best.objective * (1 - 1e-9)) == (Held.OPTIMAL, True)
+    slow_clock(monkeypatch)
+    again = get_solver(name).solve(hard, limits)
+    assert (again.choices, again.bound, again.stop_reason) == (result.choices, result.bound, result.stop_reason)
+
+
+def test_the_clock_runs_beside_the_effort(hard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """More effort is no worse, up to a proof; where the clock ends a solve first, that is its reason."""
+    for name in ("dp", "highs"):
+        results = [get_solver(name).solve(hard, Limits(effort=effort)) for effort in (1, 30, math.inf)]
+        assert [one.objective for one in results] == sorted(one.objective for one in results)
+        assert (results[-1].stop_reason, results[-1].held) == (StopReason.OPTIMAL, Held.OPTIMAL)
+    slow_clock(monkeypatch)
+    late = get_solver("dp").solve(hard, Limits(time_s=5.0, effort=1000))
+    assert (late.stop_reason, late.held) == (StopReason.TIME_LIMIT, Held.INCUMBENT)
+
+
+# --- who decides -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "by"),
+    [
+        (problem(nodes=3), DecidedBy.TRIVIAL),
+        (problem(task({0: 0.0, 4: 1.0}), nodes=3), DecidedBy.TRIVIAL),
+        (problem(linear(2.0, 3), task({0: 0.0, 2: 1.0}), nodes=9), DecidedBy.TRIVIAL),
+        (next(each for each in problems(7, 10, 130, 8) if prune(each).is_decided), DecidedBy.PRUNING),
+    ],
+    ids=["no task", "one option each", "enough for all", "pruned"],
+)
+def test_problems_that_need_no_backend(asked: AllocationProblem, by: DecidedBy) -> None:
+    """Where one allocation is left the backend is not asked, and there is no model; without pruning it is asked."""
+    result = Scripted().solve(asked, Limits())
+    assert (result.held, result.decided_by) == (Held.OPTIMAL, by)
+    assert (result.model_rows, result.model_columns, result.backend_s) == (None, None, None)
+    if by is DecidedBy.PRUNING:
+        with pytest.raises(IndexError):
+            Scripted().solve(asked, Limits(prune=False))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_model_that_would_be_large_is_searched_instead(name: str) -> None:
+    """Six noisy curves of 5,000 counts took CBC and HiGHS longer than their limits; the search proves the optimum."""
+    asked = rough(6, 5000, 5000)
+    result = solve(usable(name), asked, Limits())
+    assert (result.held, result.decided_by, result.model_columns) == (Held.OPTIMAL, DecidedBy.SEARCH, None)
+    assert result.objective == pytest.approx(solve(get_solver("dp"), asked, Limits()).objective, rel=1e-9)
+
+
+def test_a_tree_that_grows_is_left_to_the_search() -> None:
+    """A backend that proves nothing in its first small tree was asked, but the search decided."""
+    backend = Scripted(OUT_OF_TIME)
+    result = backend.solve(UNDECIDED, Limits())
+    assert backend.asked == [FIRST_BRANCHES]
+    assert (result.held, result.decided_by) == (Held.OPTIMAL, DecidedBy.SEARCH)
+    assert result.objective == pytest.approx(BEST, rel=1e-9)
+    model = formulate(prune(UNDECIDED).choices, UNDECIDED, relative=True)
+    assert (result.model_rows, result.model_columns) == (len(model.rows), len(model.upper))
+    assert result.backend_s >= 0.0
+
+
+@pytest.mark.parametrize(
+    ("answer", "by"),
+    [
+        (lambda _: OUT_OF_TIME, DecidedBy.SEARCH),
+        (lambda model: CbcSolver()._run(model, Limits()), DecidedBy.BACKEND),
+        (lambda model: ModelOutcome(StopReason.OPTIMAL, np.zeros(len(model.upper)), math.inf), DecidedBy.SEARCH),
+    ],
+    ids=["nothing", "better", "worse"],
+)
+def test_of_two_incumbents_the_better_is_held(
+    answer: Callable[[CountModel], ModelOutcome], by: DecidedBy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the time limit the backend's solution is held if it is worth more than the search's, and else that.
+
+    The second time the backend may take a tree of any size.
+    """
+    monkeypatch.setattr(milp, "search_options", lambda problem, _: prune(problem))
+    backend = Scripted(lambda model: replace(answer(model), stop_reason=StopReason.TIME_LIMIT), OUT_OF_TIME)
+    result = backend.solve(JAGGED, Limits())
+    assert backend.asked == [FIRST_BRANCHES, MOST_BRANCHES]
+    assert (result.stop_reason, result.decided_by) == (StopReason.TIME_LIMIT, by)
+    incumbent, best = objective(JAGGED, choices=prune(JAGGED).incumbent), solve(get_solver("dp"), JAGGED, Limits())
+    assert incumbent < best.objective
+    value = best.objective if by is DecidedBy.BACKEND else incumbent
+    assert check(JAGGED, result.counts) == pytest.approx(value, rel=1e-9)
+
+
+def test_without_pruning_the_backend_is_always_asked() -> None:
+    """There is then nothing to fall back on: out of time, nothing is held."""
+    backend = Scripted(OUT_OF_TIME)
+    result = solve(backend, problem(linear(2.0, 3), linear(1.0, 3), nodes=3), Limits(prune=False))
+    assert backend.asked == [MOST_BRANCHES]
+    assert (result.held, result.decided_by, result.counts) == (Held.NOTHING, DecidedBy.KEPT, None)
+    assert result.model_columns == 2
+
+
+@pytest.mark.parametrize("name", [*BACKENDS, "node-level", "dp", "exhaustive", "equal-share"])
+def test_the_size_is_that_of_the_model_that_was_solved(name: str) -> None:
+    """Rows and columns are the backend's, of the node-level model with all nodes; other solvers have no model."""
+    asked = problems(1, 4, 12, 1)[0]
+    result = solve(usable(name), asked, Limits(prune=False))
+    size: tuple[int | None, int | None] = None, None
+    if name not in ("dp", "exhaustive", "equal-share"):
+        model = formulate(fitting_options(asked).choices, asked, alike=name != "node-level")
+        if name == "node-level":
+            add_nodes(model, [each.current for each in asked.tasks], asked.nodes)
+        size = len(model.rows), len(model.upper)
+    assert (result.model_rows, result.model_columns, result.decided_by) == (*size, DecidedBy.BACKEND)
+    assert 0.0 < result.backend_s <= result.solve_s
+
+
+# --- questions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_question_is_asked_once() -> None:
+    """The second answer is the first, without a model; a solver without that memory asks again, unless it is told."""
+    solver = get_solver("cbc").remembering()
+    first, again = [solve(solver, UNDECIDED, Limits()) for _ in range(2)]
+    assert (first.decided_by, again.decided_by) == (DecidedBy.BACKEND, DecidedBy.REMEMBERED)
+    assert (again.counts, again.held, again.model_rows, again.backend_s) == (first.counts, Held.OPTIMAL, None, None)
+    other = solver.remembering()
+    assert solve(get_solver("cbc"), UNDECIDED, Limits()).decided_by is DecidedBy.BACKEND
+    other.remember(UNDECIDED, Limits(), first)
+    told = solve(other, UNDECIDED, Limits())
+    assert (told.decided_by, told.counts) == (DecidedBy.REMEMBERED, first.counts)
+
+
+def test_tasks_without_a_choice_make_no_other_question() -> None:
+    """Only the nodes that others may have beside them do; the answer holds for both."""
+    options = prune(UNDECIDED).choices
+    key = question_key(options, UNDECIDED)
+    more = TaskOptions(np.array([0, 3]), np.array([0.0, 1e9]))
+    extended = AllocationProblem((more, *UNDECIDED.tasks), UNDECIDED.nodes + 3)
+    assert question_key([np.array([1]), *options], extended) == key
+    assert question_key(options, replace(UNDECIDED, nodes=UNDECIDED.nodes + 1)) != key
+    solver = get_solver("cbc").remembering()
+    choices = solve(solver, UNDECIDED, Limits()).choices
+    places = [own.tolist().index(choice) for own, choice in zip(options, choices, strict=True) if own.size > 1]
+    assert solver.memory == {key: tuple(places)}
+
+
+@pytest.mark.parametrize("limits", [Limits(gap=0.1), Limits(prune=False), Limits(time_s=0.0)], ids=str)
+def test_answers_without_a_proof_are_not_remembered(limits: Limits) -> None:
+    """Within a gap, before the time limit, or without pruning, which leaves nothing to compare."""
+    solver = get_solver("cbc").remembering()
+    solve(solver, UNDECIDED, limits)
+    assert not solver.memory
+
+
+def test_the_oldest_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, no more than a number of them are remembered."""
+    monkeypatch.setattr(milp, "MOST_ANSWERS", 2)
+    solver = get_solver("cbc").remembering()
+    solver.memory.update({b"a": (0,), b"b": (0,)})
+    solve(solver, UNDECIDED, Limits())
+    assert (next(iter(solver.memory)), len(solver.memory)) == (b"b", 2)

@@ -1,4 +1,4 @@
-"""Finding, describing and calling solvers."""
+"""Finding, describing and calling solvers; a plug-in's word is not taken for a proof."""
 
 from __future__ import annotations
 
@@ -7,99 +7,50 @@ import subprocess
 import sys
 from dataclasses import replace
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.instances import problems
 from bftrainer import Allocator, Settings, plugins
 from bftrainer.errors import SettingsError, SolverError, SolverUnavailableError
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
-from solvers import Held, Limits, SolveResult, StopReason, registry, supervised
-from tests.solvers.known_optima import TWO_LIMITS, linear, problem, task
+from bftrainer.runs import run_replay, write_run
+from bftrainer.runs.audit import audit
+from bftrainer.runs.run_files import read_run
+from solvers import DecidedBy, Floor, Held, Limits, LinearRow, SolveResult, StopReason, objective, registry, supervised
+from solvers.option_pruning import upper_bound
+from solvers.registry import Isolated, get_solver, solve
+from tests.solvers.known_optima import TWO_LIMITS, linear, problem
+from tests.solvers.plugins import Exact, Lazy, Nothing
 
-SHIPPED = ("cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "node-level")
-
-
+SHIPPED = ["cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "node-level"]
 BREAKING = ("Crashing", "Explosive", "Hostile", "Unlicensed", "Unmade")
-
-
-class Lazy:
-    """A third party's solver: nobody gets anything."""
-
-    name = "lazy"
-    exact = False
-    extra_rows = False
-    requires: tuple[str, ...] = ()
-
-    def solve(self, problem, limits):  # noqa: ARG002
-        counts = (0,) * len(problem.tasks)
-        return SolveResult(counts, 0.0, float("inf"), StopReason.HEURISTIC, Held.INCUMBENT, self.name)
-
-
-class Missing(Lazy):
-    """One whose library is not there."""
-
-    name = "missing"
-    requires = ("no_such_library",)
-
-
-class Crashing(Lazy):
-    """One that breaks as soon as it is asked."""
-
-    name = "crashing"
-
-    def solve(self, problem, limits):  # noqa: ARG002
-        raise RuntimeError("it\nbroke")
-
-
-class Unmade(Lazy):
-    """One that cannot even be made."""
-
-    name = "unmade"
-
-    def __init__(self):
-        raise RuntimeError("no such device")
-
-
-class Unlicensed(Lazy):
-    """One whose licence server is down."""
-
-    name = "unlicensed"
-
-    def licence(self):
-        raise OSError("no route to host")
-
-
-class _Hostile(type):
-    @property
-    def exact(cls):
-        raise RuntimeError("never asked before")
-
-
-class Hostile(metaclass=_Hostile):
-    """One whose capabilities cannot be read."""
-
-    name = "hostile"
-    extra_rows = False
-    requires = ()
-
-
-def __getattr__(name):
-    if name == "Explosive":
-        raise RuntimeError("on import")
-    raise AttributeError(name)
+DOCS = Path(__file__).parents[2] / "docs" / "dev"
+INCUMBENT, OPTIMAL, NOTHING = Held.INCUMBENT, Held.OPTIMAL, Held.NOTHING
+DONE, LATE = StopReason.OPTIMAL, StopReason.TIME_LIMIT
+PLAIN, CAPPED = problem(linear(2.0, 3), nodes=2), problem(TWO_LIMITS, nodes=2, capacities=(150.0,))
 
 
 class Answering(Lazy):
-    """Answers as told."""
+    """Gives one answer, of any kind."""
 
-    name = "answering"
+    name, capacities = "answering", True
 
-    def __init__(self, *answer):
+    def __init__(self, answer):
         self.answer = answer
 
     def solve(self, problem, limits):  # noqa: ARG002
-        return SolveResult(*self.answer, self.name)
+        return self.answer
+
+
+def forget_entries():
+    """Have entry points looked up once more."""
+    for each in (plugins.entries_of, registry.solver_class, registry.declaration):
+        each.cache_clear()
+    supervised.end_idle()  # processes that look for packages elsewhere
 
 
 @pytest.fixture
@@ -109,160 +60,117 @@ def third_party(tmp_path, monkeypatch):
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
     places = {"lazy": "Lazy", "missing": "Missing", **{name.lower(): name for name in BREAKING}}
-    lines = [f"{name} = {__name__}:{place}" for name, place in places.items()]
+    lines = [f"{name} = tests.solvers.plugins:{place}" for name, place in places.items()]
     lines.append("broken = no_such_module:Solver")
     (info / "entry_points.txt").write_text("\n".join([f"[{registry.GROUP}]", *lines]))
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setitem(sys.modules, __name__, sys.modules[__name__])
     forget_entries()
-    supervised.end_idle()  # processes that look for packages elsewhere
     yield
     forget_entries()
-    supervised.end_idle()
 
 
-def forget_entries():
-    """Have entry points looked up once more."""
-    for each in (plugins.entries_of, registry.solver_class, registry.declaration):
-        each.cache_clear()
+def listed() -> dict[str, dict]:
+    """The catalogue by name."""
+    return {row["name"]: row for row in registry.catalogue()}
 
 
-def test_all_shipped_solvers_are_registered():
-    """The package's entry points name nine solvers, each under its own name."""
-    assert registry.names() == SHIPPED
+def test_the_catalogue() -> None:
+    """The package's solvers, each under its own name: installed, licensed, capabilities, version."""
+    rows = listed()
+    assert list(rows) == registry.names() == SHIPPED
     assert all(registry.solver_class(name).name == name for name in SHIPPED)
+    assert rows["cbc"]["version"].startswith("mip ")
+    assert (rows["dp"]["exact"], rows["dp"]["extra_rows"], rows["dp"]["version"]) == (True, False, "")
+    assert (rows["cbc"]["capacities"], rows["cbc"]["floor"]) == (True, True)
+    assert (rows["equal-share"]["exact"], rows["equal-share"]["floor"]) == (False, False)
+    assert (bool(rows["gurobi"]["licensed"]), rows["dp"]["licensed"]) == (True, "")
 
 
 def test_two_solvers_of_one_name(monkeypatch):
     """None shadows the other: both are named where one is asked for, and in the list of solvers, beside the others."""
-    extra = [EntryPoint("dp", f"{__name__}:Lazy", registry.GROUP)]
+    extra = [EntryPoint("dp", "tests.solvers.plugins:Lazy", registry.GROUP)]
     original = plugins.entry_points
     monkeypatch.setattr(plugins, "entry_points", lambda group: [*original(group=group), *extra])
     forget_entries()
     try:
         assert registry.names() == SHIPPED
-        with pytest.raises(SettingsError, match=r"^solver dp: ") as caught:
-            registry.get_solver("dp")
-        assert "solvers.dynamic_programme:DynamicProgramme and " in str(caught.value)
-        assert f"{__name__}:Lazy; name one" in str(caught.value)
-        listed = {row["name"]: row for row in registry.catalogue()}
-        assert f"{__name__}:Lazy" in listed["dp"]["licensed"]
-        assert listed["equal-share"]["installed"]
+        both = r"solver dp: .*solvers.dynamic_programme:DynamicProgramme and tests.solvers.plugins:Lazy; name one"
+        with pytest.raises(SettingsError, match=both):
+            get_solver("dp")
+        assert re.search(both, listed()["dp"]["licensed"])
+        assert listed()["equal-share"]["installed"]
     finally:
         forget_entries()
 
 
 def test_describing_imports_no_solver_library():
-    """Names, capabilities and availability are told without importing mip, highspy, gurobipy or pandas."""
+    """Names, capabilities and availability are told without a solver's library, pandas or another process."""
     code = (
-        "import sys; from solvers import registry; "
+        "import sys; from solvers import registry, supervised; "
         "[(registry.get_solver(n).exact, n) for n in registry.names()]; "
-        "print(sorted({'mip', 'highspy', 'gurobipy', 'pandas'} & set(sys.modules)))"
+        "print(sorted({'mip', 'highspy', 'gurobipy', 'pandas'} & set(sys.modules)), len(supervised._idle))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
-
-
-def test_an_unknown_solver_is_suggested_a_known_one():
-    """A slip of the finger is answered by the nearest name, nonsense by all of them."""
-    with pytest.raises(SettingsError, match=r"got 'gurobbi'\. Did you mean 'gurobi'\?"):
-        registry.get_solver("gurobbi")
-    with pytest.raises(SettingsError, match="Known: cbc, dp"):
-        registry.get_solver("zzzzzz")
-
-
-OWN = """
-from solvers.reference_solvers import EqualShare
-
-class Mine(EqualShare):
-    name = "mine"
-"""
-
-
-def test_a_solver_need_not_be_registered(tmp_path, monkeypatch):
-    """It is called module:Class; its module is found in the current directory, and its code runs in another process."""
-    (tmp_path / "unregistered.py").write_text(OWN)
-    monkeypatch.chdir(tmp_path)
-    supervised.end_idle()  # processes that work elsewhere
-    says = registry.declaration("unregistered:Mine")
-    assert (says.name, says.exact, says.fault) == ("mine", False, "")
-    assert "unregistered" not in sys.modules
-    assert registry.get_solver("unregistered:Mine").name == "mine"
+    assert done.stdout.strip() == "[] 0"
 
 
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
+        ("gurobbi", SettingsError, r"got 'gurobbi'\. Did you mean 'gurobi'\?"),
+        ("zzzzzz", SettingsError, "Known: cbc, dp"),
         ("json:Loads", SettingsError, r"Expected json to define 'Loads'\. Did you mean 'loads'\?"),
         ("no_such_module:X", SettingsError, "solver no_such_module:X: Cannot import the module"),
         (":x", SettingsError, r"module:callable, got ':x'\. Known: cbc"),
-        ("json:loads", SolverUnavailableError, "^json:loads cannot be loaded: .*'name'"),
+        ("json:loads", SolverUnavailableError, "^json:loads cannot be loaded: .*has no attribute"),
     ],
 )
 def test_what_is_no_solver_is_refused(name, error, said):
     """One line says what is wrong with a name, a module or a class."""
     with pytest.raises(error, match=said) as caught:
-        registry.get_solver(name)
+        get_solver(name)
     assert "\n" not in str(caught.value)
+
+
+def test_a_solver_need_not_be_registered(tmp_path, monkeypatch):
+    """It is called module:Class; its module is found in the current directory, and its code runs in another process."""
+    own = "from solvers.reference_solvers import EqualShare\nclass Mine(EqualShare):\n    name = 'mine'\n"
+    (tmp_path / "unregistered.py").write_text(own)
+    monkeypatch.chdir(tmp_path)
+    supervised.end_idle()  # processes that work elsewhere
+    says = registry.declaration("unregistered:Mine")
+    assert (says.name, says.exact, says.fault) == ("mine", False, "")
+    assert "unregistered" not in sys.modules
+    assert get_solver("unregistered:Mine").name == "mine"
 
 
 def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
     """Not installed is an error of its own, which names the extra."""
     monkeypatch.setattr(registry, "absent", lambda *modules: [name for name in modules if name == "gurobipy"])
     with pytest.raises(SolverUnavailableError, match=r"gurobi: gurobipy is not installed; the extra gurobi "):
-        registry.get_solver("gurobi")
-    rows = {row["name"]: row for row in registry.catalogue()}
-    assert (rows["gurobi"]["installed"], rows["gurobi"]["version"]) == (False, "")
-    assert rows["cbc"]["installed"]
-
-
-def test_the_catalogue_tells_capabilities_apart():
-    """Every solver has a row: installed, licensed, exact, extra rows, version."""
-    rows = {row["name"]: row for row in registry.catalogue()}
-    assert tuple(rows) == SHIPPED
-    assert rows["cbc"]["version"].startswith("mip ")
-    assert (rows["dp"]["exact"], rows["dp"]["extra_rows"], rows["dp"]["version"]) == (True, False, "")
-    assert (rows["cbc"]["capacities"], rows["cbc"]["floor"]) == (True, True)
-    assert (rows["equal-share"]["capacities"], rows["equal-share"]["floor"]) == (False, False)
-    assert not rows["equal-share"]["exact"]
-    assert rows["gurobi"]["licensed"]
-    assert rows["dp"]["licensed"] == ""
+        get_solver("gurobi")
+    assert (listed()["gurobi"]["installed"], listed()["gurobi"]["version"]) == (False, "")
 
 
 @pytest.mark.usefixtures("third_party")
 def test_third_parties_register_by_entry_point():
     """A solver of another distribution is found, listed and timed like ours; a broken one hides none."""
-    rows = {row["name"]: row for row in registry.catalogue()}
-    assert rows["lazy"]["installed"]
+    rows = listed()
+    assert (rows["lazy"]["installed"], rows["missing"]["installed"], rows["cbc"]["installed"]) == (True, False, True)
     assert (rows["lazy"]["capacities"], rows["lazy"]["floor"]) == (False, False)
-    assert not rows["missing"]["installed"]
-    assert "cannot be loaded" in rows["broken"]["licensed"]
-    result = registry.solve(registry.get_solver("lazy"), problem(linear(1.0, 2), nodes=2), Limits())
-    assert result.counts == (0,)
-    assert result.solve_s > 0
+    result = solve(get_solver("lazy"), PLAIN, Limits())
+    assert (result.counts, result.solve_s > 0) == ((0,), True)
     with pytest.raises(SolverUnavailableError, match="missing: no_such_library is not installed"):
-        registry.get_solver("missing")
-    with pytest.raises(SolverUnavailableError, match="broken: no_such_module:Solver cannot be loaded"):
-        registry.get_solver("broken")
-
-
-@pytest.mark.usefixtures("third_party")
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+        get_solver("missing")
+    for name, said in (
+        ("broken", "no_such_module:Solver cannot be loaded"),
         ("explosive", "RuntimeError: on import"),
         ("hostile", "RuntimeError: never asked before"),
         ("unmade", "unmade: raised RuntimeError: no such device"),
         ("unlicensed", "unlicensed: raised OSError: no route to host"),
-    ],
-)
-def test_a_third_party_that_breaks_is_unavailable(name, said):
-    """Whatever its import, its attributes, its constructor or its licence raise, it says whose fault it is."""
-    assert re.match(f"{name}: .*{said.split(': ', 1)[1]}", registry.declaration(name, with_licence=True).fault)
-    rows = {row["name"]: row for row in registry.catalogue()}
-    assert said in rows[name]["licensed"]
-    assert rows["cbc"]["installed"]
-    assert rows["lazy"]["installed"]
+    ):
+        assert said in rows[name]["licensed"]
+        assert registry.declaration(name, with_licence=True).fault.startswith(f"{name}: ")
 
 
 @pytest.mark.usefixtures("third_party")
@@ -285,95 +193,132 @@ def test_running_out_of_memory_is_no_failure_of_a_solver():
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        registry.solve(Greedy(), problem(linear(1.0, 2), nodes=2), Limits())
+        solve(Greedy(), PLAIN, Limits())
 
 
-INCUMBENT, OPTIMAL, NOTHING = Held.INCUMBENT, Held.OPTIMAL, Held.NOTHING
+def answer(counts, value, bound, reason, held, choices=None) -> SolveResult:
+    """An answer of a plug-in."""
+    return SolveResult(counts, value, bound, reason, held, "answering", choices=choices)
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("asked", "told", "said"),
     [
-        (((1, 1), 2.0, 4.0, StopReason.TIME_LIMIT, INCUMBENT), "Expected 1 counts, got 2"),
-        (((3,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "Expected at most 2 nodes, got 3"),
-        (((-1,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "one of the counts on offer, got -1"),
-        (((4,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "one of the counts on offer, got 4"),
-        (((10**30,), 6.0, 6.0, StopReason.OPTIMAL, OPTIMAL), "not feasible"),
-        (((1.5,), 3.0, 4.0, StopReason.OPTIMAL, INCUMBENT), "not feasible: 'float'"),
-        ((None, 3.0, 4.0, StopReason.OPTIMAL, INCUMBENT), "counts exactly if something is held, got None"),
-        (((1,), 3.0, 4.0, StopReason.OPTIMAL, NOTHING), "counts exactly if something is held, got .1,."),
-        (((2,), 4.0, 3.0, StopReason.OPTIMAL, OPTIMAL), "a bound of at least the 4.0 that was found, got 3.0"),
-        (((2,), 4.0, 4.0, "bored", OPTIMAL), "'bored' is not a valid StopReason"),
+        (PLAIN, (1,), "Expected a SolveResult, got tuple"),
+        (PLAIN, answer((1, 1), 2.0, 4.0, LATE, INCUMBENT), "Expected 1 counts, got 2"),
+        (PLAIN, answer((3,), 6.0, 6.0, DONE, OPTIMAL), "Expected at most 2 nodes, got 3"),
+        (PLAIN, answer((-1,), 6.0, 6.0, DONE, OPTIMAL), "one of the counts on offer, got -1"),
+        (PLAIN, answer((10**30,), 6.0, 6.0, DONE, OPTIMAL), "not feasible"),
+        (PLAIN, answer((1.5,), 3.0, 4.0, DONE, INCUMBENT), "not feasible: 'float'"),
+        (PLAIN, answer(None, 3.0, 4.0, DONE, INCUMBENT), "counts exactly if something is held, got None"),
+        (PLAIN, answer((1,), 3.0, 4.0, DONE, NOTHING), "counts exactly if something is held, got .1,."),
+        (PLAIN, answer(None, np.nan, np.inf, DONE, NOTHING), "an allocation with the stop reason optimal, got none"),
+        (PLAIN, answer((2,), 4.0, 3.0, DONE, OPTIMAL), "a bound of at least the 4.0 that was found, got 3.0"),
+        (PLAIN, answer((2,), 4.0, 4.0, "bored", OPTIMAL), "'bored' is not a valid StopReason"),
+        (CAPPED, answer(None, 1.0, 99.0, DONE, INCUMBENT, (4,)), r"capacity 0: Expected at most 150\.0, got 200\.0"),
+        (CAPPED, answer(None, 1.0, 99.0, DONE, INCUMBENT, (5,)), "a choice of 0..4, got 5"),
+        (CAPPED, answer((1,), 1.0, 99.0, DONE, INCUMBENT), "a choice, as several options have 1 nodes"),
+        (CAPPED, answer((1,), 1.0, 99.0, DONE, INCUMBENT, (3,)), r"the counts \(2,\) of its choices, got \(1,\)"),
+        (CAPPED, answer(None, 1.0, 99.0, DONE, INCUMBENT, (1.5,)), "not feasible: 'float'"),
     ],
 )
-def test_wrong_answers_are_errors(answer, said):
-    """No solver is trusted: what cannot be is an error that names it."""
+def test_wrong_answers_are_errors(asked, told, said):
+    """No solver is trusted: an answer that cannot be is an error that names it."""
     with pytest.raises(SolverError, match=f"^answering: .*{said}"):
-        registry.solve(Answering(*answer), problem(linear(2.0, 3), nodes=2), Limits())
-
-
-CAPPED = problem(TWO_LIMITS, nodes=2, capacities=(150.0,))
+        solve(Answering(told), asked, Limits())
 
 
 @pytest.mark.parametrize(
-    ("counts", "choices", "said"),
+    ("asked", "told", "held", "value", "bound"),
     [
-        (None, (4,), r"capacity 0: Expected at most 150\.0, got 200\.0"),
-        (None, (5,), "a choice of 0..4, got 5"),
-        ((1,), None, "a choice, as several options have 1 nodes"),
-        ((1,), (3,), r"the counts \(2,\) of its choices, got \(1,\)"),
-        (None, (1.5,), "not feasible: 'float'"),
+        (PLAIN, answer((2,), 99.0, 4.0, DONE, OPTIMAL), OPTIMAL, 4.0, 4.0),
+        (PLAIN, answer((1,), 99.0, 4.0, DONE, OPTIMAL), INCUMBENT, 2.0, 4.0),
+        (PLAIN, answer((2,), 99.0, np.nan, DONE, OPTIMAL), INCUMBENT, 4.0, np.inf),
+        (PLAIN, answer((2,), 99.0, 4.0 - 1e-12, DONE, OPTIMAL), OPTIMAL, 4.0, 4.0),
+        (CAPPED, answer(None, 0.0, 20.0, DONE, INCUMBENT, (3,)), INCUMBENT, 12.0, 20.0),
     ],
 )
-def test_wrong_choices_are_errors(counts, choices, said):
-    """Choices must be on offer, fit the capacities, and have the counts that were told, if any were."""
-    taking = type("Taking", (Answering,), {"capacities": True})
-    with pytest.raises(SolverError, match=f"^answering: .*{said}"):
-        solve_by(taking(counts, 1.0, 99.0, StopReason.OPTIMAL, INCUMBENT), choices, CAPPED)
+def test_claims_are_recomputed(asked, told, held, value, bound):
+    """The objective is the reference's, optimal is what the bound supports, and counts and choices are filled in."""
+    result = solve(Answering(told), asked, Limits())
+    assert (result.held, result.objective, result.bound) == (held, value, bound)
+    assert result.counts == told.counts or (result.counts, result.choices) == ((2,), (3,))
 
 
-def solve_by(told, choices, asked):
-    """Through the wrapper, with `choices` in the solver's answer."""
-    answer = told.solve
-    told.solve = lambda problem, limits: replace(answer(problem, limits), choices=choices)
-    return registry.solve(told, asked, Limits())
+TWO = problem(linear(2.0, 3), linear(1.0, 3), nodes=4)  # at best 3 nodes at 2 and one at 1: 7
 
 
-def test_choices_and_counts_are_filled_in():
-    """Whichever of the two a solver tells, the result has both."""
-    taking = type("Taking", (Answering,), {"capacities": True})
-    told = solve_by(taking(None, 0.0, 20.0, StopReason.OPTIMAL, INCUMBENT), (3,), CAPPED)
-    assert (told.counts, told.choices, told.objective) == ((2,), (3,), 12.0)
-    plain = problem(task({0: 0.0, 2: 3.0, 3: 4.0}), nodes=9)
-    told = registry.solve(Answering((3,), 0.0, 4.0, StopReason.OPTIMAL, OPTIMAL), plain, Limits())
-    assert (told.counts, told.choices, told.held) == ((3,), (2,), OPTIMAL)
-    with pytest.raises(SolverUnavailableError, match="answering: takes no capacities"):
-        registry.solve(Answering((0,), 0.0, 4.0, StopReason.OPTIMAL, OPTIMAL), CAPPED, Limits())
+@pytest.mark.parametrize("isolate", [lambda solver: solver, Isolated], ids=["here", "apart"])
+def test_optima_of_plug_ins_are_claims_unless_our_bound_confirms_them(isolate) -> None:
+    """Where 7 is possible, no nodes at all are not proven, and 7 is; the solver itself has decided."""
+    result = solve(isolate(Nothing()), TWO, Limits())
+    assert (result.held, result.decided_by, result.counts) == (Held.CLAIMED, DecidedBy.BACKEND, (0, 0))
+    assert (result.objective, result.bound, result.gap) == (0.0, 7.0, np.inf)
+    exact = solve(isolate(Exact()), TWO, Limits())
+    assert (exact.held, exact.decided_by, exact.bound) == (OPTIMAL, DecidedBy.BACKEND, 7.0)
 
 
-def test_an_answer_of_another_kind_is_an_error():
-    """Something that is no result at all is refused as well."""
-
-    class Terse(Lazy):
-        def solve(self, problem, limits):  # noqa: ARG002
-            return (1,)
-
-    with pytest.raises(SolverError, match="lazy: Expected a SolveResult, got tuple"):
-        registry.solve(Terse(), problem(linear(2.0, 3), nodes=2), Limits())
+def test_our_own_solvers_are_taken_at_their_word() -> None:
+    """Also in another process, where steps before the backend decide."""
+    result = solve(Isolated("cbc"), problem(linear(2.0, 3), nodes=9), Limits())
+    assert (result.held, result.decided_by) == (OPTIMAL, DecidedBy.TRIVIAL)
 
 
-@pytest.mark.parametrize(
-    ("counts", "bound", "held", "value", "kept_bound"),
-    [
-        ((2,), 4.0, OPTIMAL, 4.0, 4.0),
-        ((1,), 4.0, INCUMBENT, 2.0, 4.0),
-        ((2,), float("nan"), INCUMBENT, 4.0, float("inf")),
-        ((2,), float("inf"), INCUMBENT, 4.0, float("inf")),
-        ((2,), 4.0 - 1e-12, OPTIMAL, 4.0, 4.0),
-    ],
-)
-def test_claims_are_recomputed(counts, bound, held, value, kept_bound):
-    """The objective is the reference's, whatever was said; optimal is what the bound supports."""
-    told = Answering(counts, 99.0, bound, StopReason.OPTIMAL, OPTIMAL)
-    result = registry.solve(told, problem(linear(2.0, 3), nodes=2), Limits())
-    assert (result.counts, result.held, result.objective, result.bound) == (counts, held, value, kept_bound)
+def test_the_bound_on_claims() -> None:
+    """Never below the optimum, and mostly tight; rows are left out of it, a floor of weight 2 adds at most 2 x 3."""
+    rows = (LinearRow(np.array([1.0, 1.0]), upper=1.0),)
+    floor = Floor(((0,), (1,)), (np.arange(4.0), np.arange(4.0)), 2.0)
+    assert (upper_bound(replace(TWO, rows=rows)), upper_bound(replace(TWO, floor=floor))) == (7.0, 13.0)
+    assert solve(Nothing(), replace(TWO, rows=rows, floor=floor), Limits()).held is Held.CLAIMED
+    some, confirmed = problems(5, 8, 60, 40), 0
+    for each in some:
+        best = solve(get_solver("dp"), each, Limits())
+        assert upper_bound(each) >= objective(each, best.counts) * (1 - 1e-9)
+        confirmed += solve(Exact(), each, Limits()).held is OPTIMAL
+    assert confirmed > len(some) // 2
+
+
+def test_claims_are_told_on_every_surface(tmp_path) -> None:
+    """All decisions of a run are claimed: summary, terminal and page say so, and an audit says what is wrong."""
+    from bftrainer.report.run_page import run_page
+    from bftrainer.report.words import optimality_in_words
+
+    result = run_replay(solver="tests.solvers.plugins:Nothing", max_events=20, baseline=False)
+    summary = result.summary()
+    claimed = summary["decisions_claimed"]
+    assert claimed == summary["decisions"] == summary["decided_by"]["backend"] > 10
+    text = optimality_in_words(summary)
+    assert text == f"0 of {claimed} decisions proven optimal, {claimed} claimed optimal by the solver"
+    write_run(result, tmp_path)
+    run = read_run(tmp_path)
+    assert set(run.decisions["held"].tolist()) == {"claimed"}
+    (section,) = (table for table in run_page([run]).tables if table.title == "What happened")
+    assert f"{text}." in section.texts
+    wrong = [line for line in audit(tmp_path).wrong if "held: claimed with 0" in line]
+    assert len(wrong) == claimed
+    assert wrong[0].endswith("is possible")
+
+
+# --- the documentation -------------------------------------------------------------------------------------------
+
+
+def test_the_example_solver_works() -> None:
+    """The class shown in docs/dev/extending.md answers a problem through the registry's wrapper."""
+    text = (DOCS / "extending.md").read_text()
+    [code] = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "def solve" in block]
+    namespace: dict[str, type] = {}
+    exec(code, namespace)
+    result = solve(namespace["LargestFirst"](), problem(linear(1.0, 3), linear(2.0, 3), nodes=4), Limits())
+    assert (result.counts, result.objective) == ((1, 3), 7.0)
+
+
+def test_every_solver_is_in_the_table() -> None:
+    """Each registered solver has its row on the page, which says what it takes."""
+    lines = (DOCS / "solvers.md").read_text().splitlines()
+    rows = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
+    table = {name: row for row in rows for name in re.findall(r"`([a-z-]+)`", row[0]) if len(row) == 8}
+    assert sorted(table) == SHIPPED
+    for name, row in table.items():
+        solver = registry.solver_class(name)
+        taken = [getattr(solver, each, False) for each in ("exact", "extra_rows", "capacities", "floor")]
+        assert [cell.strip() for cell in row[2:6]] == ["yes" if each else "no" for each in taken], name
