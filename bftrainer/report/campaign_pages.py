@@ -1,24 +1,26 @@
-"""Pages of forecasts and advice, made of their JSON alone, without scripts."""
+"""Pages of sweeps, forecasts, advice and bounds, made of their rows or JSON alone, without scripts."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bftrainer.errors import escaped
 from bftrainer.report.drawing import below_axes, date_of, label_dates, palette
 from bftrainer.report.glossary import GLOSSARY, assumption_notes, format_value
-from bftrainer.report.intervals import proportion
+from bftrainer.report.intervals import Estimate, estimate, proportion
 from bftrainer.report.page import MOST_ROWS, Card, Page, PageTable, Picture, page_bytes
-from bftrainer.report.sweep_page import short_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+Row = Mapping[str, Any]
 FOR_INTERVAL = 9
 """Minimum number of stretches for an 80 % interval within the observed range."""
 _HOUR_S = 3600.0
@@ -28,6 +30,163 @@ _FAN = (
     "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Blue: {}, and their "
     "median. Dashed: the date asked for."
 )
+_REPEATED = {"window": "windows", "seed": "seeds"}
+"""Columns that vary by chance and not by choice, and names of their values."""
+_FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
+_OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
+_SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")
+
+
+def short_label(value: Any, most: int = 24) -> str:
+    """Text of a setting's value of at most so many characters: the end of a path, the beginning of all else."""
+    text = "-" if value is None else f"{value:g}" if isinstance(value, float) else escaped(str(value))
+    if len(text) <= most:
+        return text
+    return f"…{text[1 - most :]}" if "/" in text else f"{text[: most - 1]}…"
+
+
+_cell = partial(short_label, most=10**6)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Setting:
+    """Values of the factors, their points, which differ in seeds or windows alone, and means of metrics of these."""
+
+    values: tuple[Any, ...]
+    rows: tuple[Row, ...]
+    estimates: Mapping[str, Estimate]
+
+    def mean(self, key: str) -> str:
+        """Mean of a metric without its interval."""
+        return format_value(self.estimates[key].mean if key in self.estimates else None, GLOSSARY[key].unit)
+
+    def interval(self, key: str) -> str:
+        """The 95 % interval of a metric; empty where one point says nothing about it."""
+        result, unit = self.estimates.get(key), GLOSSARY[key].unit
+        if result is None or result.half_width is None:
+            return ""
+        return " to ".join(format_value(result.mean + sign * result.half_width, unit) for sign in (-1, 1))
+
+    def text(self, key: str, ending: str = "") -> str:
+        """Mean of a metric, and in brackets its interval."""
+        interval = self.interval(key)
+        return f"{self.mean(key)} ({interval}{ending})" if interval else self.mean(key)
+
+
+class Sweep:
+    """Settings of a sweep's rows, ranked by the first metric, the best first; those without it are left out.
+
+    `varied` names the columns of options that vary; `metrics` are one to rank by and one to show beside it, by default
+    those that differ between points.
+    """
+
+    def __init__(self, rows: Sequence[Row], varied: Sequence[str], metrics: Sequence[str]) -> None:
+        self.rows = rows
+        differing = [name for name in varied if len({str(row.get(name)) for row in rows}) > 1]
+        self.factors = [name for name in differing if name not in _REPEATED]
+        self.over = " and ".join(text for name, text in _REPEATED.items() if name in differing) or "seeds"
+        self.first = self._choose(metrics[:1], _FIRST)
+        self.second = self._choose(metrics[1:], [name for name in _SECOND if name != self.first])
+        groups: dict[tuple[Any, ...], dict[str, Row]] = {}
+        for row in rows:  # equal points have one run
+            groups.setdefault(tuple(row.get(name) for name in self.factors), {}).setdefault(row["run"], row)
+        self.settings = [self._make_setting(values, tuple(runs.values())) for values, runs in groups.items()]
+        ranked = [one for one in self.settings if self.first in one.estimates]
+        self.ranked = sorted(ranked, key=lambda one: -GLOSSARY[self.first].better * one.estimates[self.first].mean)
+        self.is_repeated = any(len(one.rows) > 1 for one in self.ranked)
+
+    def _choose(self, chosen: Sequence[str], usual: Sequence[str]) -> str:
+        """The chosen metric, else the first usual one that differs between points, of those that all have."""
+        is_cut = any((row.get("tasks_completed") or 0) < (row.get("tasks_total") or 0) for row in self.rows)
+
+        def order(name: str) -> tuple[int, int]:
+            """Times of the few completed tasks say little of the others, as do means without some points."""
+            values = [row.get(name) for row in self.rows]
+            lacking = len(values) if is_cut and name in _OF_DONE else values.count(None)
+            return -min(len({*values} - {None}), 2), lacking
+
+        return [*chosen, *sorted(usual, key=order)][0]
+
+    def _make_setting(self, values: tuple[Any, ...], rows: tuple[Row, ...]) -> Setting:
+        """A setting; a mean without a point that failed would be of other seeds."""
+        samples = {key: [row[key] for row in rows if row.get(key) is not None] for key in (self.first, self.second)}
+        estimates = {key: estimate(sample) for key, sample in samples.items() if len(sample) == len(rows)}
+        return Setting(values, rows, estimates)
+
+    def headline(self) -> str:
+        """The best settings and their metric, or why there are none."""
+        failed = sum(row["error"] is not None for row in self.rows)
+        ending = f" {failed:,} of {len(self.rows):,} points failed." if failed else ""
+        if not self.ranked:
+            return f"No point has a value of {_label_of(self.first)}.{ending}"
+        best = self.ranked[0]
+        number = "{} runs of different" if " and " in self.over else "{}"
+        over = f", 95 % over {number.format(len(best.rows))} {self.over}"
+        pairs = [pair for pair in zip(self.factors, best.values, strict=True) if pair[1] is not None]
+        chosen = ", ".join(f"{name} {short_label(value)}" for name, value in pairs) or "what [base] says"
+        text = f"Best {_label_of(self.first)}: {best.text(self.first, over)}{f', with {chosen}' * bool(self.factors)}."
+        middle = best.estimates[self.first]
+        half = middle.half_width or 0.0
+        near = sum(abs(one.estimates[self.first].mean - middle.mean) <= half for one in self.ranked[1:])
+        where = "within that interval" if half else "as good"
+        return text + (f" Other settings {where}: {near:,}." if near else "") + ending
+
+
+def _label_of(key: str) -> str:
+    """Name of a metric; parts of the ledger are shares."""
+    return GLOSSARY[key].label + " share" * key.startswith("ledger.")
+
+
+def sweep_page(
+    name: str, rows: Sequence[Row], varied: Sequence[str], command: str, metrics: Sequence[str] = ()
+) -> bytes:
+    """Make the page of a sweep, whose file is `command`; the other parameters are those of `Sweep`."""
+    sweep = Sweep(rows, varied, metrics)
+    failed = [row for row in rows if row["error"] is not None][:MOST_ROWS]
+    failures = [[str(row["point"]), *(_cell(row.get(name)) for name in varied), row["error"]] for row in failed]
+    page = Page(
+        title=f"Sweep {name}",
+        subtitle=f"{len(rows):,} points, {len(sweep.settings):,} settings of {', '.join(sweep.factors) or 'one kind'}",
+        verdict=sweep.headline(),
+        cards=tuple(_sweep_cards(sweep)),
+        tables=(_ranking(sweep), PageTable("Points that failed", ("point", *varied, "why"), failures)),
+        notes=tuple(_sweep_notes(sweep)),
+        command=command,
+    )
+    return page_bytes(page)
+
+
+def _sweep_cards(sweep: Sweep) -> Iterator[Card]:
+    """Metrics and settings of the best point."""
+    for best in sweep.ranked[:1]:
+        for key in (sweep.first, sweep.second):
+            interval = f"{best.interval(key)}, 95 % over {sweep.over}. " if best.interval(key) else ""
+            yield Card(_label_of(key), best.mean(key), interval + GLOSSARY[key].meaning)
+        for factor, value in list(zip(sweep.factors, best.values, strict=True))[:4]:
+            yield Card(factor, short_label(value), "Of the best settings.")
+
+
+def _sweep_notes(sweep: Sweep) -> Iterator[str]:
+    for note in dict.fromkeys(row.get("assumed_scaling") for row in sweep.rows):
+        yield from assumption_notes(note)
+    windows = {frozenset(str(row.get("window")) for row in one.rows) for one in sweep.settings}
+    if not sweep.is_repeated:
+        yield "One seed of each setting: nothing tells by how much figures would differ by chance."
+    elif "windows" in sweep.over and len(windows) > 1:
+        yield "Not all settings have the same windows: what differs between windows differs between means too."
+    elif "windows" in sweep.over:
+        yield "How windows differ is part of the intervals; --paired compares settings window by window."
+
+
+def _ranking(sweep: Sweep) -> PageTable:
+    """Settings, the best first."""
+    keys = (sweep.first, sweep.second)
+    rows = [[*map(_cell, one.values), *map(one.text, keys)] for one in sweep.ranked[:MOST_ROWS]]
+    note = f"In brackets: 95 % intervals over {sweep.over}. " * sweep.is_repeated
+    note += f"The best {MOST_ROWS} of {len(sweep.ranked):,}; all are in sweep.parquet." * (
+        len(sweep.ranked) > MOST_ROWS
+    )
+    return PageTable("Settings, the best first", (*sweep.factors, *map(_label_of, keys)), rows, note)
 
 
 def note_of_few(stretches: int) -> str | None:
@@ -49,7 +208,7 @@ def when_text(start: str | None, time_s: float | None) -> str:
     return f"{datetime.fromisoformat(start[:19]) + timedelta(seconds=round(time_s)):%a %Y-%m-%d %H:%M} UTC"
 
 
-def forecast_page(forecast: Mapping[str, Any], command: str) -> bytes:
+def forecast_page(forecast: Row, command: str) -> bytes:
     """Make the page of a forecast, from the JSON of `bftrainer.campaigns.forecast.Forecast.to_dict`."""
     start, times_s = forecast["start"], [math.inf if time is None else time for time in forecast["completion_s"]]
     number, quantiles = len(times_s), forecast["completion_quantiles_s"]
@@ -91,7 +250,7 @@ def _label_spread(number: int) -> str:
     return "80 % of completions" if number >= FOR_INTERVAL else "earliest to latest"
 
 
-def _forecast_notes(forecast: Mapping[str, Any], times_s: Sequence[float]) -> Iterator[str]:
+def _forecast_notes(forecast: Row, times_s: Sequence[float]) -> Iterator[str]:
     yield from assumption_notes(forecast["assumed_scaling"])
     if few := note_of_few(len(times_s)):
         yield few
@@ -107,7 +266,7 @@ def _forecast_notes(forecast: Mapping[str, Any], times_s: Sequence[float]) -> It
         yield f"{never} of {len(times_s)} are not done by the horizon, {horizon}."
 
 
-def _draw_fan(forecast: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -> None:
+def _draw_fan(forecast: Row, times_s: Sequence[float], ax: Axes) -> None:
     """Share of the stretches in which all is done, over time, and in which span most are."""
     ink, start, horizon_s = palette(), forecast["start"], forecast["horizon_s"]
 
@@ -118,7 +277,7 @@ def _draw_fan(forecast: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -
     ordered = np.sort(times_s)
     ends_s = np.unique(ordered[ordered < horizon_s])
     steps_s = np.concatenate(([0.0], ends_s[:: 1 + ends_s.size // _MOST_STEPS], [horizon_s]))
-    shares = [proportion(int(done), len(times_s)) for done in np.searchsorted(ordered, steps_s, side="right")]
+    shares = [proportion(int(count), len(times_s)) for count in np.searchsorted(ordered, steps_s, side="right")]
     early_s, middle_s, late_s = (
         horizon_s if (time_s := forecast["completion_quantiles_s"][level]) is None else time_s
         for level in ("p10", "p50", "p90")
@@ -133,16 +292,16 @@ def _draw_fan(forecast: Mapping[str, Any], times_s: Sequence[float], ax: Axes) -
     ax.step(x, [100 * share.share for share in shares], where="post", color=ink["green"], label="all done")
     deadline = f"by {when_text(start, forecast['deadline_s'])}: {100 * forecast['probability']:.0f} %"
     ax.axvline(float(along(forecast["deadline_s"])), color=ink["ink"], linewidth=1, linestyle="--", label=deadline)
-    last_s = max(forecast["deadline_s"], *(min(done_s, horizon_s) for done_s in times_s))
+    last_s = max(forecast["deadline_s"], *(min(time_s, horizon_s) for time_s in times_s))
     ax.set(ylabel="all done (%)", ylim=(0, 105), xlim=along([0.0, 1.05 * last_s]), yticks=range(0, 101, 25))
-    if start is not None:
+    if start is None:
+        ax.set(xlabel="hours after the start")
+        below_axes(ax, 0.42)
+    else:
         label_dates(ax)
-        return
-    ax.set(xlabel="hours after the start")
-    below_axes(ax, 0.42)
 
 
-def advice_page(advice: Mapping[str, Any], command: str) -> bytes:
+def advice_page(advice: Row, command: str) -> bytes:
     """Make the page of advice, from the JSON of `bftrainer.campaigns.advice.Advice.to_dict`."""
     label, advised, former = GLOSSARY[advice["metric"]].label, advice["advised"], advice["given"]
     gains = {part: "from 0" if gain is None else f"{100 * gain:+.2f} %" for part, gain in advice["gain"].items()}
@@ -168,50 +327,11 @@ def advice_page(advice: Mapping[str, Any], command: str) -> bytes:
     return page_bytes(page)
 
 
-def bounds_page(bounds: Mapping[str, Any], command: str) -> bytes:
-    """Make the page of bounds, from the JSON of `bftrainer.campaigns.bound.WorkBounds.to_dict`."""
-    rows = bounds["bounds"]
-    names = {row["name"]: None if row["against_named"] is None else 100 * row["against_named"] for row in rows}
-    gains = {name: "-" if gain is None else f"{gain:+.1f} %" for name, gain in names.items()}
-    after = format_value(bounds["time_s"], "s")
-    headings = ("granted", "work done", "against named", "lost to departures", "lost to changes")
-    lines = [
-        [
-            row["name"],
-            f"{row['work']:,.4g}",
-            gains[row["name"]],
-            format_value(row["departure_share"], "share"),
-            format_value(row["rescale_share"], "share"),
-        ]
-        for row in rows
-    ]
-
-    def draw(ax: Axes) -> None:
-        """Bars of the change against named nodes."""
-        known = [(name, gain) for name, gain in names.items() if gain is not None]
-        ax.barh([name for name, _ in known], [gain for _, gain in known], color=palette()["blue"])
-        ax.invert_yaxis()
-        ax.set(xlabel="change of work (%)")
-
-    reading = "Work done against that with nodes that the log names, without notice."
-    page = Page(
-        title="What would a grant bring?",
-        subtitle=f"Work done after {after}, when the first of them is done or the log ends",
-        verdict=f"Chosen nodes: {gains['chosen']}. Only changes free is a bound: {gains['changes free']}.",
-        cards=tuple(Card(name, gains[name], "Work against named nodes.") for name in list(gains)[1:]),
-        figures=(Picture("gains", "Change by grant", reading, draw, 2.2),),
-        tables=(PageTable("By grant", headings, lines),),
-        notes=tuple(bounds["notes"]),
-        command=command,
-    )
-    return page_bytes(page)
-
-
-def _trial_rows(advice: Mapping[str, Any]) -> Iterator[list[str]]:
+def _trial_rows(advice: Row) -> Iterator[list[str]]:
     """A row for each setting, the best first, those without a value last."""
     term = GLOSSARY[advice["metric"]]
 
-    def order(trial: Mapping[str, Any]) -> float:
+    def order(trial: Row) -> float:
         """The best first."""
         return math.inf if trial["training"] is None else -term.better * float(trial["training"])
 
@@ -220,3 +340,31 @@ def _trial_rows(advice: Mapping[str, Any]) -> Iterator[list[str]]:
         settings = (f"{trial['forward_time_s']:g}", str(trial["max_tasks"]), trial["objective"])
         values = (trial["training"], advice[which[0]]["held_out"] if which else None)
         yield [", ".join(which), *settings, *(format_value(value, term.unit) for value in values)]
+
+
+def bounds_page(bounds: Row, command: str) -> bytes:
+    """Make the page of bounds, from the JSON of `bftrainer.campaigns.bound.WorkBounds.to_dict`."""
+    gains = {
+        row["name"]: "-" if row["against_named"] is None else f"{100 * row['against_named']:+.1f} %"
+        for row in bounds["bounds"]
+    }
+    lines = [
+        [
+            row["name"],
+            f"{row['work']:,.4g}",
+            gains[row["name"]],
+            *(format_value(row[f"{cause}_share"], "share") for cause in ("departure", "rescale")),
+        ]
+        for row in bounds["bounds"]
+    ]
+    headings = ("granted", "work done", "against named", "lost to departures", "lost to changes")
+    page = Page(
+        title="What would a grant bring?",
+        subtitle=f"Work done after {format_value(bounds['time_s'], 's')}, when the first is done or the log ends",
+        verdict=f"Chosen nodes: {gains['chosen']}. Only changes free is a bound: {gains['changes free']}.",
+        cards=tuple(Card(name, gains[name], "Work against named nodes, without notice.") for name in list(gains)[1:]),
+        tables=(PageTable("By grant", headings, lines),),
+        notes=tuple(bounds["notes"]),
+        command=command,
+    )
+    return page_bytes(page)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
@@ -95,16 +95,21 @@ def key_of(name: str) -> str:
     return name if name in GLOSSARY else labels.get(name.casefold(), name)
 
 
-def name_near(name: str, names: Iterable[str]) -> str:
-    """Ending of a message about an unknown metric: those whose names are near, or where all stand."""
-    near = " or ".join(map(repr, get_close_matches(name, names)))
-    return f" Did you mean {near}?" if near else " `bftrainer plot --list` names all."
+def suggest_metrics(name: str, keys: Iterable[str]) -> str:
+    """Ending of a message about an unknown metric: the closest ones, by the words of pages, or where all are listed."""
+    labels = {key: GLOSSARY[key].label if key in GLOSSARY else key for key in keys}
+    words = labels | {label.casefold(): label for label in labels.values()}
+    near = dict.fromkeys(words[word] for word in get_close_matches(name.casefold(), words))
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else " `bftrainer plot --list` names all."
 
 
-def check_metric(name: str) -> None:
-    """Refuse a metric that cannot be better or worse, or that depends on the clock: `SettingsError`."""
-    if name not in JUDGED:
-        raise SettingsError(f"Expected a metric to improve, got {name!r}.{name_near(name, JUDGED)}")
+def check_metrics(names: Sequence[str]) -> None:
+    """Refuse more than two metrics, and those that have no better or worse or depend on the clock: `SettingsError`."""
+    for name in names:
+        if name not in JUDGED:
+            raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggest_metrics(name, JUDGED)}")
+    if len(names) > 2 or len({*names}) < len(names):
+        raise SettingsError(f"Expected one metric or two different ones, got {', '.join(names)}.")
 
 
 def format_value(value: float | None, unit: Unit) -> str:

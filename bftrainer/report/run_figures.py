@@ -30,7 +30,7 @@ from bftrainer.report.drawing import (
     write_instead,
 )
 from bftrainer.report.finished_run import FinishedRun, short_names, zone_of
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, name_near, scale_axis, term_of
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.page import Picture
@@ -267,10 +267,10 @@ def _metric_at(run: FinishedRun, setting: str, key: str) -> float:
     if setting not in settings:
         raise SettingsError(f"Expected a setting of the runs, got {setting!r}.{suggestion(setting, settings)}")
     if key not in figures:
-        raise SettingsError(f"Expected a figure of the runs, got {key!r}.{name_near(key, figures)}")
+        raise SettingsError(f"Expected a figure of the runs, got {key!r}.{suggest_metrics(key, figures)}")
     value = figures[key]
     if value is None:
-        raise SettingsError(f"{run.name}: The run has no {key} (as with --no-baseline, say).")
+        raise SettingsError(f"{run.name}: The run has no {term_of(key).label} (as with --no-baseline, say).")
     return value
 
 

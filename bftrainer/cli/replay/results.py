@@ -43,7 +43,7 @@ _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, ty
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.report.comparison import compare_runs, run_names
-    from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, name_near
+    from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, suggest_metrics
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
@@ -51,9 +51,8 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
-            raise SettingsError(
-                f"--metric: Expected a figure of these runs, got {name!r}.{name_near(name, compared.figures)}"
-            )
+            hint = suggest_metrics(name, compared.figures)
+            raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{hint}")
     if as_json:
         print_json(compared.to_dict())
     elif as_csv:
