@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.errors import escaped
-from bftrainer.report.drawing import below_axes, date_of, label_dates, palette
+from bftrainer.report.drawing import date_of, label_dates, palette, put_legend
 from bftrainer.report.glossary import GLOSSARY, assumption_notes, format_value
 from bftrainer.report.intervals import Estimate, estimate, proportion
 from bftrainer.report.page import MOST_ROWS, Card, Page, PageTable, Picture, page_bytes
@@ -26,10 +26,7 @@ FOR_INTERVAL = 9
 _HOUR_S = 3600.0
 _MOST_STEPS = 500
 _SEARCHED = {"forward_time_s": "-Tfwd (s)", "max_tasks": "-maxJ", "objective": "objective"}
-_FAN = (
-    "The line: in how many of them all tasks are done by then, with its 95 % interval around it. Blue: {}, and their "
-    "median. Dashed: the date asked for."
-)
+_FAN = "The line: in how many of them all tasks are done by then, with its 95 % interval. Dashed: the date asked for."
 _REPEATED = {"window": "windows", "seed": "seeds"}
 """Columns that vary by chance and not by choice, and names of their values."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
@@ -219,7 +216,7 @@ def forecast_page(forecast: Row, command: str) -> bytes:
     if sum(map(math.isinf, times_s)) == number:
         verdict += f" None of them has within {format_value(forecast['horizon_s'], 's')}."
     earliest, latest = (when_text(start, time_s) for time_s in forecast["interval80_s"])
-    least, label = 100 / (number + 1), _label_spread(number)  # quantiles between the earliest completion and the latest
+    least = 100 / (number + 1)  # quantiles between the earliest completion and the latest
     levels = [
         [f"{level[1:]} %", when_text(start, time_s)]
         for level, time_s in quantiles.items()
@@ -232,22 +229,17 @@ def forecast_page(forecast: Row, command: str) -> bytes:
         cards=(
             Card("all done by then", share, f"{low:.0f} to {high:.0f} % (95 %): {deadline}."),
             Card("median", when_text(start, quantiles["p50"]), "As probably done before as after."),
-            Card(label, earliest, f"until {latest}."),
+            Card(
+                "80 % of completions" if number >= FOR_INTERVAL else "earliest to latest", earliest, f"until {latest}."
+            ),
             Card("tasks done by then", f"{100 * forecast['tasks_done_share_mean']:.0f} %", "Mean over all of them."),
         ),
-        figures=(
-            Picture("fan", "When all tasks are done", _FAN.format(label), partial(_draw_fan, forecast, times_s), 3.2),
-        ),
+        figures=(Picture("fan", "When all tasks are done", _FAN, partial(_draw_fan, forecast, times_s), 3.2),),
         tables=(PageTable("How sure", ("probability", "all done by"), levels),),
         notes=tuple(_forecast_notes(forecast, times_s)),
         command=command,
     )
     return page_bytes(page)
-
-
-def _label_spread(number: int) -> str:
-    """Name of the widest span of completions."""
-    return "80 % of completions" if number >= FOR_INTERVAL else "earliest to latest"
 
 
 def _forecast_notes(forecast: Row, times_s: Sequence[float]) -> Iterator[str]:
@@ -267,7 +259,7 @@ def _forecast_notes(forecast: Row, times_s: Sequence[float]) -> Iterator[str]:
 
 
 def _draw_fan(forecast: Row, times_s: Sequence[float], ax: Axes) -> None:
-    """Share of the stretches in which all is done, over time, and in which span most are."""
+    """Share of the stretches in which all is done, over time."""
     ink, start, horizon_s = palette(), forecast["start"], forecast["horizon_s"]
 
     def along(time_s: Any) -> Any:
@@ -278,15 +270,6 @@ def _draw_fan(forecast: Row, times_s: Sequence[float], ax: Axes) -> None:
     ends_s = np.unique(ordered[ordered < horizon_s])
     steps_s = np.concatenate(([0.0], ends_s[:: 1 + ends_s.size // _MOST_STEPS], [horizon_s]))
     shares = [proportion(int(count), len(times_s)) for count in np.searchsorted(ordered, steps_s, side="right")]
-    early_s, middle_s, late_s = (
-        horizon_s if (time_s := forecast["completion_quantiles_s"][level]) is None else time_s
-        for level in ("p10", "p50", "p90")
-    )
-    if early_s < horizon_s:
-        spread = _label_spread(len(times_s))
-        ax.axvspan(*along([early_s, late_s]), facecolor=ink["sky"], alpha=0.2, linewidth=0, label=spread)
-    if middle_s < horizon_s:
-        ax.axvline(along(middle_s), color=ink["blue"], linewidth=1.6, linestyle=":", label="median")
     x, band = along(steps_s), [[100 * share.low for share in shares], [100 * share.high for share in shares]]
     ax.fill_between(x, *band, step="post", facecolor=ink["green"], alpha=0.25, linewidth=0)
     ax.step(x, [100 * share.share for share in shares], where="post", color=ink["green"], label="all done")
@@ -296,7 +279,7 @@ def _draw_fan(forecast: Row, times_s: Sequence[float], ax: Axes) -> None:
     ax.set(ylabel="all done (%)", ylim=(0, 105), xlim=along([0.0, 1.05 * last_s]), yticks=range(0, 101, 25))
     if start is None:
         ax.set(xlabel="hours after the start")
-        below_axes(ax, 0.42)
+        put_legend(ax)
     else:
         label_dates(ax)
 
@@ -344,26 +327,28 @@ def _trial_rows(advice: Row) -> Iterator[list[str]]:
 
 def bounds_page(bounds: Row, command: str) -> bytes:
     """Make the page of bounds, from the JSON of `bftrainer.campaigns.bound.WorkBounds.to_dict`."""
-    gains = {
-        row["name"]: "-" if row["against_named"] is None else f"{100 * row['against_named']:+.1f} %"
-        for row in bounds["bounds"]
-    }
-    lines = [
-        [
-            row["name"],
-            f"{row['work']:,.4g}",
-            gains[row["name"]],
-            *(format_value(row[f"{cause}_share"], "share") for cause in ("departure", "rescale")),
-        ]
-        for row in bounds["bounds"]
-    ]
+    gains = {row["name"]: row["against_named"] for row in bounds["bounds"]}
+    texts = {name: "-" if gain is None else f"{100 * gain:+.1f} %" for name, gain in gains.items()}
+
+    def draw(ax: Axes) -> None:
+        """Bars of the change against named nodes."""
+        percents = {name: 100 * gain for name, gain in gains.items() if gain is not None}
+        ax.barh(list(percents), list(percents.values()), color=palette()["blue"])
+        ax.invert_yaxis()
+        ax.set(xlabel="change of work (%)")
+
     headings = ("granted", "work done", "against named", "lost to departures", "lost to changes")
+    rows = []
+    for row in bounds["bounds"]:
+        losses = (format_value(row[f"{cause}_share"], "share") for cause in ("departure", "rescale"))
+        rows.append([row["name"], f"{row['work']:,.4g}", texts[row["name"]], *losses])
+    reading = "Work done against that with nodes that the log names, without notice."
     page = Page(
         title="What would a grant bring?",
         subtitle=f"Work done after {format_value(bounds['time_s'], 's')}, when the first is done or the log ends",
-        verdict=f"Chosen nodes: {gains['chosen']}. Only changes free is a bound: {gains['changes free']}.",
-        cards=tuple(Card(name, gains[name], "Work against named nodes, without notice.") for name in list(gains)[1:]),
-        tables=(PageTable("By grant", headings, lines),),
+        verdict=f"Chosen nodes: {texts['chosen']}. Only changes free is a bound: {texts['changes free']}.",
+        figures=(Picture("gains", "Change by grant", reading, draw, 2.2),),
+        tables=(PageTable("By grant", headings, rows),),
         notes=tuple(bounds["notes"]),
         command=command,
     )

@@ -1,13 +1,12 @@
-"""A finished run for pages and figures: arrays by column, nodes of tasks over time, and times of its site."""
+"""A finished run for pages and figures: arrays by column, nodes of tasks over time, and what of them a screen shows."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
-from functools import cache
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 import numpy as np
 import pyarrow as pa
@@ -15,9 +14,59 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import escaped
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.report.thinning import Floats, Integers, TaskSpans
 
 Columns = Mapping[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def thin_steps(time_s: Floats, columns: Sequence[NDArray[np.generic]], end_s: float, width: int) -> Integers:
+    """Rows of a step function that a chart `width` points wide can show.
+
+    Of each of `width` equal pieces of the time, the first and last row stay, and those with the least and the greatest
+    value of each column, so the outline of the curve is the same. Times ascend from 0 on; the indices do too.
+    """
+    count = time_s.size
+    if count <= 2 * width or not end_s > 0:
+        return np.arange(count)
+    piece = np.minimum((time_s / end_s * width).astype(np.int64), width - 1)
+    starts = np.flatnonzero(np.append(True, piece[1:] != piece[:-1]))
+    ends = np.append(starts[1:] - 1, count - 1)
+    rows = [starts, ends]
+    for values in columns:
+        by_value = np.lexsort((values, piece))
+        rows += [by_value[starts], by_value[ends]]
+    return np.unique(np.concatenate(rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskSpans:
+    """Spans of time in which a task holds so many nodes on average; arrays of shape (S,), by task and time."""
+
+    begin_s: Floats
+    end_s: Floats
+    task: Integers
+    nodes: Floats
+
+    def join(self, most: int, end_s: float) -> TaskSpans:
+        """Join spans of a task that are too close for a screen to show, until about `most` are left.
+
+        The shortest gap that stays grows until they are few enough; node-time stays the same.
+        """
+        spans, resolution = self, end_s / 4000.0
+        while spans.begin_s.size > most and resolution <= 2.0 * end_s:
+            spans = spans._join_within(resolution)
+            resolution *= 2.0
+        return spans
+
+    def _join_within(self, resolution: float) -> TaskSpans:
+        """Join spans of a task that are both short or have a short gap between them."""
+        piece = (self.begin_s / resolution).astype(np.int64)
+        new = np.append(True, (self.task[1:] != self.task[:-1]) | (piece[1:] != piece[:-1]))
+        starts = np.flatnonzero(new)
+        begin, end = self.begin_s[starts], np.maximum.reduceat(self.end_s, starts)
+        node_s = np.add.reduceat((self.end_s - self.begin_s) * self.nodes, starts)
+        return TaskSpans(begin, end, self.task[starts], node_s / (end - begin))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -75,18 +124,10 @@ class FinishedRun:
         """Length of the replayed window."""
         return float(self.summary["window_s"])
 
-    def node_s_between(self, edges_s: Floats) -> Floats:
-        """Node-seconds that tasks held between times."""
-        time_s = np.append(self.steps["time_s"], self.window_s)
-        sums = np.append(0.0, np.cumsum(self.steps["used"] * np.diff(time_s)))
-        return np.asarray(np.diff(np.interp(edges_s, time_s, sums)), dtype=np.float64)
-
     def at(self, time_s: float) -> str:
         """Date and time at the site, so many seconds after the window's start."""
         start = datetime.fromisoformat(self.summary["window_start"][:19]).replace(tzinfo=UTC)
-        zone = zone_of(self.summary)
-        clock = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
-        return f"{(start + timedelta(seconds=float(time_s))).astimezone(clock):%Y-%m-%d %H:%M}"
+        return f"{(start + timedelta(seconds=float(time_s))).astimezone(zone_of(self.summary)):%Y-%m-%d %H:%M}"
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
@@ -137,13 +178,12 @@ def _add_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> di
     return {name: np.append(np.array([first[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
 
 
-def zone_of(summary: Mapping[str, Any]) -> str:
-    """Time zone for the times of a run: the site's, if its node log names one that exists, else UTC."""
-    zone: str | None = summary.get("node_log_zone")
-    return zone if zone is not None and zone in _zones() else "UTC"
-
-
-_zones = cache(available_timezones)
+def zone_of(summary: Mapping[str, Any]) -> tzinfo:
+    """Time zone for the times of a run: the site's, if its node log names one that is known here, else UTC."""
+    try:
+        return ZoneInfo(summary.get("node_log_zone") or "UTC")
+    except (LookupError, ValueError, OSError):
+        return UTC
 
 
 def machine_in_words(run: FinishedRun) -> str:

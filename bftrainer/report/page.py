@@ -184,16 +184,18 @@ def _draw_side(page: Page) -> Figure:
     write(0.965, _wrap(page.title, 58, 2), 15, weight="bold")
     write(0.92, page.subtitle, 9, **soft)
     write(0.9, _wrap(page.verdict, 92, 4), 10.5)
-    for place, card in enumerate(page.cards[:MOST_CARDS]):
-        x, y = 0.07 + 0.3 * (place % 3), 0.82 - 0.08 * (place // 3)
+    for at, card in enumerate(page.cards[:MOST_CARDS]):
+        x, y = 0.07 + 0.3 * (at % 3), 0.82 - 0.08 * (at // 3)
         write(y, card.label, 8.5, x, weight="bold")
         write(y - 0.014, f"{card.value}{card.mark}", 14, x)
         write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, **soft)
-    height, top = 0.42 / len(page.figures) - 0.05, 0.635
-    for place, picture in enumerate(page.figures):
-        y = top - place * (0.42 - height) / (len(page.figures) - 1)
-        write(y + 0.025, picture.title, 10, weight="bold")
-        picture.draw(figure.add_axes((0.2, y - height, 0.72, height)))
+    number = len(page.figures)
+    heights = (0.34, *[0.5 / number] * number, 0.16)
+    grid = figure.add_gridspec(number + 2, 3, width_ratios=(0.07, 0.87, 0.06), height_ratios=heights)
+    for row, picture in enumerate(page.figures, start=1):
+        place = figure.add_subfigure(grid[row, 1])
+        place.suptitle(plain(picture.title), x=0.0, ha="left", size=10, weight="bold")
+        picture.draw(place.add_axes((0.14, 0.24, 0.86, 0.64)))
     write(0.16, "What these figures rest on", 10, weight="bold")
     lines = "\n".join(_wrap(f"- {text}", 118, 4) for text in page.notes).splitlines() or [_NO_NOTE]
     if len(lines) > _MOST_NOTE_LINES:

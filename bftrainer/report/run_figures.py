@@ -19,29 +19,27 @@ from bftrainer.report.drawing import (
     MARKERS,
     PrintFigure,
     Sheet,
-    below_axes,
     date_of,
     label_dates,
     line_look,
     palette,
     plain,
-    put_legend_above,
+    put_legend,
     wrap_label,
     write_instead,
 )
-from bftrainer.report.finished_run import FinishedRun, short_names, zone_of
+from bftrainer.report.finished_run import FinishedRun, Floats, short_names, thin_steps, zone_of
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.page import Picture
-from bftrainer.report.thinning import Floats, join_spans, thin_steps
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HOUR_S = 3600.0
-# Colour and hatching of the parts of the ledger: what became work is solid.
-_PART_LOOKS = (
+# Colour and hatching of the shares of the ledger: what became work is solid.
+_LOOKS = (
     *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", ".....")),
     *(("blue", "//"), ("sky", "xxxxx")),
     *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
@@ -76,16 +74,10 @@ def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", note: str = "") 
     """The waterfall of a ledger, and its numbers in words; `note` is a sentence on what shares are of."""
     reading = "From all idle node-time, each bar takes away a part that did not become lasting work; "
     reading += f"the rest is useful. {note}"
-    shares = [(GLOSSARY[f"ledger.{part}"].label, ledger[part]) for part in PARTS if ledger.get(part) is not None]
+    shares = [(GLOSSARY[f"ledger.{name}"].label, ledger[name]) for name in PARTS if ledger.get(name) is not None]
     words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in shares)
-    return Picture(
-        key="ledger",
-        title=f"Where the idle node-time went{suffix}",
-        reading=reading.rstrip(),
-        draw=partial(draw_ledger, ledger),
-        height_in=2.9,
-        words=f"{words}." if words else "",
-    )
+    title, draw = f"Where the idle node-time went{suffix}", partial(draw_ledger, ledger)
+    return Picture("ledger", title, reading.rstrip(), draw, 2.9, f"{words}." if words else "")
 
 
 def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
@@ -95,10 +87,10 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
         return
     ink, begin = palette(), 100.0
     bars = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
-    for part in (*FREE, *HELD[1:]):
-        if abs(share := ledger.get(part) or 0.0) >= _LEAST_SHARE:
+    for name in (*FREE, *HELD[1:]):
+        if abs(share := ledger.get(name) or 0.0) >= _LEAST_SHARE:
             begin -= 100 * share
-            bars.append((GLOSSARY[f"ledger.{part}"].label, begin, 100 * share, ink["orange"], "////"))
+            bars.append((GLOSSARY[f"ledger.{name}"].label, begin, 100 * share, ink["orange"], "////"))
     bars.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
     for row, (_, edge, width, color, hatch) in enumerate(bars):
         fill = "none" if hatch else color
@@ -116,61 +108,66 @@ def losses_picture(runs: Sequence[FinishedRun]) -> Picture:
 
 
 def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
-    """Draw the ledgers of runs, a bar each, whose parts differ in hatching too."""
-    if all(_ledger_share(run, "useful") is None for run in runs):
+    """Draw the ledgers of runs, a bar each."""
+    shares = {name: [_ledger_percent(run, name) or 0.0 for run in runs] for name in PARTS}
+    if not any(map(any, shares.values())):
         write_instead(_NO_LEDGER, ax)
         return
-    shares = {part: [100 * (_ledger_share(run, part) or 0.0) for run in runs] for part in PARTS}
-    _draw_parts([plain(run.name) for run in runs], shares, ax)
-    below_axes(ax, 0.42)
+    _draw_bars([plain(run.name) for run in runs], shares, ax)
+    put_legend(ax)
 
 
-def _draw_parts(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
-    """Bars of the ledger's parts, side by side, a row for each label; empty ones are left out."""
+def _draw_bars(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
+    """Bars of the ledger's shares (%), side by side, a row for each label; they differ in hatching too."""
     ink, edge = palette(), np.zeros(len(labels))
-    for (part, values), (color, hatch) in zip(shares.items(), _PART_LOOKS, strict=True):
+    for (name, values), (color, hatch) in zip(shares.items(), _LOOKS, strict=True):
         amount = np.round(values, 6)
         if amount.any():
             look = {"facecolor": ink["page" if hatch else color], "edgecolor": ink[color], "hatch": hatch}
-            ax.barh(range(len(labels)), amount, left=edge, label=GLOSSARY[f"ledger.{part}"].label, **look)
+            ax.barh(range(len(labels)), amount, left=edge, label=GLOSSARY[f"ledger.{name}"].label, **look)
         edge = edge + amount
     ax.set_yticks(range(len(labels)), labels)
     ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5))
 
 
-def _ledger_share(run: FinishedRun, part: str) -> float | None:
-    return (run.summary.get("ledger") or {}).get(part)
+def _ledger_percent(run: FinishedRun, name: str) -> float | None:
+    share = (run.summary.get("ledger") or {}).get(name)
+    return None if share is None else 100.0 * share
 
 
 def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     """Plot the ledger of the idle node-time, a bar a run: `SettingsError` if a run has none, as without idle nodes."""
     for run in runs:
-        if _ledger_share(run, "useful") is None:
+        if _ledger_percent(run, "useful") is None:
             raise SettingsError(f"{run.name}: The run has no ledger of its idle node-time, or no idle nodes.")
-    groups = group_seeds([run.name for run in runs], [run.summary for run in runs])
-    labels = [
-        f"{text}, {len(places)} seeds".lstrip(", ") if places[1:] else text for (text, _), places in groups.items()
-    ]
+    groups = _group_seeds(runs)
+    labels = [f"{text}, {len(some)} seeds".lstrip(", ") if some[1:] else text for (text, _), some in groups.items()]
     shares = {
-        part: [estimate([100 * (_ledger_share(runs[n], part) or 0.0) for n in places]) for places in groups.values()]
-        for part in PARTS
+        name: [estimate([_ledger_percent(run, name) or 0.0 for run in some]) for some in groups.values()]
+        for name in PARTS
     }
     figure = sheet.figure(20 + 8 * len(groups))
     ax = figure.add_subplot()
     names = [wrap_label(label, min(_NAME, sheet.letters(0.35))) for label in labels]
-    _draw_parts(names, {part: [share.mean for share in row] for part, row in shares.items()}, ax)
+    _draw_bars(names, {name: [share.mean for share in row] for name, row in shares.items()}, ax)
     for row, useful in enumerate(shares["useful"]):
         if useful.half_width:
             ax.errorbar(useful.mean, row, xerr=useful.half_width, color=palette()["ink"], capsize=2)
-    put_legend_above(figure, ax)
+    put_legend(ax)
     rows = [
-        (label, shares[part][n].number, part, shares[part][n].mean, shares[part][n].half_width)
+        (label, shares[name][n].number, name, shares[name][n].mean, shares[name][n].half_width)
         for n, label in enumerate(labels)
-        for part in PARTS
+        for name in PARTS
     ]
     lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
     columns = ("run", "seeds", "part", "share_percent", "half_width")
     return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, "ledger.useful", len(groups) < len(runs))
+
+
+def _group_seeds(runs: Sequence[FinishedRun], apart: str = "") -> dict[tuple[str, Any], list[FinishedRun]]:
+    """Runs that differ in seeds alone, as `group_seeds` has their places."""
+    groups = group_seeds([run.name for run in runs], [run.summary for run in runs], apart)
+    return {key: [runs[place] for place in places] for key, places in groups.items()}
 
 
 def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
@@ -191,7 +188,7 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
         ax.set(ylabel="nodes", ylim=(0, None))
         rows += zip([run.name] * shown.size, *(column[shown].tolist() for column in (time_s, idle, used)), strict=True)
     panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
-    put_legend_above(figure, panels[0])
+    put_legend(panels[0])
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"
     lead += "; panels have scales of their own" * (len(runs) > 1)
     return _finish(PrintFigure(figure, ("run", "time_s", "idle", "used"), rows, lead), sheet, runs, "used_node_s")
@@ -202,18 +199,18 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import ListedColormap
 
-    all_spans = run.holdings.spans(run.window_s)
-    spans, tasks = join_spans(all_spans, _MOST_SPANS, run.window_s), np.unique(all_spans.task)
+    spans = run.holdings.spans(run.window_s)
+    shown, tasks = spans.join(_MOST_SPANS, run.window_s), np.unique(spans.task)
     order = tasks[np.argsort(run.tasks["started_s"][tasks], kind="stable")]  # NaN come last
     rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
     rank[order] = np.arange(tasks.size)
     figure = sheet.figure(max(52.0, min(12 + 3.4 * tasks.size, 0.8 * sheet.width_mm)))
     ax = figure.add_subplot()
-    x0, x1, row = spans.begin_s / HOUR_S, spans.end_s / HOUR_S, rank[spans.task]
+    shades = ListedColormap([palette()[f"gantt{number}"] for number in (1, 2, 3, 4)])
+    x0, x1, row = shown.begin_s / HOUR_S, shown.end_s / HOUR_S, rank[shown.task]
     low, high = row - 0.42, row + 0.42
     corners = np.stack((np.stack((x0, x0, x1, x1), 1), np.stack((low, high, high, low), 1)), 2)
-    shades = ListedColormap([palette()[f"gantt{number}"] for number in (1, 2, 3, 4)])
-    bars = PolyCollection(corners, array=spans.nodes, cmap=shades, linewidth=0)
+    bars = PolyCollection(corners, array=shown.nodes, cmap=shades, linewidth=0)
     ax.add_collection(bars)
     ax.set(xlabel="time (h)", xlim=(0, run.window_s / HOUR_S), ylim=(max(tasks.size, 1) - 0.5, -0.5))
     ax.set_ylabel("tasks, in order of their start")
@@ -222,24 +219,21 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
         ax.set_yticks(range(tasks.size), names)
     if tasks.size:
         figure.colorbar(bars, ax=ax, label="nodes")
-    columns = (run.tasks["name"][spans.task], spans.begin_s, spans.end_s, spans.nodes)
+    columns = (run.tasks["name"][shown.task], shown.begin_s, shown.end_s, shown.nodes)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
-    if spans.begin_s.size < all_spans.begin_s.size:
-        lead += (
-            f"; {all_spans.begin_s.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
-        )
+    if shown.begin_s.size < spans.begin_s.size:
+        lead += f"; {spans.begin_s.size:,} spans are joined to {shown.begin_s.size:,} with their mean number of nodes"
     return _finish(PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead), sheet, [run], "used_node_s")
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: Sheet) -> PrintFigure:
     """Plot a metric against a setting, a line for runs that are alike otherwise: `SettingsError` if one lacks it."""
-    values = [_metric_at(run, setting, key) for run in runs]
-    groups = group_seeds([run.name for run in runs], [run.summary for run in runs], apart=setting)
-    size, label = scale_axis(values, term_of(key))
+    size, label = scale_axis([_metric_at(run, setting, key) for run in runs], term_of(key))
+    groups = _group_seeds(runs, setting)
     points: dict[str, list[tuple[Any, float, float | None, int]]] = {}
-    for (text, x), places in groups.items():
-        mean = estimate([values[n] / size for n in places])
+    for (text, x), some in groups.items():
+        mean = estimate([_metric_at(run, setting, key) / size for run in some])
         points.setdefault(text, []).append((x, mean.mean, mean.half_width, mean.number))
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
@@ -254,7 +248,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
         ax.errorbar(at, means, np.array(half, dtype=np.float64), **look)
     ax.set(xlabel=setting_label(setting), ylabel=label)
     if len(points) > 1:
-        put_legend_above(figure, ax)
+        put_legend(ax)
     rows = [(name, *point) for name, line in points.items() for point in line]
     columns = ("line", setting, f"{key}{label.removeprefix(term_of(key).label)}", "half_width", "runs")
     lead = f"{term_of(key).label[0].upper()}{term_of(key).label[1:]} against {setting_label(setting)}"
@@ -285,7 +279,7 @@ def _finish(
         texts.append("Whiskers are 95 % confidence intervals of the mean over seeds (Student's t).")
     if notes:
         of = "" if len(runs) == 1 else f" ({', '.join(notes)})"
-        drawn.figure.supxlabel(wrap_label(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
+        drawn.figure.suptitle(wrap_label(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
         drawn.figure.set_figheight(drawn.figure.get_figheight() + 0.15)
         texts += [f"Rests on {ASSUMED}{of}: {note}." for note in dict.fromkeys(notes.values())]
     return PrintFigure(drawn.figure, drawn.columns, drawn.rows, " ".join(texts))

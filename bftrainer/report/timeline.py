@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.report.finished_run import FinishedRun, short_names, zone_of
-from bftrainer.report.thinning import Floats, join_spans, thin_steps
+from bftrainer.report.finished_run import FinishedRun, Floats, short_names, thin_steps, zone_of
 
 # Colours that people with red-green blindness can distinguish (Okabe and Ito, 2008), by the names that style.css has.
 _SERIES = ("blue", "orange", "green", "purple", "sky", "red")
@@ -64,15 +63,14 @@ class Timeline:
 def timeline_of(runs: Sequence[FinishedRun]) -> Timeline:
     """Charts over time of runs, and spans in which their tasks held nodes."""
     notes: list[str] = []
-    starts, zones = {run.summary["window_start"] for run in runs}, {zone_of(run.summary) for run in runs}
-    charts, most = time_charts(runs), MOST_SPANS // len(runs)
-    is_one = len(starts) == 1
+    starts, zones = {run.summary["window_start"] for run in runs}, {str(zone_of(run.summary)) for run in runs}
+    charts, is_one = time_charts(runs), len(starts) == 1
     data: dict[str, Any] = {
         "start": datetime.fromisoformat(starts.pop()[:19]).replace(tzinfo=UTC).timestamp() if is_one else None,
         "zone": zones.pop() if len(zones) == 1 else "UTC",
         "window": max(run.window_s for run in runs),
         "charts": {chart.key: {"unit": chart.unit, "lines": list(map(asdict, chart.lines))} for chart in charts},
-        "runs": [_encode_run(run, most, notes) for run in runs],
+        "runs": [_encode_run(run, MOST_SPANS // len(runs), notes) for run in runs],
     }
     text = json.dumps(data, allow_nan=False, separators=(",", ":"), default=_encode)
     deflated = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
@@ -86,21 +84,14 @@ def _encode(values: Floats) -> list[Any]:
 
 def _encode_run(run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:
     """Tasks of a run, and the spans in which they held nodes."""
-    all_spans = run.holdings.spans(run.window_s)
-    spans = join_spans(all_spans, most, run.window_s)
-    if spans.begin_s.size < all_spans.begin_s.size:
-        joined = f"{all_spans.begin_s.size:,} intervals of tasks are joined to {spans.begin_s.size:,}"
-        notes.append(f"{run.name}: for the screen, {joined}.")
-    lengths = spans.end_s - spans.begin_s
-    columns = {"begin": spans.begin_s, "length": lengths, "task": spans.task, "nodes": spans.nodes}
+    spans = run.holdings.spans(run.window_s)
+    joined = spans.join(most, run.window_s)
+    if joined.begin_s.size < spans.begin_s.size:
+        numbers = f"{spans.begin_s.size:,} intervals of tasks are joined to {joined.begin_s.size:,}"
+        notes.append(f"{run.name}: for the screen, {numbers}.")
+    lengths = joined.end_s - joined.begin_s
+    columns = {"begin": joined.begin_s, "length": lengths, "task": joined.task, "nodes": joined.nodes}
     return {"tasks": run.tasks["name"].tolist(), "spans": columns}
-
-
-def task_states(run: FinishedRun) -> list[str]:
-    """State of each task at the end."""
-    is_done, has_started = (~np.isnan(run.tasks[f"{name}_s"]) for name in ("completed", "started"))
-    states: list[str] = np.where(is_done, "completed", np.where(has_started, "unfinished", "never started")).tolist()
-    return states
 
 
 def time_charts(runs: Sequence[FinishedRun]) -> list[LineChart]:
@@ -108,10 +99,6 @@ def time_charts(runs: Sequence[FinishedRun]) -> list[LineChart]:
     runs = short_names(runs)
     reading = "The gray area is what the machine left idle; the line is how many of those nodes tasks held."
     charts = [LineChart("pool", "Idle nodes and used nodes", reading, "nodes", list(_pool_lines(runs)))]
-    ending = "; the distance to the dotted line is work that waits or runs" if len(runs) == 1 else ", run by run"
-    reading = f"How many tasks were done by when{ending}."
-    lines = list(_completion_lines(runs))
-    charts.append(LineChart("completion", "Tasks completed over time", reading, "tasks", lines))
     if lines := list(_power_lines(runs)):
         charts.append(LineChart("power", "Power", "What the pool's nodes drew, idle ones included.", "kW", lines))
     return charts
@@ -132,20 +119,6 @@ def _pool_lines(runs: Sequence[FinishedRun]) -> Iterator[Line]:
         yield _line(runs, place, "idle", run.steps["time_s"], run.steps["idle"], color="gray", fill=place == 0)
     for place, run in enumerate(runs):
         yield _line(runs, place, "used", run.steps["time_s"], run.steps["used"])
-
-
-def _completion_lines(runs: Sequence[FinishedRun]) -> Iterator[Line]:
-    """Tasks submitted, started and completed over time; of several runs, those completed."""
-    looks: dict[str, dict[str, Any]] = {
-        "submitted": {"color": "gray", "dash": (2, 2)},
-        "started": {"color": "gray", "dash": (6, 3)},
-    }
-    for place, run in enumerate(runs):
-        for name in ("submitted", "started", "completed") if len(runs) == 1 else ("completed",):
-            times_s = run.tasks[f"{name}_s"]
-            # Tasks that are submitted after the window are not shown.
-            time_s = np.append(0.0, np.sort(times_s[times_s <= run.window_s]))
-            yield _line(runs, place, name, time_s, np.arange(time_s.size), **looks.get(name, {}))
 
 
 def _power_lines(runs: Sequence[FinishedRun]) -> Iterator[Line]:

@@ -18,7 +18,7 @@ from bftrainer.report.page import page_bytes
 from tests.browser import asked_for, violations
 from tests.campaigns.test_assess import machine
 from tests.report.test_campaign_pages import HOSTILE, advice, forecast, rows_of
-from tests.report.test_page_in_browser import PHONE, WIDE, browser, pytestmark
+from tests.report.test_run_page_in_browser import PHONE, WIDE, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
 

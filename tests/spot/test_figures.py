@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churned
-from bftrainer.report.drawing import plot_counts, rendered
+from bftrainer.report.drawing import plot_counts, render_figure
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate, trace_statistics
 from bftrainer.spot.run_plots import run_figure, trace_figure
 from bftrainer.spot.statistics import Survival
@@ -52,5 +52,5 @@ def test_whole_figures_are_drawn():
     of_trace = trace_figure(CountTrace.of(LOG), statistics.survival)
     of_run = run_figure(RUN, run_figures(RUN))
     for figure, said in ((of_trace, "lifetime (s)"), (of_run, "reconfiguring")):
-        texts = list(ElementTree.fromstring(rendered(figure, "svg")).itertext())
+        texts = list(ElementTree.fromstring(render_figure(figure, "svg")).itertext())
         assert any(said in text for text in texts)
