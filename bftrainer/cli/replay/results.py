@@ -28,6 +28,18 @@ FEW = 4
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
+def refuse_other_results(paths: Sequence[Path]) -> None:
+    """Refuse directories of sweeps and assessments, and say where their page is."""
+    for path in paths:
+        if (path / "sweep.toml").is_file():
+            raise click.UsageError(
+                f"{path}: Expected a replay's directory, got a sweep's: bftrainer sweep FILE --resume --report PAGE "
+                f"makes its page, and {path / 'runs'}/* are its runs."
+            )
+        if (page := path / "page.html").is_file() and not (path / "decisions.parquet").exists():
+            raise click.UsageError(f"{path}: Expected a replay's directory; the page of what is here is {page}.")
+
+
 @usage.command(epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
 @click.argument("runs", metavar="RUN...", nargs=-1, required=True, type=FILE)
 @click.option(
@@ -48,6 +60,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
+    refuse_other_results(runs)
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
@@ -217,14 +230,7 @@ def report(runs: tuple[Path, ...], output: Path, brief: bool, force: bool) -> No
     from bftrainer.report.run_page import write_page
     from bftrainer.runs.run_files import read_runs, read_summary
 
-    for run in runs:
-        if (run / "sweep.toml").is_file():
-            raise click.UsageError(
-                f"{run}: Expected a replay's directory, got a sweep's: bftrainer sweep FILE --resume --report PAGE "
-                f"makes its page, and {run / 'runs'}/* are its runs."
-            )
-        if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
-            raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
+    refuse_other_results(runs)
     for run in runs:
         read_summary(run)  # report an invalid run before a problem with the page's path
     usage.refuse_inputs(output)
