@@ -6,7 +6,6 @@ const PAPER = 680, NAMED_ROW = 9, OWN_EVENTS = ["mousedown", "mouseup", "dblclic
 
 const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 const format = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) < 100 ? 3 : 15 });
-const several = (value, one) => `${format(value)} ${one}${value === 1 ? "" : "s"}`;
 
 async function load() {
   const bytes = Uint8Array.from(atob(of("data").textContent), (sign) => sign.charCodeAt(0));
@@ -83,13 +82,13 @@ class Charts {
   }
 
   // Lines of steps: each value lasts until the next one.
-  addLines(key, { unit, lines }) {
+  addLines(lines) {
     const columns = uPlot.join(lines.map((line) => [line.time.map((time) => this.at(time)), line.value]));
     columns.slice(1).forEach((values) => values.forEach((value, row) => {
       if (value === undefined && row) { values[row] = values[row - 1]; }
     }));
     const series = lines.map((line) => ({
-      label: `${line.name} (${unit})`,
+      label: `${line.name} (nodes)`,
       dash: line.dash,
       width: line.fill ? 1 : 1.5,
       points: { show: false },
@@ -100,18 +99,17 @@ class Charts {
     }));
     const markers = { stroke: (_, number) => `var(--${lines[number - 1].color})`, fill: () => "transparent" };
     const y = { values: (_, ticks) => ticks.map(format) };
-    this.add(of(`${key}-chart`), 260, columns, series, y, { legend: { markers } });
+    this.add(of("pool-chart"), 260, columns, series, y, { legend: { markers } });
   }
 }
 
 // Who held nodes when: a row for each task that holds some in the part that is seen, darker with more.
 class Gantt {
   constructor(charts) {
-    Object.assign(this, { charts, rows: [] });
+    Object.assign(this, { charts });
     const columns = [[charts.at(0), charts.at(charts.data.window)], [0, 0]], y = { splits: () => [], values: () => [] };
     const more = { legend: { show: false }, draw: [(chart) => this.paint(chart)] };
-    const chart = charts.add(of("gantt-chart"), 460, columns, [{ points: { show: false } }], y, more);
-    chart.over.addEventListener("mousemove", (event) => this.tell(event, chart.over.clientWidth));
+    charts.add(of("gantt-chart"), 460, columns, [{ points: { show: false } }], y, more);
   }
 
   show(run) {
@@ -136,16 +134,15 @@ class Gantt {
     const { begin, nodes } = this.run.spans, scale = width / (this.charts.end - this.charts.begin);
     const place = (time) => Math.min(left + width, Math.max(left, left + (time - this.charts.begin) * scale));
     const shades = [1, 2, 3, 4].map((number) => color(`gantt${number}`)), ink = color("ink");
-    this.rows = this.order.map((row) => [row, this.seen(row)]).filter(([, spans]) => spans.length);
-    const deep = Math.min(22 * ratio, height / Math.max(1, this.rows.length)), room = Math.floor(left / ratio / 7);
-    this.deep = deep / ratio;
+    const rows = this.order.map((row) => [row, this.seen(row)]).filter(([, spans]) => spans.length);
+    const deep = Math.min(22 * ratio, height / Math.max(1, rows.length)), room = Math.floor(left / ratio / 7);
     pen.save();
     pen.textBaseline = "middle";
     pen.textAlign = "left";
-    pen.font = `${Math.min(12, this.deep) * ratio}px system-ui, sans-serif`;
-    this.rows.forEach(([row, spans], number) => {
+    pen.font = `${Math.min(12 * ratio, deep)}px system-ui, sans-serif`;
+    rows.forEach(([row, spans], number) => {
       const y = top + number * deep, name = this.run.tasks[row];
-      if (this.deep >= NAMED_ROW) {
+      if (deep >= NAMED_ROW * ratio) {
         pen.fillStyle = ink;
         pen.fillText(name.length > room ? `${name.slice(0, room - 1)}…` : name, 2 * ratio, y + deep / 2);
       }
@@ -156,26 +153,14 @@ class Gantt {
       });
     });
     pen.restore();
-    of("gantt-count").textContent = `${several(this.rows.length, "task")} in view`;
-  }
-
-  // Say which task's row the mouse is on, and what it held then.
-  tell(event, width) {
-    const [row, spans] = this.rows[Math.floor(event.offsetY / this.deep)] || [];
-    if (row === undefined) { return; }
-    const second = (this.charts.end - this.charts.begin) / width, time = this.charts.begin + event.offsetX * second;
-    const { begin, nodes } = this.run.spans;
-    const span = spans.find((each) => begin[each] - 3 * second <= time && this.ends[each] + 3 * second >= time);
-    const text = span === undefined ? "held no node then" : `held ${several(nodes[span], "node")} from `
-      + `${this.charts.words(begin[span])} to ${this.charts.words(this.ends[span])}`;
-    of("gantt-tip").textContent = `\u2068${this.run.tasks[row]}\u2069 ${text}`;
+    of("gantt-count").textContent = `${format(rows.length)} tasks in view`;
   }
 }
 
 async function explore() {
   const data = await load(), charts = new Charts(data);
   document.querySelectorAll(".script").forEach((each) => { each.hidden = false; });
-  Object.entries(data.charts).forEach(([key, chart]) => charts.addLines(key, chart));
+  charts.addLines(data.lines);
   const gantt = new Gantt(charts);
   gantt.show(data.runs[0]);
   of("run")?.addEventListener("input", (event) => {

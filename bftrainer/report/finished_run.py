@@ -108,8 +108,7 @@ class FinishedRun:
     `summary` is the contents of `summary.json`; `steps`, shape (E,), has the pool after each event: `idle` and `used`
     nodes until the next one, work and costs; `decisions`, shape (D,), `time_s`, `solve_s`, `held` and `gap`, NaN where
     it is unknown; `tasks`, shape (T,), in file order, `name` and `group`, empty without one, and the fields of a
-    `TaskRecord`, NaN where there is no time or tuning; `power`, shape (P,), spans of constant power, see `PowerSample`,
-    and `cap_w`, NaN without a cap, None if the power of nodes is unknown.
+    `TaskRecord`, NaN where there is no time or tuning.
     """
 
     name: str
@@ -118,17 +117,21 @@ class FinishedRun:
     decisions: Columns
     tasks: Columns
     holdings: Holdings
-    power: Columns | None
 
     @property
     def window_s(self) -> float:
         """Length of the replayed window."""
         return float(self.summary["window_s"])
 
+    @property
+    def zone(self) -> tzinfo:
+        """Time zone for the times of the run: the site's, if its node log names one that is known here, else UTC."""
+        return time_zone(self.summary.get("node_log_zone"))
+
     def at(self, time_s: float) -> str:
         """Date and time at the site, so many seconds after the window's start."""
         start = datetime.fromisoformat(self.summary["window_start"][:19]).replace(tzinfo=UTC)
-        return f"{(start + timedelta(seconds=float(time_s))).astimezone(zone_of(self.summary)):%Y-%m-%d %H:%M}"
+        return f"{(start + timedelta(seconds=float(time_s))).astimezone(self.zone):%Y-%m-%d %H:%M}"
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
@@ -140,8 +143,7 @@ class FinishedRun:
         for key in ("name", "group"):  # empty where there is none; control characters would take effect on pages
             texts = [escaped(text) if isinstance(text, str) else "" for text in tasks[key]]
             tasks[key] = np.array(texts, dtype=object)
-        steps = _add_start(columns["step-logs"], summary)
-        return cls(name, summary, steps, columns["decisions"], tasks, holdings, columns.get("power"))
+        return cls(name, summary, columns["step-logs"], columns["decisions"], tasks, holdings)
 
 
 def _to_arrays(table: pa.Table, start_ns: int) -> dict[str, NDArray[Any]]:
@@ -168,25 +170,9 @@ def _count_nodes(moves: Columns, tasks: NDArray[Any]) -> Holdings:
     return Holdings(time_s, holder, changes.groupby("task").cumsum().to_numpy())
 
 
-def _add_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Steps from the window's start on, which `--compat published` writes no row of: its nodes follow from the sums."""
-    ends_s = np.append(steps["time_s"], summary["window_s"])
-    if summary["settings"].get("compat") != "published" or not ends_s[0] > 0.0:
-        return steps
-    first = dict.fromkeys(steps, 0.0)
-    for name in ("idle", "used"):
-        first[name] = round((summary[f"{name}_node_s"] - float(np.diff(ends_s) @ steps[name])) / float(ends_s[0]))
-    return {name: np.append(np.array([first[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
-
-
-def zone_of(summary: Mapping[str, Any]) -> tzinfo:
-    """Time zone for the times of a run: the site's, if its node log names one that is known here, else UTC."""
-    return time_zone(summary.get("node_log_zone"))
-
-
 def machine_in_words(run: FinishedRun) -> str:
     """Number of nodes, and the window."""
-    return f"{run.summary['nodes_total']:,} nodes, {run.at(0.0)} to {run.at(run.window_s)} {zone_of(run.summary)}"
+    return f"{run.summary['nodes_total']:,} nodes, {run.at(0.0)} to {run.at(run.window_s)} {run.zone}"
 
 
 def short_names(runs: Sequence[FinishedRun], most: int = 20) -> list[FinishedRun]:

@@ -16,19 +16,10 @@ Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Metric of a summary.
+    """Metric of a summary, with its meaning for a newcomer.
 
-    Parameters
-    ----------
-    label, unit : str
-    meaning : str
-        One or two sentences for a newcomer.
-    better : int
-        1 if more of it is better, -1 if less is, 0 if neither.
-    scaling : bool
-        Whether it depends on how tasks scale, directly or by the decisions, and not on the log alone.
-    over : str
-        Key of the metric that counts its tasks, if it is not of all tasks.
+    `better` is 1 if more of it is better, -1 if less is, 0 if neither; `scaling` says whether it depends on how tasks
+    scale, and not on the log alone; `over` is the key of the metric that counts its tasks, if it is not of all tasks.
     """
 
     label: str

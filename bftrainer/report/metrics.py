@@ -36,27 +36,20 @@ def _column(side: str, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
-    """Replay as a step function: interval i lasts from event i to the next one.
+    """Replay as a step function: interval i lasts from one event (`starts`) to the next (`ends`), of those selected.
 
     Columns have shape (E,): times in s, `idle` and `used` nodes, work/s promised (`rate`), and at the interval's end
     the work done (`gross`) and booked off; `rescale` and `given_back` are what its decision cost.
-
-    Parameters
-    ----------
-    begun, booked : Table of EventRecord
-        The events at which intervals begin, and at which they end.
-    mask : ndarray of bool, optional
-        Which of them are selected; by default all.
     """
 
-    begun: Table[EventRecord]
-    booked: Table[EventRecord]
+    starts: Table[EventRecord]
+    ends: Table[EventRecord]
     mask: NDArray[np.bool_] | None = None
 
-    start_s, idle, used, rate = (_column("begun", name) for name in ("time_s", "idle", "used", "rate"))
-    end_s, length_s, gross = (_column("booked", name) for name in ("time_s", "elapsed_s", "gross"))
+    start_s, idle, used, rate = (_column("starts", name) for name in ("time_s", "idle", "used", "rate"))
+    end_s, length_s, gross = (_column("ends", name) for name in ("time_s", "elapsed_s", "gross"))
     rescale, preemption, saving, given_back = (
-        _column("booked", name) for name in ("rescale_booked", "preemption_cost", "saving_cost", "give_back_booked")
+        _column("ends", name) for name in ("rescale_booked", "preemption_cost", "saving_cost", "give_back_booked")
     )
 
     @classmethod
@@ -67,7 +60,7 @@ class Intervals:
 
     def where(self, mask: NDArray[np.bool_]) -> Intervals:
         """Select intervals."""
-        return Intervals(self.begun, self.booked, mask)
+        return Intervals(self.starts, self.ends, mask)
 
     @property
     def net(self) -> Floats:
@@ -83,13 +76,13 @@ class Intervals:
         until a task's work is done.
         """
         same_s = rounding_s(time_s)
-        passed = int(np.searchsorted(self.booked["time_s"], time_s + same_s, side="right"))
+        passed = int(np.searchsorted(self.ends["time_s"], time_s + same_s, side="right"))
         total = math.fsum(self.net[:passed])
-        if passed < len(self.begun) and time_s > (begun := self.begun[passed]).time_s + same_s:
-            booked, since_s = self.booked[passed], time_s - begun.time_s
-            total += begun.rate * since_s - booked.rescale_booked - booked.give_back_booked
-            total -= booked.saving_cost * (since_s / booked.elapsed_s)
-            total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in booked.overruns)
+        if passed < len(self.starts) and time_s > (start := self.starts[passed]).time_s + same_s:
+            end, since_s = self.ends[passed], time_s - start.time_s
+            total += start.rate * since_s - end.rescale_booked - end.give_back_booked
+            total -= end.saving_cost * (since_s / end.elapsed_s)
+            total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in end.overruns)
         return total
 
 
@@ -159,11 +152,9 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
 
 def decision_metrics(decisions: Table[DecisionRecord], fallback: str | None = None) -> dict[str, Any]:
     """Numbers of decisions that are optimal, claimed to be, or hold less, by what found them; and their times."""
-    held, gap, solve_s = decisions["held"], decisions["gap"], decisions["solve_s"]
-    gaps = gap[np.isfinite(gap)]
+    solve_s, solver, numbers = decisions["solve_s"], decisions["solver"], _numbers(decisions["held"])
+    gaps = decisions["gap"][np.isfinite(decisions["gap"])]
     backend_s = decisions["backend_s"][~np.isnan(decisions["backend_s"])]
-    numbers = _numbers(held)
-    solver = decisions["solver"]
     return {
         "decisions": len(decisions),
         "decisions_optimal": numbers[Held.OPTIMAL],

@@ -28,7 +28,7 @@ from bftrainer.report.drawing import (
     wrap_label,
     write_instead,
 )
-from bftrainer.report.finished_run import FinishedRun, Floats, short_names, thin_steps, zone_of
+from bftrainer.report.finished_run import FinishedRun, Floats, short_names, thin_steps
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
@@ -59,7 +59,7 @@ def draw_window(run: FinishedRun, ax: Axes) -> None:
     dates = date_of(run.summary["window_start"], np.append(time_s[rows], run.window_s))
     draw_idle(ax, dates, idle[rows], run.summary.get("eq_nodes") or 0.0)
     ax.stairs(used[rows], dates, fill=True, color=palette()["blue"], linewidth=0, label="held by tasks")
-    label_dates(ax, zone_of(run.summary))
+    label_dates(ax, run.zone)
 
 
 def draw_idle(ax: Axes, dates: Floats, nodes: NDArray[Any], mean: float) -> None:

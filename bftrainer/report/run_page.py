@@ -13,7 +13,7 @@ from bftrainer.extras import absent
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.report import words
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
-from bftrainer.report.finished_run import FinishedRun, machine_in_words, zone_of
+from bftrainer.report.finished_run import FinishedRun, machine_in_words
 from bftrainer.report.glossary import (
     GLOSSARY,
     HEADLINES,
@@ -168,7 +168,7 @@ def _describe_run(summary: words.Summary) -> Iterator[str]:
 def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
     """Table of tasks in file order; if there are many, of those with the most node-time."""
     tasks, total = run.tasks, len(run.tasks["name"])
-    rows, note = np.arange(total), f"Times are {zone_of(run.summary)}."
+    rows, note = np.arange(total), f"Times are {run.zone}."
     if total > most:
         rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
         note += f" {total - most:,} of {total:,} tasks are left out here; tasks.parquet in the run's directory has all."

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from bftrainer.report import timeline
 from bftrainer.report.finished_run import FinishedRun, Holdings, TaskSpans, short_names, thin_steps
-from bftrainer.report.timeline import time_charts, timeline_of
-from bftrainer.runs.run_files import read_run, read_runs
-from tests.finished import write_sample_run, write_tuned_run
+from bftrainer.report.timeline import pool_lines, timeline_of
+from bftrainer.runs.run_files import read_runs
+from tests.finished import write_sample_run
 
 
 @pytest.fixture(scope="module")
@@ -34,31 +34,22 @@ def roster(count):
     time_s = np.column_stack((20.0 * numbers, 20.0 * numbers + 10.0)).ravel()
     holdings = Holdings(time_s, np.repeat(numbers, 2), np.column_stack((numbers + 1, 0 * numbers)).ravel())
     steps = dict.fromkeys(("time_s", "idle", "used"), np.zeros(1))
-    return FinishedRun("made-up", summary, steps, {}, tasks, holdings, None)
+    return FinishedRun("made-up", summary, steps, {}, tasks, holdings)
 
 
-def lines(runs, key):
-    """Lines of a chart, by name."""
-    return {line.name: line for line in next(chart for chart in time_charts(runs) if chart.key == key).lines}
+def lines(runs):
+    """Lines of idle and used nodes, by name."""
+    return {line.name: line for line in pool_lines(runs)}
 
 
 def test_pool_is_the_step_log(runs):
     """Idle and used nodes at each event, the last ones until the end; of several runs, names say whose they are."""
     run = runs[0]
-    pool = lines([run], "pool")
+    pool = lines([run])
     assert pool["idle"].value.tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
     assert pool["used"].value[:-1].tolist() == run.steps["used"].tolist()
     assert pool["idle"].time[-1] == run.window_s
-    assert list(lines(runs, "pool")) == ["a: idle", "b: idle", "a: used", "b: used"]
-
-
-def test_power_and_cap(tmp_path, runs):
-    """Drawn power in kW, and the cap; no chart where nobody knows."""
-    run = read_run(write_tuned_run(tmp_path / "run", solver="highs", power_cap=1e7, events=60))
-    power = lines([run], "power")
-    assert power["drawn"].value.max() == pytest.approx(run.summary["peak_power_w"] / 1e3, abs=1e-4)
-    assert set(power["cap"].value) == {1e4}
-    assert "power" not in {chart.key for chart in time_charts(runs)}
+    assert list(lines(runs)) == ["a: idle", "b: idle", "a: used", "b: used"]
 
 
 @pytest.mark.parametrize("count", [3, 10_000])
@@ -81,7 +72,7 @@ def test_long_runs_are_thinned(runs, monkeypatch):
     assert "intervals of tasks are joined to" in note
     long = np.linspace(0.0, run.window_s, 100_000)
     steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}
-    idle = lines([replace(run, steps=steps)], "pool")["idle"].value
+    idle = lines([replace(run, steps=steps)])["idle"].value
     assert idle.size < 5_000
     assert idle.max() == long.size - 1
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer import run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.report.ledger import PARTS, limited_by
+from bftrainer.report.ledger import PARTS, find_limit
 from bftrainer.report.words import limit_in_words
 from tests.tiny import write_inputs
 
@@ -69,8 +69,8 @@ def test_what_no_task_wants_is_demand():
 def test_the_largest_loss_limits():
     """Of all parts but the useful one the largest is named, from 1 % on; below, the pool itself was the limit."""
     shares = {"useful": 0.8, "below_best": 0.09, "preemption": 0.05, "declined": 0.04, "demand": 0.02}
-    assert limited_by({"idle_node_s": 9.0, **shares}) == "below_best"
-    assert limited_by({"idle_node_s": 9.0, "useful": 0.991, "rescaling": 0.009}) == "pool"
+    assert find_limit({"idle_node_s": 9.0, **shares}) == "below_best"
+    assert find_limit({"idle_node_s": 9.0, "useful": 0.991, "rescaling": 0.009}) == "pool"
 
 
 def test_what_waiting_tasks_want_is_admission():
