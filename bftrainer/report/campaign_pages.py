@@ -30,8 +30,7 @@ _FAN = "The line: in how many of them all tasks are done by then, with its 95 % 
 _REPEATED = {"window": "windows", "seed": "seeds"}
 """Columns that vary by chance and not by choice, and names of their values."""
 _FIRST = ("efficiency", "ledger.useful", "work_done", "tasks_completed", "occupancy")
-_OF_DONE = ("turnaround_mean_s", "makespan_s", "wait_mean_s")
-_SECOND = (*_OF_DONE, "preemptions", "rescales", "energy_j")
+_SECOND = ("tasks_completed", "turnaround_mean_s", "preemptions", "rescales", "energy_j")
 
 
 def short_label(value: Any, most: int = 24) -> str:
@@ -94,15 +93,9 @@ class Sweep:
 
     def _choose(self, chosen: Sequence[str], usual: Sequence[str]) -> str:
         """The chosen metric, else the first usual one that differs between points, of those that all have."""
-        is_cut = any((row.get("tasks_completed") or 0) < (row.get("tasks_total") or 0) for row in self.rows)
-
-        def order(name: str) -> tuple[int, int]:
-            """Times of the few completed tasks say little of the others, as do means without some points."""
-            values = [row.get(name) for row in self.rows]
-            lacking = len(values) if is_cut and name in _OF_DONE else values.count(None)
-            return -min(len({*values} - {None}), 2), lacking
-
-        return [*chosen, *sorted(usual, key=order)][0]
+        values = {name: [row.get(name) for row in self.rows] for name in usual}
+        order = sorted(usual, key=lambda name: (len({*values[name]} - {None}) < 2, values[name].count(None)))
+        return [*chosen, *order][0]
 
     def _make_setting(self, values: tuple[Any, ...], rows: tuple[Row, ...]) -> Setting:
         """A setting; a mean without a point that failed would be of other seeds."""

@@ -106,50 +106,43 @@ class Charts {
 // Who held nodes when: a row for each task that holds some in the part that is seen, darker with more.
 class Gantt {
   constructor(charts) {
-    Object.assign(this, { charts });
+    Object.assign(this, { charts, rows: [] });
     const columns = [[charts.at(0), charts.at(charts.data.window)], [0, 0]], y = { splits: () => [], values: () => [] };
     const more = { legend: { show: false }, draw: [(chart) => this.paint(chart)] };
     charts.add(of("gantt-chart"), 460, columns, [{ points: { show: false } }], y, more);
   }
 
-  show(run) {
-    const { begin, length, task } = run.spans, ends = begin.map((time, span) => time + length[span]), first = new Map();
-    task.forEach((row, span) => { if (!first.has(row)) { first.set(row, span); } });
-    Object.assign(this, { run, first, ends, most: run.spans.nodes.reduce((one, other) => Math.max(one, other), 1) });
-    this.order = [...first.keys()].sort((one, other) => begin[first.get(one)] - begin[first.get(other)] || one - other);
-  }
-
-  // Numbers of the intervals of a task that are seen; those of one lie side by side, in order of time.
-  seen(row) {
-    const { begin, task } = this.run.spans, spans = [];
-    for (let span = this.first.get(row); task[span] === row && begin[span] < this.charts.end; span += 1) {
-      if (this.ends[span] > this.charts.begin) { spans.push(span); }
-    }
-    return spans;
+  show({ tasks, spans: { begin, length, task, nodes } }) {
+    const rows = new Map();
+    task.forEach((number, at) => {
+      if (!rows.has(number)) { rows.set(number, { name: tasks[number], spans: [] }); }
+      rows.get(number).spans.push({ begin: begin[at], end: begin[at] + length[at], nodes: nodes[at] });
+    });
+    this.rows = [...rows.values()].sort((one, other) => one.spans[0].begin - other.spans[0].begin);
+    this.most = nodes.reduce((one, other) => Math.max(one, other), 1);
   }
 
   paint(chart) {
-    if (!this.run) { return; }
     const { left, top, width, height } = chart.bbox, pen = chart.ctx, ratio = window.devicePixelRatio || 1;
-    const { begin, nodes } = this.run.spans, scale = width / (this.charts.end - this.charts.begin);
-    const place = (time) => Math.min(left + width, Math.max(left, left + (time - this.charts.begin) * scale));
+    const { begin, end } = this.charts, scale = width / (end - begin);
+    const place = (time) => Math.min(left + width, Math.max(left, left + (time - begin) * scale));
     const shades = [1, 2, 3, 4].map((number) => color(`gantt${number}`)), ink = color("ink");
-    const rows = this.order.map((row) => [row, this.seen(row)]).filter(([, spans]) => spans.length);
+    const isSeen = (span) => span.begin < end && span.end > begin, rows = this.rows.filter((row) => row.spans.some(isSeen));
     const deep = Math.min(22 * ratio, height / Math.max(1, rows.length)), room = Math.floor(left / ratio / 7);
     pen.save();
     pen.textBaseline = "middle";
     pen.textAlign = "left";
     pen.font = `${Math.min(12 * ratio, deep)}px system-ui, sans-serif`;
-    rows.forEach(([row, spans], number) => {
-      const y = top + number * deep, name = this.run.tasks[row];
+    rows.forEach(({ name, spans }, number) => {
+      const y = top + number * deep;
       if (deep >= NAMED_ROW * ratio) {
         pen.fillStyle = ink;
         pen.fillText(name.length > room ? `${name.slice(0, room - 1)}…` : name, 2 * ratio, y + deep / 2);
       }
-      spans.forEach((span) => {
-        const from = place(begin[span]);
-        pen.fillStyle = shades[Math.max(0, Math.ceil(4 * nodes[span] / this.most) - 1)];
-        pen.fillRect(from, y, Math.max(ratio, place(this.ends[span]) - from), Math.max(1, deep - (deep > 6 ? 2 : 0)));
+      spans.filter(isSeen).forEach((span) => {
+        const from = place(span.begin);
+        pen.fillStyle = shades[Math.max(0, Math.ceil(4 * span.nodes / this.most) - 1)];
+        pen.fillRect(from, y, Math.max(ratio, place(span.end) - from), Math.max(1, deep - (deep > 6 ? 2 : 0)));
       });
     });
     pen.restore();

@@ -44,17 +44,12 @@ GLOSSARY = _read_terms()
 """Metrics by their key in `summary.json`, in the order of pages and tables."""
 JUDGED = tuple(key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s")
 """Metrics that can be better or worse, except wall-clock times, which differ between equal runs."""
-HEADLINES = (
-    *("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s", "turnaround_mean_s"),
-    *("ledger.useful", "energy_j", "solve_s_median"),
-)
-"""Metrics that fit into one line per run."""
 COMPARED = (
     *("efficiency", "ledger.useful", "eq_nodes", "occupancy", "work_done", "tasks_completed", "makespan_s"),
     *("turnaround_mean_s", "wait_mean_s", "preemptions", "rescales", "energy_j", "emissions_gco2"),
     *("decisions_optimal", "solve_s_median"),
 )
-"""Metrics that a comparison of a few runs shows by default."""
+"""Metrics that say most: pages show them first, and comparisons alone by default."""
 WORK_SHARES = tuple(key for key in GLOSSARY if "loss" in key and key.endswith("_share"))
 """Shares of another whole than the ledger's; tables and pages that show the ledger leave them out."""
 ON_SCALING = tuple(key for key, term in GLOSSARY.items() if term.scaling)

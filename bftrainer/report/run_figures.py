@@ -28,7 +28,7 @@ from bftrainer.report.drawing import (
     wrap_label,
     write_instead,
 )
-from bftrainer.report.finished_run import FinishedRun, Floats, short_names, thin_steps
+from bftrainer.report.finished_run import FinishedRun, Floats, machine_in_words, short_names, thin_steps
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
@@ -51,15 +51,21 @@ _NO_LEDGER = "No idle node-time, or no ledger of it."
 
 def draw_window(run: FinishedRun, ax: Axes) -> None:
     """Idle nodes and nodes of tasks by date."""
-    time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
-    if not time_s.size:
+    if not run.steps["time_s"].size:
         write_instead("No event.", ax)
         return
-    rows = thin_steps(time_s, [idle, used], run.window_s, _PAGE_POINTS)
-    dates = date_of(run.summary["window_start"], np.append(time_s[rows], run.window_s))
-    draw_idle(ax, dates, idle[rows], run.summary.get("eq_nodes") or 0.0)
-    ax.stairs(used[rows], dates, fill=True, color=palette()["blue"], linewidth=0, label="held by tasks")
+    time_s, idle, used = _thin_pool(run, _PAGE_POINTS)
+    dates = date_of(run.summary["window_start"], np.append(time_s, run.window_s))
+    draw_idle(ax, dates, idle, run.summary.get("eq_nodes") or 0.0)
+    ax.stairs(used, dates, fill=True, color=palette()["blue"], linewidth=0, label="held by tasks")
     label_dates(ax, run.zone)
+
+
+def _thin_pool(run: FinishedRun, width: int) -> list[NDArray[Any]]:
+    """Times, idle nodes and nodes of tasks that a picture so many points wide can show."""
+    columns = [run.steps[name] for name in ("time_s", "idle", "used")]
+    rows = thin_steps(columns[0], columns[1:], run.window_s, width)
+    return [column[rows] for column in columns]
 
 
 def draw_idle(ax: Axes, dates: Floats, nodes: NDArray[Any], mean: float) -> None:
@@ -101,20 +107,11 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
 
 
 def losses_picture(runs: Sequence[FinishedRun]) -> Picture:
-    """Ledgers of several runs."""
-    reading = "Each node-second that was idle, once: useful, lost by tasks, or left free, and why."
-    draw, height_in = partial(draw_losses, short_names(runs)), 2.2 + 0.35 * len(runs)
-    return Picture("losses", "Where the idle node-time went", reading, draw, height_in)
-
-
-def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
-    """Draw the ledgers of runs, a bar each."""
+    """Ledgers of several runs, a bar each."""
     shares = {name: [_ledger_percent(run, name) or 0.0 for run in runs] for name in PARTS}
-    if not any(map(any, shares.values())):
-        write_instead(_NO_LEDGER, ax)
-        return
-    _draw_bars([plain(run.name) for run in runs], shares, ax)
-    put_legend(ax)
+    draw = partial(_draw_bars, [plain(run.name) for run in short_names(runs)], shares)
+    reading = "Each node-second that was idle, once: useful, lost by tasks, or left free, and why."
+    return Picture("losses", "Where the idle node-time went", reading, draw, 2.2 + 0.35 * len(runs))
 
 
 def _draw_bars(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
@@ -126,8 +123,12 @@ def _draw_bars(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax:
             look = {"facecolor": ink["page" if hatch else color], "edgecolor": ink[color], "hatch": hatch}
             ax.barh(range(len(labels)), amount, left=edge, label=GLOSSARY[f"ledger.{name}"].label, **look)
         edge = edge + amount
+    if not ax.containers:
+        write_instead(_NO_LEDGER, ax)
+        return
     ax.set_yticks(range(len(labels)), labels)
     ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5))
+    put_legend(ax)
 
 
 def _ledger_percent(run: FinishedRun, name: str) -> float | None:
@@ -153,7 +154,6 @@ def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     for row, useful in enumerate(shares["useful"]):
         if useful.half_width:
             ax.errorbar(useful.mean, row, xerr=useful.half_width, color=palette()["ink"], capsize=2)
-    put_legend(ax)
     rows = [
         (label, shares[name][n].number, name, shares[name][n].mean, shares[name][n].half_width)
         for n, label in enumerate(labels)
@@ -176,17 +176,16 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     figure = sheet.figure(10 + len(runs) * max(14.0, min(0.36 * sheet.width_mm, 150.0 / len(runs))))
     panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
     for ax, run in zip(panels, runs, strict=True):
-        time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
-        if not time_s.size:
+        if not run.steps["time_s"].size:
             raise SettingsError(f"{run.name}: The run ended before its first event.")
-        shown = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
-        edges = np.append(time_s[shown], run.window_s) / HOUR_S
-        ax.stairs(idle[shown], edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
-        ax.stairs(used[shown], edges, fill=True, color=ink["blue"], label="held by tasks")
+        time_s, idle, used = _thin_pool(run, _POINTS)
+        edges = np.append(time_s, run.window_s) / HOUR_S
+        ax.stairs(idle, edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
+        ax.stairs(used, edges, fill=True, color=ink["blue"], label="held by tasks")
         if len(runs) > 1:
             ax.set_title(plain(run.name, sheet.letters(0.75)))
         ax.set(ylabel="nodes", ylim=(0, None))
-        rows += zip([run.name] * shown.size, *(column[shown].tolist() for column in (time_s, idle, used)), strict=True)
+        rows += ((run.name, *row) for row in zip(time_s.tolist(), idle.tolist(), used.tolist(), strict=True))
     panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
     put_legend(panels[0])
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"
@@ -274,7 +273,7 @@ def _finish(
     """Add a caption, and the assumption of runs, if the metric with this key rests on it."""
     assumed = [(run.name, assumption(run.summary)) for run in runs]
     notes = {name: one.note for name, one in assumed if one is not None and one.bears(key)}
-    texts = [f"{drawn.caption}.", _describe_replay([run.summary for run in runs])]
+    texts = [f"{drawn.caption}.", _describe_replay(runs)]
     if has_intervals:
         texts.append("Whiskers are 95 % confidence intervals of the mean over seeds (Student's t).")
     if notes:
@@ -285,18 +284,9 @@ def _finish(
     return PrintFigure(drawn.figure, drawn.columns, drawn.rows, " ".join(texts))
 
 
-def _describe_replay(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Node logs, and the settings that all runs have in common, as a sentence."""
-    first, files = summaries[0], [file for one in summaries for file in input_files(one).get("node_log", ())]
-    logs = list(dict.fromkeys(escaped(PurePath(file["path"]).name) for file in files))
+def _describe_replay(runs: Sequence[FinishedRun]) -> str:
+    """Node logs, and machine and window if they are the same for all runs, as a sentence."""
+    paths = {file["path"] for run in runs for file in input_files(run.summary).get("node_log", ())}
+    logs, machines = sorted({escaped(PurePath(path).name) for path in paths}), {*map(machine_in_words, runs)}
     lead = f"Replay of {logs[0]}" if len(logs) == 1 else f"Replays of {len(logs) or 'other'} node logs"
-    texts = {
-        "nodes_total": "{:,} nodes",
-        "window_start": "from {:.16} UTC",
-        "solver": "solver {}",
-        "objective": "objective {}",
-        "forward_time_s": "decisions look {:g} s ahead",
-        "max_tasks": "at most {} tasks at once",
-    }
-    common = [key for key in texts if first.get(key) is not None and len({one.get(key) for one in summaries}) == 1]
-    return f"{', '.join([lead, *(texts[key].format(first[key]) for key in common)])}."
+    return f"{', '.join([lead, *machines]) if len(machines) == 1 else lead}."

@@ -15,8 +15,8 @@ from bftrainer.report import words
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
 from bftrainer.report.finished_run import FinishedRun, machine_in_words
 from bftrainer.report.glossary import (
+    COMPARED,
     GLOSSARY,
-    HEADLINES,
     MARK,
     WORK_SHARES,
     assumption,
@@ -120,9 +120,9 @@ def _figure_tables(compared: RunComparison) -> Iterator[PageTable]:
     for key in compared.figures:
         if key in GLOSSARY and key not in WORK_SHARES:
             rows[key] = [GLOSSARY[key].label, *compared.cells(key), *([GLOSSARY[key].meaning] * is_one)]
-    yield PageTable("Headlines", headings, [rows[key] for key in HEADLINES if key in rows], note)
+    yield PageTable("Headlines", headings, [rows[key] for key in COMPARED if key in rows], note)
     yield PageTable("Settings that differ", ("setting", *compared.names), compared.setting_rows())
-    yield PageTable("All other figures", headings, [rows[key] for key in rows if key not in HEADLINES], note)
+    yield PageTable("All other figures", headings, [rows[key] for key in rows if key not in COMPARED], note)
 
 
 def _cards(summary: words.Summary) -> Iterator[Card]:

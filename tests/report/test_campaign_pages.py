@@ -8,7 +8,6 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from bftrainer.errors import SettingsError
 from bftrainer.report.campaign_pages import (
     Sweep,
     advice_page,
@@ -18,7 +17,6 @@ from bftrainer.report.campaign_pages import (
     sweep_page,
     when_text,
 )
-from bftrainer.report.glossary import check_metrics
 from bftrainer.report.intervals import estimate
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e$a_$' + "x" * 300
@@ -90,33 +88,13 @@ def test_without_seeds_the_page_says_what_is_missing():
     assert "Best efficiency U: 0.00 %, with max_tasks 5. Other settings as good: 2." in text
 
 
-def test_equal_points_are_no_repetitions():
-    """A point that is listed twice has one run, and is no sample of two."""
-    rows, varied = rows_of({"max_tasks": [5, 10]}, lambda v, _: (v[0] / 100, 1))
-    found = Sweep([*rows, rows[0] | {"point": 2}], varied, ())
-    assert [each.estimates["efficiency"].number for each in found.settings] == [1, 1]
-
-
-def test_metrics_are_weighed_by_their_signs():
-    """With preemptions first the setting with the fewest is the best."""
+def test_settings_are_ranked_by_the_sign_of_the_metric():
+    """With preemptions first the setting with the fewest is the best; a point listed twice is no sample of two."""
     rows, varied = rows_of({"a": [1, 2, 3]}, lambda v, _: (v[0] / 10, 4 - v[0]))
-    assert Sweep(rows, varied, ("preemptions", "efficiency")).ranked[0].values == (3,)
     assert "Best preemptions: 1, with a 3." in page_of(rows, varied, metrics=("preemptions", "efficiency"))
-
-
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (("happiness",), "Expected a metric to improve, got 'happiness'"),
-        (("wall_s",), "got 'wall_s'"),
-        (("work_done", "work_done"), "one metric or two different ones"),
-        (("work_done", "rescales", "preemptions"), "one metric or two different ones"),
-    ],
-)
-def test_bad_metrics(names, said):
-    """One line says what was expected."""
-    with pytest.raises(SettingsError, match=said):
-        check_metrics(names)
+    sweep = Sweep([*rows, rows[0] | {"point": 3}], varied, ())
+    assert [setting.values for setting in sweep.ranked] == [(3,), (2,), (1,)]
+    assert {setting.estimates["efficiency"].number for setting in sweep.settings} == {1}
 
 
 def test_points_that_failed_are_listed():
@@ -182,18 +160,12 @@ def test_a_forecast_of_few_stretches_has_no_80_percent():
     assert "80 % of completions" in enough
 
 
-def test_a_forecast_without_a_start_counts_hours():
-    """It says so, and names no date."""
-    text = checked(forecast_page(forecast([3600.0, 7200.0], start_ns=None), "x").decode())
-    assert "By 33 h after the start: 100 %" in text
+def test_forecasts_of_many_stretches_and_without_a_start():
+    """Shares are of all stretches; without a start it says so and names no date; it stays within half a megabyte."""
+    text = checked(forecast_page(forecast([60.0 * minutes for minutes in range(20_000)], start_ns=None), "x").decode())
+    assert "By 33 h after the start: 10 % (9 to 10 %) of 20000 stretches" in text
     assert "no date of it was given" in text
     assert "UTC" not in text
-
-
-def test_a_forecast_of_many_stretches_can_be_shown():
-    """Of 20,000 its shares are of all; it stays within half a megabyte."""
-    text = checked(forecast_page(forecast([3600.0 * (1 + hours / 400) for hours in range(20_000)]), "x").decode())
-    assert "By Fri 2025-12-05 18:00 UTC: 64 % (63 to 65 %) of 20000 stretches" in text
     assert len(text) < 500_000
 
 
@@ -250,16 +222,15 @@ def test_gains_from_nothing_have_no_share():
     assert "<td>named</td><td>3</td><td>+0.0 %</td><td>10.00 %</td><td>20.00 %</td>" in text
 
 
-def test_labels_have_room():
-    """The end of a path and the beginning of all else, without marks of direction."""
+def test_labels_and_dates():
+    """Labels are the end of a path and the beginning of all else; dates have their weekday."""
     assert short_label("/a/" + "b" * 50 + "/log.csv").endswith("bb/log.csv")
     assert len(short_label("x" * 300)) == 24
-    assert short_label("\u202ea") == "\\u202ea"
-    assert (short_label(None), short_label(0.5), short_label(3)) == ("-", "0.5", "3")
-
-
-def test_dates_are_of_the_calendar():
-    """With their weekday, after a start with or without fractions of a second."""
+    assert (short_label("\u202ea"), short_label(None), short_label(0.5), short_label(3)) == (
+        "\\u202ea",
+        "-",
+        "0.5",
+        "3",
+    )
     assert when_text("2025-12-04T09:00:00.123456789Z", 86_400.0) == "Fri 2025-12-05 09:00 UTC"
-    assert when_text(None, 7200.0) == "2 h after the start"
-    assert when_text("2025-12-04T09:00Z", None) == "beyond the horizon"
+    assert (when_text(None, 7200.0), when_text("2025-12-04", None)) == ("2 h after the start", "beyond the horizon")

@@ -164,7 +164,7 @@ def test_settings_that_are_texts_have_marks_without_a_line(run):
 
 
 def test_each_run_of_a_pool_has_a_panel(run):
-    """With its name, from no node to more than its most; captions name only settings that runs have."""
+    """With its name, from no node to more than its most; the caption names the machine."""
     large = replace(run, name="second", steps=dict(run.steps) | {"idle": run.steps["idle"] * 50})
     drawn = lay_out(lambda sheet: plot_pool([run, large], sheet))
     axes = drawn.figure.axes
@@ -172,9 +172,7 @@ def test_each_run_of_a_pool_has_a_panel(run):
     assert all(ax.get_ylim()[0] == 0 for ax in axes)
     assert axes[1].get_ylim()[1] > 10 * axes[0].get_ylim()[1]
     assert "scales of their own" in drawn.caption
-    assert "at most 10 tasks at once" in drawn.caption
-    less = replace(run, summary={key: run.summary[key] for key in run.summary if key != "max_tasks"})
-    assert "at once" not in lay_out(lambda sheet: plot_pool([less], sheet)).caption
+    assert "Replay of sample-idle.parquet, 512 nodes, 2021-02-10 00:00 to " in drawn.caption
 
 
 def test_losses_are_the_ledger(run):

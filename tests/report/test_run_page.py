@@ -17,7 +17,7 @@ from bftrainer.report.drawing import axes_or_new, palette
 from bftrainer.report.glossary import format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages, render_pages
-from bftrainer.report.run_figures import draw_ledger, draw_losses, losses_picture
+from bftrainer.report.run_figures import draw_ledger, losses_picture
 from bftrainer.report.run_page import first_side, run_page
 from bftrainer.report.words import format_amount
 from bftrainer.runs.run_files import read_runs
@@ -136,11 +136,11 @@ def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
 def test_bars_of_several_runs_add_up(runs):
     """The bars of each run fill its idle node-time, and differ in hatching; without a ledger words say so."""
     ax = axes_or_new(None)
-    draw_losses(runs, ax)
+    losses_picture(runs).draw(ax)
     assert sum(bar.get_width() for bars in ax.containers for bar in bars) == pytest.approx(200.0, abs=1e-4)
     assert len({(bars[0].get_hatch(), bars[0].get_facecolor()) for bars in ax.containers}) == len(ax.containers)
     ax = axes_or_new(None)
-    draw_losses([changed(run, ledger=None) for run in runs], ax)
+    losses_picture([changed(run, ledger=None) for run in runs]).draw(ax)
     assert [text.get_text() for text in ax.texts] == ["No idle node-time, or no ledger of it."]
 
 
@@ -233,7 +233,7 @@ def test_several_runs_are_compared(runs):
     assert re.search(r"occupancy \d+\.\d\d % \d+\.\d\d % [+-]\d+\.\d\d points (better|worse)", text)
     pair = [changed(runs[0], occupancy=0.4, makespan_s=7200.0), changed(runs[0], occupancy=0.5, makespan_s=3600.0)]
     cells = cells_of(run_page(pair))
-    assert list(cells)[:2] == ["efficiency U", "occupancy"]  # headlines come first
+    assert list(cells)[:2] == ["efficiency U", "useful"]  # headlines come first
     assert cells["occupancy"][1] == Cell("50.00 %", "+10.00 points", "better")
     assert (cells["makespan"][1].below, cells["makespan"][1].tone) == ("-50.00 %", "better")
 

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from bftrainer.report.finished_run import FinishedRun
     from bftrainer.runs.audit import Findings
 
-# Of more runs than this only the headline figures are shown.
-FEW = 4
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
 
 
@@ -55,7 +53,7 @@ def refuse_other_results(paths: Sequence[Path]) -> None:
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.report.comparison import compare_runs, run_names
-    from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, suggest_metrics
+    from bftrainer.report.glossary import COMPARED, WORK_SHARES, suggest_metrics
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
@@ -71,7 +69,7 @@ def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_
     elif as_csv:
         _write_csv(compared, chosen or tuple(compared.figures))
     else:
-        usual = list(COMPARED if len(compared.names) <= FEW else HEADLINES)
+        usual: Sequence[str] = COMPARED
         if show_all:
             usual = [key for key in compared.figures if key.rpartition(".")[2] not in WORK_SHARES]
         _print_comparison(compared, chosen or [key for key in usual if key in compared.figures])
