@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 FOR_INTERVAL = 9
 """Minimum number of stretches for an 80 % interval within the observed range."""
-_HOUR_S = 3600.0
 _MOST_STEPS = 500
 _SEARCHED = {"forward_time_s": "-Tfwd (s)", "max_tasks": "-maxJ", "objective": "objective"}
 _FAN = "The line: in how many of them all tasks are done by then, with its 95 % interval. Dashed: the date asked for."
@@ -257,7 +256,7 @@ def _draw_fan(forecast: Row, times_s: Sequence[float], ax: Axes) -> None:
 
     def along(time_s: Any) -> Any:
         """Dates where the start is known, else hours."""
-        return np.asarray(time_s) / _HOUR_S if start is None else date_of(start, time_s)
+        return np.asarray(time_s) / 3600.0 if start is None else date_of(start, time_s)
 
     ordered = np.sort(times_s)
     ends_s = np.unique(ordered[ordered < horizon_s])

@@ -69,9 +69,8 @@ class Intervals:
         return net
 
     def work_at(self, time_s: float) -> float:
-        """Work that all intervals have booked by `time_s`.
+        """Work booked by a time; one that differs from an event's by rounding counts as that event, as costs jump.
 
-        As costs jump, a time that differs from an event's by rounding counts as that event.
         Within an interval the promised work counts, less its pending cost and its share of the work that saves cost,
         until a task's work is done.
         """
@@ -87,10 +86,9 @@ class Intervals:
 
 
 def pool_metrics(intervals: Intervals) -> dict[str, Any]:
-    """Use of the pool and losses over some intervals; those to saves and to giving back only if there are any.
+    """Use of the pool and losses over some intervals, in work units and as shares of gross work.
 
-    Losses are in work units, and as shares of gross work; `return_on_investment` is the work booked over the work
-    promised (``rate x time - rescale cost``).
+    Losses to saves and to giving back are there if there are any; `return_on_investment` is work booked over promised.
     """
     length = intervals.length_s
     idle, used = math.fsum(intervals.idle * length), math.fsum(intervals.used * length)
@@ -125,10 +123,7 @@ def metrics_below(intervals: Intervals, large_idle: int) -> dict[str, Any]:
 
 
 def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
-    """Completion, turnaround, waiting, preemptions and rescales, also per node-hour of the node-seconds used.
-
-    How often nodes were given back is there if that is chosen.
-    """
+    """Completion, turnaround, waiting, preemptions and rescales, also per node-hour, and give-backs if chosen."""
     completed = [(task.submitted_s, task.completed_s) for task in tasks if task.completed_s is not None]
     turnaround = np.array([end - submitted for submitted, end in completed])
     waits = np.array([task.started_s - task.submitted_s for task in tasks if task.started_s is not None])
@@ -188,10 +183,7 @@ def _times(solve_s: Floats) -> dict[str, float | None]:
 
 
 def power_metrics(record: PowerRecord, carbon: Steps | None, pue: float, window_s: float) -> dict[str, Any]:
-    """Energy, average power and emissions of a run; emissions are None without a carbon intensity (gCO2/kWh).
-
-    Energies and powers are those of the nodes; those with site in their name are multiplied by the PUE.
-    """
+    """Energy and average power of a run's nodes and site, and emissions by a carbon intensity (gCO2/kWh), if known."""
     samples = record.samples
     tasks_w, idle_w, length_s = samples["tasks_w"], samples["idle_w"], samples["end_s"] - samples["begin_s"]
     tasks_j, idle_j = math.fsum(tasks_w * length_s), math.fsum(idle_w * length_s)

@@ -1,11 +1,15 @@
-"""Figures of finished runs: pictures of pages, and figures for print with their data and a caption.
+"""Figures of finished runs: charts of the page's script, pictures, and figures for print with data and a caption.
 
 Runs that differ in seeds alone are one line, with a confidence interval. `print_figure` makes files of print figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -17,6 +21,7 @@ from bftrainer.errors import SettingsError, escaped, suggestion
 from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,
+    SERIES,
     PrintFigure,
     Sheet,
     date_of,
@@ -32,7 +37,7 @@ from bftrainer.report.finished_run import FinishedRun, Floats, machine_in_words,
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
-from bftrainer.report.page import Picture
+from bftrainer.report.page import Picture, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,9 +49,66 @@ _LOOKS = (
     *(("blue", "//"), ("sky", "xxxxx")),
     *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
 )
+# With more runs than colours, lines differ in their dashes.
+_GAPS = ((), (6, 3), (2, 2), (8, 3, 2, 3))
+MOST_POINTS = 40_000
+"""Points that all lines may have, roughly; of more the outline is drawn."""
+MOST_SPANS = 100_000
+"""Intervals of all runs of a page; of more, those of a task that are close are joined."""
 _LEAST_SHARE = 5e-5
 _PAGE_POINTS, _POINTS, _NAME, _MOST_SPANS, _MOST_NAMED = 300, 600, 40, 20_000, 40
 _NO_LEDGER = "No idle node-time, or no ledger of it."
+
+
+def timeline_of(runs: Sequence[FinishedRun]) -> Timeline:
+    """Idle and used nodes of runs over time, and spans in which their tasks held nodes."""
+    notes: list[str] = []
+    starts, zones = {run.summary["window_start"] for run in runs}, {str(run.zone) for run in runs}
+    is_one = len(starts) == 1
+    data: dict[str, Any] = {
+        "start": datetime.fromisoformat(starts.pop()[:19]).replace(tzinfo=UTC).timestamp() if is_one else None,
+        "zone": zones.pop() if len(zones) == 1 else "UTC",
+        "window": max(run.window_s for run in runs),
+        "lines": list(pool_lines(runs)),
+        "runs": [_encode_run(run, MOST_SPANS // len(runs), notes) for run in runs],
+    }
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), default=_encode)
+    return Timeline(base64.b64encode(zlib.compress(text.encode(), 9)).decode(), [run.name for run in runs], notes)
+
+
+def _encode(values: Floats) -> list[Any]:
+    """Numbers of three decimals at most, whole ones without."""
+    return [int(value) if value % 1 == 0 else value for value in values.round(3).tolist()]
+
+
+def _encode_run(run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:
+    """Tasks of a run, and the spans in which they held nodes."""
+    spans = run.holdings.spans(run.window_s)
+    joined = spans.join(most, run.window_s)
+    if joined.begin_s.size < spans.begin_s.size:
+        numbers = f"{spans.begin_s.size:,} intervals of tasks are joined to {joined.begin_s.size:,}"
+        notes.append(f"{run.name}: for the screen, {numbers}.")
+    lengths = joined.end_s - joined.begin_s
+    columns = {"begin": joined.begin_s, "length": lengths, "task": joined.task, "nodes": joined.nodes}
+    return {"tasks": run.tasks["name"].tolist(), "spans": columns}
+
+
+def pool_lines(runs: Sequence[FinishedRun]) -> Iterator[dict[str, Any]]:
+    """Lines of idle nodes and of nodes that tasks hold: each value lasts until the next time; colours of style.css."""
+    runs = short_names(runs)
+    for column in ("idle", "used"):
+        for place, run in enumerate(runs):
+            time_s, nodes = (run.steps[name].astype(np.float64) for name in ("time_s", column))
+            rows = thin_steps(time_s, [nodes], run.window_s, max(500, MOST_POINTS // 2 // len(runs)))
+            value = np.append(nodes[rows], nodes[rows][-1:])
+            yield {
+                "name": column if len(runs) == 1 else f"{run.name}: {column}",
+                "time": np.append(time_s[rows], run.window_s)[: value.size],
+                "value": value,
+                "color": "gray" if column == "idle" else SERIES[place % 5],
+                "dash": _GAPS[place // 5 % len(_GAPS)],
+                "fill": column == "idle" and place == 0,
+            }
 
 
 def draw_window(run: FinishedRun, ax: Axes) -> None:

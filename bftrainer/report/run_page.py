@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from html import escape
 from pathlib import Path
 
 import numpy as np
 
-from bftrainer.extras import absent
+from bftrainer.extras import absent, require_extra
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.report import words
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
@@ -24,19 +25,8 @@ from bftrainer.report.glossary import (
     format_value,
     mark_assumed,
 )
-from bftrainer.report.page import (
-    MOST_CARDS,
-    Card,
-    Page,
-    PageTable,
-    Picture,
-    check_pages,
-    notebook_frame,
-    page_bytes,
-    print_pages,
-)
-from bftrainer.report.run_figures import HOUR_S, draw_window, ledger_picture, losses_picture
-from bftrainer.report.timeline import timeline_of
+from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture, page_bytes, print_pages
+from bftrainer.report.run_figures import HOUR_S, draw_window, ledger_picture, losses_picture, timeline_of
 
 MOST_ROWS = 1_000
 """Tasks that all tables of a page together list."""
@@ -48,7 +38,7 @@ def write_page(runs: Sequence[FinishedRun], output: Path, *, force: bool = False
 
     `OutputError` if the page exists and not `force`, or cannot be written, `SettingsError` without libraries for it.
     """
-    check_pages()
+    require_extra("Pages need", "report", "jinja2", "matplotlib")
     refuse_existing(output, force=force)
     is_pdf = output.suffix.lower() == ".pdf"
     pages = list(map(first_side, runs)) if brief or is_pdf else [run_page(runs)]
@@ -58,8 +48,11 @@ def write_page(runs: Sequence[FinishedRun], output: Path, *, force: bool = False
 
 
 def notebook_view(run: FinishedRun) -> str | None:
-    """The brief of a run for notebooks; None where libraries for it are missing."""
-    return None if absent("jinja2", "matplotlib") else notebook_frame(first_side(run))
+    """The brief of a run as a frame, which keeps its style from a notebook's; None where libraries are missing."""
+    if absent("jinja2", "matplotlib"):
+        return None
+    content, title = (escape(text) for text in (first_side(run).html(), run.name))
+    return f'<iframe srcdoc="{content}" title="{title}" width="100%" height="900" frameborder="0"></iframe>'
 
 
 def run_page(runs: Sequence[FinishedRun]) -> Page:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.report import timeline
+from bftrainer.report import run_figures
 from bftrainer.report.finished_run import FinishedRun, Holdings, TaskSpans, short_names, thin_steps
-from bftrainer.report.timeline import pool_lines, timeline_of
+from bftrainer.report.run_figures import pool_lines, timeline_of
 from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run
 
@@ -39,16 +39,16 @@ def roster(count):
 
 def lines(runs):
     """Lines of idle and used nodes, by name."""
-    return {line.name: line for line in pool_lines(runs)}
+    return {line["name"]: line for line in pool_lines(runs)}
 
 
 def test_pool_is_the_step_log(runs):
     """Idle and used nodes at each event, the last ones until the end; of several runs, names say whose they are."""
     run = runs[0]
     pool = lines([run])
-    assert pool["idle"].value.tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
-    assert pool["used"].value[:-1].tolist() == run.steps["used"].tolist()
-    assert pool["idle"].time[-1] == run.window_s
+    assert pool["idle"]["value"].tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
+    assert pool["used"]["value"][:-1].tolist() == run.steps["used"].tolist()
+    assert pool["idle"]["time"][-1] == run.window_s
     assert list(lines(runs)) == ["a: idle", "b: idle", "a: used", "b: used"]
 
 
@@ -64,15 +64,15 @@ def test_spans_by_hand(count):
 
 def test_long_runs_are_thinned(runs, monkeypatch):
     """Of more points than are visible fewer are left, the largest among them; a note tells of joined intervals."""
-    monkeypatch.setattr(timeline, "MOST_POINTS", 1)
-    monkeypatch.setattr(timeline, "MOST_SPANS", 40)
+    monkeypatch.setattr(run_figures, "MOST_POINTS", 1)
+    monkeypatch.setattr(run_figures, "MOST_SPANS", 40)
     run = runs[0]
     (note,) = timeline_of([run]).notes
     assert note.startswith("a: for the screen, ")
     assert "intervals of tasks are joined to" in note
     long = np.linspace(0.0, run.window_s, 100_000)
     steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}
-    idle = lines([replace(run, steps=steps)])["idle"].value
+    idle = lines([replace(run, steps=steps)])["idle"]["value"]
     assert idle.size < 5_000
     assert idle.max() == long.size - 1
 
