@@ -22,7 +22,6 @@ from bftrainer.report.drawing import (
     print_figure,
     render_figure,
     require_matplotlib,
-    svg_of,
 )
 from bftrainer.report.run_figures import plot_allocation, plot_losses, plot_pool, plot_setting
 from bftrainer.runs.run_files import read_run
@@ -118,13 +117,6 @@ def test_equal_runs_are_equal_bytes(run, form):
     assert data.decode().splitlines()[1].startswith("$a_b$ <i> \u5de5,1,useful,")
     if form == "svg":
         assert re.search(r">\$a_b\$ &lt;i&gt; 工</text>", content.decode())
-
-
-def test_drawings_have_the_colours_of_the_page():
-    """What is drawn takes its colours from the page's style, so that it can be read in the dark."""
-    picture = svg_of(lambda ax: ax.plot([1, 2]), "key", 2.0)
-    assert "var(--blue," in picture
-    assert "var(--ink," in picture
 
 
 def test_runs_that_differ_in_seeds_are_one_line(run):
