@@ -13,7 +13,7 @@ from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
 from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metric
+from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metrics
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import Inputs, load_inputs, log_start_ns
@@ -76,7 +76,7 @@ class AdvicePlan:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_metric(self.metric)
+        check_metrics([self.metric])
         if not 0.01 <= self.train_share <= 0.9:
             raise SettingsError(f"Expected 0.01 <= train share <= 0.9, got {self.train_share}.")
         if self.trials < 2:

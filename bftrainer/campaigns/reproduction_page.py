@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bftrainer.report.drawing import below_axes, line_look, palette, plain
+from bftrainer.report.drawing import line_look, palette, plain, put_legend
 from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 
@@ -117,7 +117,7 @@ class Comparison:
         ax.set_xticks(range(len(levels)), [plain(_label_level(level), 32) for level in levels])
         label = plain(self.label, 32) + " (%)" * (size > 1)
         ax.set(xlabel=plain(self.axis, 60), ylabel=label, xlim=(-0.4, len(levels) - 0.6))
-        below_axes(ax, 0.5)
+        put_legend(ax)
 
 
 def _label_level(level: float | str) -> str:

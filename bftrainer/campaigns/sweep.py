@@ -18,9 +18,9 @@ from bftrainer.files.directories import result_directory
 from bftrainer.files.writing import replacing
 from bftrainer.objectives import get_objective
 from bftrainer.parallel import Lost
+from bftrainer.report.campaign_pages import sweep_page
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
-from bftrainer.report.sweep_page import sweep_page
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run

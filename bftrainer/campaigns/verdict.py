@@ -10,7 +10,7 @@ from typing import Any
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate
-from bftrainer.report.ledger import limited_by
+from bftrainer.report.ledger import find_limit
 from bftrainer.report.words import join_names, limit_in_words
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
@@ -126,7 +126,7 @@ def evaluate_kind(
     carbon_kg = _multiply(prices.carbon_gco2_per_kwh, 1e-3)
     return dict(entry) | {
         "ledger": ledger,
-        "limited_by": limited_by(ledger),
+        "limited_by": find_limit(ledger),
         "useful_node_hours": useful_h,
         "useful_node_hours_ci95": list(bounds_h),
         "useful_share": useful_h / machine_h,
@@ -203,7 +203,8 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
             ("worth it", "amber" if is_mostly_empty else "green") if is_all else ("only for some", "amber")
         )
         names = "" if is_all else f" only for {' and '.join(called(kind['name']) for kind in passed)}"
-        care = ", with care" if is_mostly_empty else ""
+        empty = format_value(answer["idle"]["mostly_empty"]["share"], "share")
+        care = f", with care because the machine stood mostly empty in {empty} of the idle time" * is_mostly_empty
         sentence = f"Worth it{names}{care}: {_describe_amounts(best, answer, bar)}."
         recommended = {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}}
     else:
@@ -308,7 +309,7 @@ def _why_not(best: Mapping[str, Any], answer: Mapping[str, Any], bar: _Bar) -> s
     if bar.is_open(best):
         unit = best["blocks"]["unit"]
         return f"{name} recover {useful} of the machine, but {unit}s differ so much that it may be less than {need}"
-    limit = limit_in_words({"ledger": best["ledger"], "limited_by": limited_by(best["ledger"])})
+    limit = limit_in_words({"ledger": best["ledger"], "limited_by": find_limit(best["ledger"])})
     return f"of {idle} idle{when}, {name} recover {useful} of the machine, less than {need}: {limit}"
 
 

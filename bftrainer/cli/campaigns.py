@@ -286,7 +286,7 @@ def sweep(
     from bftrainer.campaigns.sweep import run_sweep, write_sweep_page
     from bftrainer.campaigns.sweep_file import read_sweep
     from bftrainer.files.writing import refuse_clash
-    from bftrainer.report.sweep_page import check_metrics
+    from bftrainer.report.glossary import check_metrics
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
     usage.refuse_unused({"force": resume and "--resume keeps finished points"})

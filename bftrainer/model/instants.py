@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, tzinfo
 from typing import Literal
+from zoneinfo import ZoneInfo
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,19 @@ def iso(time_ns: int | np.int64, unit: Literal["s", "ms", "us", "ns"] | None = N
     if unit is None:
         unit = next((unit for unit, size in _UNITS if count % size == 0), "ns")
     return f"{np.datetime64(count, 'ns').astype(f'M8[{unit}]')}Z"
+
+
+def time_zone(name: str | None) -> tzinfo:
+    """Time zone of this name; UTC if there is none, or none that is known here."""
+    try:
+        return ZoneInfo(name or "UTC")
+    except (LookupError, ValueError, OSError):
+        return UTC
+
+
+def local_iso(time_ns: int, zone: str | None) -> str:
+    """ISO date and time of an instant to the second in a zone, with its offset from UTC."""
+    return datetime.fromtimestamp(int(time_ns) // NS_PER_S, time_zone(zone)).isoformat().replace("+00:00", "Z")
 
 
 def iso_column(times_ns: NDArray[np.int64]) -> NDArray[np.str_]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import NodeLogError, SettingsError
-from bftrainer.model.instants import NS_PER_S, iso
+from bftrainer.model.instants import NS_PER_S, iso, local_iso
 from bftrainer.model.node_rows import BLOCK, Rows, check_changes
 from bftrainer.model.type_checks import instances, whole_number
 
@@ -256,8 +256,8 @@ class NodeLog:
     def _check_within(self, what: str, time_ns: int, is_within: bool) -> None:
         """Refuse an instant beyond the window: `SettingsError`."""
         if not is_within:
-            window = f"{iso(self.start_ns)} to {iso(self.end_ns)}"
-            raise SettingsError(f"Expected {what} within the log's window, {window}, got {iso(time_ns)}.")
+            start, end, got = (local_iso(at, self.zone) for at in (self.start_ns, self.end_ns, time_ns))
+            raise SettingsError(f"Expected {what} within the log's window, {start} to {end}, got {got}.")
 
     def _open_at(self, start_ns: int) -> NodeLog:
         """The log from `start_ns` on; earlier transitions become its state at the start."""

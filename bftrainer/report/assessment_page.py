@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 Assessment = Mapping[str, Any]
 Kind = Mapping[str, Any]
-_STYLES = (("green", "-", "o"), ("blue", "--", "s"), ("purple", ":", "^"))
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _TONES = {"green": "good", "amber": "fair", "red": "poor", "gray": ""}
 _GRANTS = {"named": "as now", "chosen": "harvester chooses nodes", "notice": "two minutes' notice"}
@@ -47,7 +46,7 @@ _CARDS = {
     "net_value": (
         "net value",
         "",
-        "In your currency: worth of the useful node-hours, less energy where its price is given.",
+        "In your currency: worth of the useful node-hours, less energy if its price is given.",
     ),
     "energy_kwh": ("energy", " kWh", "Beyond what idle nodes would draw, at the meter; in the whole window."),
     "emissions_kg": ("emissions", " kg CO2", "Of that energy."),
@@ -60,30 +59,30 @@ _CARDS = {
 def assessment_page(result: Assessment) -> Page:
     """Make the page of an assessment, from the JSON of `bftrainer.campaigns.assess.assess`."""
     log, kind = result["log"], _best_kind(result)
-    limit, name = limit_in_words(kind), _name_kind(kind)
+    limit, name = limit_in_words(kind), _name_kind(kind["name"])
     is_new = limit is not None and limit not in result["sentence"]
-    partitions = [
-        [name, f"{row['nodes']:,}", format_value(row["share"], "share")]
-        for name, row in result["idle"]["by_partition"].items()
-    ]
     texts = [result["sentence"], result["mostly_empty"], is_new and f"What limits {name}: {limit}."]
+    partitions = [
+        [partition, f"{row['nodes']:,}", format_value(row["share"], "share")]
+        for partition, row in result["idle"]["by_partition"].items()
+    ]
     return Page(
         title="Is harvesting worth it here?",
         subtitle=f"{log['nodes']:,} nodes, {log['window'][0][:16]} to {log['window'][1][:16]} UTC",
         verdict=" ".join(filter(None, texts)),
         tone=_TONES[result["colour"]],
-        cards=tuple(_cards(result))[:MOST_CARDS],
-        figures=tuple(_pictures(result, kind, name)),
+        cards=tuple(_cards(result, kind))[:MOST_CARDS],
+        figures=tuple(_pictures(result, kind)),
         notes=tuple(result["caveats"]),
         tables=(
             PageTable("What to begin with", texts=list(_advice(result))),
-            _grants(result, kind),
+            _grants(result["grants"], kind),
             PageTable("What to measure next", texts=result["next"]),
             _kind_table(result),
             _week_table(result["idle"]["nodes_by_hour_of_week"]),
             PageTable("What nodes did", ("nodes were", "node-hours", "of the machine"), list(_causes(log))),
             PageTable("By partition", ("partition", "nodes", "idle"), partitions),
-            PageTable("What was assumed", ("what", "value"), _assumptions(result)),
+            PageTable("What was assumed", ("what", "value"), list(_assumptions(result))),
         ),
         command=result["command"],
     )
@@ -95,11 +94,11 @@ def _best_kind(result: Assessment) -> Kind:
     return kind
 
 
-def _name_kind(kind: Kind) -> str:
-    return "your tasks" if kind["name"] == "own" else f"{kind['name']} models"
+def _name_kind(name: str) -> str:
+    return "your tasks" if name == "own" else f"{name} models"
 
 
-def _cards(result: Assessment) -> Iterator[Card]:
+def _cards(result: Assessment, kind: Kind) -> Iterator[Card]:
     """Figures of the log and of the best kind."""
     idle, notes = result["idle"], " ".join(result["log"]["provenance"].get("notes") or [])
     text = f"{idle['mean_nodes']:,.1f} nodes on average"
@@ -108,7 +107,6 @@ def _cards(result: Assessment) -> Iterator[Card]:
     yield Card("idle", format_value(idle["share"], "share"), f"{text}.")
     if result["verdict"] == "none":
         return
-    kind = _best_kind(result)
     low, high = kind["useful_node_hours_ci95"]
     when = ", while at least half of the nodes are busy" if idle["mostly_empty"]["node_hours"] else ""
     text = f"{low:,.0f} to {high:,.0f} (95 %){when}."
@@ -125,48 +123,21 @@ def _describe_amount(kind: Kind, key: str) -> str:
     return "-" if kind[key] is None else f"{kind[key]:,.0f}{_CARDS[key][1]}"
 
 
-def _pictures(result: Assessment, kind: Kind, name: str) -> Iterator[Picture]:
-    """Pictures of the first side: idle nodes and their use, the ledger, and how stretches of the window differ."""
+def _pictures(result: Assessment, kind: Kind) -> Iterator[Picture]:
+    """Pictures of the first side: idle nodes and their use by week or day, and the ledger."""
+    name, has_empty = _name_kind(kind["name"]), bool(result["idle"]["mostly_empty"]["node_hours"])
     reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
-    has_empty = bool(result["idle"]["mostly_empty"]["node_hours"])
     reading += _NOT_COUNTED * has_empty
     yield Picture("window", f"Idle nodes, and what {name} made of them", reading, partial(_draw_window, result), 2.3)
     yield ledger_picture(kind["ledger"], f", for {name}", _OF_ALL * has_empty)
-    unit = kind["blocks"]["unit"]
-    if unit is not None:
-        number = len(kind["blocks"]["node_s"])
-        bar = "the least share that is worth it"
-        bar += "" if result["prices"]["price_node_hour"] is None else " without a price"
-        reading = f"Useful node-hours as a share of the machine's, in {number} equal stretches of about a {unit}. "
-        reading += f"Dashed gray: {bar}. Band: the mean's 95 % interval, of {name}."
-        yield Picture("weeks", f"From {unit} to {unit}", reading, partial(_draw_blocks, result), 1.9)
-
-
-def _draw_grants(grants: Mapping[str, Any], kind: Kind, ax: Axes) -> None:
-    """Useful node-hours with each grant, side by side, with the interval of its change."""
-    ink, now = palette(), kind["useful_node_hours"]
-    for place, name in enumerate(_GRANTS):
-        grant = grants[name]
-        hours = now * grant["useful_node_s"] / kind["useful_node_s"]
-        ax.bar(place, hours, 0.6, color=ink["blue" if place else "gray"])
-        low, high = (None if end is None else end - grant["gain"] for end in grant["gain_ci95"])
-        if place and low is not None and high is not None:
-            ax.errorbar(place, hours, [[-low * now], [high * now]], color=ink["ink"], capsize=4, linewidth=1.0)
-    ax.set_xticks(range(len(_GRANTS)), list(_GRANTS.values()))
-    ax.set(ylabel="useful node-hours", xlim=(-0.6, len(_GRANTS) - 0.4))
-
-
-def _useful_node_s(kind: Kind) -> Any:
-    """Node-seconds that became lasting work in each stretch, checkpoints deducted."""
-    share = kind["useful_node_hours"] * 3600 / kind["useful_node_s"] if kind["useful_node_s"] else 0.0
-    return share * np.array(kind["blocks"]["node_s"])
 
 
 def _draw_window(result: Assessment, ax: Axes) -> None:
     """Idle nodes over the window, and those that did lasting work in each week or day, or on average."""
     log, kind = result["log"], _best_kind(result)
     nodes = np.array(result["idle"]["nodes_over_window"])
-    useful = _useful_node_s(kind) if kind["blocks"]["node_s"] else np.array([kind["useful_node_hours"] * 3600])
+    useful = np.array(kind["blocks"]["node_s"] or [kind["useful_node_s"]])
+    useful = useful * (kind["useful_node_hours"] * 3600 / kind["useful_node_s"] if kind["useful_node_s"] else 0.0)
     edges_s = [np.linspace(0.0, log["window_s"], values.size + 1) for values in (nodes, useful)]
     idle_dates, dates = (date_of(log["window"][0], edges) for edges in edges_s)
     draw_idle(ax, idle_dates, nodes, result["idle"]["mean_nodes"])
@@ -179,57 +150,51 @@ def _draw_window(result: Assessment, ax: Axes) -> None:
     label_dates(ax)
 
 
-def _draw_blocks(result: Assessment, ax: Axes) -> None:
-    """Useful share of the machine in each stretch of the window, of each kind; the interval of the best one's mean."""
-    log, ink = result["log"], palette()
-    best, number = _best_kind(result), len(result["kinds"][0]["blocks"]["node_s"])
-    edges = np.linspace(0.0, log["window_s"], number + 1)
-    dates = date_of(log["window"][0], (edges[:-1] + edges[1:]) / 2)
-    for kind, (color, line, marker) in zip(result["kinds"], _STYLES, strict=False):
-        shares = 100 * _useful_node_s(kind) / (log["nodes"] * log["window_s"] / number)
-        look = {"color": ink[color], "linestyle": line, "marker": marker, "markersize": 3, "linewidth": 1.2}
-        ax.plot(dates, shares, label="your tasks" if kind["name"] == "own" else kind["name"], **look)
-        if kind is best:
-            low, high = kind["useful_share_ci95"]
-            ax.axhspan(100 * low, 100 * high, facecolor=ink[color], alpha=0.2, linewidth=0)
-    ax.axhline(100 * result["thresholds"]["worth_share"], color=ink["gray"], linestyle="--", linewidth=0.8)
-    ax.set(ylabel="% of nodes", xlim=date_of(log["window"][0], [0.0, log["window_s"]]))
-    label_dates(ax)
-
-
 def _advice(result: Assessment) -> Iterator[str]:
     """Settings to begin with, if harvesting is recommended."""
-    best = result["recommended"]
-    if best is None:
-        return
-    name = _name_kind({"name": best["kind"]})
-    yield (
-        f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {name}: each decision plans "
-        f"{best['forward_time_s'] / 60:g} min ahead, and at most {best['max_tasks']} tasks run at once."
-    )
-    if len(result["worth_for"]) > 1:
-        yield f"Worth it for: {', '.join(result['worth_for'])}."
+    if (best := result["recommended"]) is not None:
+        yield (
+            f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {_name_kind(best['kind'])}: "
+            f"each decision plans {best['forward_time_s'] / 60:g} min ahead, and at most {best['max_tasks']} tasks run "
+            "at once."
+        )
+        if len(result["worth_for"]) > 1:
+            yield f"Worth it for: {', '.join(result['worth_for'])}."
 
 
-def _grants(result: Assessment, kind: Kind) -> PageTable:
+def _grants(grants: Mapping[str, Any] | None, kind: Kind) -> PageTable:
     """What the scheduler could grant; an empty section where that was not computed."""
-    grants, now, rows = result["grants"], kind["useful_node_hours"], []
-    for name, label in _GRANTS.items() if grants else ():
-        low, high = grants[name]["gain_ci95"]
-        hours = f"{now * grants[name]['useful_node_s'] / kind['useful_node_s']:,.0f}"
-        interval = "-" if low is None or name == "named" else f"{100 * low:+.1f} to {100 * high:+.1f} %"
-        rows.append((label, hours, f"{100 * grants[name]['gain']:+.1f} %", interval))
     if not grants:
         return PageTable("What you could grant")
+    hours = {
+        name: kind["useful_node_hours"] * grants[name]["useful_node_s"] / kind["useful_node_s"] for name in _GRANTS
+    }
+    rows = []
+    for name, label in _GRANTS.items():
+        low, high = grants[name]["gain_ci95"]
+        interval = "-" if low is None or name == "named" else f"{100 * low:+.1f} to {100 * high:+.1f} %"
+        rows.append((label, f"{hours[name]:,.0f}", f"{100 * grants[name]['gain']:+.1f} %", interval))
     reading = "Useful node-hours with nodes taken as now, and with each grant. Whiskers: 95 % intervals of the change."
-    picture = Picture("grants", "Useful node-hours by grant", reading, partial(_draw_grants, grants, kind), 1.9)
+    picture = Picture("grants", "Useful node-hours by grant", reading, partial(_draw_grants, grants, hours), 1.9)
     headings = "grant", "useful node-hours", "gain", "95 %"
     return PageTable("What you could grant", headings, rows, texts=[grants["sentence"]], figure=picture)
 
 
+def _draw_grants(grants: Mapping[str, Any], hours: Mapping[str, float], ax: Axes) -> None:
+    """Useful node-hours with each grant, side by side, with the interval of its change."""
+    ink = palette()
+    ax.bar(list(_GRANTS.values()), list(hours.values()), 0.6, color=[ink["gray"], ink["blue"], ink["blue"]])
+    for label, (name, value) in zip(_GRANTS.values(), hours.items(), strict=True):
+        low, high = (None if end is None else end - grants[name]["gain"] for end in grants[name]["gain_ci95"])
+        if name != "named" and low is not None and high is not None:
+            ends = [[-low * hours["named"]], [high * hours["named"]]]
+            ax.errorbar([label], [value], ends, color=ink["ink"], capsize=4, linewidth=1.0)
+    ax.set(ylabel="useful node-hours")
+
+
 def _kind_table(result: Assessment) -> PageTable:
     """Table of kinds of tasks, a row each."""
-    limits = {"pool": "idle nodes"} | {part: GLOSSARY[f"ledger.{part}"].label for part in PARTS[1:]}
+    limits = {"pool": "idle nodes"} | {name: GLOSSARY[f"ledger.{name}"].label for name in PARTS[1:]}
     keys = [key for key in _CARDS if any(kind[key] is not None for kind in result["kinds"])]
     rows = []
     for kind in result["kinds"]:
@@ -261,27 +226,27 @@ def _week_table(hours: list[float | None]) -> PageTable:
 
 def _causes(log: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
     """Node-hours by what nodes did, and their share of the machine's; causes may overlap."""
-    quality = log["quality"]
-    for name, node_s in () if quality is None else (*quality["busy_node_s"].items(), ("idle", quality["idle_node_s"])):
-        if node_s:
-            share = format_value(node_s / (log["nodes"] * log["window_s"]), "share")
-            text = "busy with jobs" if name == "job" else name.replace("_", " ")
-            yield text, f"{node_s / 3600:,.0f}", share
+    if (quality := log["quality"]) is not None:
+        for name, node_s in (quality["busy_node_s"] | {"idle": quality["idle_node_s"]}).items():
+            if node_s:
+                text = "busy with jobs" if name == "job" else name.replace("_", " ")
+                yield text, f"{node_s / 3600:,.0f}", format_value(node_s / (log["nodes"] * log["window_s"]), "share")
 
 
-def _assumptions(result: Assessment) -> list[tuple[str, str]]:
+def _assumptions(result: Assessment) -> Iterator[tuple[str, str]]:
     """Tasks of each kind, thresholds, prices and sources."""
-    provenance, rows = result["log"]["provenance"], [(_name_kind(one), _describe_tasks(one)) for one in result["kinds"]]
+    yield from ((_name_kind(kind["name"]), _describe_tasks(kind)) for kind in result["kinds"])
     values = {**result, **result["thresholds"], **result["prices"]}
     if values["price_node_hour"] is None:
         values["worth_value"] = None  # it decides nothing then
     for name, (label, unit) in _WORDS.items():
         value = values[name]
         if value is not None:
-            text = value if isinstance(value, str) else f"{value:,.10g}" if unit is None else format_value(value, unit)
-            rows.append((label, text))
-    sources = ("format", "source", "tool", "inventory", "zone")
-    return rows + [(key, str(provenance[key])) for key in sources if provenance.get(key) is not None]
+            is_plain = unit is None and not isinstance(value, str)
+            yield label, f"{value:,.10g}" if is_plain else value if unit is None else format_value(value, unit)
+    for name in ("format", "source", "tool", "inventory", "zone"):
+        if (value := result["log"]["provenance"].get(name)) is not None:
+            yield name, str(value)
 
 
 def _describe_tasks(kind: Kind) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from bftrainer.errors import escaped
+from bftrainer.model.instants import instant_ns, local_iso
 from bftrainer.report.glossary import GLOSSARY, MARK, Assumption, assumption, format_value, term_of
 from bftrainer.report.words import join_names
 
@@ -28,7 +29,6 @@ _OF_TASKS = ("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s")
 """Metrics that do not depend on how long a window goes on after all tasks are done."""
 _KEY = re.compile(r"(?:.*/)?[0-9a-f]{16}")
 """Names of a sweep's runs."""
-_NUMBER = re.compile(r"(\d+(?:\.\d+)?)")
 
 
 def figures_of(summary: Summary) -> dict[str, float | None]:
@@ -72,44 +72,42 @@ class Unlike:
     reasons: tuple[str, ...] = ()
     is_finished: bool = False
 
-    @classmethod
-    def of(cls, base: Summary, other: Summary) -> Unlike:
-        """Compare machine, unit and window of a run with those of the first."""
-        reasons = []
-        if base["nodes_total"] != other["nodes_total"]:
-            reasons.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
-        if unit_of(base) != unit_of(other):
-            reasons.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
-        is_same_start = base["window_start"] == other["window_start"]
-        is_same_end = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
-        # The replay of a harvest ends when its tasks do.
-        if is_same_start and (is_same_end or base.get("engine") == "live"):
-            return cls(tuple(reasons))
-        shorter = min(base, other, key=lambda summary: float(summary["window_s"]))
-        contents = [[_digests(one).get(name) for name in ("node_log", "tasks")] for one in (base, other)]
-        if not reasons and is_same_start and contents[0] == contents[1] and shorter.get("end_reason") == "finished":
-            ours, theirs = (summary["window_end"][:19] for summary in (other, base))
-            return cls((f"a window ends when all tasks are done ({ours}, not {theirs})",), True)
-        ours, theirs = (f"{one['window_start'][:19]} to {one['window_end'][:19]}" for one in (other, base))
-        return cls((*reasons, f"another window ({ours}, not {theirs})"))
-
     def allows(self, key: str) -> bool:
         """Whether a metric of the run can be compared with the first one's."""
         return not self.reasons or (self.is_finished and key in _OF_TASKS)
 
 
+def find_unlike(base: Summary, other: Summary) -> Unlike:
+    """Compare machine, unit and window of a run with those of the first."""
+    reasons = []
+    if base["nodes_total"] != other["nodes_total"]:
+        reasons.append(f"another machine ({other['nodes_total']:,} nodes, not {base['nodes_total']:,})")
+    if unit_of(base) != unit_of(other):
+        reasons.append(f"another unit ({unit_of(other)}, not {unit_of(base)})")
+    starts, ends = ([_window_time(one, end) for one in (other, base)] for end in ("start", "end"))
+    is_same_start = base["window_start"] == other["window_start"]
+    is_same_end = abs(base["window_s"] - other["window_s"]) <= _SAME_WINDOW * base["window_s"]
+    # The replay of a harvest ends when its tasks do.
+    if is_same_start and (is_same_end or base.get("engine") == "live"):
+        return Unlike(tuple(reasons))
+    shorter = min(base, other, key=lambda summary: float(summary["window_s"]))
+    contents = [[_digests(one).get(name) for name in ("node_log", "tasks")] for one in (base, other)]
+    if not reasons and is_same_start and contents[0] == contents[1] and shorter.get("end_reason") == "finished":
+        return Unlike((f"a window ends when all tasks are done ({ends[0]}, not {ends[1]})",), True)
+    ours, theirs = (f"{start} to {end}" for start, end in zip(starts, ends, strict=True))
+    return Unlike((*reasons, f"another window ({ours}, not {theirs})"))
+
+
+def _window_time(summary: Summary, end: str) -> str:
+    """Start or end of a run's window, in the zone of its node log."""
+    return local_iso(instant_ns(summary[f"window_{end}"]), summary.get("node_log_zone"))
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RunComparison:
-    """Metrics of several runs, relative to those of the first.
+    """Metrics of several runs, relative to those of the first; a value a run, None where a run has none.
 
-    Parameters
-    ----------
-    names : tuple of str
-    summaries : sequence of mapping
-    settings : dict
-        Settings and inputs in which they differ, one value per run.
-    figures : dict
-        One value per run, None where a run has none.
+    `settings` are those in which they differ, and inputs.
     """
 
     names: tuple[str, ...]
@@ -154,7 +152,7 @@ class RunComparison:
                 text += f" of {summary[term.over]:,.0f} tasks" if summary.get(term.over) is not None else ""
                 assumed = assumption(summary)
                 text = f"{MARK} {text}" if assumed is not None and assumed.bears(key) else text
-            if value is not None and base is not None and Unlike.of(self.summaries[0], summary).allows(key):
+            if value is not None and base is not None and find_unlike(self.summaries[0], summary).allows(key):
                 change, share = value - base, relative(value, base)
                 if change and term.unit == "share":
                     below = f"{100 * change:+.2f} points"
@@ -171,7 +169,7 @@ class RunComparison:
             yield self.note_of_ties
         names: dict[Unlike, list[str]] = {}
         for name, summary in zip(self.names, self.summaries, strict=True):
-            names.setdefault(Unlike.of(self.summaries[0], summary), []).append(name)
+            names.setdefault(find_unlike(self.summaries[0], summary), []).append(name)
         for unlike, some in names.items():
             can, by = "cannot be compared with", ""
             if unlike.is_finished:
@@ -209,8 +207,8 @@ def group_seeds(
 ) -> dict[tuple[str, Any], list[int]]:
     """Places of runs that differ in their seeds alone, by what sets them apart and their value of the setting `apart`.
 
-    These are the settings in which runs differ, in whose order they are; or names where no two are alike and it is no
-    sweep, whose names are no words, or where a run is there twice, which says nothing about spread.
+    These are the settings in which runs differ; or names where no two are alike and it is no sweep, whose names are no
+    words, or where a run is there twice, which says nothing about spread.
     """
     settings = [{**_settings_of(one), "partial": (one["partial"], one["partial"])} for one in summaries]
     left_out = (apart, "seed", *_FOLLOWING)
@@ -224,13 +222,7 @@ def group_seeds(
     is_single = len(groups) == len(names) and not all(map(_KEY.fullmatch, names))
     if not apart and (is_single or sum(map(len, groups.values())) < len(names)):
         return {(name, None): [place] for place, name in enumerate(names)}
-    ordered = sorted(groups.items(), key=lambda group: _natural_key(group[0][0]))
-    return {key: list(places.values()) for key, places in ordered}
-
-
-def _natural_key(text: str) -> list[tuple[float, str]]:
-    """Key by which texts with numbers in them sort as people would."""
-    return [(float(word), "") if number % 2 else (0.0, word) for number, word in enumerate(_NUMBER.split(text))]
+    return {key: list(places.values()) for key, places in groups.items()}
 
 
 def unit_of(summary: Summary) -> str:

@@ -18,7 +18,6 @@ from functools import cache
 from importlib import resources
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo
 
 import numpy as np
 
@@ -68,7 +67,9 @@ def page_style() -> Iterator[None]:
     ink = palette()
     sizes = ("font.size", "axes.titlesize", "axes.labelsize", "xtick.labelsize", "ytick.labelsize", "legend.fontsize")
     inked = ("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color")
-    style: dict[str, Any] = dict.fromkeys((*sizes, "figure.labelsize"), _TEXT_PT) | dict.fromkeys(inked, ink["ink"])
+    style: dict[str, Any] = dict.fromkeys((*sizes, "figure.labelsize", "figure.titlesize"), _TEXT_PT) | dict.fromkeys(
+        inked, ink["ink"]
+    )
     style |= dict.fromkeys(("axes.spines.top", "axes.spines.right", "legend.frameon"), False)
     colors = mpl.cycler(color=[ink[name] for name in SERIES])
     with mpl.rc_context():
@@ -84,21 +85,12 @@ class Sheet:
     width_mm: float = PAGE_MM
     style: str = ""
 
-    def __post_init__(self) -> None:
-        if self.style:
-            require_matplotlib()
-            from matplotlib.style import available
-
-            if self.style not in available:
-                hint = suggestion(self.style, available)
-                raise SettingsError(f"Expected a style of matplotlib, got {self.style!r}.{hint}")
-
     def letters(self, share: float = 1.0) -> int:
         """Number of letters that fit into a share of the width."""
         return max(8, int(share * self.width_mm / _MM_PER_IN / _LETTER_IN))
 
     def figure(self, height_mm: float) -> Figure:
-        """A new figure of this width; a legend above it adds to the height."""
+        """A new figure of this width; a legend adds to the height."""
         return _new_figure((self.width_mm / _MM_PER_IN, height_mm / _MM_PER_IN))
 
 
@@ -110,32 +102,16 @@ def _new_figure(size_in: tuple[float, float]) -> Figure:
     return Figure(figsize=size_in, layout="constrained")
 
 
-def put_legend_above(figure: Figure, ax: Axes) -> None:
-    """Put the legend of axes above all axes of the figure, in as many columns as fit; the figure grows by it."""
+def put_legend(ax: Axes) -> None:
+    """Put the legend of axes below all axes of their figure, which grows by it, in as many columns as fit."""
+    figure: Any = ax.get_figure(root=False)
     handles, labels = ax.get_legend_handles_labels()
-    letters = int(figure.get_figwidth() / _LETTER_IN)
+    letters = int(figure.bbox.width / figure.dpi / _LETTER_IN)
     texts = [plain(label, letters - 6) for label in labels]
-    columns = _fit_columns(texts, letters)
-    figure.legend(handles, texts, loc="outside upper left", ncols=columns, handlelength=1.6)
-    figure.set_figheight(figure.get_figheight() + 1.5 * _TEXT_PT / 72 * -(-len(texts) // columns))
-
-
-def _fit_columns(texts: list[str], letters: int) -> int:
-    """Columns of a legend that is so many letters wide."""
-    return max(1, min(len(texts), letters // (max(map(len, texts), default=0) + 6)))
-
-
-def below_axes(ax: Axes, distance_in: float) -> None:
-    """Put the legend so many inches below the axes, in as many columns as fit."""
-    from matplotlib.transforms import ScaledTranslation
-
-    figure = ax.get_figure(root=True)
-    assert figure is not None
-    below = ax.transAxes + ScaledTranslation(0, -distance_in, figure.dpi_scale_trans)
-    width_in = ax.get_window_extent().width / figure.dpi
-    columns = _fit_columns(ax.get_legend_handles_labels()[1], int(width_in / _LETTER_IN))
-    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (0, 0), "bbox_transform": below}
-    ax.legend(**place, ncols=columns, frameon=False, fontsize=_TEXT_PT)
+    columns = max(1, min(len(texts), letters // (max(map(len, texts), default=0) + 6)))
+    figure.legend(handles, texts, loc="outside lower left", ncols=columns, handlelength=1.6)
+    if figure is ax.get_figure(root=True):
+        figure.set_figheight(figure.get_figheight() + 1.5 * _TEXT_PT / 72 * -(-len(texts) // columns))
 
 
 def date_of(start: str, time_s: Any) -> Any:
@@ -145,15 +121,14 @@ def date_of(start: str, time_s: Any) -> Any:
     return date2num(np.datetime64(start[:19], "ms")) + np.asarray(time_s) / 86_400
 
 
-def label_dates(ax: Axes, zone: str = "UTC") -> None:
-    """Write dates of a time zone along axes whose x counts days, the legend below them."""
+def label_dates(ax: Axes, zone: tzinfo = UTC) -> None:
+    """Write dates of a time zone along axes whose x counts days, and put their legend."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    clock: tzinfo = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
-    locator = AutoDateLocator(tz=clock, minticks=3, maxticks=8)
+    locator = AutoDateLocator(tz=zone, minticks=3, maxticks=8)
     ax.xaxis.set_major_locator(locator)
-    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=clock))
-    below_axes(ax, 0.2)
+    ax.xaxis.set_major_formatter(ConciseDateFormatter(locator, tz=zone))
+    put_legend(ax)
 
 
 def write_instead(text: str, ax: Axes) -> None:
@@ -193,7 +168,7 @@ def plain(name: str, most: int | None = None) -> str:
     return f"\u200b{text}" if text.startswith("_") else text
 
 
-def rendered(drawn: Axes | Figure, form: str, dpi: int = 150) -> bytes:
+def render_figure(drawn: Axes | Figure, form: str, dpi: int = 150) -> bytes:
     """Render a figure, or that of axes, as the content of a file of one of `FORMS`; equal figures give equal bytes."""
     import matplotlib as mpl
     from matplotlib.axes import Axes
@@ -217,7 +192,7 @@ def svg_of(draw: Callable[[Axes], None], key: str, height_in: float) -> str:
         draw(ax)
         figure = ax.figure
         figure.patch.set_alpha(0.0)
-        text = rendered(ax, "svg").decode()
+        text = render_figure(ax, "svg").decode()
     text = re.sub(r"\s*<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'(id="|url\(#|href="#)', rf"\g<1>{key}-", text)
     for name, color in palette().items():
@@ -237,13 +212,17 @@ class PrintFigure:
 
 def print_figure(draw: Callable[[Sheet], PrintFigure], sheet: Sheet, form: str) -> tuple[bytes, bytes, bytes]:
     """Draw a figure; content of its data as CSV, of its caption, and of the figure itself."""
+    require_matplotlib()
+    from matplotlib import style
+
+    if sheet.style and sheet.style not in style.available:
+        hint = suggestion(sheet.style, style.available)
+        raise SettingsError(f"Expected a style of matplotlib, got {sheet.style!r}.{hint}")
     with page_style():
         if sheet.style:
-            import matplotlib.style
-
-            matplotlib.style.use(sheet.style)
+            style.use(sheet.style)
         drawn = draw(sheet)
-        content = rendered(drawn.figure, form, PRINT_DPI)
+        content = render_figure(drawn.figure, form, PRINT_DPI)
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
     writer.writerow(drawn.columns)

@@ -6,7 +6,6 @@ const PAPER = 680, NAMED_ROW = 9, OWN_EVENTS = ["mousedown", "mouseup", "dblclic
 
 const color = (name) => getComputedStyle(root).getPropertyValue(`--${name}`).trim();
 const format = (value) => value.toLocaleString("en-US", { maximumSignificantDigits: Math.abs(value) < 100 ? 3 : 15 });
-const several = (value, one) => `${format(value)} ${one}${value === 1 ? "" : "s"}`;
 
 async function load() {
   const bytes = Uint8Array.from(atob(of("data").textContent), (sign) => sign.charCodeAt(0));
@@ -83,13 +82,13 @@ class Charts {
   }
 
   // Lines of steps: each value lasts until the next one.
-  addLines(key, { unit, lines }) {
+  addLines(lines) {
     const columns = uPlot.join(lines.map((line) => [line.time.map((time) => this.at(time)), line.value]));
     columns.slice(1).forEach((values) => values.forEach((value, row) => {
       if (value === undefined && row) { values[row] = values[row - 1]; }
     }));
     const series = lines.map((line) => ({
-      label: `${line.name} (${unit})`,
+      label: `${line.name} (nodes)`,
       dash: line.dash,
       width: line.fill ? 1 : 1.5,
       points: { show: false },
@@ -100,7 +99,7 @@ class Charts {
     }));
     const markers = { stroke: (_, number) => `var(--${lines[number - 1].color})`, fill: () => "transparent" };
     const y = { values: (_, ticks) => ticks.map(format) };
-    this.add(of(`${key}-chart`), 260, columns, series, y, { legend: { markers } });
+    this.add(of("pool-chart"), 260, columns, series, y, { legend: { markers } });
   }
 }
 
@@ -110,72 +109,51 @@ class Gantt {
     Object.assign(this, { charts, rows: [] });
     const columns = [[charts.at(0), charts.at(charts.data.window)], [0, 0]], y = { splits: () => [], values: () => [] };
     const more = { legend: { show: false }, draw: [(chart) => this.paint(chart)] };
-    const chart = charts.add(of("gantt-chart"), 460, columns, [{ points: { show: false } }], y, more);
-    chart.over.addEventListener("mousemove", (event) => this.tell(event, chart.over.clientWidth));
+    charts.add(of("gantt-chart"), 460, columns, [{ points: { show: false } }], y, more);
   }
 
-  show(run) {
-    const { begin, length, task } = run.spans, ends = begin.map((time, span) => time + length[span]), first = new Map();
-    task.forEach((row, span) => { if (!first.has(row)) { first.set(row, span); } });
-    Object.assign(this, { run, first, ends, most: run.spans.nodes.reduce((one, other) => Math.max(one, other), 1) });
-    this.order = [...first.keys()].sort((one, other) => begin[first.get(one)] - begin[first.get(other)] || one - other);
-  }
-
-  // Numbers of the intervals of a task that are seen; those of one lie side by side, in order of time.
-  seen(row) {
-    const { begin, task } = this.run.spans, spans = [];
-    for (let span = this.first.get(row); task[span] === row && begin[span] < this.charts.end; span += 1) {
-      if (this.ends[span] > this.charts.begin) { spans.push(span); }
-    }
-    return spans;
+  show({ tasks, spans: { begin, length, task, nodes } }) {
+    const rows = new Map();
+    task.forEach((number, at) => {
+      if (!rows.has(number)) { rows.set(number, { name: tasks[number], spans: [] }); }
+      rows.get(number).spans.push({ begin: begin[at], end: begin[at] + length[at], nodes: nodes[at] });
+    });
+    this.rows = [...rows.values()].sort((one, other) => one.spans[0].begin - other.spans[0].begin);
+    this.most = nodes.reduce((one, other) => Math.max(one, other), 1);
   }
 
   paint(chart) {
-    if (!this.run) { return; }
     const { left, top, width, height } = chart.bbox, pen = chart.ctx, ratio = window.devicePixelRatio || 1;
-    const { begin, nodes } = this.run.spans, scale = width / (this.charts.end - this.charts.begin);
-    const place = (time) => Math.min(left + width, Math.max(left, left + (time - this.charts.begin) * scale));
+    const { begin, end } = this.charts, scale = width / (end - begin);
+    const place = (time) => Math.min(left + width, Math.max(left, left + (time - begin) * scale));
     const shades = [1, 2, 3, 4].map((number) => color(`gantt${number}`)), ink = color("ink");
-    this.rows = this.order.map((row) => [row, this.seen(row)]).filter(([, spans]) => spans.length);
-    const deep = Math.min(22 * ratio, height / Math.max(1, this.rows.length)), room = Math.floor(left / ratio / 7);
-    this.deep = deep / ratio;
+    const isSeen = (span) => span.begin < end && span.end > begin, rows = this.rows.filter((row) => row.spans.some(isSeen));
+    const deep = Math.min(22 * ratio, height / Math.max(1, rows.length)), room = Math.floor(left / ratio / 7);
     pen.save();
     pen.textBaseline = "middle";
     pen.textAlign = "left";
-    pen.font = `${Math.min(12, this.deep) * ratio}px system-ui, sans-serif`;
-    this.rows.forEach(([row, spans], number) => {
-      const y = top + number * deep, name = this.run.tasks[row];
-      if (this.deep >= NAMED_ROW) {
+    pen.font = `${Math.min(12 * ratio, deep)}px system-ui, sans-serif`;
+    rows.forEach(({ name, spans }, number) => {
+      const y = top + number * deep;
+      if (deep >= NAMED_ROW * ratio) {
         pen.fillStyle = ink;
         pen.fillText(name.length > room ? `${name.slice(0, room - 1)}…` : name, 2 * ratio, y + deep / 2);
       }
-      spans.forEach((span) => {
-        const from = place(begin[span]);
-        pen.fillStyle = shades[Math.max(0, Math.ceil(4 * nodes[span] / this.most) - 1)];
-        pen.fillRect(from, y, Math.max(ratio, place(this.ends[span]) - from), Math.max(1, deep - (deep > 6 ? 2 : 0)));
+      spans.filter(isSeen).forEach((span) => {
+        const from = place(span.begin);
+        pen.fillStyle = shades[Math.max(0, Math.ceil(4 * span.nodes / this.most) - 1)];
+        pen.fillRect(from, y, Math.max(ratio, place(span.end) - from), Math.max(1, deep - (deep > 6 ? 2 : 0)));
       });
     });
     pen.restore();
-    of("gantt-count").textContent = `${several(this.rows.length, "task")} in view`;
-  }
-
-  // Say which task's row the mouse is on, and what it held then.
-  tell(event, width) {
-    const [row, spans] = this.rows[Math.floor(event.offsetY / this.deep)] || [];
-    if (row === undefined) { return; }
-    const second = (this.charts.end - this.charts.begin) / width, time = this.charts.begin + event.offsetX * second;
-    const { begin, nodes } = this.run.spans;
-    const span = spans.find((each) => begin[each] - 3 * second <= time && this.ends[each] + 3 * second >= time);
-    const text = span === undefined ? "held no node then" : `held ${several(nodes[span], "node")} from `
-      + `${this.charts.words(begin[span])} to ${this.charts.words(this.ends[span])}`;
-    of("gantt-tip").textContent = `\u2068${this.run.tasks[row]}\u2069 ${text}`;
+    of("gantt-count").textContent = `${format(rows.length)} tasks in view`;
   }
 }
 
 async function explore() {
   const data = await load(), charts = new Charts(data);
   document.querySelectorAll(".script").forEach((each) => { each.hidden = false; });
-  Object.entries(data.charts).forEach(([key, chart]) => charts.addLines(key, chart));
+  charts.addLines(data.lines);
   const gantt = new Gantt(charts);
   gantt.show(data.runs[0]);
   of("run")?.addEventListener("input", (event) => {

@@ -1,23 +1,85 @@
-"""A finished run for pages and figures: arrays by column, nodes of tasks over time, and times of its site."""
+"""A finished run for pages and figures: arrays by column, nodes of tasks over time, and what of them a screen shows."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
-from typing import Any
-from zoneinfo import ZoneInfo, available_timezones
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bftrainer.errors import escaped
+from bftrainer.errors import RunDirectoryError, escaped, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
-from bftrainer.report.thinning import Floats, Integers, TaskSpans
+from bftrainer.model.instants import time_zone
+from bftrainer.model.records import HELD, RUN_SCHEMA
+from bftrainer.report.glossary import GLOSSARY
+from bftrainer.report.ledger import PARTS
 
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+MOST = 1e100
+"""Numbers beyond this have no meaning in a run, and sums of them would overflow."""
+_ALWAYS = ("window_s", "nodes_total", "tasks_total", "tasks_completed", "idle_node_s", "decisions")
+_BELOW = ("occupancy", "rescale_loss_share", "preemption_loss_share", "idle_node_s_share", "time_share")
 Columns = Mapping[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+
+
+def thin_steps(time_s: Floats, columns: Sequence[NDArray[np.generic]], end_s: float, width: int) -> Integers:
+    """Rows of a step function that a chart `width` points wide can show.
+
+    Of each of `width` equal pieces of the time, the first and last row stay, and those with the least and the greatest
+    value of each column, so the outline of the curve is the same. Times ascend from 0 on; the indices do too.
+    """
+    count = time_s.size
+    if count <= 2 * width or not end_s > 0:
+        return np.arange(count)
+    piece = np.minimum((time_s / end_s * width).astype(np.int64), width - 1)
+    starts = np.flatnonzero(np.append(True, piece[1:] != piece[:-1]))
+    ends = np.append(starts[1:] - 1, count - 1)
+    rows = [starts, ends]
+    for values in columns:
+        by_value = np.lexsort((values, piece))
+        rows += [by_value[starts], by_value[ends]]
+    return np.unique(np.concatenate(rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskSpans:
+    """Spans of time in which a task holds so many nodes on average; arrays of shape (S,), by task and time."""
+
+    begin_s: Floats
+    end_s: Floats
+    task: Integers
+    nodes: Floats
+
+    def join(self, most: int, end_s: float) -> TaskSpans:
+        """Join spans of a task that are too close for a screen to show, until about `most` are left.
+
+        The shortest gap that stays grows until they are few enough; node-time stays the same.
+        """
+        spans, resolution = self, end_s / 4000.0
+        while spans.begin_s.size > most and resolution <= 2.0 * end_s:
+            spans = spans._join_within(resolution)
+            resolution *= 2.0
+        return spans
+
+    def _join_within(self, resolution: float) -> TaskSpans:
+        """Join spans of a task that are both short or have a short gap between them."""
+        piece = (self.begin_s / resolution).astype(np.int64)
+        new = np.append(True, (self.task[1:] != self.task[:-1]) | (piece[1:] != piece[:-1]))
+        starts = np.flatnonzero(new)
+        begin, end = self.begin_s[starts], np.maximum.reduceat(self.end_s, starts)
+        node_s = np.add.reduceat((self.end_s - self.begin_s) * self.nodes, starts)
+        return TaskSpans(begin, end, self.task[starts], node_s / (end - begin))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,23 +105,10 @@ class Holdings:
 class FinishedRun:
     """A finished replay, as read from its files: arrays by column, times in seconds since the window's start.
 
-    Parameters
-    ----------
-    name : str
-        Name of the run in comparisons.
-    summary : mapping
-        Contents of `summary.json`.
-    steps : mapping, arrays of shape (E,)
-        The pool after each event: `time_s`, ascending; `idle` and `used`, nodes until the next event; work and costs.
-    decisions : mapping, arrays of shape (D,)
-        `time_s`, `solve_s`, `held` (one of `HELD`), and `gap`, NaN where it is unknown.
-    tasks : mapping, arrays of shape (T,)
-        In file order: `name` and `group`, empty without one, then the fields of a `TaskRecord`; NaN where there is no
-        time or tuning.
-    holdings : Holdings
-    power : mapping or None, arrays of shape (P,)
-        Spans of constant power, see `PowerSample`, and `cap_w`, NaN without a cap; None if the power of nodes is
-        unknown.
+    `summary` is the contents of `summary.json`; `steps`, shape (E,), has the pool after each event: `idle` and `used`
+    nodes until the next one, work and costs; `decisions`, shape (D,), `time_s`, `solve_s`, `held` and `gap`, NaN where
+    it is unknown; `tasks`, shape (T,), in file order, `name` and `group`, empty without one, and the fields of a
+    `TaskRecord`, NaN where there is no time or tuning.
     """
 
     name: str
@@ -68,25 +117,21 @@ class FinishedRun:
     decisions: Columns
     tasks: Columns
     holdings: Holdings
-    power: Columns | None
 
     @property
     def window_s(self) -> float:
         """Length of the replayed window."""
         return float(self.summary["window_s"])
 
-    def node_s_between(self, edges_s: Floats) -> Floats:
-        """Node-seconds that tasks held between times."""
-        time_s = np.append(self.steps["time_s"], self.window_s)
-        sums = np.append(0.0, np.cumsum(self.steps["used"] * np.diff(time_s)))
-        return np.asarray(np.diff(np.interp(edges_s, time_s, sums)), dtype=np.float64)
+    @property
+    def zone(self) -> tzinfo:
+        """Time zone for the times of the run: the site's, if its node log names one that is known here, else UTC."""
+        return time_zone(self.summary.get("node_log_zone"))
 
     def at(self, time_s: float) -> str:
         """Date and time at the site, so many seconds after the window's start."""
         start = datetime.fromisoformat(self.summary["window_start"][:19]).replace(tzinfo=UTC)
-        zone = zone_of(self.summary)
-        clock = UTC if zone == "UTC" else ZoneInfo(zone)  # not every system has a data base of zones
-        return f"{(start + timedelta(seconds=float(time_s))).astimezone(clock):%Y-%m-%d %H:%M}"
+        return f"{(start + timedelta(seconds=float(time_s))).astimezone(self.zone):%Y-%m-%d %H:%M}"
 
     @classmethod
     def from_tables(cls, name: str, summary: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> FinishedRun:
@@ -98,8 +143,7 @@ class FinishedRun:
         for key in ("name", "group"):  # empty where there is none; control characters would take effect on pages
             texts = [escaped(text) if isinstance(text, str) else "" for text in tasks[key]]
             tasks[key] = np.array(texts, dtype=object)
-        steps = _add_start(columns["step-logs"], summary)
-        return cls(name, summary, steps, columns["decisions"], tasks, holdings, columns.get("power"))
+        return cls(name, summary, columns["step-logs"], columns["decisions"], tasks, holdings)
 
 
 def _to_arrays(table: pa.Table, start_ns: int) -> dict[str, NDArray[Any]]:
@@ -126,29 +170,9 @@ def _count_nodes(moves: Columns, tasks: NDArray[Any]) -> Holdings:
     return Holdings(time_s, holder, changes.groupby("task").cumsum().to_numpy())
 
 
-def _add_start(steps: dict[str, NDArray[Any]], summary: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-    """Steps from the window's start on, which `--compat published` writes no row of: its nodes follow from the sums."""
-    ends_s = np.append(steps["time_s"], summary["window_s"])
-    if summary["settings"].get("compat") != "published" or not ends_s[0] > 0.0:
-        return steps
-    first = dict.fromkeys(steps, 0.0)
-    for name in ("idle", "used"):
-        first[name] = round((summary[f"{name}_node_s"] - float(np.diff(ends_s) @ steps[name])) / float(ends_s[0]))
-    return {name: np.append(np.array([first[name]], dtype=steps[name].dtype), steps[name]) for name in steps}
-
-
-def zone_of(summary: Mapping[str, Any]) -> str:
-    """Time zone for the times of a run: the site's, if its node log names one that exists, else UTC."""
-    zone: str | None = summary.get("node_log_zone")
-    return zone if zone is not None and zone in _zones() else "UTC"
-
-
-_zones = cache(available_timezones)
-
-
 def machine_in_words(run: FinishedRun) -> str:
     """Number of nodes, and the window."""
-    return f"{run.summary['nodes_total']:,} nodes, {run.at(0.0)} to {run.at(run.window_s)} {zone_of(run.summary)}"
+    return f"{run.summary['nodes_total']:,} nodes, {run.at(0.0)} to {run.at(run.window_s)} {run.zone}"
 
 
 def short_names(runs: Sequence[FinishedRun], most: int = 20) -> list[FinishedRun]:
@@ -157,3 +181,64 @@ def short_names(runs: Sequence[FinishedRun], most: int = 20) -> list[FinishedRun
     if len(set(labels)) < len(labels):
         labels = [f"{place}. {label}" for place, label in enumerate(labels, start=1)]
     return [replace(run, name=label) for run, label in zip(runs, labels, strict=True)]
+
+
+def check_summary(file: Path, summary: Any) -> None:
+    """Refuse what is no summary of a run: it lacks what every run has, or has values of another type."""
+    from pydantic import ValidationError
+
+    schema = summary.get("schema") if isinstance(summary, dict) else None
+    if type(schema) is not int or schema > RUN_SCHEMA:
+        text = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
+        raise RunDirectoryError(f"{file}: {text}; a newer one takes a newer version of bftrainer.")
+    try:
+        _summary_model().model_validate(summary)
+        start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
+        if not math.isclose((end_ns - start_ns) / NS_PER_S, summary["window_s"], rel_tol=1e-9, abs_tol=1e-6):
+            raise ValueError(f"they are not window_s apart, {summary['window_s']:g} s")
+    except ValidationError as faults:
+        fault = faults.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        hint = suggestion(key, summary) if fault["type"] == "missing" else f" It is {str(fault['input'])[:80]!r}."
+        raise RunDirectoryError(f"{file}: {key}: {fault['msg']}.{hint}") from None
+    except (ValueError, OverflowError) as error:
+        raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
+
+
+@cache
+def _summary_model() -> type[BaseModel]:
+    """Pydantic model of a summary; further keys are allowed."""
+    from pydantic import ConfigDict, Field, create_model
+
+    config = ConfigDict(extra="allow", strict=True)  # no conversion of text to numbers, or of numbers to booleans
+    number: Any = Annotated[float, Field(gt=-MOST, lt=MOST, allow_inf_nan=False)]
+
+    def make_model(required: Mapping[str, Any], optional: Mapping[str, Any] = {}) -> Any:
+        """Model by the types of its keys."""
+        fields: dict[str, Any] = {key: (kind | None, None) for key, kind in optional.items()}
+        return create_model("Part", __config__=config, **fields | {key: (kind, ...) for key, kind in required.items()})
+
+    source: Any = make_model({"path": str, "sha256": str})
+    shares = {name: number | None for name in ("idle_node_s", *PARTS) if name != "given_back"}
+    model: type[BaseModel] = make_model(
+        {
+            **dict.fromkeys((*_ALWAYS, *(f"decisions_{kind}" for kind in HELD)), number),
+            **dict.fromkeys(("window_start", "window_end"), str),
+            "partial": bool,
+            "solvers": dict[str, Any],
+            "settings": dict[str, str | number | bool | None],
+        },
+        {
+            **dict.fromkeys((name for name in GLOSSARY if "." not in name), number),
+            **dict.fromkeys(("command", "limited_by", "node_log_zone", "solver", "objective"), str),
+            **dict.fromkeys(("seed", "max_tasks", "forward_time_s"), number),
+            "node_log_notes": list[str],
+            "inputs": dict[str, source | list[source] | None],
+            "versions": dict[str, str],
+            "decided_by": dict[str, int],
+            "ledger": make_model(shares, {"given_back": number}),
+            "below_large_idle": make_model({"large_idle": number}, dict.fromkeys(_BELOW, number)),
+            "assumed_scaling": make_model({"note": str, "figures": list[str]}),
+        },
+    )
+    return model

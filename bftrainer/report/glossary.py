@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from importlib import resources
@@ -16,19 +16,10 @@ Unit = Literal["share", "s", "wall_s", "node_s", "nodes", "work", "count", "J", 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """Metric of a summary.
+    """Metric of a summary, with its meaning for a newcomer.
 
-    Parameters
-    ----------
-    label, unit : str
-    meaning : str
-        One or two sentences for a newcomer.
-    better : int
-        1 if more of it is better, -1 if less is, 0 if neither.
-    scaling : bool
-        Whether it depends on how tasks scale, directly or by the decisions, and not on the log alone.
-    over : str
-        Key of the metric that counts its tasks, if it is not of all tasks.
+    `better` is 1 if more of it is better, -1 if less is, 0 if neither; `scaling` says whether it depends on how tasks
+    scale, and not on the log alone; `over` is the key of the metric that counts its tasks, if it is not of all tasks.
     """
 
     label: str
@@ -53,17 +44,12 @@ GLOSSARY = _read_terms()
 """Metrics by their key in `summary.json`, in the order of pages and tables."""
 JUDGED = tuple(key for key, term in GLOSSARY.items() if term.better and term.unit != "wall_s")
 """Metrics that can be better or worse, except wall-clock times, which differ between equal runs."""
-HEADLINES = (
-    *("efficiency", "occupancy", "work_done", "tasks_completed", "makespan_s", "turnaround_mean_s"),
-    *("ledger.useful", "energy_j", "solve_s_median"),
-)
-"""Metrics that fit into one line per run."""
 COMPARED = (
     *("efficiency", "ledger.useful", "eq_nodes", "occupancy", "work_done", "tasks_completed", "makespan_s"),
     *("turnaround_mean_s", "wait_mean_s", "preemptions", "rescales", "energy_j", "emissions_gco2"),
     *("decisions_optimal", "solve_s_median"),
 )
-"""Metrics that a comparison of a few runs shows by default."""
+"""Metrics that say most: pages show them first, and comparisons alone by default."""
 WORK_SHARES = tuple(key for key in GLOSSARY if "loss" in key and key.endswith("_share"))
 """Shares of another whole than the ledger's; tables and pages that show the ledger leave them out."""
 ON_SCALING = tuple(key for key, term in GLOSSARY.items() if term.scaling)
@@ -95,16 +81,21 @@ def key_of(name: str) -> str:
     return name if name in GLOSSARY else labels.get(name.casefold(), name)
 
 
-def name_near(name: str, names: Iterable[str]) -> str:
-    """Ending of a message about an unknown metric: those whose names are near, or where all stand."""
-    near = " or ".join(map(repr, get_close_matches(name, names)))
-    return f" Did you mean {near}?" if near else " `bftrainer plot --list` names all."
+def suggest_metrics(name: str, keys: Iterable[str]) -> str:
+    """Ending of a message about an unknown metric: the closest ones, by the words of pages, or where all are listed."""
+    labels = {key: GLOSSARY[key].label if key in GLOSSARY else key for key in keys}
+    words = labels | {label.casefold(): label for label in labels.values()}
+    near = dict.fromkeys(words[word] for word in get_close_matches(name.casefold(), words))
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else " `bftrainer plot --list` names all."
 
 
-def check_metric(name: str) -> None:
-    """Refuse a metric that cannot be better or worse, or that depends on the clock: `SettingsError`."""
-    if name not in JUDGED:
-        raise SettingsError(f"Expected a metric to improve, got {name!r}.{name_near(name, JUDGED)}")
+def check_metrics(names: Sequence[str]) -> None:
+    """Refuse more than two metrics, and those that have no better or worse or depend on the clock: `SettingsError`."""
+    for name in names:
+        if name not in JUDGED:
+            raise SettingsError(f"Expected a metric to improve, got {name!r}.{suggest_metrics(name, JUDGED)}")
+    if len(names) > 2 or len({*names}) < len(names):
+        raise SettingsError(f"Expected one metric or two different ones, got {', '.join(names)}.")
 
 
 def format_value(value: float | None, unit: Unit) -> str:

@@ -28,7 +28,7 @@ def best_rate(spec: TaskSpec) -> float:
     return float((spec.rates[spec.min_nodes :] / counts).max())
 
 
-def held_parts(task: TaskRecord) -> dict[str, float]:
+def split_held(task: TaskRecord) -> dict[str, float]:
     """Parts of the node-seconds that a task held, which add up to them.
 
     Work is converted to node-seconds by the task's `best_rate`. Useful is negative where costs exceed the work.
@@ -36,8 +36,8 @@ def held_parts(task: TaskRecord) -> dict[str, float]:
     """
     rate = best_rate(task.spec)
     works = (task.work_done, task.rescale_cost, task.preemption_cost, task.saving_cost, task.give_back_cost)
-    parts = [work / rate if rate else 0.0 for work in works]
-    return dict(zip(HELD, (*parts, task.node_s - math.fsum(parts)), strict=True))
+    node_s = [work / rate if rate else 0.0 for work in works]
+    return dict(zip(HELD, (*node_s, task.node_s - math.fsum(node_s)), strict=True))
 
 
 def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str, float | None]:
@@ -53,29 +53,29 @@ def ledger_of(recording: Recording, not_offered_node_s: float = 0.0) -> dict[str
     does not pay for active tasks, admitting more of them would change nothing.
     """
     timeline, tasks = recording.timeline, recording.tasks
-    begun, length_s = timeline.rows(0, len(timeline) - 1), timeline["elapsed_s"][1:]
+    begins, length_s = timeline.rows(0, len(timeline) - 1), timeline["elapsed_s"][1:]
     most = np.array([task.spec.max_nodes for task in tasks], dtype=np.float64)
-    active, waiting = _count_wanted(begun, tasks, most)
-    used, rest = begun["used"].astype(np.float64), (begun["idle"] - begun["used"]).astype(np.float64)
+    active, waiting = _count_wanted(begins, tasks, most)
+    used, unused = begins["used"].astype(np.float64), (begins["idle"] - begins["used"]).astype(np.float64)
     lacking = np.maximum(active - used, 0.0)
     free = [not_offered_node_s]
-    for wanted in (np.where(_is_capped(recording, begun["time_s"], used), lacking, 0.0), lacking, waiting, np.inf):
-        part = np.minimum(rest, wanted)
-        rest = rest - part
-        free.append(math.fsum(part * length_s))
-    held = [held_parts(task) for task in tasks if task.node_s or task.started_s is not None or task.work_done]
-    node_s = {name: math.fsum(parts[name] for parts in held) for name in HELD} | dict(zip(FREE, free, strict=True))
+    for most_nodes in (np.where(_is_capped(recording, begins["time_s"], used), lacking, 0.0), lacking, waiting, np.inf):
+        nodes = np.minimum(unused, most_nodes)
+        unused = unused - nodes
+        free.append(math.fsum(nodes * length_s))
+    shares = [split_held(task) for task in tasks if task.node_s or task.started_s is not None or task.work_done]
+    node_s = {name: math.fsum(row[name] for row in shares) for name in HELD} | dict(zip(FREE, free, strict=True))
     if all(task.give_backs is None for task in tasks):
         del node_s["given_back"]
-    total = math.fsum(begun["idle"] * length_s) + not_offered_node_s
-    return {"idle_node_s": total, **{name: part_s / total if total else None for name, part_s in node_s.items()}}
+    total = math.fsum(begins["idle"] * length_s) + not_offered_node_s
+    return {"idle_node_s": total, **{name: share_s / total if total else None for name, share_s in node_s.items()}}
 
 
-def _count_wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
+def _count_wanted(begins: Table[EventRecord], tasks: tuple[TaskRecord, ...], most: Floats) -> tuple[Floats, Floats]:
     """Most nodes of all active tasks, and of all that wait although they were submitted, from each event on."""
-    running, admitted = np.zeros(len(begun)), np.zeros(len(begun))
+    running, admitted = np.zeros(len(begins)), np.zeros(len(begins))
     is_known, place = np.zeros(most.size, dtype=np.bool_), 0
-    for part in begun.parts():
+    for part in begins.parts():
         active = part["tasks"]
         sums = np.append(0.0, np.cumsum(most[active.values]))
         running[place : place + len(part)] = sums[active.offsets[1:]] - sums[active.offsets[:-1]]
@@ -87,7 +87,7 @@ def _count_wanted(begun: Table[EventRecord], tasks: tuple[TaskRecord, ...], most
         place += len(part)
     order = np.argsort([task.submitted_s for task in tasks], kind="stable")
     submitted_s = np.array([task.submitted_s for task in tasks])[order]
-    submitted = np.append(0.0, np.cumsum(most[order]))[np.searchsorted(submitted_s, begun["time_s"], side="right")]
+    submitted = np.append(0.0, np.cumsum(most[order]))[np.searchsorted(submitted_s, begins["time_s"], side="right")]
     return running, np.maximum(submitted - np.cumsum(admitted), 0.0)
 
 
@@ -102,7 +102,7 @@ def _is_capped(recording: Recording, time_s: Floats, used: Floats) -> NDArray[np
     return np.asarray(np.isfinite(cap_w) & ((used == 0) | (cap_w - drawn_w < drawn_w / np.maximum(used, 1.0))))
 
 
-def limited_by(ledger: Mapping[str, float | None]) -> str | None:
+def find_limit(ledger: Mapping[str, float | None]) -> str | None:
     """What limited a run most: the largest of `PARTS` but the useful one, or the ``pool``; None without idle nodes."""
     if not ledger.get("idle_node_s"):
         return None

@@ -36,27 +36,20 @@ def _column(side: str, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Intervals:
-    """Replay as a step function: interval i lasts from event i to the next one.
+    """Replay as a step function: interval i lasts from one event (`starts`) to the next (`ends`), of those selected.
 
     Columns have shape (E,): times in s, `idle` and `used` nodes, work/s promised (`rate`), and at the interval's end
     the work done (`gross`) and booked off; `rescale` and `given_back` are what its decision cost.
-
-    Parameters
-    ----------
-    begun, booked : Table of EventRecord
-        The events at which intervals begin, and at which they end.
-    mask : ndarray of bool, optional
-        Which of them are selected; by default all.
     """
 
-    begun: Table[EventRecord]
-    booked: Table[EventRecord]
+    starts: Table[EventRecord]
+    ends: Table[EventRecord]
     mask: NDArray[np.bool_] | None = None
 
-    start_s, idle, used, rate = (_column("begun", name) for name in ("time_s", "idle", "used", "rate"))
-    end_s, length_s, gross = (_column("booked", name) for name in ("time_s", "elapsed_s", "gross"))
+    start_s, idle, used, rate = (_column("starts", name) for name in ("time_s", "idle", "used", "rate"))
+    end_s, length_s, gross = (_column("ends", name) for name in ("time_s", "elapsed_s", "gross"))
     rescale, preemption, saving, given_back = (
-        _column("booked", name) for name in ("rescale_booked", "preemption_cost", "saving_cost", "give_back_booked")
+        _column("ends", name) for name in ("rescale_booked", "preemption_cost", "saving_cost", "give_back_booked")
     )
 
     @classmethod
@@ -67,7 +60,7 @@ class Intervals:
 
     def where(self, mask: NDArray[np.bool_]) -> Intervals:
         """Select intervals."""
-        return Intervals(self.begun, self.booked, mask)
+        return Intervals(self.starts, self.ends, mask)
 
     @property
     def net(self) -> Floats:
@@ -76,28 +69,26 @@ class Intervals:
         return net
 
     def work_at(self, time_s: float) -> float:
-        """Work that all intervals have booked by `time_s`.
+        """Work booked by a time; one that differs from an event's by rounding counts as that event, as costs jump.
 
-        As costs jump, a time that differs from an event's by rounding counts as that event.
         Within an interval the promised work counts, less its pending cost and its share of the work that saves cost,
         until a task's work is done.
         """
         same_s = rounding_s(time_s)
-        passed = int(np.searchsorted(self.booked["time_s"], time_s + same_s, side="right"))
+        passed = int(np.searchsorted(self.ends["time_s"], time_s + same_s, side="right"))
         total = math.fsum(self.net[:passed])
-        if passed < len(self.begun) and time_s > (begun := self.begun[passed]).time_s + same_s:
-            booked, since_s = self.booked[passed], time_s - begun.time_s
-            total += begun.rate * since_s - booked.rescale_booked - booked.give_back_booked
-            total -= booked.saving_cost * (since_s / booked.elapsed_s)
-            total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in booked.overruns)
+        if passed < len(self.starts) and time_s > (start := self.starts[passed]).time_s + same_s:
+            end, since_s = self.ends[passed], time_s - start.time_s
+            total += start.rate * since_s - end.rescale_booked - end.give_back_booked
+            total -= end.saving_cost * (since_s / end.elapsed_s)
+            total -= math.fsum(over.rate * max(0.0, time_s - over.reached_s) for over in end.overruns)
         return total
 
 
 def pool_metrics(intervals: Intervals) -> dict[str, Any]:
-    """Use of the pool and losses over some intervals; those to saves and to giving back only if there are any.
+    """Use of the pool and losses over some intervals, in work units and as shares of gross work.
 
-    Losses are in work units, and as shares of gross work; `return_on_investment` is the work booked over the work
-    promised (``rate x time - rescale cost``).
+    Losses to saves and to giving back are there if there are any; `return_on_investment` is work booked over promised.
     """
     length = intervals.length_s
     idle, used = math.fsum(intervals.idle * length), math.fsum(intervals.used * length)
@@ -132,10 +123,7 @@ def metrics_below(intervals: Intervals, large_idle: int) -> dict[str, Any]:
 
 
 def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
-    """Completion, turnaround, waiting, preemptions and rescales, also per node-hour of the node-seconds used.
-
-    How often nodes were given back is there if that is chosen.
-    """
+    """Completion, turnaround, waiting, preemptions and rescales, also per node-hour, and give-backs if chosen."""
     completed = [(task.submitted_s, task.completed_s) for task in tasks if task.completed_s is not None]
     turnaround = np.array([end - submitted for submitted, end in completed])
     waits = np.array([task.started_s - task.submitted_s for task in tasks if task.started_s is not None])
@@ -159,11 +147,9 @@ def task_metrics(tasks: Sequence[TaskRecord], node_s: float) -> dict[str, Any]:
 
 def decision_metrics(decisions: Table[DecisionRecord], fallback: str | None = None) -> dict[str, Any]:
     """Numbers of decisions that are optimal, claimed to be, or hold less, by what found them; and their times."""
-    held, gap, solve_s = decisions["held"], decisions["gap"], decisions["solve_s"]
-    gaps = gap[np.isfinite(gap)]
+    solve_s, solver, numbers = decisions["solve_s"], decisions["solver"], _numbers(decisions["held"])
+    gaps = decisions["gap"][np.isfinite(decisions["gap"])]
     backend_s = decisions["backend_s"][~np.isnan(decisions["backend_s"])]
-    numbers = _numbers(held)
-    solver = decisions["solver"]
     return {
         "decisions": len(decisions),
         "decisions_optimal": numbers[Held.OPTIMAL],
@@ -197,10 +183,7 @@ def _times(solve_s: Floats) -> dict[str, float | None]:
 
 
 def power_metrics(record: PowerRecord, carbon: Steps | None, pue: float, window_s: float) -> dict[str, Any]:
-    """Energy, average power and emissions of a run; emissions are None without a carbon intensity (gCO2/kWh).
-
-    Energies and powers are those of the nodes; those with site in their name are multiplied by the PUE.
-    """
+    """Energy and average power of a run's nodes and site, and emissions by a carbon intensity (gCO2/kWh), if known."""
     samples = record.samples
     tasks_w, idle_w, length_s = samples["tasks_w"], samples["idle_w"], samples["end_s"] - samples["begin_s"]
     tasks_j, idle_j = math.fsum(tasks_w * length_s), math.fsum(idle_w * length_s)

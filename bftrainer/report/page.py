@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from html import escape
+from dataclasses import dataclass
 from importlib import resources
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.errors import escaped
-from bftrainer.extras import require_extra
 from bftrainer.report.comparison import Cell
 from bftrainer.report.drawing import METADATA, page_style, palette, plain, svg_of
 
@@ -20,14 +18,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from bftrainer.report.timeline import Timeline
-
 MOST_CARDS = 6
 """Cards on the first side of a page."""
 MOST_ROWS = 500
 """Rows of a table of a campaign's page."""
-_A4_IN = (8.27, 11.69)
-_MOST_NOTE_LINES = 8
 _NO_NOTE = "All decisions are proven optimal, the scaling of tasks was given, and nothing was trimmed of the node log."
 
 
@@ -73,25 +67,21 @@ class PageTable:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Page:
-    """The result of a run, several runs or a campaign; its first side is its brief.
+class Timeline:
+    """Data of the page's script, deflated JSON in base64; names of its runs, and notes."""
 
-    Parameters
-    ----------
-    title, verdict, subtitle : str
-        The verdict is the result in a sentence or two.
-    cards, figures : tuple
-        Those of the first side.
-    tables : tuple of PageTable
-        Sections below the first side; empty ones are left out.
-    notes : tuple of str
-        Assumptions, trimmed data, and checks that were not made.
-    tone : {"", "good", "fair", "poor"}
-        Colour beside the verdict.
-    command : str
-        The command, or a file of several lines, that made it.
-    timeline : Timeline, optional
-        Charts over time, which take a script.
+    data: str
+    runs: list[str]
+    notes: list[str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Page:
+    """The result of a run, several runs or a campaign; its first side, or brief, is all but tables and timeline.
+
+    The verdict is the result in a sentence or two, beside a colour for its tone, "good", "fair" or "poor"; `notes` are
+    assumptions, trimmed data, and checks that were not made; empty tables are left out. `command` may be a file of
+    several lines, and `timeline` has charts that take a script.
     """
 
     title: str
@@ -109,18 +99,9 @@ class Page:
         sections = (one for one in self.tables if one.rows or one.texts)
         object.__setattr__(self, "tables", tuple(sections))
 
-    def first_side(self) -> Page:
-        """The brief: this page without all that stands below its first side."""
-        return replace(self, tables=(), timeline=None)
-
     def html(self) -> str:
         """The page, which needs neither network nor, without charts over time, a script."""
         return render_pages([self])
-
-
-def check_pages() -> None:
-    """Refuse to make pages without the libraries for them: `SettingsError`."""
-    require_extra("Pages need", "report", "jinja2", "matplotlib")
 
 
 def page_bytes(*pages: Page) -> bytes:
@@ -153,12 +134,6 @@ def _cards_across(number: int) -> int:
     return number if number < 3 else (even + [across for across in (3, 4, 5) if number % across != 1])[0]
 
 
-def notebook_frame(page: Page) -> str:
-    """The first side of a page as a frame, which keeps its style from the rest of a notebook."""
-    content, title = escape(page.first_side().html()), escape(page.title)
-    return f'<iframe srcdoc="{content}" title="{title}" width="100%" height="900" frameborder="0"></iframe>'
-
-
 def print_pages(pages: Sequence[Page]) -> bytes:
     """Draw the first sides as PDF, an A4 side for each; equal pages give equal bytes."""
     from matplotlib.backends.backend_pdf import PdfPages
@@ -174,7 +149,7 @@ def _draw_side(page: Page) -> Figure:
     """The first side of a page on A4."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=_A4_IN)
+    figure = Figure(figsize=(8.27, 11.69))
     soft: dict[str, Any] = {"color": palette()["soft"]}
 
     def write(y: float, text: str, size: float, x: float = 0.07, **style: Any) -> None:
@@ -184,20 +159,22 @@ def _draw_side(page: Page) -> Figure:
     write(0.965, _wrap(page.title, 58, 2), 15, weight="bold")
     write(0.92, page.subtitle, 9, **soft)
     write(0.9, _wrap(page.verdict, 92, 4), 10.5)
-    for place, card in enumerate(page.cards[:MOST_CARDS]):
-        x, y = 0.07 + 0.3 * (place % 3), 0.82 - 0.08 * (place // 3)
+    for at, card in enumerate(page.cards[:MOST_CARDS]):
+        x, y = 0.07 + 0.3 * (at % 3), 0.82 - 0.08 * (at // 3)
         write(y, card.label, 8.5, x, weight="bold")
         write(y - 0.014, f"{card.value}{card.mark}", 14, x)
         write(y - 0.036, _wrap(card.meaning, 46, 3), 7, x, **soft)
-    height, top = 0.42 / len(page.figures) - 0.05, 0.635
-    for place, picture in enumerate(page.figures):
-        y = top - place * (0.42 - height) / (len(page.figures) - 1)
-        write(y + 0.025, picture.title, 10, weight="bold")
-        picture.draw(figure.add_axes((0.2, y - height, 0.72, height)))
+    number = len(page.figures)
+    heights = (0.34, *[0.5 / number] * number, 0.16)
+    grid = figure.add_gridspec(number + 2, 3, width_ratios=(0.07, 0.87, 0.06), height_ratios=heights)
+    for row, picture in enumerate(page.figures, start=1):
+        place = figure.add_subfigure(grid[row, 1])
+        place.suptitle(plain(picture.title), x=0.0, ha="left", size=10, weight="bold")
+        picture.draw(place.add_axes((0.14, 0.24, 0.86, 0.64)))
     write(0.16, "What these figures rest on", 10, weight="bold")
     lines = "\n".join(_wrap(f"- {text}", 118, 4) for text in page.notes).splitlines() or [_NO_NOTE]
-    if len(lines) > _MOST_NOTE_LINES:
-        lines[_MOST_NOTE_LINES - 1 :] = ["... the page has all of it."]
+    if len(lines) > 8:
+        lines[7:] = ["... the page has all of it."]
     write(0.143, "\n".join(lines), 7.5)
     write(0.025, page.command[:150], 6, **soft)
     return figure

@@ -1,11 +1,15 @@
-"""Figures of finished runs: pictures of pages, and figures for print with their data and a caption.
+"""Figures of finished runs: charts of the page's script, pictures, and figures for print with data and a caption.
 
 Runs that differ in seeds alone are one line, with a confidence interval. `print_figure` makes files of print figures.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import base64
+import json
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -17,51 +21,113 @@ from bftrainer.errors import SettingsError, escaped, suggestion
 from bftrainer.report.comparison import figures_of, group_seeds, input_files, setting_label
 from bftrainer.report.drawing import (
     MARKERS,
+    SERIES,
     PrintFigure,
     Sheet,
-    below_axes,
     date_of,
     label_dates,
     line_look,
     palette,
     plain,
-    put_legend_above,
+    put_legend,
     wrap_label,
     write_instead,
 )
-from bftrainer.report.finished_run import FinishedRun, short_names, zone_of
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, name_near, scale_axis, term_of
+from bftrainer.report.finished_run import FinishedRun, Floats, machine_in_words, short_names, thin_steps
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
-from bftrainer.report.page import Picture
-from bftrainer.report.thinning import Floats, join_spans, thin_steps
+from bftrainer.report.page import Picture, Timeline
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 HOUR_S = 3600.0
-# Colour and hatching of the parts of the ledger: what became work is solid.
-_PART_LOOKS = (
+# Colour and hatching of the shares of the ledger: what became work is solid.
+_LOOKS = (
     *(("green", ""), ("orange", "/////"), ("red", "\\\\\\\\\\"), ("purple", ".....")),
     *(("blue", "//"), ("sky", "xxxxx")),
     *(("gray", "-----"), ("ink", "|||||"), ("gantt4", "+++++"), ("gantt2", "....."), ("gantt1", "")),
 )
+# With more runs than colours, lines differ in their dashes.
+_GAPS = ((), (6, 3), (2, 2), (8, 3, 2, 3))
+MOST_POINTS = 40_000
+"""Points that all lines may have, roughly; of more the outline is drawn."""
+MOST_SPANS = 100_000
+"""Intervals of all runs of a page; of more, those of a task that are close are joined."""
 _LEAST_SHARE = 5e-5
 _PAGE_POINTS, _POINTS, _NAME, _MOST_SPANS, _MOST_NAMED = 300, 600, 40, 20_000, 40
 _NO_LEDGER = "No idle node-time, or no ledger of it."
 
 
+def timeline_of(runs: Sequence[FinishedRun]) -> Timeline:
+    """Idle and used nodes of runs over time, and spans in which their tasks held nodes."""
+    notes: list[str] = []
+    starts, zones = {run.summary["window_start"] for run in runs}, {str(run.zone) for run in runs}
+    is_one = len(starts) == 1
+    data: dict[str, Any] = {
+        "start": datetime.fromisoformat(starts.pop()[:19]).replace(tzinfo=UTC).timestamp() if is_one else None,
+        "zone": zones.pop() if len(zones) == 1 else "UTC",
+        "window": max(run.window_s for run in runs),
+        "lines": list(pool_lines(runs)),
+        "runs": [_encode_run(run, MOST_SPANS // len(runs), notes) for run in runs],
+    }
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"), default=_encode)
+    return Timeline(base64.b64encode(zlib.compress(text.encode(), 9)).decode(), [run.name for run in runs], notes)
+
+
+def _encode(values: Floats) -> list[Any]:
+    """Numbers of three decimals at most, whole ones without."""
+    return [int(value) if value % 1 == 0 else value for value in values.round(3).tolist()]
+
+
+def _encode_run(run: FinishedRun, most: int, notes: list[str]) -> dict[str, Any]:
+    """Tasks of a run, and the spans in which they held nodes."""
+    spans = run.holdings.spans(run.window_s)
+    joined = spans.join(most, run.window_s)
+    if joined.begin_s.size < spans.begin_s.size:
+        numbers = f"{spans.begin_s.size:,} intervals of tasks are joined to {joined.begin_s.size:,}"
+        notes.append(f"{run.name}: for the screen, {numbers}.")
+    lengths = joined.end_s - joined.begin_s
+    columns = {"begin": joined.begin_s, "length": lengths, "task": joined.task, "nodes": joined.nodes}
+    return {"tasks": run.tasks["name"].tolist(), "spans": columns}
+
+
+def pool_lines(runs: Sequence[FinishedRun]) -> Iterator[dict[str, Any]]:
+    """Lines of idle nodes and of nodes that tasks hold: each value lasts until the next time; colours of style.css."""
+    runs = short_names(runs)
+    for column in ("idle", "used"):
+        for place, run in enumerate(runs):
+            time_s, nodes = (run.steps[name].astype(np.float64) for name in ("time_s", column))
+            rows = thin_steps(time_s, [nodes], run.window_s, max(500, MOST_POINTS // 2 // len(runs)))
+            value = np.append(nodes[rows], nodes[rows][-1:])
+            yield {
+                "name": column if len(runs) == 1 else f"{run.name}: {column}",
+                "time": np.append(time_s[rows], run.window_s)[: value.size],
+                "value": value,
+                "color": "gray" if column == "idle" else SERIES[place % 5],
+                "dash": _GAPS[place // 5 % len(_GAPS)],
+                "fill": column == "idle" and place == 0,
+            }
+
+
 def draw_window(run: FinishedRun, ax: Axes) -> None:
     """Idle nodes and nodes of tasks by date."""
-    time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
-    if not time_s.size:
+    if not run.steps["time_s"].size:
         write_instead("No event.", ax)
         return
-    rows = thin_steps(time_s, [idle, used], run.window_s, _PAGE_POINTS)
-    dates = date_of(run.summary["window_start"], np.append(time_s[rows], run.window_s))
-    draw_idle(ax, dates, idle[rows], run.summary.get("eq_nodes") or 0.0)
-    ax.stairs(used[rows], dates, fill=True, color=palette()["blue"], linewidth=0, label="held by tasks")
-    label_dates(ax, zone_of(run.summary))
+    time_s, idle, used = _thin_pool(run, _PAGE_POINTS)
+    dates = date_of(run.summary["window_start"], np.append(time_s, run.window_s))
+    draw_idle(ax, dates, idle, run.summary.get("eq_nodes") or 0.0)
+    ax.stairs(used, dates, fill=True, color=palette()["blue"], linewidth=0, label="held by tasks")
+    label_dates(ax, run.zone)
+
+
+def _thin_pool(run: FinishedRun, width: int) -> list[NDArray[Any]]:
+    """Times, idle nodes and nodes of tasks that a picture so many points wide can show."""
+    columns = [run.steps[name] for name in ("time_s", "idle", "used")]
+    rows = thin_steps(columns[0], columns[1:], run.window_s, width)
+    return [column[rows] for column in columns]
 
 
 def draw_idle(ax: Axes, dates: Floats, nodes: NDArray[Any], mean: float) -> None:
@@ -76,16 +142,10 @@ def ledger_picture(ledger: Mapping[str, Any], suffix: str = "", note: str = "") 
     """The waterfall of a ledger, and its numbers in words; `note` is a sentence on what shares are of."""
     reading = "From all idle node-time, each bar takes away a part that did not become lasting work; "
     reading += f"the rest is useful. {note}"
-    shares = [(GLOSSARY[f"ledger.{part}"].label, ledger[part]) for part in PARTS if ledger.get(part) is not None]
+    shares = [(GLOSSARY[f"ledger.{name}"].label, ledger[name]) for name in PARTS if ledger.get(name) is not None]
     words = ", ".join(f"{label} {format_value(share, 'share')}" for label, share in shares)
-    return Picture(
-        key="ledger",
-        title=f"Where the idle node-time went{suffix}",
-        reading=reading.rstrip(),
-        draw=partial(draw_ledger, ledger),
-        height_in=2.9,
-        words=f"{words}." if words else "",
-    )
+    title, draw = f"Where the idle node-time went{suffix}", partial(draw_ledger, ledger)
+    return Picture("ledger", title, reading.rstrip(), draw, 2.9, f"{words}." if words else "")
 
 
 def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
@@ -95,10 +155,10 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
         return
     ink, begin = palette(), 100.0
     bars = [("idle node-time", 0.0, 100.0, ink["soft"], "")]
-    for part in (*FREE, *HELD[1:]):
-        if abs(share := ledger.get(part) or 0.0) >= _LEAST_SHARE:
+    for name in (*FREE, *HELD[1:]):
+        if abs(share := ledger.get(name) or 0.0) >= _LEAST_SHARE:
             begin -= 100 * share
-            bars.append((GLOSSARY[f"ledger.{part}"].label, begin, 100 * share, ink["orange"], "////"))
+            bars.append((GLOSSARY[f"ledger.{name}"].label, begin, 100 * share, ink["orange"], "////"))
     bars.append(("useful", 0.0, 100 * float(ledger["useful"]), ink["green"], ""))
     for row, (_, edge, width, color, hatch) in enumerate(bars):
         fill = "none" if hatch else color
@@ -109,68 +169,67 @@ def draw_ledger(ledger: Mapping[str, Any], ax: Axes) -> None:
 
 
 def losses_picture(runs: Sequence[FinishedRun]) -> Picture:
-    """Ledgers of several runs."""
+    """Ledgers of several runs, a bar each."""
+    shares = {name: [_ledger_percent(run, name) or 0.0 for run in runs] for name in PARTS}
+    draw = partial(_draw_bars, [plain(run.name) for run in short_names(runs)], shares)
     reading = "Each node-second that was idle, once: useful, lost by tasks, or left free, and why."
-    draw, height_in = partial(draw_losses, short_names(runs)), 2.2 + 0.35 * len(runs)
-    return Picture("losses", "Where the idle node-time went", reading, draw, height_in)
+    return Picture("losses", "Where the idle node-time went", reading, draw, 2.2 + 0.35 * len(runs))
 
 
-def draw_losses(runs: Sequence[FinishedRun], ax: Axes) -> None:
-    """Draw the ledgers of runs, a bar each, whose parts differ in hatching too."""
-    if all(_ledger_share(run, "useful") is None for run in runs):
-        write_instead(_NO_LEDGER, ax)
-        return
-    shares = {part: [100 * (_ledger_share(run, part) or 0.0) for run in runs] for part in PARTS}
-    _draw_parts([plain(run.name) for run in runs], shares, ax)
-    below_axes(ax, 0.42)
-
-
-def _draw_parts(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
-    """Bars of the ledger's parts, side by side, a row for each label; empty ones are left out."""
+def _draw_bars(labels: Sequence[str], shares: Mapping[str, Sequence[float]], ax: Axes) -> None:
+    """Bars of the ledger's shares (%), side by side, a row for each label; they differ in hatching too."""
     ink, edge = palette(), np.zeros(len(labels))
-    for (part, values), (color, hatch) in zip(shares.items(), _PART_LOOKS, strict=True):
+    for (name, values), (color, hatch) in zip(shares.items(), _LOOKS, strict=True):
         amount = np.round(values, 6)
         if amount.any():
             look = {"facecolor": ink["page" if hatch else color], "edgecolor": ink[color], "hatch": hatch}
-            ax.barh(range(len(labels)), amount, left=edge, label=GLOSSARY[f"ledger.{part}"].label, **look)
+            ax.barh(range(len(labels)), amount, left=edge, label=GLOSSARY[f"ledger.{name}"].label, **look)
         edge = edge + amount
+    if not ax.containers:
+        write_instead(_NO_LEDGER, ax)
+        return
     ax.set_yticks(range(len(labels)), labels)
     ax.set(xlabel="idle node-time (%)", ylim=(len(labels) - 0.5, -0.5))
+    put_legend(ax)
 
 
-def _ledger_share(run: FinishedRun, part: str) -> float | None:
-    return (run.summary.get("ledger") or {}).get(part)
+def _ledger_percent(run: FinishedRun, name: str) -> float | None:
+    share = (run.summary.get("ledger") or {}).get(name)
+    return None if share is None else 100.0 * share
 
 
 def plot_losses(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     """Plot the ledger of the idle node-time, a bar a run: `SettingsError` if a run has none, as without idle nodes."""
     for run in runs:
-        if _ledger_share(run, "useful") is None:
+        if _ledger_percent(run, "useful") is None:
             raise SettingsError(f"{run.name}: The run has no ledger of its idle node-time, or no idle nodes.")
-    groups = group_seeds([run.name for run in runs], [run.summary for run in runs])
-    labels = [
-        f"{text}, {len(places)} seeds".lstrip(", ") if places[1:] else text for (text, _), places in groups.items()
-    ]
+    groups = _group_seeds(runs)
+    labels = [f"{text}, {len(some)} seeds".lstrip(", ") if some[1:] else text for (text, _), some in groups.items()]
     shares = {
-        part: [estimate([100 * (_ledger_share(runs[n], part) or 0.0) for n in places]) for places in groups.values()]
-        for part in PARTS
+        name: [estimate([_ledger_percent(run, name) or 0.0 for run in some]) for some in groups.values()]
+        for name in PARTS
     }
     figure = sheet.figure(20 + 8 * len(groups))
     ax = figure.add_subplot()
     names = [wrap_label(label, min(_NAME, sheet.letters(0.35))) for label in labels]
-    _draw_parts(names, {part: [share.mean for share in row] for part, row in shares.items()}, ax)
+    _draw_bars(names, {name: [share.mean for share in row] for name, row in shares.items()}, ax)
     for row, useful in enumerate(shares["useful"]):
         if useful.half_width:
             ax.errorbar(useful.mean, row, xerr=useful.half_width, color=palette()["ink"], capsize=2)
-    put_legend_above(figure, ax)
     rows = [
-        (label, shares[part][n].number, part, shares[part][n].mean, shares[part][n].half_width)
+        (label, shares[name][n].number, name, shares[name][n].mean, shares[name][n].half_width)
         for n, label in enumerate(labels)
-        for part in PARTS
+        for name in PARTS
     ]
     lead = "Where the idle node-time went, each node-second once; all of it is 100 %"
     columns = ("run", "seeds", "part", "share_percent", "half_width")
     return _finish(PrintFigure(figure, columns, rows, lead), sheet, runs, "ledger.useful", len(groups) < len(runs))
+
+
+def _group_seeds(runs: Sequence[FinishedRun], apart: str = "") -> dict[tuple[str, Any], list[FinishedRun]]:
+    """Runs that differ in seeds alone, as `group_seeds` has their places."""
+    groups = group_seeds([run.name for run in runs], [run.summary for run in runs], apart)
+    return {key: [runs[place] for place in places] for key, places in groups.items()}
 
 
 def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
@@ -179,19 +238,18 @@ def plot_pool(runs: Sequence[FinishedRun], sheet: Sheet) -> PrintFigure:
     figure = sheet.figure(10 + len(runs) * max(14.0, min(0.36 * sheet.width_mm, 150.0 / len(runs))))
     panels = figure.subplots(len(runs), 1, sharex=True, squeeze=False)[:, 0]
     for ax, run in zip(panels, runs, strict=True):
-        time_s, idle, used = (run.steps[name] for name in ("time_s", "idle", "used"))
-        if not time_s.size:
+        if not run.steps["time_s"].size:
             raise SettingsError(f"{run.name}: The run ended before its first event.")
-        shown = thin_steps(time_s, [idle, used], run.window_s, _POINTS)
-        edges = np.append(time_s[shown], run.window_s) / HOUR_S
-        ax.stairs(idle[shown], edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
-        ax.stairs(used[shown], edges, fill=True, color=ink["blue"], label="held by tasks")
+        time_s, idle, used = _thin_pool(run, _POINTS)
+        edges = np.append(time_s, run.window_s) / HOUR_S
+        ax.stairs(idle, edges, fill=True, color=ink["rule"], linewidth=0, label="idle")
+        ax.stairs(used, edges, fill=True, color=ink["blue"], label="held by tasks")
         if len(runs) > 1:
             ax.set_title(plain(run.name, sheet.letters(0.75)))
         ax.set(ylabel="nodes", ylim=(0, None))
-        rows += zip([run.name] * shown.size, *(column[shown].tolist() for column in (time_s, idle, used)), strict=True)
+        rows += ((run.name, *row) for row in zip(time_s.tolist(), idle.tolist(), used.tolist(), strict=True))
     panels[-1].set(xlabel="time (h)", xlim=(0, max(run.window_s for run in runs) / HOUR_S))
-    put_legend_above(figure, panels[0])
+    put_legend(panels[0])
     lead = "Idle nodes (light) and those that training tasks held (dark) over time"
     lead += "; panels have scales of their own" * (len(runs) > 1)
     return _finish(PrintFigure(figure, ("run", "time_s", "idle", "used"), rows, lead), sheet, runs, "used_node_s")
@@ -202,18 +260,18 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
     from matplotlib.collections import PolyCollection
     from matplotlib.colors import ListedColormap
 
-    all_spans = run.holdings.spans(run.window_s)
-    spans, tasks = join_spans(all_spans, _MOST_SPANS, run.window_s), np.unique(all_spans.task)
+    spans = run.holdings.spans(run.window_s)
+    shown, tasks = spans.join(_MOST_SPANS, run.window_s), np.unique(spans.task)
     order = tasks[np.argsort(run.tasks["started_s"][tasks], kind="stable")]  # NaN come last
     rank = np.zeros(len(run.tasks["name"]), dtype=np.int64)
     rank[order] = np.arange(tasks.size)
     figure = sheet.figure(max(52.0, min(12 + 3.4 * tasks.size, 0.8 * sheet.width_mm)))
     ax = figure.add_subplot()
-    x0, x1, row = spans.begin_s / HOUR_S, spans.end_s / HOUR_S, rank[spans.task]
+    shades = ListedColormap([palette()[f"gantt{number}"] for number in (1, 2, 3, 4)])
+    x0, x1, row = shown.begin_s / HOUR_S, shown.end_s / HOUR_S, rank[shown.task]
     low, high = row - 0.42, row + 0.42
     corners = np.stack((np.stack((x0, x0, x1, x1), 1), np.stack((low, high, high, low), 1)), 2)
-    shades = ListedColormap([palette()[f"gantt{number}"] for number in (1, 2, 3, 4)])
-    bars = PolyCollection(corners, array=spans.nodes, cmap=shades, linewidth=0)
+    bars = PolyCollection(corners, array=shown.nodes, cmap=shades, linewidth=0)
     ax.add_collection(bars)
     ax.set(xlabel="time (h)", xlim=(0, run.window_s / HOUR_S), ylim=(max(tasks.size, 1) - 0.5, -0.5))
     ax.set_ylabel("tasks, in order of their start")
@@ -222,24 +280,21 @@ def plot_allocation(run: FinishedRun, sheet: Sheet) -> PrintFigure:
         ax.set_yticks(range(tasks.size), names)
     if tasks.size:
         figure.colorbar(bars, ax=ax, label="nodes")
-    columns = (run.tasks["name"][spans.task], spans.begin_s, spans.end_s, spans.nodes)
+    columns = (run.tasks["name"][shown.task], shown.begin_s, shown.end_s, shown.nodes)
     rows = list(zip(*(column.tolist() for column in columns), strict=True))
     lead = "Tasks in order of their start, coloured while they held nodes, the darker the more"
-    if spans.begin_s.size < all_spans.begin_s.size:
-        lead += (
-            f"; {all_spans.begin_s.size:,} spans are joined to {spans.begin_s.size:,} with their mean number of nodes"
-        )
+    if shown.begin_s.size < spans.begin_s.size:
+        lead += f"; {spans.begin_s.size:,} spans are joined to {shown.begin_s.size:,} with their mean number of nodes"
     return _finish(PrintFigure(figure, ("task", "begin_s", "end_s", "nodes"), rows, lead), sheet, [run], "used_node_s")
 
 
 def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: Sheet) -> PrintFigure:
     """Plot a metric against a setting, a line for runs that are alike otherwise: `SettingsError` if one lacks it."""
-    values = [_metric_at(run, setting, key) for run in runs]
-    groups = group_seeds([run.name for run in runs], [run.summary for run in runs], apart=setting)
-    size, label = scale_axis(values, term_of(key))
+    size, label = scale_axis([_metric_at(run, setting, key) for run in runs], term_of(key))
+    groups = _group_seeds(runs, setting)
     points: dict[str, list[tuple[Any, float, float | None, int]]] = {}
-    for (text, x), places in groups.items():
-        mean = estimate([values[n] / size for n in places])
+    for (text, x), some in groups.items():
+        mean = estimate([_metric_at(run, setting, key) / size for run in some])
         points.setdefault(text, []).append((x, mean.mean, mean.half_width, mean.number))
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
     ax = figure.add_subplot()
@@ -254,7 +309,7 @@ def plot_setting(runs: Sequence[FinishedRun], setting: str, key: str, sheet: She
         ax.errorbar(at, means, np.array(half, dtype=np.float64), **look)
     ax.set(xlabel=setting_label(setting), ylabel=label)
     if len(points) > 1:
-        put_legend_above(figure, ax)
+        put_legend(ax)
     rows = [(name, *point) for name, line in points.items() for point in line]
     columns = ("line", setting, f"{key}{label.removeprefix(term_of(key).label)}", "half_width", "runs")
     lead = f"{term_of(key).label[0].upper()}{term_of(key).label[1:]} against {setting_label(setting)}"
@@ -267,10 +322,10 @@ def _metric_at(run: FinishedRun, setting: str, key: str) -> float:
     if setting not in settings:
         raise SettingsError(f"Expected a setting of the runs, got {setting!r}.{suggestion(setting, settings)}")
     if key not in figures:
-        raise SettingsError(f"Expected a figure of the runs, got {key!r}.{name_near(key, figures)}")
+        raise SettingsError(f"Expected a figure of the runs, got {key!r}.{suggest_metrics(key, figures)}")
     value = figures[key]
     if value is None:
-        raise SettingsError(f"{run.name}: The run has no {key} (as with --no-baseline, say).")
+        raise SettingsError(f"{run.name}: The run has no {term_of(key).label} (as with --no-baseline, say).")
     return value
 
 
@@ -280,29 +335,20 @@ def _finish(
     """Add a caption, and the assumption of runs, if the metric with this key rests on it."""
     assumed = [(run.name, assumption(run.summary)) for run in runs]
     notes = {name: one.note for name, one in assumed if one is not None and one.bears(key)}
-    texts = [f"{drawn.caption}.", _describe_replay([run.summary for run in runs])]
+    texts = [f"{drawn.caption}.", _describe_replay(runs)]
     if has_intervals:
         texts.append("Whiskers are 95 % confidence intervals of the mean over seeds (Student's t).")
     if notes:
         of = "" if len(runs) == 1 else f" ({', '.join(notes)})"
-        drawn.figure.supxlabel(wrap_label(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
+        drawn.figure.suptitle(wrap_label(f"{ASSUMED}{of}", sheet.letters(0.9)), x=0.01, ha="left")
         drawn.figure.set_figheight(drawn.figure.get_figheight() + 0.15)
         texts += [f"Rests on {ASSUMED}{of}: {note}." for note in dict.fromkeys(notes.values())]
     return PrintFigure(drawn.figure, drawn.columns, drawn.rows, " ".join(texts))
 
 
-def _describe_replay(summaries: Sequence[Mapping[str, Any]]) -> str:
-    """Node logs, and the settings that all runs have in common, as a sentence."""
-    first, files = summaries[0], [file for one in summaries for file in input_files(one).get("node_log", ())]
-    logs = list(dict.fromkeys(escaped(PurePath(file["path"]).name) for file in files))
+def _describe_replay(runs: Sequence[FinishedRun]) -> str:
+    """Node logs, and machine and window if they are the same for all runs, as a sentence."""
+    paths = {file["path"] for run in runs for file in input_files(run.summary).get("node_log", ())}
+    logs, machines = sorted({escaped(PurePath(path).name) for path in paths}), {*map(machine_in_words, runs)}
     lead = f"Replay of {logs[0]}" if len(logs) == 1 else f"Replays of {len(logs) or 'other'} node logs"
-    texts = {
-        "nodes_total": "{:,} nodes",
-        "window_start": "from {:.16} UTC",
-        "solver": "solver {}",
-        "objective": "objective {}",
-        "forward_time_s": "decisions look {:g} s ahead",
-        "max_tasks": "at most {} tasks at once",
-    }
-    common = [key for key in texts if first.get(key) is not None and len({one.get(key) for one in summaries}) == 1]
-    return f"{', '.join([lead, *(texts[key].format(first[key]) for key in common)])}."
+    return f"{', '.join([lead, *machines]) if len(machines) == 1 else lead}."

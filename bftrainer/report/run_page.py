@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from html import escape
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bftrainer.extras import absent
+from bftrainer.extras import absent, require_extra
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.report import words
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
-from bftrainer.report.finished_run import FinishedRun, machine_in_words, zone_of
+from bftrainer.report.finished_run import FinishedRun, machine_in_words
 from bftrainer.report.glossary import (
+    COMPARED,
     GLOSSARY,
-    HEADLINES,
     MARK,
     WORK_SHARES,
     assumption,
@@ -25,24 +25,11 @@ from bftrainer.report.glossary import (
     format_value,
     mark_assumed,
 )
-from bftrainer.report.intervals import estimate
-from bftrainer.report.page import (
-    MOST_CARDS,
-    Card,
-    Page,
-    PageTable,
-    Picture,
-    check_pages,
-    notebook_frame,
-    page_bytes,
-    print_pages,
-)
-from bftrainer.report.run_figures import draw_window, ledger_picture, losses_picture
-from bftrainer.report.timeline import task_states, timeline_of
+from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture, page_bytes, print_pages
+from bftrainer.report.run_figures import HOUR_S, draw_window, ledger_picture, losses_picture, timeline_of
 
 MOST_ROWS = 1_000
 """Tasks that all tables of a page together list."""
-_HOUR_S, _DAY_S = 3600.0, 86_400.0
 _FIRST = ("energy_j", "eq_nodes", "occupancy", "tasks_completed", "turnaround_mean_s", "makespan_s", "preemptions")
 
 
@@ -51,7 +38,7 @@ def write_page(runs: Sequence[FinishedRun], output: Path, *, force: bool = False
 
     `OutputError` if the page exists and not `force`, or cannot be written, `SettingsError` without libraries for it.
     """
-    check_pages()
+    require_extra("Pages need", "report", "jinja2", "matplotlib")
     refuse_existing(output, force=force)
     is_pdf = output.suffix.lower() == ".pdf"
     pages = list(map(first_side, runs)) if brief or is_pdf else [run_page(runs)]
@@ -61,8 +48,11 @@ def write_page(runs: Sequence[FinishedRun], output: Path, *, force: bool = False
 
 
 def notebook_view(run: FinishedRun) -> str | None:
-    """The brief of a run for notebooks; None where libraries for it are missing."""
-    return None if absent("jinja2", "matplotlib") else notebook_frame(first_side(run))
+    """The brief of a run as a frame, which keeps its style from a notebook's; None where libraries are missing."""
+    if absent("jinja2", "matplotlib"):
+        return None
+    content, title = (escape(text) for text in (first_side(run).html(), run.name))
+    return f'<iframe srcdoc="{content}" title="{title}" width="100%" height="900" frameborder="0"></iframe>'
 
 
 def run_page(runs: Sequence[FinishedRun]) -> Page:
@@ -73,9 +63,9 @@ def run_page(runs: Sequence[FinishedRun]) -> Page:
     sections = list(_figure_tables(compared))
     for run in runs:
         of = "" if len(runs) == 1 else f" of {run.name}"
-        sections.append(PageTable(f"What happened{of}", texts=list(_describe_run(run))))
+        sections.append(PageTable(f"What happened{of}", texts=list(_describe_run(run.summary))))
         sections.append(_task_table(run, MOST_ROWS // len(runs), of))
-        sections.append(_provenance(run, of))
+        sections.append(PageTable(f"Inputs and settings{of}", ("what", "value"), list(_provenance(run.summary))))
     return replace(lead, tables=tuple(sections), notes=(*lead.notes, *timeline.notes), timeline=timeline)
 
 
@@ -88,9 +78,9 @@ def first_side(run: FinishedRun) -> Page:
         title=f"{run.name}: training on idle nodes",
         subtitle=machine_in_words(run),
         verdict=words.headline(summary),
-        cards=tuple(_first_cards(run)),
+        cards=tuple(_cards(summary))[:MOST_CARDS],
         figures=(window, ledger_picture(summary.get("ledger") or {})),
-        notes=tuple(_notes(run)),
+        notes=tuple(_notes(summary)),
         command=summary.get("command", ""),
     )
 
@@ -100,15 +90,14 @@ def _first_side_of_several(runs: Sequence[FinishedRun], compared: RunComparison)
     machines = set(map(machine_in_words, runs))
     verdict = "Settings that differ, and what came of them."
     if runs[0].summary.get("engine") == "live":
-        verdict = (
-            f"{runs[0].name}: {words.headline(runs[0].summary)} Beside it: {words.join_names(compared.names[1:])}."
-        )
+        beside = words.join_names(compared.names[1:])
+        verdict = f"{runs[0].name}: {words.headline(runs[0].summary)} Beside it: {beside}."
     return Page(
         title=f"{words.join_names(compared.names)}: training on idle nodes",
         subtitle=machines.pop() if len(machines) == 1 else "Machines, units or windows differ.",
         verdict=verdict,
         figures=(losses_picture(runs),),
-        notes=(*compared.notes(), *(f"{run.name}: {note}" for run in runs for note in _notes(run))),
+        notes=(*compared.notes(), *(f"{run.name}: {note}" for run in runs for note in _notes(run.summary))),
         command="\n".join(filter(None, (run.summary.get("command") for run in runs))),
     )
 
@@ -124,65 +113,37 @@ def _figure_tables(compared: RunComparison) -> Iterator[PageTable]:
     for key in compared.figures:
         if key in GLOSSARY and key not in WORK_SHARES:
             rows[key] = [GLOSSARY[key].label, *compared.cells(key), *([GLOSSARY[key].meaning] * is_one)]
-    yield PageTable("Headlines", headings, [rows[key] for key in HEADLINES if key in rows], note)
+    yield PageTable("Headlines", headings, [rows[key] for key in COMPARED if key in rows], note)
     yield PageTable("Settings that differ", ("setting", *compared.names), compared.setting_rows())
-    yield PageTable("All other figures", headings, [rows[key] for key in rows if key not in HEADLINES], note)
+    yield PageTable("All other figures", headings, [rows[key] for key in rows if key not in COMPARED], note)
 
 
-def _first_cards(run: FinishedRun) -> list[Card]:
-    """Useful node-hours, and the first figures of `_FIRST` that the run has."""
-    summary, cards, hours = run.summary, [], words.useful_hours(run.summary)
-    if hours is not None:
-        mark = mark_assumed(summary, "ledger.useful")
-        cards.append(Card("useful node-hours", words.format_amount(hours), _describe_spread(run, hours), mark))
+def _cards(summary: words.Summary) -> Iterator[Card]:
+    """Useful node-hours, and the figures of `_FIRST` that the run has."""
+    if (hours := words.useful_hours(summary)) is not None:
+        text = "Idle node-hours that became lasting work, at the tasks' best rate."
+        yield Card("useful node-hours", words.format_amount(hours), text, mark_assumed(summary, "ledger.useful"))
     figures = figures_of(summary)
     for key in _FIRST:
         if (value := figures.get(key)) is not None:
             text = format_value(value, GLOSSARY[key].unit)
             text += f" of {summary['tasks_total']:,}" if key == "tasks_completed" else ""
-            cards.append(Card(GLOSSARY[key].label, text, GLOSSARY[key].meaning, mark_assumed(summary, key)))
-    return cards[:MOST_CARDS]
+            yield Card(GLOSSARY[key].label, text, GLOSSARY[key].meaning, mark_assumed(summary, key))
 
 
-def _describe_spread(run: FinishedRun, useful_h: float) -> str:
-    """How sure the useful node-hours are, by how much days or weeks differ in the node-time that tasks held."""
-    text = "Idle node-hours that became lasting work, at the tasks' best rate."
-    length_s, unit = (_DAY_S, "days") if run.window_s < 28 * _DAY_S else (7 * _DAY_S, "weeks")
-    number = int(run.window_s // length_s)
-    used_s = run.node_s_between(np.linspace(0.0, run.window_s, number + 1)) if number >= 3 else np.zeros(1)
-    if not used_s.sum() > 0:
-        return f"{text} Too short a window to say how much that varies."
-    half = (estimate((used_s / used_s.sum() * useful_h).tolist()).half_width or 0.0) * number
-    low, high = words.format_amount(useful_h - half), words.format_amount(useful_h + half)
-    return f"{text} {low} to {high} (95 %) as {number} {unit} differ."
-
-
-def _notes(run: FinishedRun) -> list[str]:
+def _notes(summary: words.Summary) -> Iterator[str]:
     """Caveats of the figures of a run."""
-    summary, assumed = run.summary, assumption(run.summary)
-    texts = assumption_notes(assumed)
+    yield from assumption_notes(assumption(summary))
     if summary["partial"]:
         ended = "failed" if summary["end_reason"] == "failed" else "was interrupted"
-        texts.append(f"Partial: the run {ended}; its figures are those until then.")
-    texts += [f"Node log: {note[0].upper()}{note[1:]}" for note in summary.get("node_log_notes") or () if note]
-    unproven = summary["decisions"] - summary["decisions_optimal"]
-    if unproven:
-        texts.append(f"{unproven:,} of {summary['decisions']:,} decisions are not proven optimal.")
-    return texts
+        yield f"Partial: the run {ended}; its figures are those until then."
+    yield from (f"Node log: {note[0].upper()}{note[1:]}" for note in summary.get("node_log_notes") or () if note)
+    if unproven := summary["decisions"] - summary["decisions_optimal"]:
+        yield f"{unproven:,} of {summary['decisions']:,} decisions are not proven optimal."
 
 
-def _describe_run(run: FinishedRun) -> Iterator[str]:
-    """Sentences about use, limits, what was learned, decisions and waits."""
-    summary = run.summary
-    yield _describe_use(summary)
-    quiet = summary.get("below_large_idle") or {}
-    if quiet.get("occupancy") is not None:
-        share, occupancy = (format_value(quiet.get(key), "share") for key in ("idle_node_s_share", "occupancy"))
-        yield (
-            f"Times at which {quiet['large_idle']:,} nodes or more were idle (drained, say) weigh much: "
-            f"the other times hold {share} of the idle node-time. Counting those alone, occupancy is {occupancy}"
-            f"{mark_assumed(summary, 'occupancy')}."
-        )
+def _describe_run(summary: words.Summary) -> Iterator[str]:
+    """Sentences about limits, what was learned, and decisions."""
     texts = {
         "Limited by: ": words.limit_in_words(summary),
         "Tasks at once: ": words.more_tasks_in_words(summary),
@@ -193,53 +154,37 @@ def _describe_run(run: FinishedRun) -> Iterator[str]:
         "Decisions took ": words.decision_times_in_words(summary),
     }
     yield from (f"{lead}{text}." for lead, text in texts.items() if text is not None)
-    yield from _describe_waits(run)
-
-
-def _describe_use(summary: Mapping[str, Any]) -> str:
-    """How much was idle and used, and what U says."""
-    nodes, hours = summary.get("eq_nodes") or 0.0, summary["window_s"] / _HOUR_S
-    text = f"On average {nodes:,.1f} of {summary['nodes_total']:,} nodes were idle over {hours:,.1f} hours"
-    if summary.get("occupancy") is not None:
-        share = format_value(summary["occupancy"], "share")
-        text += f", and training used {share} of that time{mark_assumed(summary, 'occupancy')}"
-    nodes = summary.get("efficiency_eq_nodes")
-    if summary.get("efficiency") is None or nodes is None:
-        return f"{text}."
-    share, horizon = format_value(summary["efficiency"], "share"), format_value(summary["efficiency_horizon_s"], "s")
-    text += f". In the first {horizon} training did {share} of the work that {nodes:,.1f} dedicated nodes would have "
-    text += f"done (decisions on {summary['settings'].get('decide_on', 'unknown')} events)"
-    text += f"{mark_assumed(summary, 'efficiency')}. "
-    if words.is_short_of_tasks(summary):
-        return f"{text}Those would have been as short of tasks, so this says little."
-    return f"{text}Those would run the same tasks, so what they too would leave unused is no loss in U."
+    if summary.get("efficiency") is not None and words.is_short_of_tasks(summary):
+        yield "Dedicated nodes would have been as short of tasks: efficiency U, which compares with them, says little."
 
 
 def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
     """Table of tasks in file order; if there are many, of those with the most node-time."""
-    tasks, states, waits_s = run.tasks, task_states(run), _waits(run)
-    total, has_started = len(states), ~np.isnan(tasks["started_s"])
-    rows, note = np.arange(total), f"Times are {zone_of(run.summary)}."
+    tasks, total = run.tasks, len(run.tasks["name"])
+    rows, note = np.arange(total), f"Times are {run.zone}."
     if total > most:
         rows = np.sort(np.argsort(-tasks["node_s"], kind="stable")[:most])
         note += f" {total - most:,} of {total:,} tasks are left out here; tasks.parquet in the run's directory has all."
         note += " Listed are those with the most node-time."
-    total_work, work_done = tasks["work_total"], tasks["work_done"]
-    progress = np.clip(np.divide(work_done, total_work, out=np.zeros(total), where=total_work > 0), 0.0, 1.0)
+    is_completed, has_started = (~np.isnan(tasks[f"{name}_s"][rows]) for name in ("completed", "started"))
+    states = np.where(is_completed, "completed", np.where(has_started, "unfinished", "never started"))
+    total_work, work_done = tasks["work_total"][rows], tasks["work_done"][rows]
+    progress = np.clip(np.divide(work_done, total_work, out=np.zeros(rows.size), where=total_work > 0), 0.0, 1.0)
     columns: dict[str, Sequence[str]] = {
         "task": tasks["name"][rows].tolist(),
-        "state": [states[row] for row in rows],
-        "progress": [f"{100 * share:.0f} %" for share in progress[rows]],
+        "state": states.tolist(),
+        "progress": [f"{100 * share:.0f} %" for share in progress],
     }
     if any(tasks["group"]):
         columns["group"] = [group or "-" for group in tasks["group"][rows]]
     for name in ("submitted", "started", "completed"):
         columns[name] = ["-" if np.isnan(time_s) else run.at(time_s) for time_s in tasks[f"{name}_s"][rows]]
+    waits_s = np.where(has_started, tasks["started_s"][rows], run.window_s) - tasks["submitted_s"][rows]
     columns["wait"] = [
-        "-" if np.isnan(waits_s[row]) else f"{'' if has_started[row] else '> '}{format_value(waits_s[row], 's')}"
-        for row in rows
+        "-" if wait_s < 0 else f"{'' if is_over else '> '}{format_value(wait_s, 's')}"
+        for wait_s, is_over in zip(waits_s, has_started, strict=True)
     ]
-    columns["node-hours"] = [f"{node_s / _HOUR_S:,.1f}" for node_s in tasks["node_s"][rows]]
+    columns["node-hours"] = [f"{node_s / HOUR_S:,.1f}" for node_s in tasks["node_s"][rows]]
     for name in ("preemptions", "rescales"):
         columns[name] = [f"{number:,}" for number in tasks[name][rows]]
     if np.isfinite(tasks["energy_j"]).any():
@@ -248,34 +193,11 @@ def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
     return PageTable(f"Tasks{suffix}", tuple(columns), list(zip(*columns.values(), strict=True)), note, notes)
 
 
-def _waits(run: FinishedRun) -> Any:
-    """Waits of tasks in the window; of those that never started until its end, NaN for those submitted later."""
-    submitted_s, started_s = run.tasks["submitted_s"], run.tasks["started_s"]
-    waits_s = np.where(np.isnan(started_s), run.window_s, started_s) - submitted_s
-    return np.where(waits_s < 0, np.nan, waits_s)
-
-
-def _describe_waits(run: FinishedRun) -> Iterator[str]:
-    """The task that waited longest, and how many never started."""
-    waits_s, has_started = _waits(run), ~np.isnan(run.tasks["started_s"])
-    started_s = np.where(has_started, waits_s, 0.0)
-    if started_s.any():
-        row = int(np.argmax(started_s))
-        name, wait = run.tasks["name"][row], format_value(started_s[row], "s")
-        start = f"{run.at(run.tasks['started_s'][row])} {zone_of(run.summary)}"
-        yield f"Of the tasks that started, {name} waited longest: {wait}, until {start}."
-    if waiting := int((~has_started & ~np.isnan(waits_s)).sum()):
-        yield f"{waiting:,} waited until the end and never started."
-
-
-def _provenance(run: FinishedRun, suffix: str) -> PageTable:
+def _provenance(summary: words.Summary) -> Iterator[tuple[str, str]]:
     """Inputs, versions and settings."""
-    summary = run.summary
-    facts = [
-        (name, f"{file['path']} (SHA-256 {file['sha256']})")
-        for name, files in input_files(summary).items()
-        for file in files
-    ]
-    facts += [(f"version of {name}", version) for name, version in (summary.get("versions") or {}).items()]
-    facts += [(name, "-" if value is None else str(value)) for name, value in summary["settings"].items()]
-    return PageTable(f"Inputs and settings{suffix}", ("what", "value"), facts)
+    for name, files in input_files(summary).items():
+        yield from ((name, f"{file['path']} (SHA-256 {file['sha256']})") for file in files)
+    for name, version in (summary.get("versions") or {}).items():
+        yield f"version of {name}", version
+    for name, value in summary["settings"].items():
+        yield name, "-" if value is None else str(value)

@@ -40,7 +40,7 @@ from bftrainer.report import metrics
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
 from bftrainer.report.intervals import ratio
-from bftrainer.report.ledger import ledger_of, limited_by
+from bftrainer.report.ledger import find_limit, ledger_of
 from bftrainer.report.words import headline
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
@@ -158,7 +158,7 @@ class RunResult:
             "decisions": decisions.pop("decisions"),
             **pool,
             "ledger": ledger,
-            "limited_by": limited_by(ledger),
+            "limited_by": find_limit(ledger),
             **({"more_tasks": dict(self.more_tasks)} if self.more_tasks else {}),
             **dict(zip(_EFFICIENCY, astuple(self.efficiency) if self.efficiency else [None] * 6, strict=True)),
             "return_on_investment": return_on_investment,

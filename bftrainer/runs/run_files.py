@@ -26,8 +26,7 @@ from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample
 from bftrainer.replay.power_draw import value_at
 from bftrainer.report.comparison import run_names
-from bftrainer.report.finished_run import FinishedRun
-from bftrainer.report.run_summary import check_summary
+from bftrainer.report.finished_run import FinishedRun, check_summary
 from bftrainer.runs.config import OPTIONS
 from solvers.problem import Held
 
@@ -212,8 +211,9 @@ POWER = RunTable(
     "power.parquet",
     _power_spans,
     (*_columns(TIME, "begin=begin_s end=end_s"), *_columns(REAL, "begin_s end_s tasks_w idle_w cap_w")),
-    read="begin_s end_s tasks_w idle_w cap_w?",
 )
+SHOWN = (STEPS, DECISIONS, TASKS, ALLOCATION)
+"""Tables that pages and figures of finished runs read."""
 ATTEMPTS = RunTable(
     "attempts.parquet",
     lambda result: [result.attempts],
@@ -316,22 +316,15 @@ def read_runs(paths: Sequence[Path]) -> list[FinishedRun]:
 def read_run(path: Path, name: str | None = None) -> FinishedRun:
     """Read all that pages and figures show of a run: `RunDirectoryError` if a file is missing, damaged or another's."""
     summary = read_summary(path)
-    tables = {
-        Path(table.file).stem: table.show(read_shown_columns(path / table.file, table))
-        for table in _tables_shown(summary)
-    }
+    tables = {Path(table.file).stem: table.show(read_shown_columns(path / table.file, table)) for table in SHOWN}
     return FinishedRun.from_tables(name or run_names([path])[0], summary, tables)
 
 
 def convert_result(result: RunResult, name: str) -> FinishedRun:
     """A result as if read from its files."""
     summary = json.loads(json.dumps(result.summary()))  # converted as in its file
-    tables = {Path(table.file).stem: table.show(table.of(result)) for table in _tables_shown(summary)}
+    tables = {Path(table.file).stem: table.show(table.of(result)) for table in SHOWN}
     return FinishedRun.from_tables(name, summary, tables)
-
-
-def _tables_shown(summary: Mapping[str, Any]) -> list[RunTable]:
-    return [STEPS, DECISIONS, TASKS, ALLOCATION, *([POWER] if "energy_j" in summary else [])]
 
 
 def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:

@@ -19,6 +19,7 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.log_files import head, log_paths
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.model.instants import local_iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
@@ -440,7 +441,10 @@ def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDAr
 def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Coverage | None) -> Window:
     """The window: from the settings, else what can be trusted of the log, or all of it."""
     settings, covered = reading.settings, reading.window_ns or extent_ns
-    shown = "" if extent_ns is None else f" Its records name times from {iso(extent_ns[0])} to {iso(extent_ns[1])}."
+    shown = ""
+    if extent_ns is not None:
+        earliest, latest = (local_iso(at, reading.clock.zone) for at in extent_ns)
+        shown = f" Its records name times from {earliest} to {latest}."
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
         if coverage.trusted is None:
@@ -462,7 +466,8 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
         # A window that only touches the log is within it if the log is a single instant, else outside.
         touched = int(first < last)
         if end - touched < first or start + touched > last:
-            raise LogError(f"Expected a window within the log, got {iso(start)} to {iso(end)}.{shown}")
+            begin, until = (local_iso(at, reading.clock.zone) for at in (start, end))
+            raise LogError(f"Expected a window within the log, got {begin} to {until}.{shown}")
     return window
 
 

@@ -145,7 +145,7 @@ def test_verdicts(trained, held_out, metric, verdict):
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"metric": "eficiency"}, "Expected a metric to improve, got 'eficiency'. Did you mean 'efficiency'?"),
+        ({"metric": "eficiency"}, "Expected a metric to improve, got 'eficiency'. Did you mean 'efficiency U'?"),
         ({"metric": "events"}, "Expected a metric to improve, got 'events'"),
         ({"train_share": 1.0}, "Expected 0.01 <= train share <= 0.9"),
         ({"trials": 1}, "Expected at least 2 trials, got 1"),

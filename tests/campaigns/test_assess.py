@@ -169,7 +169,7 @@ def test_lost_days_do_not_count():
     days = found["idle"]["mostly_empty"]["days"] - kept["idle"]["mostly_empty"]["days"]
     assert days == pytest.approx(3.0, abs=0.1)
     assert (kept["colour"], found["colour"]) == ("green", "amber")
-    assert found["sentence"].startswith("Worth it, with care: ")
+    assert found["sentence"].startswith("Worth it, with care because the machine stood mostly empty in ")
     now, before = kind_of(found, "own"), kind_of(kept, "own")
     assert now["useful_share"] == pytest.approx(25 / 28 * before["useful_share"], rel=0.08)
     assert now["mostly_empty_node_hours"] - before["mostly_empty_node_hours"] == pytest.approx(3 * 24 * 16, rel=0.1)

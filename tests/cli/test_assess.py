@@ -162,8 +162,9 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
 
 
 @pytest.mark.long
-def test_a_report_on_an_assessment_names_its_page(call, found):
-    """It has a page already, which is where to look."""
-    done = call("report", found)
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_an_assessment_has_a_page_already(call, found, command):
+    """Commands on runs say where to look."""
+    done = call(command, found)
     check_refusal(done)
     assert f"the page of what is here is {found / 'page.html'}" in done.err

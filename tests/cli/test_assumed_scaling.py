@@ -117,7 +117,7 @@ def test_page(call, two):
     for label in ("occupancy", "tasks completed"):
         assert re.search(rf'"name">{label}</span><b>[^<]*<small class="soft"> \(assumed scaling\)', page), label
     assert re.search(r'"name">idle nodes</span><b>[^<]*</b>', page)
-    assert "of that time (assumed scaling)" in page
+    assert "became lasting work (assumed scaling)" in page
     call("report", "measured", "assumed", "-o", "both.html")
     page = (two / "both.html").read_text().split("<script", 1)[0]
     assert "<li>assumed: Rests on assumed scaling: linear" in page

@@ -56,6 +56,13 @@ def test_unlike_runs_are_told(call, runs, tmp_path):
     assert "  idle.parquet (00000000)" in out
 
 
+def test_compare_many(call):
+    """A column a run, however many, with numbers where names are equal."""
+    rows = [line.split("  ") for line in call("compare", *["short"] * 3, "long", "tuned").out.splitlines()]
+    headings = [[word.strip() for word in row if word][1:] for row in rows if row[0] in ("setting", "figure")]
+    assert headings == [["short (1)", "short (2)", "short (3)", "long", "tuned"]] * 2
+
+
 def test_compare_as_data(call):
     """JSON and CSV have every figure; equal runs differ by nothing."""
     found = call("compare", "short", "long", "--json").json

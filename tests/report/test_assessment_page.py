@@ -74,7 +74,7 @@ def test_the_window_is_drawn_by_date(found):
 
 
 def test_time_that_is_not_counted_is_shaded_and_named(found):
-    """Where more than half of the nodes are idle the figure is gray, its caption and the card say why."""
+    """Where more than half of the nodes are idle the figure is gray; captions and the card say what is left out."""
     empty = {"days": 1.0, "node_hours": 99.0, "share": 0.2}
     idle = found["idle"] | {"mostly_empty": empty, "nodes_over_window": [16.0, 3.0, 9.0, 8.0]}
     page, ax = assessment_page(found | {"idle": idle}), axes_or_new(None)
@@ -85,6 +85,10 @@ def test_time_that_is_not_counted_is_shaded_and_named(found):
     assert "more than half of the nodes are idle" in picture.reading
     (card,) = (card for card in page.cards if card.label == "useful node-hours")
     assert card.meaning.endswith("while at least half of the nodes are busy.")
+    full = found | {"idle": idle | {"mostly_empty": empty | {"node_hours": 0.0}}}
+    for result, is_said in ((full, False), (found | {"idle": idle}, True)):
+        (picture,) = (picture for picture in assessment_page(result).figures if picture.key == "ledger")
+        assert ("Shares are of all idle time" in picture.reading) == is_said
 
 
 def test_grants_stand_side_by_side(found):
@@ -99,20 +103,6 @@ def test_grants_stand_side_by_side(found):
         assert interval == ("-" if name == "named" else f"{100 * low:+.1f} to {100 * high:+.1f} %")
 
 
-def test_days_are_drawn_with_the_interval_of_their_mean(found):
-    """A line a kind, in shares of the machine that have the mean of the JSON; they differ in dashes and marks."""
-    (picture,) = (each for each in assessment_page(found).figures if each.key == "weeks")
-    ax = axes_or_new(None)
-    picture.draw(ax)
-    lines = ax.lines[: len(found["kinds"])]
-    for line, kind in zip(lines, found["kinds"], strict=True):
-        assert np.mean(line.get_ydata()) == pytest.approx(100 * kind["useful_share"], rel=1e-6)
-    assert len({line.get_linestyle() for line in lines}) == len({line.get_marker() for line in lines}) == len(lines)
-    (band,) = ax.patches
-    low, high = kind_of(found)["useful_share_ci95"]
-    assert (band.get_y(), band.get_height()) == pytest.approx((100 * low, 100 * (high - low)))
-
-
 @pytest.mark.long
 def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
     """No script, nothing from elsewhere, pictures that are well-formed; the PDF has one page."""
@@ -120,7 +110,7 @@ def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
     assert "<script" not in text
     assert not re.search(r'(src|(?<!xlink:)href)="(?!#)', text)
     pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
-    assert len(pictures) == 4
+    assert len(pictures) == 3
     assert found["grants"]["sentence"].replace("'", "&#39;") in text
     for picture in pictures:
         ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
@@ -129,13 +119,12 @@ def test_the_page_needs_nothing_and_the_brief_is_one_side(found):
 
 @pytest.mark.parametrize("days", [3, 8])
 def test_machines_without_idle_nodes_have_a_page(days):
-    """Nothing idle, and too short a window for an interval: two or three pictures, and no error."""
-    found = assessment_of(AssessPlan(machine(0, 1e9, days=days, nodes=8))) | {"command": ""}
-    page = assessment_page(found)
-    assert len(page.figures) == (2 if days == 3 else 3)
-    assert found["sentence"] in page.verdict
+    """Nothing idle, and too short a window for an interval: two pictures, and no error."""
+    answer = assessment_of(AssessPlan(machine(0, 1e9, days=days, nodes=8))) | {"command": ""}
+    page = assessment_page(answer)
+    assert answer["sentence"] in page.verdict
     assert len(re.findall(rb"/Type /Page\b", print_pages([page]))) == 1
-    assert page.html().count("<svg") == len(page.figures)
+    assert page.html().count("<svg") == len(page.figures) == 2
 
 
 def test_assumptions_have_words_and_units(found):
@@ -145,15 +134,6 @@ def test_assumptions_have_words_and_units(found):
     assert rows["shortest log that gets a verdict"] == "7 d"
     assert rows["least share of the machine that is worth it"] == "1.00 %"
     assert rows["how long a node is idle before it is offered"] == "0 s"
-
-
-def test_shares_say_what_they_are_of(found):
-    """Where the headline leaves out time when the machine stood mostly empty, the waterfall does not, and says so."""
-    for node_hours, is_said in ((0.0, False), (5.0, True)):
-        empty = found["idle"]["mostly_empty"] | {"node_hours": node_hours}
-        page = assessment_page(found | {"idle": found["idle"] | {"mostly_empty": empty}})
-        (picture,) = (each for each in page.figures if each.key == "ledger")
-        assert ("Shares are of all idle time" in picture.reading) == is_said
 
 
 def test_names_in_the_page_are_escaped(found):

@@ -8,11 +8,16 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from bftrainer.errors import SettingsError
-from bftrainer.report.campaign_pages import advice_page, forecast_page, when_text
-from bftrainer.report.drawing import axes_or_new
+from bftrainer.report.campaign_pages import (
+    Sweep,
+    advice_page,
+    bounds_page,
+    forecast_page,
+    short_label,
+    sweep_page,
+    when_text,
+)
 from bftrainer.report.intervals import estimate
-from bftrainer.report.sweep_page import Sweep, check_metrics, short_label, sweep_map, sweep_page
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e$a_$' + "x" * 300
 
@@ -75,87 +80,29 @@ def test_windows_are_repetitions():
 
 
 def test_without_seeds_the_page_says_what_is_missing():
-    """No interval, and a caveat."""
+    """No interval, and a caveat; of equally good settings it says how many there are."""
     text = page_of(*rows_of({"max_tasks": [5, 10]}, lambda v, _: (v[0] / 100, 1)))
     assert "One seed of each setting" in text
     assert "95 %" not in text.partition("How it was made")[0]
-
-
-def test_settings_that_are_equally_good_are_told():
-    """Where nothing makes a difference, no setting is said to be better than the others."""
     text = page_of(*rows_of({"max_tasks": [5, 10, 20]}, lambda *_: (0.0, 0)))
     assert "Best efficiency U: 0.00 %, with max_tasks 5. Other settings as good: 2." in text
 
 
-def test_equal_points_are_no_repetitions():
-    """A point that is listed twice has one run, and is no sample of two."""
-    rows, varied = rows_of({"max_tasks": [5, 10]}, lambda v, _: (v[0] / 100, 1))
-    found = Sweep([*rows, rows[0] | {"point": 2}], varied, ())
-    assert [each.estimates["efficiency"].number for each in found.settings] == [1, 1]
-
-
-def test_metrics_are_weighed_by_their_signs():
-    """With preemptions first the setting with the fewest is the best."""
+def test_settings_are_ranked_by_the_sign_of_the_metric():
+    """With preemptions first the setting with the fewest is the best; a point listed twice is no sample of two."""
     rows, varied = rows_of({"a": [1, 2, 3]}, lambda v, _: (v[0] / 10, 4 - v[0]))
-    assert Sweep(rows, varied, ("preemptions", "efficiency")).done[0].values == (3,)
     assert "Best preemptions: 1, with a 3." in page_of(rows, varied, metrics=("preemptions", "efficiency"))
+    sweep = Sweep([*rows, rows[0] | {"point": 3}], varied, ())
+    assert [setting.values for setting in sweep.ranked] == [(3,), (2,), (1,)]
+    assert {setting.estimates["efficiency"].number for setting in sweep.settings} == {1}
 
 
-@pytest.mark.parametrize(
-    ("names", "said"),
-    [
-        (("happiness",), "Expected a metric to improve, got 'happiness'"),
-        (("wall_s",), "got 'wall_s'"),
-        (("work_done", "work_done"), "one metric or two different ones"),
-        (("work_done", "rescales", "preemptions"), "one metric or two different ones"),
-    ],
-)
-def test_bad_metrics(names, said):
-    """One line says what was expected."""
-    with pytest.raises(SettingsError, match=said):
-        check_metrics(names)
-
-
-@pytest.mark.parametrize("levels", [(2, 3), (2, 2, 2), (2, 3, 3, 5)])
-def test_the_map_has_a_cell_for_each_pair_of_values(levels):
-    """The two factors with most values go across and down; a cell has the mean over all others, as the caption says."""
-    factors = {f"f{number}": list(range(count)) for number, count in enumerate(levels)}
-    rows, varied = rows_of(factors, lambda v, _: (0.5 + sum(v) / 100, 1 + v[0]))
-    found = Sweep(rows, varied, ())
-    picture = sweep_map(found)
-    ax = axes_or_new(None)
-    picture.draw(ax)
-    across, down = sorted(factors, key=lambda name: -len(factors[name]))[:2]
-    cells = {}
-    for row in rows:
-        cells.setdefault((row[across], row[down]), []).append(100 * row["efficiency"])
-    assert len(ax.patches) == len(cells)
-    shown = sorted(float(text.get_text()) for text in ax.texts)
-    assert shown == pytest.approx(sorted(sum(each) / len(each) for each in cells.values()), abs=0.051)
-    assert ("Means over " in picture.reading) == (len(levels) > 2)
-
-
-@pytest.mark.slow
-def test_a_map_that_nobody_could_read_is_left_out():
-    """Of 5,000 cells, and the page says so; of 30 it is there."""
-    for count, drawn in ((500, False), (3, True)):
-        factors = {"a": list(range(10)), "b": list(range(count))}
-        text = page_of(*rows_of(factors, lambda v, _: (v[0] / 10, 1)))
-        assert ("Where efficiency U is best" in text) == drawn
-        assert ("There is no map" in text) != drawn
-
-
-def test_points_that_failed_are_hatched_and_told():
-    """In the map, in the headline and with their reasons; a mean is never of the seeds that are left."""
+def test_points_that_failed_are_listed():
+    """In the headline and with their reasons; a mean is never of the seeds that are left."""
     rows, varied = rows_of(
         {"a": [1, 2], "b": [1, 2]}, lambda v, _: (sum(v) / 10, 1), seeds=2, failed=[((1, 2), 1), ((2, 2), 0)]
     )
-    found = Sweep(rows, varied, ())
-    assert {each.values for each in found.done} == {(1, 1), (2, 1)}
-    picture = sweep_map(found)
-    ax = axes_or_new(None)
-    picture.draw(ax)
-    assert sum(str(patch.get_hatch() or "") == "////" for patch in ax.patches) == 2
+    assert {setting.values for setting in Sweep(rows, varied, ()).ranked} == {(1, 1), (2, 1)}
     text = page_of(rows, varied)
     assert "2 of 8 points failed." in text
     assert text.count("<td>broke</td>") == 2
@@ -168,7 +115,6 @@ def test_points_that_failed_are_hatched_and_told():
         pytest.param({}, [], id="nothing varies"),
         pytest.param({"a": [1]}, [((1,), 0)], id="all failed"),
         pytest.param({"objective": [HOSTILE, "b/" + "y" * 300, None, "\udcff"]}, [((HOSTILE,), 0)], id="hostile"),
-        pytest.param({"a": list(range(60)), "b": list(range(30))}, [], id="many"),
     ],
 )
 def test_odd_sweeps_have_a_page(factors, failed):
@@ -214,18 +160,12 @@ def test_a_forecast_of_few_stretches_has_no_80_percent():
     assert "80 % of completions" in enough
 
 
-def test_a_forecast_without_a_start_counts_hours():
-    """It says so, and names no date."""
-    text = checked(forecast_page(forecast([3600.0, 7200.0], start_ns=None), "x").decode())
-    assert "By 33 h after the start: 100 %" in text
+def test_forecasts_of_many_stretches_and_without_a_start():
+    """Shares are of all stretches; without a start it says so and names no date; it stays within half a megabyte."""
+    text = checked(forecast_page(forecast([60.0 * minutes for minutes in range(20_000)], start_ns=None), "x").decode())
+    assert "By 33 h after the start: 10 % (9 to 10 %) of 20000 stretches" in text
     assert "no date of it was given" in text
     assert "UTC" not in text
-
-
-def test_a_forecast_of_many_stretches_can_be_shown():
-    """Of 20,000 its shares are of all; it stays within half a megabyte."""
-    text = checked(forecast_page(forecast([3600.0 * (1 + each / 400) for each in range(20_000)]), "x").decode())
-    assert "By Fri 2025-12-05 18:00 UTC: 64 % (63 to 65 %) of 20000 stretches" in text
     assert len(text) < 500_000
 
 
@@ -268,24 +208,29 @@ def test_advice_tells_what_was_tried_and_what_it_gains(verdict):
     assert rows == {"same": ["given, best", ""]}.get(verdict, ["best", "given", ""])
 
 
-def test_gains_from_nothing_have_amounts():
-    """A gain over 0 has no share."""
-    found = advice() | {"gain": {"training": None, "held_out": 0.25}}
-    found["given"] |= {"training": 0.0}
-    text = checked(advice_page(found, "x").decode())
+def test_gains_from_nothing_have_no_share():
+    """Of advice and of bounds."""
+    text = advice_page(advice(gain={"training": None, "held_out": 0.25}), "x").decode()
     assert "from 0" in text
+    names = {"named": 0.0, "chosen": 0.5, "changes free": None}
+    rows = [
+        {"name": name, "work": 3.0, "against_named": gain, "departure_share": 0.1, "rescale_share": 0.2}
+        for name, gain in names.items()
+    ]
+    text = checked(bounds_page({"bounds": rows, "time_s": 60.0, "notes": []}, "x").decode())
+    assert "Chosen nodes: +50.0 %. Only changes free is a bound: -." in text
+    assert "<td>named</td><td>3</td><td>+0.0 %</td><td>10.00 %</td><td>20.00 %</td>" in text
 
 
-def test_labels_have_room():
-    """The end of a path and the beginning of all else, without marks of direction."""
+def test_labels_and_dates():
+    """Labels are the end of a path and the beginning of all else; dates have their weekday."""
     assert short_label("/a/" + "b" * 50 + "/log.csv").endswith("bb/log.csv")
     assert len(short_label("x" * 300)) == 24
-    assert short_label("\u202ea") == "\\u202ea"
-    assert (short_label(None), short_label(0.5), short_label(3)) == ("-", "0.5", "3")
-
-
-def test_dates_are_of_the_calendar():
-    """With their weekday, after a start with or without fractions of a second."""
+    assert (short_label("\u202ea"), short_label(None), short_label(0.5), short_label(3)) == (
+        "\\u202ea",
+        "-",
+        "0.5",
+        "3",
+    )
     assert when_text("2025-12-04T09:00:00.123456789Z", 86_400.0) == "Fri 2025-12-05 09:00 UTC"
-    assert when_text(None, 7200.0) == "2 h after the start"
-    assert when_text("2025-12-04T09:00Z", None) == "beyond the horizon"
+    assert (when_text(None, 7200.0), when_text("2025-12-04", None)) == ("2 h after the start", "beyond the horizon")

@@ -12,14 +12,13 @@ from bftrainer.campaigns.assess import AssessPlan, assessment_of
 from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction
 from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
-from bftrainer.report.campaign_pages import advice_page, forecast_page
+from bftrainer.report.campaign_pages import advice_page, forecast_page, sweep_page
 from bftrainer.report.intervals import estimate
 from bftrainer.report.page import page_bytes
-from bftrainer.report.sweep_page import sweep_page
 from tests.browser import asked_for, violations
 from tests.campaigns.test_assess import machine
 from tests.report.test_campaign_pages import HOSTILE, advice, forecast, rows_of
-from tests.report.test_page_in_browser import PHONE, WIDE, browser, pytestmark
+from tests.report.test_run_page_in_browser import PHONE, WIDE, browser, pytestmark
 
 __all__ = ["browser", "pytestmark"]
 

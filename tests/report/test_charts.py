@@ -1,4 +1,4 @@
-"""Charts hold what runs recorded."""
+"""Charts hold what runs recorded, and what is left out of them does not change the picture."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bftrainer.report import timeline
-from bftrainer.report.drawing import axes_or_new, svg_of
-from bftrainer.report.finished_run import FinishedRun, Holdings, short_names
-from bftrainer.report.ledger import PARTS
-from bftrainer.report.run_figures import draw_losses, losses_picture
-from bftrainer.report.timeline import time_charts, timeline_of
-from bftrainer.runs.run_files import read_run, read_runs
-from tests.finished import write_sample_run, write_tuned_run
+from bftrainer.report import run_figures
+from bftrainer.report.finished_run import FinishedRun, Holdings, TaskSpans, short_names, thin_steps
+from bftrainer.report.run_figures import pool_lines, timeline_of
+from bftrainer.runs.run_files import read_runs
+from tests.finished import write_sample_run
 
 
 @pytest.fixture(scope="module")
@@ -27,170 +26,107 @@ def runs(tmp_path_factory):
     return read_runs([write_sample_run(folder / "a"), write_sample_run(folder / "b", events=100)])
 
 
-@pytest.fixture(scope="module")
-def tuned(tmp_path_factory):
-    """A run that knows what nodes draw, under a cap."""
-    folder = tmp_path_factory.mktemp("power")
-    return read_run(write_tuned_run(folder / "run", solver="highs", power_cap=1e7, events=60))
-
-
-def roster(count, *, name="J{}"):
-    """So many tasks, of which number i holds i + 1 nodes for 10 s from second 20 i on."""
+def roster(count):
+    """A run of so many tasks, of which number i holds i + 1 nodes for 10 s from second 20 i on."""
     numbers = np.arange(count)
-    started = 20.0 * numbers
-    tasks = {
-        "name": np.array([name.format(number) for number in numbers], dtype=object),
-        "group": np.full(count, "", dtype=object),
-        "submitted_s": np.zeros(count),
-        "started_s": started,
-        "completed_s": started + 10.0,
-        "node_s": 10.0 * (numbers + 1),
-        "work_done": np.ones(count),
-        "work_total": np.ones(count),
-        "preemptions": np.zeros(count),
-        "rescales": np.zeros(count),
-        "energy_j": np.full(count, np.nan),
-    }
-    held = np.column_stack((numbers + 1, 0 * numbers)).ravel()
-    summary = {
-        "nodes_total": 9,
-        "window_s": 20.0 * count,
-        "window_start": "2026-01-01T00:00:00Z",
-        "window_end": "2026-01-01T00:00:00Z",
-    }
-    holdings = Holdings(np.column_stack((started, started + 10.0)).ravel(), np.repeat(numbers, 2), held)
+    tasks = {"name": np.array([f"J{number}" for number in numbers], dtype=object)}
+    summary = {"nodes_total": 9, "window_s": 20.0 * count, "window_start": "2026-01-01T00:00:00Z"}
+    time_s = np.column_stack((20.0 * numbers, 20.0 * numbers + 10.0)).ravel()
+    holdings = Holdings(time_s, np.repeat(numbers, 2), np.column_stack((numbers + 1, 0 * numbers)).ravel())
     steps = dict.fromkeys(("time_s", "idle", "used"), np.zeros(1))
-    return FinishedRun("made-up", summary, steps, decisions_of([]), tasks, holdings, None)
+    return FinishedRun("made-up", summary, steps, {}, tasks, holdings)
 
 
-def lines(runs, key):
-    """Lines of a chart, by name."""
-    return {line.name: line for line in next(chart for chart in time_charts(runs) if chart.key == key).lines}
-
-
-def unpacked(runs):
-    """Data of the page's script."""
-    return json.loads(zlib.decompress(base64.b64decode(timeline_of(runs).data)))
+def lines(runs):
+    """Lines of idle and used nodes, by name."""
+    return {line["name"]: line for line in pool_lines(runs)}
 
 
 def test_pool_is_the_step_log(runs):
-    """Idle and used nodes at each event, the last ones until the end."""
+    """Idle and used nodes at each event, the last ones until the end; of several runs, names say whose they are."""
     run = runs[0]
-    found = lines([run], "pool")
-    assert list(found) == ["idle", "used"]
-    assert found["idle"].value.tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
-    assert found["used"].value[:-1].tolist() == run.steps["used"].tolist()
-    assert found["idle"].time[-1] == run.window_s
+    pool = lines([run])
+    assert pool["idle"]["value"].tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
+    assert pool["used"]["value"][:-1].tolist() == run.steps["used"].tolist()
+    assert pool["idle"]["time"][-1] == run.window_s
+    assert list(lines(runs)) == ["a: idle", "b: idle", "a: used", "b: used"]
 
 
-def test_each_run_has_its_lines(runs):
-    """Idle nodes lie below used ones, and names say whose they are."""
-    assert list(lines(runs, "pool")) == ["a: idle", "b: idle", "a: used", "b: used"]
+@pytest.mark.parametrize("count", [3, 10_000])
+def test_spans_by_hand(count):
+    """Each task has its name, and its interval begins and ends with its holding, and has its nodes."""
+    data = json.loads(zlib.decompress(base64.b64decode(timeline_of([roster(count)]).data)))["runs"][0]
+    numbers = list(range(count))
+    assert data["tasks"] == [f"J{number}" for number in numbers]
+    spans = {"begin": [20 * number for number in numbers], "length": [10] * count, "task": numbers}
+    assert data["spans"] == spans | {"nodes": [number + 1 for number in numbers]}
 
 
-def test_long_series_keep_their_outline(runs, monkeypatch):
-    """Of more points than are visible fewer are left, the largest among them."""
-    monkeypatch.setattr(timeline, "MOST_POINTS", 1)
+def test_long_runs_are_thinned(runs, monkeypatch):
+    """Of more points than are visible fewer are left, the largest among them; a note tells of joined intervals."""
+    monkeypatch.setattr(run_figures, "MOST_POINTS", 1)
+    monkeypatch.setattr(run_figures, "MOST_SPANS", 40)
     run = runs[0]
+    (note,) = timeline_of([run]).notes
+    assert note.startswith("a: for the screen, ")
+    assert "intervals of tasks are joined to" in note
     long = np.linspace(0.0, run.window_s, 100_000)
     steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}
-    idle = lines([replace(run, steps=steps)], "pool")["idle"].value
+    idle = lines([replace(run, steps=steps)])["idle"]["value"]
     assert idle.size < 5_000
     assert idle.max() == long.size - 1
 
 
-def test_spans_by_hand():
-    """Each task's interval begins and ends with its holding, and has its nodes."""
-    spans = unpacked([roster(3)])["runs"][0]["spans"]
-    assert spans == {"begin": [0, 20, 40], "length": [10, 10, 10], "task": [0, 1, 2], "nodes": [1, 2, 3]}
-
-
-def test_many_tasks_are_all_there():
-    """Of 10,000 tasks each has its name and its intervals."""
-    data = unpacked([roster(10_000)])["runs"][0]
-    assert data["tasks"] == [f"J{number}" for number in range(10_000)]
-    assert len({*data["spans"]["task"]}) == 10_000
-
-
-def test_what_is_left_out_is_told(runs, monkeypatch):
-    """More intervals than a page holds are joined, and a note says so."""
-    monkeypatch.setattr(timeline, "MOST_SPANS", 40)
-    (note,) = timeline_of(runs[:1]).notes
-    assert note.startswith("a: for the screen, ")
-    assert "intervals of tasks are joined to" in note
-
-
-def test_completions_end_with_all_that_are_done(runs):
-    """Of one run submissions, starts and completions; of several, completions."""
-    found = lines(runs[:1], "completion")
-    assert list(found) == ["submitted", "started", "completed"]
-    assert found["completed"].value[-1] == runs[0].summary["tasks_completed"]
-    assert list(lines(runs, "completion")) == ["a: completed", "b: completed"]
-
-
-def test_shares_add_up(runs):
-    """The parts of the ledger are all idle node-time, and the bars of each run show them."""
-    assert sum(runs[0].summary["ledger"].get(part, 0.0) for part in PARTS) == pytest.approx(1.0)
-    ax = axes_or_new(None)
-    draw_losses(runs, ax)
-    drawn = np.sum([[bar.get_width() for bar in bars] for bars in ax.containers], axis=0)
-    assert drawn == pytest.approx([100.0, 100.0], abs=1e-4)
-    assert len({bars[0].get_hatch() for bars in ax.containers}) == len(ax.containers)
-
-
-def test_power_and_cap(tuned, runs):
-    """Drawn power in kW, and the cap; no chart where nobody knows."""
-    found = lines([tuned], "power")
-    assert found["drawn"].value.max() == pytest.approx(tuned.summary["peak_power_w"] / 1e3, abs=1e-4)
-    assert set(found["cap"].value) == {1e4}
-    assert "power" not in {chart.key for chart in time_charts(runs)}
-
-
-def test_submissions_after_the_window_are_not_drawn():
-    """A task that is to come in years does not squeeze the window into a line."""
-    run = roster(2)
-    run.tasks["submitted_s"][1] = 1e9
-    found = lines([run], "completion")
-    assert max(line.time.max() for line in found.values()) == run.window_s
-    assert found["submitted"].value[-1] == 1
-
-
-def test_drawings_without_data_say_so(runs):
-    """Where no run has a ledger, the drawing has words instead."""
-    bare = replace(runs[0], summary={**runs[0].summary, "ledger": None})
-    ax = axes_or_new(None)
-    draw_losses([bare, bare], ax)
-    assert [text.get_text() for text in ax.texts] == ["No idle node-time, or no ledger of it."]
-
-
-def decisions_of(solve_s):
-    """Proven decisions that took so long."""
-    count = len(solve_s)
-    held = np.array(["optimal"] * count, dtype=object)
-    return {"time_s": np.arange(float(count)), "solve_s": np.array(solve_s), "held": held, "gap": np.zeros(count)}
-
-
 def test_names_of_runs_stay_short_and_apart():
     """Long ones are cut, and those that are alike then have numbers."""
-    names = [
-        run.name
-        for run in short_names([replace(roster(2), name=name) for name in ("<b>x", "n" * 50 + "1", "n" * 50 + "2")])
-    ]
-    assert names[0] == "1. <b>x"
-    assert len(set(names)) == 3
-    assert max(map(len, names)) < 30
+    names = ("<b>x", "n" * 50 + "1", "n" * 50 + "2")
+    shown = [run.name for run in short_names([replace(roster(2), name=name) for name in names])]
+    assert shown[0] == "1. <b>x"
+    assert len(set(shown)) == 3
+    assert max(map(len, shown)) < 30
 
 
-def test_names_are_no_markup_in_drawings(runs):
-    """Names of runs that look like elements or formulas are drawn as text."""
-    named = [replace(run, name=name) for run, name in zip(runs, ("<b>$x_", "&amp;</svg>"), strict=True)]
-    picture = losses_picture(named).svg()
-    assert "<b>" not in picture
-    assert picture.count("</svg>") == 1
+def test_thinned_steps_by_hand():
+    """Few points stay; of each of two pieces stay the first row, the last, the smallest and the largest."""
+    assert thin_steps(np.arange(10.0), [np.arange(10)], 10.0, 5).tolist() == list(range(10))
+    values = np.array([5, 9, 1, 4, 4, 4, 7, 7, 0, 8, 8, 8])
+    assert thin_steps(np.arange(12.0), [values], 12.0, 2).tolist() == [0, 1, 2, 5, 6, 8, 11]
 
 
-def test_drawings_have_the_colours_of_the_page():
-    """What is drawn takes its colours from the page's style, so that it can be read in the dark."""
-    picture = svg_of(lambda ax: ax.plot([1, 2]), "key", 2.0)
-    assert "var(--blue," in picture
-    assert "var(--ink," in picture
+@given(st.integers(0, 2**31), st.integers(2, 40), st.integers(1, 2000))
+def test_thinned_steps_have_the_same_outline(seed, width, count):
+    """In each piece the extremes of every column are those of all rows, and no more than six rows a piece are left."""
+    rng = np.random.default_rng(seed)
+    time_s = np.sort(rng.uniform(0, 100, count))
+    columns = [rng.integers(0, 50, count), rng.normal(size=count)]
+    rows = thin_steps(time_s, columns, 100.0, width)
+    assert (np.diff(rows) > 0).all()
+    assert (rows[0], rows[-1]) == (0, count - 1)
+    assert rows.size <= 6 * width
+    piece = (time_s / 100.0 * width).astype(int)
+    for values in columns:
+        for number in np.unique(piece):
+            every, shown = values[piece == number], values[rows][piece[rows] == number]
+            assert (shown.min(), shown.max()) == (every.min(), every.max())
+
+
+@given(st.integers(0, 2**31), st.integers(1, 400), st.integers(5, 50))
+def test_joined_spans_keep_node_time(seed, count, most):
+    """As few as asked for, or one a task; each task's node-time and extent are the same."""
+    rng = np.random.default_rng(seed)
+    tasks = np.sort(rng.integers(0, 4, count))
+    begin = np.concatenate([np.sort(rng.uniform(0, 90, (tasks == task).sum())) for task in range(4)])
+    following = np.where(np.append(tasks[1:] == tasks[:-1], False), np.append(begin[1:], 100.0), 100.0)
+    end = begin + (following - begin) * rng.uniform(0.1, 1.0, count)
+    before = TaskSpans(begin, end, tasks, rng.integers(1, 9, count).astype(float))
+    after = before.join(most, 100.0)
+    assert after.begin_s.size <= max(most, 4)
+
+    def outline(spans, task):
+        """Begin, end and node-time of a task."""
+        rows = spans.task == task
+        node_s = ((spans.end_s - spans.begin_s) * spans.nodes)[rows].sum()
+        return spans.begin_s[rows].min(), spans.end_s[rows].max(), pytest.approx(node_s)
+
+    for task in np.unique(tasks):
+        assert outline(after, task) == outline(before, task)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer import run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.report.ledger import PARTS, limited_by
+from bftrainer.report.ledger import PARTS, find_limit
 from bftrainer.report.words import limit_in_words
 from tests.tiny import write_inputs
 
@@ -44,7 +44,7 @@ def ledger(log, tasks, **options):
 
 def shares(found):
     """Parts that are not 0."""
-    return {part: round(found[part], 9) for part in PARTS if round(found.get(part, 0.0), 9)}
+    return {part: found[part] for part in PARTS if round(found.get(part) or 0.0, 9)}
 
 
 def test_costs_by_hand(tmp_path):
@@ -57,54 +57,61 @@ def test_costs_by_hand(tmp_path):
     }  # fmt: skip
 
 
-def test_what_no_task_wants_is_demand():
-    """Three nodes idle for 100 s, and one task of at most two: a third is wanted by nobody, and that is the limit."""
-    result = run_replay(log_of([(n, 0, 100) for n in range(3)], 100), [task()], solver="dp", baseline=False)
-    summary = result.summary()
-    assert shares(summary["ledger"]) == {"useful": round(2 / 3, 9), "demand": round(1 / 3, 9)}
-    assert summary["limited_by"] == "demand"
-    assert "33.33 %" in limit_in_words(summary)
+THIRDS = {"useful": 2 / 3}
+
+
+@pytest.mark.parametrize(
+    ("spans", "end_s", "tasks", "options", "parts"),
+    [
+        # Three nodes idle for 100 s, and one task of at most two: a third is wanted by nobody.
+        ([(n, 0, 100) for n in range(3)], 100, [task()], {}, THIRDS | {"demand": 1 / 3}),
+        # The same with a second task that -maxJ 1 keeps waiting; submitted at half-time, it counts from then on.
+        (
+            [(n, 0, 100) for n in range(3)],
+            100,
+            [task(), task("J1", submit_s=50.0)],
+            {"max_tasks": 1},
+            THIRDS | {"admission": 1 / 6, "demand": 1 / 6},
+        ),
+        # A task that needs two nodes cannot use one; a start that costs more than the forward time is not made.
+        ([(0, 0, 100)], 100, [replace(task(), min_nodes=2)], {}, {"declined": 1.0}),
+        ([(0, 0, 100)], 100, [task(grow_cost_s=20.0)], {"startup_cost": "full"}, {"declined": 1.0}),
+        # A node idle for 100 s that is offered after 30 s; one idle for 20 s never is.
+        (
+            [(0, 0, 100), (1, 10, 30)],
+            200,
+            [task()],
+            {"offer_after_s": 30.0},
+            {"useful": 70 / 120, "not_offered": 50 / 120},
+        ),
+        # A task that does 1.5 work/s on two nodes, and 1 on one: a quarter of what it holds is below its best.
+        (
+            [(0, 0, 100), (1, 0, 100)],
+            100,
+            [replace(task(), scaling=ScalingCurve((0, 1, 2), (0.0, 1.0, 1.5)))],
+            {},
+            {"useful": 0.75, "below_best": 0.25},
+        ),
+        # Without idle nodes, nothing divided by nothing is unknown.
+        ([], 100, [task()], {}, {}),
+    ],
+)
+def test_parts_by_hand(spans, end_s, tasks, options, parts):
+    """Each second that a node is idle goes to the part that says why it was not useful, if it was not."""
+    assert shares(ledger(log_of(spans, end_s), tasks, **options)) == {
+        name: pytest.approx(parts[name]) for name in parts
+    }
 
 
 def test_the_largest_loss_limits():
     """Of all parts but the useful one the largest is named, from 1 % on; below, the pool itself was the limit."""
-    shares = {"useful": 0.8, "below_best": 0.09, "preemption": 0.05, "declined": 0.04, "demand": 0.02}
-    assert limited_by({"idle_node_s": 9.0, **shares}) == "below_best"
-    assert limited_by({"idle_node_s": 9.0, "useful": 0.991, "rescaling": 0.009}) == "pool"
-
-
-def test_what_waiting_tasks_want_is_admission():
-    """The same with a second task that -maxJ 1 keeps waiting; submitted at half-time, it counts from then on."""
-    log = log_of([(n, 0, 100) for n in range(3)], 100)
-    found = ledger(log, [task(), task("J1", submit_s=50.0)], max_tasks=1)
-    assert shares(found) == {"useful": round(2 / 3, 9), "admission": round(1 / 6, 9), "demand": round(1 / 6, 9)}
-
-
-def test_what_decisions_leave_is_declined():
-    """A task that needs two nodes cannot use one; a start that costs more than the forward time is not made."""
-    log = log_of([(0, 0, 100)], 100)
-    assert shares(ledger(log, [replace(task(), min_nodes=2)])) == {"declined": 1.0}
-    assert shares(ledger(log, [task(grow_cost_s=20.0)], startup_cost="full")) == {"declined": 1.0}
-
-
-def test_what_is_withheld_is_not_offered():
-    """A node idle for 100 s that is offered after 30 s; one idle for 20 s never is."""
-    found = ledger(log_of([(0, 0, 100), (1, 10, 30)], 200), [task()], offer_after_s=30.0)
-    assert found["idle_node_s"] == 120.0
-    assert shares(found) == {"useful": round(70 / 120, 9), "not_offered": round(50 / 120, 9)}
-
-
-def test_curves_that_bend_cost_node_time_below_the_best_rate():
-    """A task that does 1.5 work/s on two nodes, and 1 on one: a quarter of what it holds is below its best."""
-    bent = replace(task(), scaling=ScalingCurve((0, 1, 2), (0.0, 1.0, 1.5)))
-    assert shares(ledger(log_of([(0, 0, 100), (1, 0, 100)], 100), [bent])) == {"useful": 0.75, "below_best": 0.25}
-
-
-def test_a_machine_without_idle_nodes_has_no_shares():
-    """Nothing divided by nothing is unknown, and nothing limited the run."""
-    summary = run_replay(log_of([], 100), [task()], solver="dp", baseline=False).summary()
-    assert {summary["ledger"].get(part) for part in PARTS} == {None}
-    assert summary["limited_by"] is None
+    losses = {"useful": 0.8, "below_best": 0.09, "preemption": 0.05, "declined": 0.04, "demand": 0.02}
+    assert find_limit({"idle_node_s": 9.0, **losses}) == "below_best"
+    assert find_limit({"idle_node_s": 9.0, "useful": 0.991, "rescaling": 0.009}) == "pool"
+    assert find_limit({"idle_node_s": 0.0}) is None
+    summary = run_replay(log_of([(n, 0, 100) for n in range(3)], 100), [task()], solver="dp", baseline=False).summary()
+    assert summary["limited_by"] == "demand"
+    assert "33.33 %" in limit_in_words(summary)
 
 
 spans_of_nodes = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 90), st.integers(1, 60)), max_size=12)

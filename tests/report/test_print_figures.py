@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import replace
 
 import matplotlib as mpl
@@ -10,18 +11,24 @@ import numpy as np
 import pytest
 
 from bftrainer.cli.replay.results import fill_settings
-from bftrainer.errors import SettingsError
-from bftrainer.report.drawing import WIDTHS_MM, Sheet, page_style, print_figure
-from bftrainer.report.run_figures import (
-    plot_allocation,
-    plot_losses,
-    plot_pool,
-    plot_setting,
+from bftrainer.errors import OutputError, SettingsError
+from bftrainer.report.drawing import (
+    FORMS,
+    WIDTHS_MM,
+    Sheet,
+    axes_or_new,
+    check_drawable,
+    page_style,
+    print_figure,
+    render_figure,
+    require_matplotlib,
 )
+from bftrainer.report.run_figures import plot_allocation, plot_losses, plot_pool, plot_setting
 from bftrainer.runs.run_files import read_run
 from tests.finished import write_sample_run
 
 HOSTILE = "<b>$x$</b> _%#" + "long " * 60 + "\u5de5\u4f5c \u05d0\u05d1"
+KINDS = ("pool", "gantt", "setting", "bars", "losses")
 
 
 @pytest.fixture(scope="module")
@@ -41,192 +48,167 @@ def seeds(run):
     return [changed(run, f"s{seed}", {"seed": seed}, occupancy=0.5 + seed / 10) for seed in (1, 2, 3)]
 
 
-def drawn(draw, width_mm=90.0):
+def lay_out(draw, width_mm=90.0):
     """A figure as it is drawn, laid out."""
     with page_style():
-        found = draw(Sheet(width_mm))
-        found.figure.draw_without_rendering()
-    return found
+        drawn = draw(Sheet(width_mm))
+        drawn.figure.draw_without_rendering()
+    return drawn
 
 
-def kinds(run):
-    """Each kind of figure, of one run and of several."""
+def draw_kind(run, kind):
+    """A kind of figure, of one run or of several with hostile names."""
     assumed = {"note": "linear", "figures": ["used_node_s", "occupancy", "useful", "idle_node_s", "energy_j"]}
-    many = [
-        run,
-        changed(run, HOSTILE, {"max_tasks": 3, "objective": HOSTILE}, assumed_scaling=assumed),
-        *seeds(run),
-    ]
+    hostile = changed(run, HOSTILE, {"max_tasks": 3, "objective": HOSTILE}, assumed_scaling=assumed)
+    many = [run, hostile, *seeds(run)]
     return {
         "pool": lambda sheet: plot_pool(many, sheet),
         "gantt": lambda sheet: plot_allocation(run, sheet),
         "setting": lambda sheet: plot_setting(many, "max_tasks", "occupancy", sheet),
         "bars": lambda sheet: plot_setting(many, "solver", "occupancy", sheet),
         "losses": lambda sheet: plot_losses(many, sheet),
-    }
-
-
-KINDS = ("pool", "gantt", "setting", "bars", "losses")
+    }[kind]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_fonts_are_truetype(run, kind):
-    """Of PDF, fonts are embedded as TrueType, none as type 3, which publishers refuse."""
-    *_, content = print_figure(kinds(run)[kind], Sheet(), "pdf")
+def test_print_and_styles(run, kind):
+    """Fonts of PDF are TrueType; styles of matplotlib draw the same data, and the user's own settings stay."""
+    before, draw = dict(mpl.rcParams), draw_kind(run, kind)
+    *_, content = print_figure(draw, Sheet(), "pdf")
     assert b"/FontFile2" in content
-    assert b"/Type3" not in content
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("style", ["grayscale", "ggplot", "seaborn-v0_8-paper"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_styles_of_matplotlib(run, kind, style):
-    """Each kind is drawn in them, lines in their colours, from the same data, and the user's own settings stay."""
-    before = dict(mpl.rcParams)
-    draw = kinds(run)[kind]
-    plain, styled = (print_figure(draw, Sheet(90.0, name), "svg") for name in ("", style))
+    assert b"/Type3" not in content  # which publishers refuse
+    plain, styled = (print_figure(draw, Sheet(90.0, name), "svg") for name in ("", "grayscale"))
     assert plain[:2] == styled[:2]
     assert plain[2] != styled[2] or kind != "setting"
     assert dict(mpl.rcParams) == before
-
-
-def test_unknown_styles_are_refused():
-    """With the closest one."""
-    with pytest.raises(SettingsError, match=r"Expected a style of matplotlib, got 'ggplt'\. Did you mean 'ggplot'\?"):
-        Sheet(90.0, "ggplt")
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("kind", KINDS)
-def test_sizes_of_letters(run, kind):
-    """All letters are between 7 and 9 points."""
-    figure = drawn(kinds(run)[kind]).figure
-    sizes = {text.get_size() for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()}
-    assert 7 <= min(sizes) <= max(sizes) <= 9
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("width_mm", [WIDTHS_MM[0], 88.9])
 @pytest.mark.parametrize("kind", KINDS)
 def test_legends_cover_nothing(run, kind, width_mm):
-    """A legend is above all axes, beside no note and within the figure, whatever the names and the width."""
-    figure = drawn(kinds(run)[kind], width_mm).figure
-    boxes = [legend.get_window_extent() for legend in figure.legends]
-    assert len(boxes) == (kind != "gantt")
-    for box in boxes:
-        check_outside(box, figure)
+    """A legend is below all axes, beside no note and within the figure; letters have 7 to 9 points."""
+    figure = lay_out(draw_kind(run, kind), width_mm).figure
+    assert len(figure.legends) == (kind != "gantt")
+    for box in (legend.get_window_extent() for legend in figure.legends):
+        assert all(box.y1 <= ax.get_window_extent().y0 for ax in figure.axes)
+        assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
+        assert box.x0 >= 0
+        assert box.y0 >= -0.5
+        assert box.x1 <= figure.bbox.x1
     labels = [label for ax in figure.axes for label in (ax.xaxis.label, ax.yaxis.label) if label.get_text()]
     assert labels
     assert all(label.get_window_extent().y1 <= figure.bbox.y1 for label in labels)
+    sizes = {text.get_size() for text in figure.findobj(mpl.text.Text) if text.get_text() and text.get_visible()}
+    assert 7 <= min(sizes) <= max(sizes) <= 9
 
 
-def check_outside(box, figure):
-    """A legend is above all axes, beside no note and within the figure."""
-    assert all(box.y0 >= ax.get_window_extent().y1 for ax in figure.axes)
-    assert not any(box.overlaps(text.get_window_extent()) for text in figure.texts)
-    assert box.x0 >= 0
-    assert box.x1 <= figure.bbox.x1
-    assert box.y1 <= figure.bbox.y1 + 0.5
-
-
-def test_settings_of_matplotlib_change_nothing(run):
-    """Equal runs are equal bytes, whatever the user's own settings are, and these stay."""
-    one = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
+@pytest.mark.parametrize("form", FORMS)
+def test_equal_runs_are_equal_bytes(run, form):
+    """Whatever the user's own settings are, and these stay; no version is named, and texts of SVG stay texts."""
+    run = replace(run, name="$a_b$ <i> \u5de5")
+    data, caption, content = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), form)
     with mpl.rc_context({"font.size": 31.0, "axes.facecolor": "red", "lines.linewidth": 9.0}):
-        assert print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), "svg") == one
+        again = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), form)
         assert mpl.rcParams["font.size"] == 31.0
+    assert again == (data, caption, content)
+    assert mpl.__version__.encode() not in content
+    assert data.decode().splitlines()[1].startswith("$a_b$ <i> \u5de5,1,useful,")
+    if form == "svg":
+        assert re.search(r">\$a_b\$ &lt;i&gt; 工</text>", content.decode())
 
 
 def test_runs_that_differ_in_seeds_are_one_line(run):
-    """Their mean and interval are drawn, and stand in the data: 0.6, 0.7 and 0.8 are 0.7 and 0.248 to either side."""
-    found = drawn(lambda sheet: plot_setting(seeds(run), "max_tasks", "occupancy", sheet))
-    (row,) = found.rows
-    assert row == ("", 10, pytest.approx(70.0), pytest.approx(24.84, abs=0.01), 3)
-    assert found.columns == ("line", "max_tasks", "occupancy (%)", "half_width", "runs")
-    (band,) = found.figure.axes[0].collections
-    assert band.get_paths()[0].vertices[:, 1].max() == pytest.approx(94.84, abs=0.01)
-    assert "95 % confidence intervals" in found.caption
+    """Their mean and interval are drawn, and stand in the data: 0.6, 0.7 and 0.8 are 0.7 and 0.248 to either side.
 
-
-def test_an_interval_of_one_run_is_unknown(run):
-    """Beside runs of several seeds it stands empty in the data, and nothing is drawn for it."""
+    Of one run the interval is unknown: it stands empty in the data, and nothing is drawn for it.
+    """
     one = changed(run, "one", {"max_tasks": 30})
-    found = drawn(lambda sheet: plot_setting([*seeds(run), one], "max_tasks", "occupancy", sheet))
-    assert [row[3] is None for row in found.rows] == [False, True]
-    (whiskers,) = found.figure.axes[0].collections
-    assert sum(len(path.vertices) > 0 and np.isfinite(path.vertices).all() for path in whiskers.get_paths()) == 1
+    drawn = lay_out(lambda sheet: plot_setting([*seeds(run), one], "max_tasks", "occupancy", sheet))
+    first, last = drawn.rows
+    assert first == ("", 10, pytest.approx(70.0), pytest.approx(24.84, abs=0.01), 3)
+    assert last[3] is None
+    assert drawn.columns == ("line", "max_tasks", "occupancy (%)", "half_width", "runs")
+    (whiskers,) = drawn.figure.axes[0].collections
+    (whisker,) = (path for path in whiskers.get_paths() if len(path.vertices) and np.isfinite(path.vertices).all())
+    assert whisker.vertices[:, 1].max() == pytest.approx(94.84, abs=0.01)
+    assert "95 % confidence intervals" in drawn.caption
 
 
 def test_unlike_runs_are_not_joined(run):
     """Runs that differ in more than the setting are lines of their own, named by what differs."""
-    more = [changed(run, settings={"max_tasks": most, "solver": name}) for most in (5, 20) for name in ("dp", "cbc")]
-    figure = drawn(lambda sheet: plot_setting(more, "max_tasks", "occupancy", sheet)).figure
+    more = [changed(run, settings={"max_tasks": most, "solver": name}) for most in (5, 20) for name in ("cbc", "dp")]
+    figure = lay_out(lambda sheet: plot_setting(more, "max_tasks", "occupancy", sheet)).figure
     lines = [list(container.lines[0].get_xdata()) for container in figure.axes[0].containers]
     assert lines == [[5, 20], [5, 20]]
     assert [text.get_text() for text in figure.legends[0].texts] == ["solver cbc", "solver dp"]
 
 
-def test_settings_left_out_are_their_defaults(run):
-    """A run whose summary leaves out a setting stands beside one that has it, in one line."""
-    full = fill_settings([run, changed(run, "other", {"policy": "grid"})])
-    rows = drawn(lambda sheet: plot_setting(full, "policy", "occupancy", sheet)).rows
-    assert [row[:2] for row in rows] == [("", "zeus"), ("", "grid")]
-
-
-def test_texts_are_no_lines(run):
-    """Settings that are texts have marks that no line joins."""
-    more = [*seeds(run), changed(run, settings={"solver": "cbc"}, occupancy=0.9)]
-    (container,) = drawn(lambda sheet: plot_setting(more, "solver", "occupancy", sheet)).figure.axes[0].containers
+def test_settings_that_are_texts_have_marks_without_a_line(run):
+    """A run whose summary leaves out a setting stands at the default."""
+    full = fill_settings([run, changed(run, "other", {"policy": "grid"}, occupancy=0.9)])
+    drawn = lay_out(lambda sheet: plot_setting(full, "policy", "occupancy", sheet))
+    assert [row[:2] for row in drawn.rows] == [("", "zeus"), ("", "grid")]
+    (container,) = drawn.figure.axes[0].containers
     assert container.lines[0].get_linestyle() == "None"
-    assert sorted(container.lines[0].get_ydata()) == pytest.approx([70.0, 90.0])
+    assert container.lines[0].get_ydata()[1] == pytest.approx(90.0)
 
 
 def test_each_run_of_a_pool_has_a_panel(run):
-    """With its name, from no node to more than its most, and the caption says that scales differ."""
+    """With its name, from no node to more than its most; the caption names the machine."""
     large = replace(run, name="second", steps=dict(run.steps) | {"idle": run.steps["idle"] * 50})
-    found = drawn(lambda sheet: plot_pool([run, large], sheet))
-    axes = found.figure.axes
+    drawn = lay_out(lambda sheet: plot_pool([run, large], sheet))
+    axes = drawn.figure.axes
     assert [ax.get_title(loc="left") for ax in axes] == ["plain", "second"]
     assert all(ax.get_ylim()[0] == 0 for ax in axes)
     assert axes[1].get_ylim()[1] > 10 * axes[0].get_ylim()[1]
-    assert "scales of their own" in found.caption
+    assert "scales of their own" in drawn.caption
+    assert "Replay of sample-idle.parquet, 512 nodes, 2021-02-10 00:00 to " in drawn.caption
 
 
 def test_losses_are_the_ledger(run):
-    """The bars of a run fill its idle node-time, but for parts that are rounding noise, which have none."""
-    bars = drawn(lambda sheet: plot_losses([run], sheet)).figure.axes[0].patches
+    """The bars of a run fill its idle node-time, except rounding noise; runs of earlier versions have none."""
+    bars = lay_out(lambda sheet: plot_losses([run], sheet)).figure.axes[0].patches
     assert sum(bar.get_width() for bar in bars) == pytest.approx(100.0)
     noise = changed(run, ledger={"useful": 1.0, "rescaling": -1.7e-16})
-    assert [bar.get_width() for bar in drawn(lambda sheet: plot_losses([noise], sheet)).figure.axes[0].patches] == [100]
-
-
-def test_runs_without_a_ledger_say_so(run):
-    """Runs of earlier versions are not drawn as runs without losses, also among others."""
+    assert [bar.get_width() for bar in lay_out(lambda sheet: plot_losses([noise], sheet)).figure.axes[0].patches] == [
+        100
+    ]
     older = replace(run, name="older", summary={key: run.summary[key] for key in run.summary if key != "ledger"})
     with pytest.raises(SettingsError, match="older: The run has no ledger"):
         plot_losses([run, older], Sheet())
 
 
-def test_captions_name_only_what_is_known(run):
-    """A summary without one of the settings that captions name is drawn without it."""
-    less = replace(run, summary={key: run.summary[key] for key in run.summary if key != "max_tasks"})
-    captions = [drawn(lambda sheet, one=one: plot_pool([one], sheet)).caption for one in (run, less)]
-    assert "at most 10 tasks at once" in captions[0]
-    assert "at once" not in captions[1]
-
-
 def test_data_are_what_is_drawn(run):
     """The spans of the Gantt chart are those of the table, and amount to the node-time that tasks held."""
-    found = drawn(lambda sheet: plot_allocation(run, sheet))
-    node_s = sum((end - begin) * nodes for _, begin, end, nodes in found.rows)
+    drawn = lay_out(lambda sheet: plot_allocation(run, sheet))
+    node_s = sum((end - begin) * nodes for _, begin, end, nodes in drawn.rows)
     assert node_s == pytest.approx(run.summary["used_node_s"])
-    assert sum(len(each.get_paths()) for each in found.figure.axes[0].collections) == len(found.rows)
+    assert sum(len(collection.get_paths()) for collection in drawn.figure.axes[0].collections) == len(drawn.rows)
 
 
-def test_names_are_shown_as_they_are(run):
-    """Names are no formulas or markup; long ones are cut, and whole in the data."""
-    run = replace(run, name="$a_b$ <i> \u5de5")
-    data, _, content = print_figure(lambda sheet: plot_losses([run], sheet), Sheet(), "svg")
-    assert re.search(r">\$a_b\$ &lt;i&gt; 工</text>", content.decode())
-    assert data.decode().splitlines()[1].startswith("$a_b$ <i> \u5de5,1,useful,")
+def test_axes_are_the_user_s_or_new():
+    """Axes of the user are handed back; new ones stand alone on a figure of the size asked for."""
+    ax = axes_or_new(None, (3.0, 2.0))
+    assert axes_or_new(ax) is ax
+    assert ax.figure.axes == [ax]
+    assert ax.figure.get_size_inches().tolist() == [3.0, 2.0]
+    assert render_figure(ax, "svg") == render_figure(ax.figure, "svg")
+
+
+def test_forms_and_styles_are_checked(run):
+    """The name says the form; other ones, and unknown styles, are refused."""
+    assert check_drawable("A.SVG") == "svg"
+    with pytest.raises(OutputError, match=r"a\.jpeg: Expected a figure's name to end in \.pdf, \.png, \.svg\."):
+        check_drawable("a.jpeg")
+    with pytest.raises(SettingsError, match=r"Expected a style of matplotlib, got 'ggplt'\. Did you mean 'ggplot'\?"):
+        print_figure(lambda sheet: plot_losses([run], sheet), Sheet(90.0, "ggplt"), "svg")
+
+
+@pytest.mark.parametrize("use", [lambda: check_drawable("a.svg"), require_matplotlib, lambda: axes_or_new(None)])
+def test_without_matplotlib(monkeypatch, use):
+    """Where matplotlib is not installed, one line says what brings it."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(SettingsError, match=r"the extra report .*pip install '\.\[report\]'$"):
+        use()

@@ -19,7 +19,7 @@ from bftrainer.report.run_page import write_page
 from bftrainer.runs import read_results, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run, read_runs
-from tests.finished import write_sample_run, write_tuned_run
+from tests.finished import write_sample_run
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,6 @@ def test_columns_are_those_of_the_recording(tmp_path):
     done = [task.completed_s if task.completed_s is not None else np.nan for task in recording.tasks]
     assert run.tasks["completed_s"] == pytest.approx(done, abs=1e-9, nan_ok=True)
     assert run.decisions["solve_s"].tolist() == [each.solve_s for each in recording.decisions]
-    assert run.power is None
 
 
 def test_frames_have_what_was_written(folder, tmp_path):
@@ -56,14 +55,6 @@ def test_frames_have_what_was_written(folder, tmp_path):
     copy = damaged(folder, tmp_path, lambda copy: (copy / "tasks.parquet").write_bytes(b"PAR1"))
     with pytest.raises(RunDirectoryError, match=r"^[^\n]*tasks\.parquet: [^\n]*$"):
         read_results(copy)
-
-
-def test_power_is_read_where_it_is_known(tmp_path):
-    """A tuned run has pieces of power whose integral is the energy of the summary."""
-    run = read_run(write_tuned_run(tmp_path / "tuned"))
-    length = run.power["end_s"] - run.power["begin_s"]
-    assert length @ run.power["tasks_w"] == pytest.approx(run.summary["energy_j"])
-    assert np.isfinite(run.tasks["energy_j"]).any()
 
 
 @pytest.mark.parametrize(

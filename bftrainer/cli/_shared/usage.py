@@ -267,10 +267,10 @@ def refuse_figure(path: Path | None, *, force: bool) -> None:
 def write_figure(path: Path, figure: Axes | Figure) -> None:
     """Write a figure, or that of axes, in the form of its suffix."""
     from bftrainer.files.writing import replacing
-    from bftrainer.report.drawing import check_drawable, rendered
+    from bftrainer.report.drawing import check_drawable, render_figure
 
     with replacing(path) as stream:
-        stream.write(rendered(figure, check_drawable(path.name)))
+        stream.write(render_figure(figure, check_drawable(path.name)))
 
 
 def refuse_unused(reasons: Mapping[str, str | bool | None]) -> None:

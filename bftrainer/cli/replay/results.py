@@ -23,9 +23,19 @@ if TYPE_CHECKING:
     from bftrainer.report.finished_run import FinishedRun
     from bftrainer.runs.audit import Findings
 
-# Of more runs than this only the headline figures are shown.
-FEW = 4
 _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, type=FILE)
+
+
+def refuse_other_results(paths: Sequence[Path]) -> None:
+    """Refuse directories of sweeps and assessments, and say where their page is."""
+    for path in paths:
+        if (path / "sweep.toml").is_file():
+            raise click.UsageError(
+                f"{path}: Expected a replay's directory, got a sweep's: bftrainer sweep FILE --resume --report PAGE "
+                f"makes its page, and {path / 'runs'}/* are its runs."
+            )
+        if (page := path / "page.html").is_file() and not (path / "decisions.parquet").exists():
+            raise click.UsageError(f"{path}: Expected a replay's directory; the page of what is here is {page}.")
 
 
 @usage.command(epilog="Example: bftrainer compare a-itrOut b-itrOut --metric efficiency")
@@ -43,23 +53,23 @@ _RUNS = click.argument("runs", metavar="RUN_DIR...", nargs=-1, required=True, ty
 def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.report.comparison import compare_runs, run_names
-    from bftrainer.report.glossary import COMPARED, HEADLINES, WORK_SHARES, name_near
+    from bftrainer.report.glossary import COMPARED, WORK_SHARES, suggest_metrics
     from bftrainer.runs.run_files import read_summary
 
     if as_json and as_csv:
         raise click.UsageError("Give one of --json and --csv.")
+    refuse_other_results(runs)
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
-            raise SettingsError(
-                f"--metric: Expected a figure of these runs, got {name!r}.{name_near(name, compared.figures)}"
-            )
+            hint = suggest_metrics(name, compared.figures)
+            raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{hint}")
     if as_json:
         print_json(compared.to_dict())
     elif as_csv:
         _write_csv(compared, chosen or tuple(compared.figures))
     else:
-        usual = list(COMPARED if len(compared.names) <= FEW else HEADLINES)
+        usual: Sequence[str] = COMPARED
         if show_all:
             usual = [key for key in compared.figures if key.rpartition(".")[2] not in WORK_SHARES]
         _print_comparison(compared, chosen or [key for key in usual if key in compared.figures])
@@ -218,14 +228,7 @@ def report(runs: tuple[Path, ...], output: Path, brief: bool, force: bool) -> No
     from bftrainer.report.run_page import write_page
     from bftrainer.runs.run_files import read_runs, read_summary
 
-    for run in runs:
-        if (run / "sweep.toml").is_file():
-            raise click.UsageError(
-                f"{run}: Expected a replay's directory, got a sweep's: bftrainer sweep FILE --resume --report PAGE "
-                f"makes its page, and {run / 'runs'}/* are its runs."
-            )
-        if (page := run / "page.html").is_file() and not (run / "decisions.parquet").exists():
-            raise click.UsageError(f"{run}: Expected a replay's directory; the page of what is here is {page}.")
+    refuse_other_results(runs)
     for run in runs:
         read_summary(run)  # report an invalid run before a problem with the page's path
     usage.refuse_inputs(output)

@@ -1,0 +1,313 @@
+"""Pages of runs say what the runs' files say, need nothing but themselves, and cannot be broken by names."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import xml.etree.ElementTree as ET
+import zlib
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+
+from bftrainer.report.comparison import Cell
+from bftrainer.report.drawing import axes_or_new, palette
+from bftrainer.report.glossary import format_value
+from bftrainer.report.ledger import PARTS
+from bftrainer.report.page import print_pages, render_pages
+from bftrainer.report.run_figures import draw_ledger, losses_picture
+from bftrainer.report.run_page import first_side, run_page
+from bftrainer.report.words import format_amount
+from bftrainer.runs.run_files import read_runs
+from tests.finished import write_sample_run, write_tuned_run
+
+
+class Parsed(HTMLParser):
+    """Elements with their attributes, the text outside of scripts, and the scripts."""
+
+    VOID = frozenset({"meta", "link", "br", "hr", "img", "input"})
+
+    def __init__(self, runs):
+        super().__init__()
+        self.elements, self.open, self.scripts, self.words = [], [], [], []
+        self.feed(run_page(runs).html())
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.elements.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        (self.scripts if self.open and self.open[-1] == "script" else self.words).append(data)
+
+    @property
+    def text(self):
+        """What is read, in one line."""
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """A plain run and a tuned one."""
+    folder = tmp_path_factory.mktemp("page")
+    return read_runs([write_sample_run(folder / "plain", baseline=True), write_tuned_run(folder / "tuned")])
+
+
+def changed(run, **figures):
+    """The run with other figures in its summary."""
+    return replace(run, summary={**run.summary, **figures})
+
+
+def cells_of(page):
+    """Cells of each figure of runs side by side."""
+    rows = [row for table in page.tables if table.headings[:1] == ("figure",) for row in table.rows]
+    return {row[0]: row[1:] for row in rows if isinstance(row[1], Cell)}
+
+
+def test_the_headline_names_node_hours_and_what_limited_the_run(runs):
+    """Useful and idle node-hours are those of the ledger; the limit is the one of the summary."""
+    summary = runs[0].summary
+    idle_h, useful = summary["ledger"]["idle_node_s"] / 3600, summary["ledger"]["useful"]
+    hours = f"{format_amount(useful * idle_h)} of {format_amount(idle_h)} idle node-hours"
+    assert first_side(runs[0]).verdict.startswith(f"{hours} ({format_value(useful, 'share')})")
+    limits = {"demand": "too few tasks:", "admission": "-maxJ", "capped": "power cap", "pool": "idle nodes themselves"}
+    limits |= {"below_best": "does less than it could", "declined": "-Tfwd", "preemption": "taken back"}
+    for limit, words in limits.items():
+        assert words in first_side(changed(runs[0], limited_by=limit)).verdict
+    few = first_side(changed(runs[0], limited_by="below_best", tasks_total=3, max_tasks=10)).verdict
+    assert "does less than it could" in few
+    assert "-maxJ" not in few  # all tasks were admitted
+    short = {**summary["ledger"], "idle_node_s": 1850.0, "useful": 0.6859}
+    page = first_side(changed(runs[0], ledger=short))
+    assert page.verdict.startswith("0.35 of 0.51 idle node-hours (68.59 %) became lasting work")
+    assert page.cards[0].value == "0.35"
+
+
+def test_one_run_is_told_whole(runs):
+    """Headline figures, decisions, command and inputs are those of the summary."""
+    text, summary = Parsed(runs[:1]).text, runs[0].summary
+    assert f"{summary['decisions']:,} of {summary['decisions']:,} decisions proven optimal" in text
+    for key in ("efficiency", "occupancy"):
+        assert f"{100 * summary[key]:.2f} %" in text
+    assert "bftrainer-replay --made up" in text
+    assert summary["inputs"]["node_log"]["sha256"] in text
+    assert "Partial" not in text
+
+
+def test_caveats_name_what_the_figures_rest_on(runs):
+    """Partial runs, assumed scaling, notes of the log, decisions without proof and a U that says little."""
+    run = changed(
+        runs[0],
+        assumed_scaling={"note": "perfect from 1 work/s", "figures": ["ledger.useful", "useful"]},
+        node_log_notes=["1 % was trimmed."],
+        decisions_optimal=runs[0].summary["decisions"] - 3,
+        partial=True,
+    )
+    assumed, partial, log, proof = first_side(run).notes
+    assert "perfect from 1 work/s" in assumed
+    assert partial.startswith("Partial: the run was interrupted")
+    assert "1 % was trimmed." in log
+    assert proof.startswith("3 of ")
+    assert first_side(run).cards[0].mark == " (assumed scaling)"
+    short = changed(runs[0], ledger={**runs[0].summary["ledger"], "demand": 0.1})
+    for run, is_short in ((runs[0], False), (short, True)):
+        assert ("would have been as short of tasks" in Parsed([run]).text) == is_short
+
+
+def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
+    """Each bar ends where the next begins, and the last is as long as what is useful."""
+    ax, ledger = axes_or_new(None), runs[0].summary["ledger"]
+    draw_ledger(ledger, ax)
+    bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
+    assert bars[0] == (0.0, 100.0)
+    assert bars[-1] == (0.0, pytest.approx(100 * ledger["useful"]))
+    for (begin, _), (after, width) in zip([bars[0][::-1], *bars[1:-1]], bars[1:-1], strict=False):
+        assert after + width == pytest.approx(begin)
+    shown = [name for name in PARTS[1:] if abs(ledger.get(name, 0.0)) >= 5e-5]
+    assert len(bars) == len(shown) + 2
+
+
+def test_bars_of_several_runs_add_up(runs):
+    """The bars of each run fill its idle node-time, and differ in hatching; without a ledger words say so."""
+    ax = axes_or_new(None)
+    losses_picture(runs).draw(ax)
+    assert sum(bar.get_width() for bars in ax.containers for bar in bars) == pytest.approx(200.0, abs=1e-4)
+    assert len({(bars[0].get_hatch(), bars[0].get_facecolor()) for bars in ax.containers}) == len(ax.containers)
+    ax = axes_or_new(None)
+    losses_picture([changed(run, ledger=None) for run in runs]).draw(ax)
+    assert [text.get_text() for text in ax.texts] == ["No idle node-time, or no ledger of it."]
+
+
+def test_pictures_take_the_colours_of_the_page(runs):
+    """Pictures are well-formed, tell colours by name, and their ids are unique on a page of several briefs."""
+    text = render_pages([first_side(run) for run in runs])
+    assert "<script" not in text
+    pictures = re.findall(r"<svg.*?</svg>", text, re.DOTALL)
+    assert len(pictures) == 4
+    for picture in pictures:
+        ET.fromstring(picture.replace("<svg ", '<svg xmlns:xlink="http://www.w3.org/1999/xlink" ', 1))
+        assert "var(--ink, " in picture
+        assert not any(f" {color}" in picture.replace(f", {color})", "") for color in palette().values())
+        assert "#000000" not in picture
+        assert picture.count("<text") == len(re.findall(r"<text style=\"[^\"]*fill: var", picture))
+    ids = re.findall(r'\bid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'(?:xlink:href="|url\()#([^")]+)', text)) <= set(ids)
+    named = [replace(run, name=name) for run, name in zip(runs, ("<b>$x_", "&amp;</svg>"), strict=True)]
+    picture = losses_picture(named).svg()
+    assert "<b>" not in picture
+    assert picture.count("</svg>") == 1
+
+
+def test_nothing_comes_from_elsewhere(runs):
+    """No element refers to a place outside of the page; each section is linked from the top, by an id of its own."""
+    page = Parsed(runs)
+    for _, attributes in page.elements:
+        for key in ("src", "href"):
+            assert attributes.get(key, "#").startswith("#")
+    assert {tag for tag, _ in page.elements}.isdisjoint({"link", "img", "iframe"})
+    ids = [attributes["id"] for _, attributes in page.elements if "id" in attributes]
+    assert len(set(ids)) == len(ids)
+    assert {attributes["href"].removeprefix("#") for tag, attributes in page.elements if tag == "a"} <= set(ids)
+    assert run_page(runs).html() == run_page(runs).html()
+
+
+@pytest.mark.long
+def test_a_pdf_has_a_side_for_each_run(runs):
+    """As many sides as runs, fonts as TrueType, and equal bytes for equal runs."""
+    briefs = [first_side(run) for run in runs]
+    content = print_pages(briefs)
+    assert len(re.findall(rb"/Type /Page\b", content)) == 2
+    assert b"/FontFile2" in content
+    assert b"/Type3" not in content
+    assert content == print_pages(briefs)
+
+
+def without_events(run):
+    """A run that ended before its first event."""
+    empty = {name: values[:0] for name, values in run.steps.items()}
+    ledger = dict.fromkeys(run.summary["ledger"], None) | {"idle_node_s": 0.0}
+    return replace(changed(run, ledger=ledger, limited_by=None, eq_nodes=None, occupancy=None), steps=empty)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(without_events, id="no event"),
+        pytest.param(
+            lambda run: changed(run, ledger={**run.summary["ledger"], "useful": -0.2, "preemption": 1.1}),
+            id="useful below 0",
+        ),
+        pytest.param(lambda run: changed(run, ledger=None, limited_by=None), id="of an earlier version"),
+        pytest.param(lambda run: changed(run, tasks_completed=0, makespan_s=None, turnaround_mean_s=None), id="none"),
+        pytest.param(lambda run: changed(run, node_log_notes=["x " * 900] * 20, partial=True), id="many caveats"),
+        pytest.param(lambda run: replace(run, name="$a_b^{אבג" + "x" * 300 + "</svg>"), id="an odd name"),
+    ],
+)
+# Letters of other scripts are not in the font of figures, which draws boxes for them.
+@pytest.mark.filterwarnings("ignore:Glyph .* missing from font:UserWarning")
+def test_odd_runs_have_a_brief(runs, change):
+    """It is made as a page and on one side, and says so where the run is partial."""
+    run = change(runs[0])
+    brief = first_side(run)
+    assert len(re.findall(rb"/Type /Page\b", print_pages([brief]))) == 1
+    text = render_pages([brief])
+    assert ("Partial:" in text) == bool(run.summary["partial"])
+    assert "</svg>&" not in text
+
+
+def test_several_runs_are_compared(runs):
+    """Title with all names, figures of both, settings that differ, and differences that say what they are."""
+    alike = changed(runs[1], window_s=runs[0].summary["window_s"], window_end=runs[0].summary["window_end"])
+    text = Parsed([runs[0], alike]).text
+    assert text.count("plain and tuned: training on idle nodes") == 2
+    assert "idle power (W) - 100.0" in text
+    assert "cannot be compared with" not in text
+    assert re.search(r"occupancy \d+\.\d\d % \d+\.\d\d % [+-]\d+\.\d\d points (better|worse)", text)
+    pair = [changed(runs[0], occupancy=0.4, makespan_s=7200.0), changed(runs[0], occupancy=0.5, makespan_s=3600.0)]
+    cells = cells_of(run_page(pair))
+    assert list(cells)[:2] == ["efficiency U", "useful"]  # headlines come first
+    assert cells["occupancy"][1] == Cell("50.00 %", "+10.00 points", "better")
+    assert (cells["makespan"][1].below, cells["makespan"][1].tone) == ("-50.00 %", "better")
+
+
+@pytest.mark.parametrize(
+    ("figures", "reason"),
+    [
+        ({"nodes_total": 9}, "another machine (9 nodes, not 512)"),
+        (
+            {"window_start": "2021-01-01T00:00:00Z", "node_log_zone": "Asia/Tokyo"},
+            "another window (2021-01-01T09:00:00+09:00 to ",
+        ),
+        ({"node_log_notes": ["the lowest-numbered free gpus of each node"]}, "another unit (gpus, not nodes)"),
+    ],
+)
+def test_runs_that_cannot_be_compared_have_no_differences(runs, figures, reason):
+    """Runs of another machine, window or unit are said to be so."""
+    page = run_page([runs[0], changed(runs[0], **figures)])
+    assert reason in page.notes[0]
+    assert {cell.below for cells in cells_of(page).values() for cell in cells} == {""}
+
+
+def test_a_run_whose_tasks_were_done_earlier_is_compared_by_them(runs):
+    """Of the same log and tasks, a shorter window is no other one: figures of tasks keep their differences."""
+    base = changed(runs[0], end_reason="max_events", efficiency=0.4, occupancy=0.4)
+    half = {"window_s": base.summary["window_s"] / 2, "window_end": "2021-02-10T12:00:00", "occupancy": 0.5}
+    page = run_page([base, changed(base, **half, end_reason="finished", efficiency=0.5)])
+    assert "by efficiency U, makespan, mean turnaround and mean wait alone" in page.notes[0]
+    assert [cells_of(page)[name][1].below != "" for name in ("efficiency U", "occupancy")] == [True, False]
+    assert "cannot be compared" in run_page([base, changed(base, **half, end_reason="max_events")]).notes[0]
+
+
+def test_a_replay_is_compared_with_its_harvest(runs):
+    """The page begins with what came of the harvest; windows may differ; differences to almost 0 are in points."""
+    real = changed(runs[0], engine="live", window_s=2.0 * runs[0].summary["window_s"], occupancy=0.001)
+    page = run_page([real, replace(changed(runs[0], occupancy=0.1), name="predicted")])
+    assert not any("compared" in note for note in page.notes)
+    assert cells_of(page)["occupancy"][1] == Cell("10.00 %", "+9.90 points")
+    assert page.verdict == f"plain: {run_page([real]).verdict} Beside it: predicted."
+
+
+def test_times_are_those_of_the_site(runs):
+    """Where the node log tells its zone; one that nobody knows is UTC."""
+    zones = {
+        "Asia/Tokyo": "2021-02-10 09:00 to ",
+        "Mars/Olympus": "2021-02-10 00:00 to ",
+        "America": "2021-02-10 00:00",
+    }
+    for zone, shown in zones.items():
+        assert f"512 nodes, {shown}" in first_side(changed(runs[0], node_log_zone=zone)).subtitle
+
+
+def test_tables_tell_how_many_rows_they_leave_out(runs, monkeypatch):
+    """And which file has them; a task that never started waits still at the end."""
+    monkeypatch.setattr("bftrainer.report.run_page.MOST_ROWS", 20)
+    tasks = {key: column.copy() for key, column in runs[0].tasks.items()}
+    tasks["started_s"][0], tasks["node_s"][0], tasks["submitted_s"][0] = float("nan"), 1e9, 0.0
+    run, total = replace(runs[0], tasks=tasks), len(tasks["name"])
+    (table,) = (table for table in run_page([run]).tables if table.title == "Tasks")
+    assert (
+        f"{total - 20:,} of {total:,} tasks are left out here; tasks.parquet in the run's directory has all."
+        in table.note
+    )
+    row = dict(zip(table.headings, table.rows[0], strict=True))
+    assert (row["started"], row["wait"]) == ("-", f"> {format_value(run.window_s, 's')}")
+
+
+def test_names_cannot_break_the_page(runs):
+    """Names that end scripts or open elements are shown as text, in the table and in the data of charts."""
+    evil = "</script><script>alert(1)</script><b>&amp;"
+    names = runs[0].tasks["name"].copy()
+    names[0] = evil
+    page = Parsed([replace(runs[0], name=evil, tasks={**runs[0].tasks, "name": names})])
+    assert evil in page.text
+    assert sum(tag == "script" for tag, _ in page.elements) == 2
+    data = json.loads(zlib.decompress(base64.b64decode(page.scripts[0])))
+    assert data["runs"][0]["tasks"][0] == evil
