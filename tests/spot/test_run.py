@@ -12,7 +12,7 @@ import pytest
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs.availability import read_availability, write_measured, write_spot_trace
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churned
-from bftrainer.report.drawing import plot_counts, rendered
+from bftrainer.report.drawing import plot_counts, render_figure
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, run_figures, simulate
 from bftrainer.spot.generation import generate_trace
 from bftrainer.spot.run import COST_FIGURES, load_log, load_profile, summarise_run, write_spot
@@ -220,7 +220,7 @@ def test_traces_are_drawn():
 def test_a_run_is_drawn():
     """Active nodes over the hours of the run, and bars of shares of time that fill the axis and say what they are."""
     figure = run_figure(RUN, run_figures(RUN))
-    assert any("reconfiguring" in text for text in ElementTree.fromstring(rendered(figure, "svg")).itertext())
+    assert any("reconfiguring" in text for text in ElementTree.fromstring(render_figure(figure, "svg")).itertext())
     above, below = figure.axes
     outline = above.collections[0].get_paths()[0].vertices
     assert outline[:, 1].max() == max(phase.world_size for phase in RUN.phases)
