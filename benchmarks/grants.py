@@ -1,4 +1,4 @@
-"""What choosing who gives way, and notice, bring on logs: ``python -m benchmarks.research.grants [LOG...]``.
+"""What choosing who gives way, and notice, bring on logs: ``python -m benchmarks.grants [LOG...]``.
 
 Each row is the best fixed forward time of its costs and number of tasks; gains are over named nodes without notice, as
 shares of their mean work, with 95 % intervals over pairs of windows.
@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from benchmarks.research.windows import window_starts_s
 from bftrainer.campaigns.idle_time import measure_idle_time
 from bftrainer.campaigns.model_kinds import KINDS
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
@@ -58,8 +57,7 @@ class Setting:
         base, cells = named[best_s], [f"{self.active}", f"{best_s:g}"]
         mean = sum(base) / len(base)
         for options in GRANTS.values():
-            pairs = zip(self.measure_work(forward_time_s=best_s, **options), base, strict=True)
-            pairs = list(pairs)
+            pairs = list(zip(self.measure_work(forward_time_s=best_s, **options), base, strict=True))
             gain = estimate([100.0 * (granted - without) / mean for granted, without in pairs]) if mean > 0 else None
             cells.append("-" if gain is None else f"{gain.mean:+.1f} ± {gain.half_width:.1f}")
         return " | ".join(cells)
@@ -107,7 +105,9 @@ def main(
     for path in logs or (sample_path(SAMPLE_NODE_LOG),):
         log = read_node_log(path, skip_events)
         log = log.selected(0, None if nodes is None else min(nodes, len(log.nodes)))
-        starts_s = window_starts_s(log.window_s, hours * 3600.0, windows)
+        if windows * hours * 3600.0 > log.window_s:
+            raise click.UsageError(f"Expected {windows} windows of {hours:g} h to fit {log.window_s / 3600:.1f} h.")
+        starts_s = [number * log.window_s / windows for number in range(windows)]
         for name, task_set in list_task_sets(specs, log).items():
             for active in ACTIVE:
                 setting = Setting(log, starts_s, hours * 3600.0, task_set, active)
@@ -115,4 +115,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m benchmarks.research.grants")
+    main(prog_name="python -m benchmarks.grants")
