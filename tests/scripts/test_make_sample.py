@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-
 ROOT = Path(__file__).parents[2]
 DATASETS = ROOT / "datasets"
 WINDOW_S = 3 * 86_400
