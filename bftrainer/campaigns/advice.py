@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bftrainer.campaigns.engines import checksums_of, refuse_changed_inputs
 from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
@@ -50,29 +49,16 @@ Tried = Mapping[SearchedSettings, float]
 
 @dataclass(frozen=True, slots=True)
 class AdvicePlan:
-    """Plan of a search: metric, inputs and search space.
-
-    Parameters
-    ----------
-    config : ReplayConfig
-        Inputs, and the settings that advice is compared with.
-    metric : str
-        Figure of the summary to improve.
-    train_share : float
-        Share of the window to search on; the rest is held out.
-    trials : int
-        Number of settings to try, including the given ones.
-    objectives : tuple of (str or Objective)
-        Objectives to choose from; only the given one if empty.
-    seed : int
-        Seed of the search.
-    """
+    """Plan of a search: inputs with the settings that advice is compared with, figure to improve, and search space."""
 
     config: ReplayConfig
     metric: str = "efficiency"
     train_share: float = 0.6
+    """Share of the window to search on; the rest is held out."""
     trials: int = 40
+    """Number of settings to try, including the given ones."""
     objectives: tuple[str | Objective, ...] = ()
+    """Objectives to choose from; only the given one if empty."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -90,28 +76,14 @@ class AdvicePlan:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Result of a search.
-
-    Parameters
-    ----------
-    plan : AdvicePlan
-    best : SearchedSettings
-        The best settings on the training part.
-    trained, held_out : tuple of float
-        The metric on each part: with the given settings, and with the best ones.
-    split_s : float
-        Time at which the window is split, in seconds after its start.
-    tried : mapping
-        See `Tried`.
-    assumed_scaling : str or None
-        Assumption about how tasks scale, if the metric rests on it.
-    """
+    """Result of a search; the metric on each part is a pair, with the given settings and with the best ones."""
 
     plan: AdvicePlan
     best: SearchedSettings
     trained: tuple[float, float]
     held_out: tuple[float, float]
     split_s: float = math.nan
+    """Seconds after the window's start at which it is split."""
     tried: Tried = field(default_factory=dict)
     assumed_scaling: str | None = None
 
@@ -162,17 +134,16 @@ class Advice:
             "trials": self.plan.trials,
             "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
             "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
-            "tried": [
-                each.to_dict() | {"training": None if math.isnan(value) else value}
-                for each, value in self.tried.items()
-            ],
+            "tried": [each.to_dict() | {"training": finite_or_none(value)} for each, value in self.tried.items()],
             # Null: infinite, as from nothing to something.
-            "gain": {
-                part: gain if math.isfinite(gain) else None
-                for part, gain in zip(("training", "held_out"), self.gains, strict=True)
-            },
+            "gain": dict(zip(("training", "held_out"), map(finite_or_none, self.gains), strict=True)),
             "assumed_scaling": self.assumed_scaling,
         }
+
+
+def finite_or_none(value: float) -> float | None:
+    """A number for JSON."""
+    return value if math.isfinite(value) else None
 
 
 def _gain(given: float, best: float, sign: int) -> float:
@@ -197,20 +168,19 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
         load_inputs(replace(plan.config, objective=name))
     config = replace(plan.config, baseline=metric in _NEED_BASELINE)
     training, rest = split_window(config, inputs, plan.train_share)
-    checksums = checksums_of(inputs)
     tried: dict[SearchedSettings, float] = {}
 
     def measure(settings: SearchedSettings) -> float:
         """The metric of settings on the training part, which are replayed once."""
         if settings not in tried:
-            tried[settings] = measure_settings(training, settings, metric, checksums)
+            tried[settings] = measure_settings(training, settings, metric)
         return tried[settings]
 
     if math.isnan(measure(given)):
         raise SettingsError(f"No value of {metric} on the training part.{_why_missing(metric, inputs)}")
     _sample(plan, len(inputs.tasks), measure, on_trial)
     best = find_best(tried, metric)
-    held_out = measure_settings(rest, given, metric, checksums), measure_settings(rest, best, metric, checksums)
+    held_out = measure_settings(rest, given, metric), measure_settings(rest, best, metric)
     if any(map(math.isnan, held_out)):
         raise SettingsError(f"No value of {metric} on the held-out part.{_why_missing(metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and metric in ON_SCALING else None
@@ -234,28 +204,10 @@ def find_best(tried: Tried, metric: str) -> SearchedSettings:
     return max(tried, key=lambda settings: -math.inf if math.isnan(tried[settings]) else sign * tried[settings])
 
 
-def try_in_turn(
-    tried: dict[SearchedSettings, float],
-    values: Mapping[str, Sequence[Any]],
-    measure: Callable[[SearchedSettings], float],
-    metric: str,
-) -> None:
-    """Try values of each setting in turn, with the best of those before it; each choice is measured once."""
-    for name, choices in values.items():
-        best = find_best(tried, metric)
-        for value in choices:
-            settings = replace(best, **{name: value})
-            if settings not in tried:
-                tried[settings] = measure(settings)
-
-
-def measure_settings(
-    config: ReplayConfig, settings: SearchedSettings, metric: str, checksums: Mapping[str, str]
-) -> float:
-    """The metric of a replay of files with these checksums; NaN if it has none."""
+def measure_settings(config: ReplayConfig, settings: SearchedSettings, metric: str) -> float:
+    """The metric of a replay; NaN if it has none."""
     options: dict[str, Any] = {"forward_time_s": settings.forward_time_s, "max_tasks": settings.max_tasks}
     inputs = load_inputs(replace(config, objective=settings.objective, **options))
-    refuse_changed_inputs(inputs, checksums)
     summary = run_replay(inputs=inputs, details=False).summary()
     value = figures_of(summary).get(metric)
     if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:

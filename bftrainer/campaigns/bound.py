@@ -32,46 +32,30 @@ BOTH = f"chosen, notice {BOTH_S:g} s"
 
 @dataclass(frozen=True, slots=True)
 class WorkBound:
-    """Work of one way to decide.
-
-    Parameters
-    ----------
-    name : str
-    work : float
-        Work done until the instant of comparison.
-    against_named : float or None
-        The same as a share of that of named nodes without notice, less 1; None if these did no lasting work.
-    departure_share, rescale_share : float
-        Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
-    """
+    """Work of one way to decide, until the instant of comparison."""
 
     name: str
     work: float
     against_named: float | None
+    """The same as a share of that of named nodes without notice, less 1; None if these did no lasting work."""
     departure_share: float
+    """Work lost until the end of the replay to departures, as a share of all done."""
     rescale_share: float
+    """The same lost to the decisions' own changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkBounds:
-    """What each grant makes of a replay.
-
-    Parameters
-    ----------
-    bounds : tuple of WorkBound
-        *Named*, notices in ascending order, *chosen*, that with notice, *all departures known* and *changes free*.
-    time_s : float
-        The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
-    half_s : float
-        Half of the replayed part of the log.
-    outstanding_share : float
-        Share of all work that is left with named nodes then.
-    """
+    """What each grant makes of a replay."""
 
     bounds: tuple[WorkBound, ...]
+    """*Named*, notices in ascending order, *chosen*, that with notice, *all departures known* and *changes free*."""
     time_s: float
+    """The instant of comparison, seconds since the window's start: the earliest at which any of them is done."""
     half_s: float
+    """Half of the replayed part of the log."""
     outstanding_share: float
+    """Share of all work that is left with named nodes then."""
 
     def to_dict(self) -> dict[str, Any]:
         """Bounds and notes, ready for JSON."""

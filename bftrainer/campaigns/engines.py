@@ -58,20 +58,9 @@ class LocalEngine:
 class DaskEngine:
     """A Dask cluster: a running one, or one made of a batch system's jobs.
 
-    Parameters
-    ----------
-    scheduler : str, optional
-        Address of a scheduler.
-    jobqueue : Path, optional
-        TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how many, and
-        arguments of that class.
-    job_logs : Path, optional
-        Directory for the output of jobs, unless the file names a `log_directory`.
-
-    Raises
-    ------
-    SettingsError
-        If neither or both are given, Dask is not installed, or the file cannot be used.
+    `jobqueue` is a TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how
+    many, and arguments of that class; the output of jobs goes to `job_logs`, unless it names a `log_directory`. A
+    `SettingsError` if neither or both are given, Dask is not installed, or the file cannot be used.
     """
 
     def __init__(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bftrainer.campaigns.verdict import name_tasks
 from bftrainer.report.intervals import estimate
 
 NOTICE_S = 120.0
@@ -42,9 +43,8 @@ def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, A
 
 def _describe(kind: str, grants: Mapping[str, Mapping[str, Any]]) -> str:
     """What each grant brings, in one sentence, and why one may bring less."""
-    who = "your tasks" if kind == "own" else f"{kind} models"
     effects = " and ".join(f"{_describe_change(grants[name])} {_WORDS[name]}" for name in GRANTS)
-    text = f"{who} would do {effects}."
+    text = f"{name_tasks(kind)} would do {effects}."
     is_clear = [name for name in GRANTS if _is_clear(grants[name])]
     is_worth = any(grants[name]["gain"] >= _WORTH for name in is_clear)
     neither = f"Neither grant brings {100 * _WORTH:.0f} % here" if is_clear else "Neither grant matters here"

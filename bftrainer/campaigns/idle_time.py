@@ -27,18 +27,12 @@ def machine_node_s(log: NodeLog) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MostlyEmpty:
-    """Times at which more than half of a machine is idle: nights, outages, maintenance, or records that are missing.
-
-    Parameters
-    ----------
-    edges_s : ndarray of float64, shape (K + 1,)
-        Times that cut the window into stretches, from 0 to its end.
-    is_empty : ndarray of bool, shape (K,)
-        Whether more than half of the nodes are idle in each.
-    """
+    """Times at which more than half of a machine is idle: nights, outages, maintenance, or records that are missing."""
 
     edges_s: Floats
+    """Times that cut the window into K stretches, from 0 to its end, shape (K + 1,)."""
     is_empty: NDArray[np.bool_]
+    """Whether more than half of the nodes are idle in each, shape (K,)."""
 
     @classmethod
     def of(cls, log: NodeLog) -> MostlyEmpty:

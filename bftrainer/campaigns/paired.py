@@ -27,27 +27,17 @@ _MOST_RATIO = 1e12
 
 @dataclass(frozen=True, slots=True)
 class PairedChange:
-    """How a figure changes from one value of an option to another.
-
-    Parameters
-    ----------
-    value, against : object
-        The value, and the option's first one in the sweep.
-    metric : str
-    change : Estimate or None
-        Mean over pairs of the figure's ratio, less 1, with its 95 % interval; None without a pair.
-    points : int
-        Points with the value.
-    unequal : int
-        Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable.
-    """
+    """How a figure changes from one value of an option to another, the first one in the sweep."""
 
     value: Any
     against: Any
     metric: str
     change: Estimate | None
+    """Mean over pairs of the figure's ratio, less 1, with its 95 % interval; None without a pair."""
     points: int
+    """Points with the value."""
     unequal: int = 0
+    """Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable."""
 
     @property
     def unpaired(self) -> int:

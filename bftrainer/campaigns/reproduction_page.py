@@ -37,30 +37,20 @@ def mean_of(sample: Sequence[float | None]) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A figure: means with 95 % intervals over the levels of an axis.
-
-    Parameters
-    ----------
-    key : str
-    lines : mapping
-        Name of a line -> level -> estimate.
-    reading, label, axis : str
-        What the figure shows, what the values are, and the levels.
-    unit : {"share", "number"}
-    within : (float, float)
-        Least and most that values can be; intervals end there.
-    even : float, optional
-        The value of no gain and no loss, which is drawn.
-    """
+    """A figure: means with 95 % intervals over the levels of an axis."""
 
     key: str
     lines: Mapping[str, Levels]
+    """Name of a line -> level -> estimate."""
     reading: str
+    """What the figure shows; `label` and `axis` say what values and levels are."""
     label: str
     axis: str
     unit: Literal["share", "number"] = "share"
     within: Sequence[float] = (-math.inf, math.inf)
+    """Least and most that values can be; intervals end there."""
     even: float | None = None
+    """The value of no gain and no loss, which is drawn."""
 
     @property
     def title(self) -> str:

@@ -46,26 +46,14 @@ _NEEDED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "object
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
-    """Result of a point.
-
-    Parameters
-    ----------
-    point : SweepPoint
-    figures : mapping
-        All figures of the run; empty if it failed.
-    assumed : Assumption or None
-        Assumption that figures of the run rest on.
-    error : str or None
-        Why it failed.
-    was_done : bool
-        Whether an earlier call had finished it.
-    """
+    """Result of a point: all figures of its run, and the assumption that they rest on, or why it failed."""
 
     point: SweepPoint
     figures: Mapping[str, float | None]
     assumed: Assumption | None = None
     error: str | None = None
     was_done: bool = False
+    """Whether an earlier call had finished it."""
 
 
 @dataclass(frozen=True, slots=True)

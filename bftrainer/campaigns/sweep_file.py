@@ -57,27 +57,17 @@ def _names_inputs(name: str, point: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One replay of a sweep.
-
-    Parameters
-    ----------
-    number : int
-        Index from 0, in the order of the file.
-    options : tuple of (str, object)
-        Fields of `ReplayConfig`, with values as in TOML.
-    varied : tuple of (str, object)
-        Varied options, with their names in the file.
-    key : str
-        Checksum of the replay: its options, and the contents of its input files.
-    contents : tuple of (str, str)
-        SHA-256 of these files, by the options that name them.
-    """
+    """One replay of a sweep."""
 
     number: int
     options: tuple[tuple[str, Any], ...]
+    """Fields of `ReplayConfig`, with values as in TOML."""
     varied: tuple[tuple[str, Any], ...]
+    """Varied options, with their names in the file."""
     key: str
+    """Checksum of the replay: its options, and the contents of its input files."""
     contents: tuple[tuple[str, str], ...] = ()
+    """SHA-256 of these files, by the options that name them."""
 
     def config(self) -> ReplayConfig:
         """Configuration of the replay."""
@@ -97,26 +87,14 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class SweepSpec:
-    """A sweep as its file describes it.
-
-    Parameters
-    ----------
-    path : Path
-    text : bytes
-        Its content.
-    base : mapping
-        Options of all points.
-    points : tuple of mapping
-        Options of each point, with their names in the file.
-    task_sets : mapping
-        Task sets of its own, by their paths in the sweep's directory, where they are written and the file is.
-    """
+    """A sweep as its file describes it: options of all points, and of each, with their names in the file."""
 
     path: Path
     text: bytes
     base: Mapping[str, Any]
     points: tuple[Mapping[str, Any], ...]
     task_sets: Mapping[str, Sequence[TaskSpec]] = field(default_factory=dict)
+    """Task sets of its own, by their paths in the sweep's directory, where they are written and the file is."""
 
     @property
     def varied(self) -> tuple[str, ...]:

@@ -82,18 +82,17 @@ def _parse_deadline(text: str) -> _Moment:
 @usage.report_option
 @_page_force
 @click.option("--stretches", type=int, default=100, help="Replays, 100,000 at most.")
-@click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
 @usage.workers_option
 @usage.json_option
 @like_options
 @click.pass_context
 def forecast(
     ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
-    stretches: int, generated: bool, workers: int | None, **options: Any,
+    stretches: int, workers: int | None, **options: Any,
 ) -> None:  # fmt: skip
     """How probable is it that all tasks are done by a deadline?
 
-    The tasks are replayed on many stretches of the log, or on logs like it. Tasks with dates are submitted as long
+    The tasks are replayed on many stretches of the log. Tasks with dates are submitted as long
     after a stretch's start as they would be after --start; the others count from it anyway.
     """
     from bftrainer.campaigns.engines import LocalEngine
@@ -109,7 +108,7 @@ def forecast(
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
-    plan = ForecastPlan(config, deadline_s, horizon_s, stretches, generated, start_ns, config.seed)
+    plan = ForecastPlan(config, deadline_s, horizon_s, stretches, start_ns)
     with counting("Replaying", stretches) as count:
         answer = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
@@ -151,7 +150,7 @@ def _print_forecast(answer: Forecast) -> None:
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
         ("tasks done by then", f"{100 * math.fsum(answer.done) / len(answer.done):.0f} % on average"),
         ("all done after", f"{span}, median {hours(quantile(answer.completion_s, 0.5))}"),
-        ("from", f"{len(answer.completion_s)} {'generated logs' if answer.plan.generated else 'stretches of the log'}"),
+        ("from", f"{len(answer.completion_s)} stretches of the log"),
         (ASSUMED, answer.assumed_scaling),
     ]
     write_rows(None, rows, indent=20)
@@ -159,8 +158,7 @@ def _print_forecast(answer: Forecast) -> None:
         note(few)
     if answer.overlap > 1.5:
         note(
-            f"stretches overlap, {answer.overlap:.1f} cover each moment: they tell less than as many independent ones; "
-            "--generated draws those."
+            f"stretches overlap, {answer.overlap:.1f} cover each moment: they tell less than as many independent ones."
         )
 
 
