@@ -61,11 +61,11 @@ def steps(paper: str, *, quick: bool) -> int:
     return len(_list_cells(quick=quick)) * _windows(quick=quick) if paper == "bftrainer" else 1
 
 
-def reproduced(
+def reproduce_paper(
     paper: str,
     log: Path | None,
     directory: Path,
-    made: str,
+    command: str,
     on_done: Callable[[object], None],
     workers: int | None = None,
     *,
@@ -76,7 +76,7 @@ def reproduced(
     """Make an evaluation again, and write it to a directory: page.html, data.csv, summary.json.
 
     The directory of BFTrainer's is that of a sweep, with these files besides. By default the data are those that ship
-    with bftrainer. `made` is the command, for the page; `on_done` is called `steps` times.
+    with bftrainer. `command` is for the page; `on_done` is called `steps` times.
     """
     check_log(paper, log, quick=quick)
     engine = LocalEngine(workers)
@@ -90,13 +90,13 @@ def reproduced(
         result = _evaluate_bftrainer(points, log, notes, quick=quick)
         with lock_file(directory / LOCK, directory):
             list_written(directory, {*_FILES, *written_files(directory)})
-            _write(result, directory, made)
+            _write(result, directory, command)
             list_written(directory, written_files(directory), final=True)
         return result
     with result_directory([directory], force=force) as place:
         evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
         result = evaluate(log, engine.workers, quick=quick)
-        _write(result, place.working, made)
+        _write(result, place.working, command)
         on_done(result)
     return result
 

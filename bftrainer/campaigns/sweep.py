@@ -6,12 +6,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
-from bftrainer.campaigns.sweep_directory import RUNS, TABLE, drop_other_runs, save_description, sweep_directory
+from bftrainer.campaigns.sweep_directory import RUNS, TABLE, drop_results, save_description, sweep_directory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
 from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SettingsError
 from bftrainer.files.directories import result_directory
@@ -63,7 +64,7 @@ class SweepResult:
     points: tuple[PointResult, ...]
 
     @property
-    def failed(self) -> list[PointResult]:
+    def failures(self) -> list[PointResult]:
         """Points that failed."""
         return [point for point in self.points if point.error is not None]
 
@@ -103,41 +104,23 @@ def run_sweep(
 ) -> SweepResult:
     """Replay all points, and write the table of all.
 
-    Parameters
-    ----------
-    spec : SweepSpec
-    directory : Path
-        Runs are saved in it under their keys, so that none is computed twice.
-    engine : Engine
-        A Dask cluster must see the directory and the inputs under the same paths.
-    on_done : callable
-        Called with each finished point, in any order.
-    resume : bool
-        Continue in a sweep's directory: finished runs are not computed again.
-    force : bool
-        Compute all anew: each run is replaced when the new one is finished, and other old runs are deleted at the end.
+    Runs are saved in the directory under their keys, so that none is computed twice; a Dask cluster must see it and the
+    inputs under the same paths. `on_done` is called with each finished point, in any order. With `resume`, finished
+    runs in a sweep's directory are not computed again; with `force`, they are deleted first.
 
-    Raises
-    ------
-    InputError
-        If a named input is missing, or no point can begin; the directory is unchanged then.
-    OutputError
-        If a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
-    BftrainerError
-        If all points fail that would replace others.
+    An `InputError` if a named input is missing, or no point can begin; the directory is unchanged then. An
+    `OutputError` if a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
     """
     with sweep_directory(directory, spec, resume=resume, force=force):
-        points = spec.resolved()
+        points = spec.resolve_points()
         _check_names(spec, points)
         _check_inputs(points)
         _check_effects(spec, points)
-        result = _compute_points(points, directory, engine, on_done, anew=force)
-        if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
-            raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
+        if force:
+            drop_results(directory, spec)
+        result = _compute_points(points, directory, engine, on_done)
         save_description(directory, spec)
         _write_table(result, directory / TABLE)
-        if force:
-            drop_other_runs(directory, {result.point.key for result in result.points if result.error is None}, spec)
     return result
 
 
@@ -180,17 +163,12 @@ def _check_effects(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
 
 def _compute_points(
-    points: Sequence[SweepPoint],
-    directory: Path,
-    engine: Engine,
-    on_done: Callable[[PointResult], None],
-    *,
-    anew: bool,
+    points: Sequence[SweepPoint], directory: Path, engine: Engine, on_done: Callable[[PointResult], None]
 ) -> SweepResult:
-    """Results of all points; finished ones are not computed again, unless `anew`, and equal ones are computed once."""
+    """Results of all points; finished ones are not computed again, and equal ones are computed once."""
     results: dict[int, PointResult] = {}
     for point in points:
-        earlier = None if anew else _read_finished(point, directory)
+        earlier = _read_finished(point, directory)
         if earlier is not None:
             results[point.number] = earlier
             on_done(earlier)
@@ -199,7 +177,7 @@ def _compute_points(
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
-    with closing(engine.run(_PointWork(directory.resolve(), anew), pending)) as outcomes:
+    with closing(engine.run(partial(_compute_point, directory.resolve()), pending)) as outcomes:
         for index, outcome in outcomes:
             for point in points:
                 if point.key == pending[index].key:
@@ -210,34 +188,27 @@ def _compute_points(
     return SweepResult(tuple(results[point.number] for point in points))
 
 
-@dataclass(frozen=True, slots=True)
-class _PointWork:
-    """Work of one point: replay it, unless that was done, and save the run."""
+def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
+    """Replay a point, unless that was done, and save the run; any error becomes its result, and others go on."""
+    try:
+        return _read_finished(point, directory) or _replay_point(directory, point)
+    except BftrainerError as error:
+        return PointResult(point, {}, error=str(error))
+    except Exception as error:  # a user's objective or solver may raise anything
+        return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
 
-    directory: Path
-    anew: bool
 
-    def __call__(self, point: SweepPoint) -> PointResult:
-        """Compute a point; any error becomes its result and does not end the sweep."""
-        try:
-            earlier = None if self.anew else _read_finished(point, self.directory)
-            return earlier or self._replay(point)
-        except BftrainerError as error:
-            return PointResult(point, {}, error=str(error))
-        except Exception as error:  # a user's objective or solver may raise anything
-            return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
-
-    def _replay(self, point: SweepPoint) -> PointResult:
-        inputs = load_inputs(point.config())
-        refuse_changed_inputs(inputs, dict(point.contents))
-        result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
-        if not (self.directory / RUNS).is_dir():
-            # The sweep was given up, and a cluster's worker was not notified.
-            raise SettingsError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
-        # This replaces the run of an earlier sweep, or the empty directory of a killed worker.
-        with result_directory([self.directory / RUNS / point.key], force=True) as place:
-            write_run(result, place.working)
-        return _to_result(point, result.summary())
+def _replay_point(directory: Path, point: SweepPoint) -> PointResult:
+    inputs = load_inputs(point.config())
+    refuse_changed_inputs(inputs, dict(point.contents))
+    result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
+    if not (directory / RUNS).is_dir():
+        # The sweep was given up, and a cluster's worker was not notified.
+        raise SettingsError(f"{directory}: The directory of the sweep was removed meanwhile.")
+    # This replaces the empty directory of a killed worker.
+    with result_directory([directory / RUNS / point.key], force=True) as place:
+        write_run(result, place.working)
+    return _to_result(point, result.summary())
 
 
 def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
@@ -269,6 +240,6 @@ def _write_table(result: SweepResult, path: Path) -> None:
 def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
     """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them."""
     description = spec.text.decode(errors="backslashreplace")
-    text = sweep_page(spec.path.name, result.table().to_pylist(), spec.varied, description, metrics)
+    text = sweep_page(spec.path.name, result.table().to_pylist(), spec.axes, description, metrics)
     with replacing(path) as stream:
         stream.write(text)

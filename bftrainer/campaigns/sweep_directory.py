@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
@@ -92,13 +92,14 @@ def _undo(path: Path) -> None:
             (path / MANIFEST).unlink()
 
 
-def drop_other_runs(path: Path, keys: Collection[str], spec: SweepSpec) -> None:
-    """Delete runs of other keys, and task sets of an earlier sweep; files of others stay."""
+def drop_results(path: Path, spec: SweepSpec) -> None:
+    """Delete table and runs of an earlier sweep, and task sets that are none of `spec`; other files stay."""
     for run in sorted((path / RUNS).iterdir()):
-        if run.name not in keys and not run.is_symlink() and SUMMARY in written_files(run):
+        if not run.is_symlink() and SUMMARY in written_files(run):
             remove_written(run)
     names = written_files(path).keys()
     gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
-    for name in gone:
+    for name in {TABLE, *gone}:
         (path / name).unlink(missing_ok=True)
-    list_written(path, names - gone, final=True)
+    save_description(path, spec)
+    list_written(path, names - gone)

@@ -42,7 +42,7 @@ _REMOVED = {
 """What to use instead of options and sections that the previous release had."""
 
 
-def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of a point into those of the base, replacing also those that they stand for."""
     over = {name for one, others in _INSTEAD.items() if one in point for name in others}
     over |= {one for one, others in _INSTEAD.items() if any(_names_inputs(name, point) for name in others)}
@@ -97,7 +97,7 @@ class SweepSpec:
     """Task sets of its own, by their paths in the sweep's directory, where they are written and the file is."""
 
     @property
-    def varied(self) -> tuple[str, ...]:
+    def axes(self) -> tuple[str, ...]:
         """Options in which points may differ, in the order of the file."""
         return tuple(dict.fromkeys(name for point in self.points for name in point))
 
@@ -112,12 +112,12 @@ class SweepSpec:
         files = [(name, value) for name, value in options if name in OPTIONS and OPTIONS[name].is_file]
         return {self.path.parent / value: f"{name} {value}" for name, value in files if isinstance(value, str)}
 
-    def resolved(self) -> list[SweepPoint]:
+    def resolve_points(self) -> list[SweepPoint]:
         """The points, with resolved paths and keys; a `SettingsError` if a named file is missing."""
         return [self._resolve(number, point) for number, point in enumerate(self.points)]
 
     def _resolve(self, number: int, point: Mapping[str, Any]) -> SweepPoint:
-        options = merged(self.base, point)
+        options = merge_options(self.base, point)
         window, sample = (options.pop(name, None) for name in (WINDOW, SAMPLE))
         if sample == "tuned":
             options["tasks"] = str(sample_path(SAMPLE_TUNED_TASKS))
@@ -138,7 +138,7 @@ class SweepSpec:
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
         text = json.dumps([replayed, _checksums_of_tasks(options)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        varied = tuple((name, point.get(name)) for name in self.varied)
+        varied = tuple((name, point.get(name)) for name in self.axes)
         return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
 
 
@@ -276,7 +276,7 @@ class _Reader:
 
     def check_point(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
         """Refuse values of a wrong type or out of range."""
-        options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
+        options = {name: value for name, value in merge_options(base, point).items() if name not in _INSTEAD}
         try:
             # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**options).settings(as_given, "dp")

@@ -267,7 +267,7 @@ MOST_ROWS = 50
 @click.option("--scheduler", metavar="ADDRESS", help="Dask cluster that sees the same files, as tcp://host:8786.")
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
 @click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
-@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
+@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are deleted first.")
 @usage.report_option
 @click.option(
     "--metric",
@@ -300,7 +300,7 @@ def sweep(
     spec = read_sweep(file)
     judged = metrics or ("work_done",)
     if paired is not None:
-        check_pairing(spec.varied, paired, judged)
+        check_pairing(spec.axes, paired, judged)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(place=place, **options)
     usage.check_report(report, force=resume or force)
@@ -330,9 +330,9 @@ def sweep(
             _print_changes(changes)
         click.echo(f"Table: {place / 'sweep.parquet'}")
     usage.show_page(report, quiet=as_json)
-    for point in result.failed:
+    for point in result.failures:
         tell(f"Point {point.point.number} failed: {point.error}")
-    ctx.exit(1 if result.failed else 0)
+    ctx.exit(1 if result.failures else 0)
 
 
 def _engine(
@@ -436,7 +436,7 @@ def reproduce(
     Without --quick the published log is needed; --quick takes data that ship with bftrainer unless --log names others.
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
     """
-    from bftrainer.campaigns.reproduce import check_log, reproduced, steps
+    from bftrainer.campaigns.reproduce import check_log, reproduce_paper, steps
     from bftrainer.extras import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"
@@ -447,7 +447,7 @@ def reproduce(
     place = Path(f"reproduce-{paper}") if directory is None else directory
     words = ["bftrainer", "reproduce", paper, *["--quick"] * quick, *(["--log", log.name] if log else [])]
     with counting("Simulating", steps(paper, quick=quick)) as count:
-        answer = reproduced(
+        answer = reproduce_paper(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
     if as_json:

@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.campaigns import reproduce as module
 from bftrainer.campaigns import sweep
-from bftrainer.campaigns.reproduce import check_log, evaluate_zeus, reproduced, steps
+from bftrainer.campaigns.reproduce import check_log, evaluate_zeus, reproduce_paper, steps
 from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction, mean_of, read_papers
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
@@ -27,7 +27,7 @@ FILES = {"page.html", "data.csv", "summary.json"}
 
 def made_again(paper, directory, log=None, on_done=print, workers=1, **how):
     """Make the quick evaluation of a paper again."""
-    return reproduced(
+    return reproduce_paper(
         paper, log, directory, f"bftrainer reproduce {paper} --quick", on_done, workers, quick=True, **how
     )
 
@@ -110,7 +110,7 @@ def test_a_resumed_evaluation_replays_nothing_and_writes_the_same(log, tmp_path,
 def test_the_sweep_of_an_evaluation_can_be_read_as_any_other(log, tmp_path):
     """Its sweep.toml describes the points that were replayed: their runs are those of its keys."""
     made_again("bftrainer", tmp_path / "out", log)
-    keys = {point.key for point in read_sweep(tmp_path / "out" / "sweep.toml").resolved()}
+    keys = {point.key for point in read_sweep(tmp_path / "out" / "sweep.toml").resolve_points()}
     assert keys == {path.name for path in (tmp_path / "out" / "runs").iterdir()}
 
 

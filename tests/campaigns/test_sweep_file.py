@@ -21,7 +21,7 @@ def written(tmp_path, text):
 
 def options(tmp_path, text):
     """The options of all points, as the replay gets them."""
-    return [dict(point.options) for point in read_sweep(written(tmp_path, text)).resolved()]
+    return [dict(point.options) for point in read_sweep(written(tmp_path, text)).resolve_points()]
 
 
 def test_grids_are_products(tmp_path):
@@ -36,7 +36,7 @@ def test_points_are_listed(tmp_path):
     """Points follow the grid; what one of them does not say is the base's; without either there is one point."""
     text = "[grid]\nmaxJ = [5]\n[[point]]\nTfwd = 20\n[[point]]\nseed = 3\n"
     assert options(tmp_path, text) == [{"max_tasks": 5}, {"forward_time_s": 20}, {"seed": 3}]
-    assert read_sweep(written(tmp_path, text)).varied == ("max_tasks", "forward_time_s", "seed")
+    assert read_sweep(written(tmp_path, text)).axes == ("max_tasks", "forward_time_s", "seed")
     assert options(tmp_path, "[base]\nseed = 4\n") == [{"seed": 4}]
 
 
@@ -71,7 +71,7 @@ def test_paths_hold_wherever_points_are_computed(tmp_path, monkeypatch):
     written(tmp_path, '[base]\nnode_log = "log"\n')
     (tmp_path / "log").touch()
     monkeypatch.chdir(tmp_path)
-    assert dict(read_sweep(Path("sweep.toml")).resolved()[0].options) == {"node_log": str(tmp_path / "log")}
+    assert dict(read_sweep(Path("sweep.toml")).resolve_points()[0].options) == {"node_log": str(tmp_path / "log")}
 
 
 def test_keys_are_those_of_the_replay(tmp_path):
@@ -80,11 +80,11 @@ def test_keys_are_those_of_the_replay(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.parquet").write_bytes(content)
     text = '[grid]\nnode_log = ["a.parquet", "b.parquet"]\n[[point]]\nseed = 0\n'
-    first, second, third = read_sweep(written(tmp_path, text)).resolved()
+    first, second, third = read_sweep(written(tmp_path, text)).resolve_points()
     assert first.key == second.key != third.key
     before = first.key
     (tmp_path / "a.parquet").write_bytes(content + b"x")
-    assert read_sweep(written(tmp_path, text)).resolved()[0].key != before
+    assert read_sweep(written(tmp_path, text)).resolve_points()[0].key != before
 
 
 @pytest.mark.parametrize(
@@ -144,4 +144,4 @@ def test_missing_files_are_refused(tmp_path):
         read_sweep(tmp_path / "sweep.toml")
     spec = read_sweep(written(tmp_path, '[base]\nnode_log = "absent.parquet"\n'))
     with pytest.raises(SettingsError, match=r"node_log: .*absent\.parquet: No such file"):
-        spec.resolved()
+        spec.resolve_points()
