@@ -43,7 +43,7 @@ class SearchedSettings:
         return asdict(self) | {"objective": name_of_objective(self.objective)}
 
 
-Tried = Mapping[SearchedSettings, float]
+Scores = Mapping[SearchedSettings, float]
 """Settings in the order of their trials, the given ones first, with a metric; NaN where it has no value."""
 
 
@@ -69,7 +69,7 @@ class AdvicePlan:
             raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
 
     @property
-    def given(self) -> SearchedSettings:
+    def current(self) -> SearchedSettings:
         """The settings that advice is compared with."""
         return SearchedSettings(self.config.forward_time_s, self.config.max_tasks, self.config.objective)
 
@@ -84,13 +84,13 @@ class Advice:
     held_out: tuple[float, float]
     split_s: float = math.nan
     """Seconds after the window's start at which it is split."""
-    tried: Tried = field(default_factory=dict)
+    scores: Scores = field(default_factory=dict)
     assumed_scaling: str | None = None
 
     @property
     def gains(self) -> tuple[float, float]:
         """Relative improvement of the best settings over the given ones: on the training part, and on the rest."""
-        if self.best == self.plan.given:
+        if self.best == self.plan.current:
             return 0.0, 0.0
         sign = GLOSSARY[self.plan.metric].better
         return _gain(*self.trained, sign), _gain(*self.held_out, sign)
@@ -99,16 +99,16 @@ class Advice:
     def verdict(self) -> str:
         """``better``, ``overfit`` (better on the training part, worse on the rest) or ``same``."""
         trained, held_out = self.gains
-        if trained <= NEGLIGIBLE or self.best == self.plan.given:
+        if trained <= NEGLIGIBLE or self.best == self.plan.current:
             return "same"
         if held_out < -NEGLIGIBLE:
             return "overfit"
         return "better" if held_out > NEGLIGIBLE else "same"
 
     @property
-    def advised(self) -> SearchedSettings:
+    def recommendation(self) -> SearchedSettings:
         """The best settings if they are better on the rest as well, else the given ones."""
-        return self.best if self.verdict == "better" else self.plan.given
+        return self.best if self.verdict == "better" else self.plan.current
 
     def sentence(self) -> str:
         """The advice in words."""
@@ -129,12 +129,12 @@ class Advice:
             "verdict": self.verdict,
             "overfit": self.verdict == "overfit",
             "sentence": self.sentence(),
-            "advised": self.advised.to_dict(),
+            "advised": self.recommendation.to_dict(),
             "split_s": self.split_s,
             "trials": self.plan.trials,
-            "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
+            "given": {**self.plan.current.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
             "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
-            "tried": [each.to_dict() | {"training": finite_or_none(value)} for each, value in self.tried.items()],
+            "tried": [one.to_dict() | {"training": finite_or_none(value)} for one, value in self.scores.items()],
             # Null: infinite, as from nothing to something.
             "gain": dict(zip(("training", "held_out"), map(finite_or_none, self.gains), strict=True)),
             "assumed_scaling": self.assumed_scaling,
@@ -146,8 +146,11 @@ def finite_or_none(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _gain(given: float, best: float, sign: int) -> float:
-    return sign * (best - given) / abs(given) if given else math.inf * sign * (best - given) if best != given else 0.0
+def _gain(current: float, best: float, sign: int) -> float:
+    change = sign * (best - current)
+    if current:
+        return change / abs(current)
+    return math.inf * change if change else 0.0
 
 
 def _amount(gain: float, values: tuple[float, float]) -> str:
@@ -163,29 +166,29 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     An `InputError` if an input cannot be used, or the metric has no value with the given settings.
     """
     require_extra("Advice needs", "advise")
-    inputs, metric, given = load_inputs(plan.config), plan.metric, plan.given
+    inputs, metric, current = load_inputs(plan.config), plan.metric, plan.current
     for name in plan.objectives:  # found out now, not during the search
         load_inputs(replace(plan.config, objective=name))
     config = replace(plan.config, baseline=metric in _NEED_BASELINE)
-    training, rest = split_window(config, inputs, plan.train_share)
-    tried: dict[SearchedSettings, float] = {}
+    training, remainder = split_window(config, inputs, plan.train_share)
+    scores: dict[SearchedSettings, float] = {}
 
     def measure(settings: SearchedSettings) -> float:
         """The metric of settings on the training part, which are replayed once."""
-        if settings not in tried:
-            tried[settings] = measure_settings(training, settings, metric)
-        return tried[settings]
+        if settings not in scores:
+            scores[settings] = measure_settings(training, settings, metric)
+        return scores[settings]
 
-    if math.isnan(measure(given)):
+    if math.isnan(measure(current)):
         raise SettingsError(f"No value of {metric} on the training part.{_why_missing(metric, inputs)}")
     _sample(plan, len(inputs.tasks), measure, on_trial)
-    best = find_best(tried, metric)
-    held_out = measure_settings(rest, given, metric), measure_settings(rest, best, metric)
+    best = find_best(scores, metric)
+    held_out = measure_settings(remainder, current, metric), measure_settings(remainder, best, metric)
     if any(map(math.isnan, held_out)):
         raise SettingsError(f"No value of {metric} on the held-out part.{_why_missing(metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and metric in ON_SCALING else None
     split_s = training.until_s(inputs.log.start_ns)
-    return Advice(plan, best, (tried[given], tried[best]), held_out, split_s, tried, assumed)
+    return Advice(plan, best, (scores[current], scores[best]), held_out, split_s, scores, assumed)
 
 
 def split_window(config: ReplayConfig, inputs: Inputs, share: float) -> tuple[ReplayConfig, ReplayConfig]:
@@ -198,10 +201,10 @@ def split_window(config: ReplayConfig, inputs: Inputs, share: float) -> tuple[Re
     return first, replace(config, since=begin_s + split_s, until=length_s - split_s)
 
 
-def find_best(tried: Tried, metric: str) -> SearchedSettings:
+def find_best(scores: Scores, metric: str) -> SearchedSettings:
     """The first settings with the best value."""
     sign = GLOSSARY[metric].better
-    return max(tried, key=lambda settings: -math.inf if math.isnan(tried[settings]) else sign * tried[settings])
+    return max(scores, key=lambda settings: -math.inf if math.isnan(scores[settings]) else sign * scores[settings])
 
 
 def measure_settings(config: ReplayConfig, settings: SearchedSettings, metric: str) -> float:
@@ -234,13 +237,13 @@ def _sample(
     import optuna
 
     sign, most_tasks = GLOSSARY[plan.metric].better, max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
-    objectives = {name_of_objective(each): each for each in (plan.given.objective, *plan.objectives)}
+    objectives = {name_of_objective(one): one for one in (plan.current.objective, *plan.objectives)}
 
     def try_settings(trial: Any) -> float:
         """Value of settings that the library suggests, which it maximises."""
         forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
         max_tasks = trial.suggest_int("max_tasks", 1, most_tasks, log=True)
-        objective = plan.given.objective
+        objective = plan.current.objective
         if plan.objectives:
             objective = objectives[trial.suggest_categorical("objective", list(objectives))]
         # Two significant digits are enough for a setting.
@@ -248,8 +251,8 @@ def _sample(
         on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
 
-    first = plan.given.to_dict()
-    first["forward_time_s"] = min(max(plan.given.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
+    first = plan.current.to_dict()
+    first["forward_time_s"] = min(max(plan.current.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
     if not plan.objectives:
         del first["objective"]
     verbosity = optuna.logging.get_verbosity()

@@ -82,14 +82,14 @@ class AssessPlan:
         return digest.hexdigest()
 
     @property
-    def granted_s(self) -> float:
+    def grant_window_s(self) -> float:
         """How much of the log, at its end, grants are measured on: a third, but a week or more, and 8 weeks at most."""
         return min(self.log.window_s, 8 * WEEK_S, max(WEEK_S, self.log.window_s / 3))
 
     @property
     def steps(self) -> int:
         """Number of steps that an assessment takes at most."""
-        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > self.granted_s)
+        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > self.grant_window_s)
 
 
 def assessment_of(
@@ -174,10 +174,10 @@ def _measure_kinds(configs: Mapping[str, ReplayConfig], steps: Steps) -> dict[st
     figures = dict(zip(replays, steps(replays, _replay), strict=True))
     answer = {}
     for name, config in configs.items():
-        given = figures[f"replay {name} given"]
-        best = figures.get(f"replay {name} best", given)
-        advice = _advise(config, settings[name], (given["held_out"], best["held_out"]))
-        answer[name] = {"settings": advice, **(best if advice["verdict"] == "better" else given)}
+        current = figures[f"replay {name} given"]
+        best = figures.get(f"replay {name} best", current)
+        advice = _advise(config, settings[name], (current["held_out"], best["held_out"]))
+        answer[name] = {"settings": advice, **(best if advice["verdict"] == "better" else current)}
     return answer
 
 
@@ -185,8 +185,8 @@ def _measure_grants(plan: AssessPlan, config: ReplayConfig, best: Mapping[str, A
     """Useful node-seconds of a kind in each stretch of the window, if the scheduler grants something."""
     config = replace(config, **{name: best["settings"][name] for name in ("forward_time_s", "max_tasks")})
     ways, figures = dict(GRANTS), {"named": dict(best)}
-    if plan.log.window_s > plan.granted_s:
-        end = plan.log.since(plan.log.end_ns - round(plan.granted_s * NS_PER_S))
+    if plan.log.window_s > plan.grant_window_s:
+        end = plan.log.since(plan.log.end_ns - round(plan.grant_window_s * NS_PER_S))
         config, ways, figures = replace(config, node_log=end), {"named": {}, **GRANTS}, {}
     replayed = steps({f"grant {name}": replace(config, **options) for name, options in ways.items()}, _replay)
     return measure_grants(best, figures | dict(zip(ways, replayed, strict=True)))
@@ -217,21 +217,21 @@ def _search(config: ReplayConfig) -> dict[str, Any]:
     """
     plan, filling = _plan_search(config), config.max_tasks
     first, _ = split_window(plan.config, load_inputs(plan.config), plan.train_share)
-    tried = {plan.given: measure_settings(first, plan.given, _USEFUL)}
-    if math.isnan(tried[plan.given]):
-        same = _to_dict(plan.given)
+    scores = {plan.current: measure_settings(first, plan.current, _USEFUL)}
+    if math.isnan(scores[plan.current]):
+        same = _to_dict(plan.current)
         return {"given": same, "best": same, "why": f"No value of {_USEFUL} on the training part."}
     most = max(filling, min(_MOST_SEARCHED, 16 * filling))
     choices: dict[str, Sequence[Any]] = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, most)}
     for name, values in choices.items():
-        best = find_best(tried, _USEFUL)
+        best = find_best(scores, _USEFUL)
         for value in values:
             settings = replace(best, **{name: value})
-            if settings not in tried:
-                tried[settings] = measure_settings(first, settings, _USEFUL)
-    best = find_best(tried, _USEFUL)
-    trained = [finite_or_none(tried[settings]) for settings in (plan.given, best)]
-    return {"given": _to_dict(plan.given), "best": _to_dict(best), "trained": trained, "tried": len(tried)}
+            if settings not in scores:
+                scores[settings] = measure_settings(first, settings, _USEFUL)
+    best = find_best(scores, _USEFUL)
+    trained = [finite_or_none(scores[settings]) for settings in (plan.current, best)]
+    return {"given": _to_dict(plan.current), "best": _to_dict(best), "trained": trained, "tried": len(scores)}
 
 
 def _to_dict(settings: SearchedSettings) -> dict[str, Any]:
@@ -243,11 +243,11 @@ def _advise(config: ReplayConfig, search: Mapping[str, Any], held_out: tuple[flo
     if "why" in search:
         return {**search["given"], "verdict": "same", "why": search["why"]}
     plan = _plan_search(config)
-    given, best = (math.nan if value is None else value for value in search["trained"])
-    advice = Advice(plan, replace(plan.given, **search["best"]), (given, best), held_out)
+    current, best = (math.nan if value is None else value for value in search["trained"])
+    advice = Advice(plan, replace(plan.current, **search["best"]), (current, best), held_out)
     gains = dict(zip(("gain_training", "gain_held_out"), map(finite_or_none, advice.gains), strict=True))
     words = {"verdict": advice.verdict, "why": advice.sentence(), "tried": search["tried"]}
-    return _to_dict(advice.advised) | words | gains
+    return _to_dict(advice.recommendation) | words | gains
 
 
 class _NodeStarts(Observer):
@@ -296,11 +296,11 @@ def _useful_time(result: RunResult, useful_s: float, log: NodeLog, trained_share
     intervals, tasks = Intervals.of(result.recording), result.recording.tasks
     rates = {best_rate(spec) for spec in {task.spec.scaling: task.spec for task in tasks}.values()}
     amount = intervals.net if len(rates) == 1 else intervals.used * intervals.length_s
-    whole = math.fsum(amount)
-    node_s = amount * (useful_s / whole) if whole else np.zeros_like(amount)
+    total = math.fsum(amount)
+    node_s = amount * (useful_s / total) if total else np.zeros_like(amount)
     is_long = log.window_s >= LEAST_BLOCKS * WEEK_S
     number = math.floor(log.window_s / (WEEK_S if is_long else DAY_S))
-    times = MostlyEmpty.of(log)
+    times = MostlyEmpty.from_log(log)
     blocks, empty = times.spread(intervals.end_s, node_s, np.linspace(0.0, log.window_s, max(number, 1) + 1))
     is_comparable = number >= LEAST_BLOCKS
     return {

@@ -78,7 +78,7 @@ class WorkBounds:
 def bound_work(
     inputs: Inputs,
     notices_s: Sequence[float],
-    on_progress: Callable[[int], object] = lambda done: None,  # noqa: ARG005
+    on_progress: Callable[[int], object] = lambda count: None,  # noqa: ARG005
 ) -> WorkBounds:
     """Compute what grants are worth by other replays of the same rules; only *changes free* is a bound.
 
@@ -95,12 +95,12 @@ def bound_work(
     ways |= {CHOSEN: {"give_way": "chosen"}, BOTH: {"give_way": "chosen", "notice_s": BOTH_S}}
     ways |= {KNOWN: {"notice_s": inputs.log.window_s}, FREE: {}}
     recordings = []
-    for done, (name, options) in enumerate(ways.items(), start=1):
+    for count, (name, options) in enumerate(ways.items(), start=1):
         granted: dict[str, Any] = {"give_way": "named", "notice_s": 0.0, **options}
         config = replace(inputs.config, baseline=False, **granted)
         changed = replace(inputs, config=config, settings=replace(inputs.settings, **granted))
         recordings.append(run_replay(inputs=_drop_costs(changed) if name == FREE else changed).recording)
-        on_progress(done)
+        on_progress(count)
     time_s = min(recording.end_s for recording in recordings)
     runs = {name: Intervals.of(recording) for name, recording in zip(ways, recordings, strict=True)}
     named_work = runs[NAMED].work_at(time_s)

@@ -62,7 +62,7 @@ class Forecast:
     plan: ForecastPlan
     completion_s: tuple[float, ...]
     """Seconds after the start at which all tasks of a stretch were done; infinity if beyond the horizon."""
-    done: tuple[float, ...]
+    done_shares: tuple[float, ...]
     """Shares of the tasks that were done by the deadline."""
     overlap: float
     """Mean number of stretches that cover a moment of the log; up to 1 they are independent."""
@@ -90,7 +90,7 @@ class Forecast:
             "overlap": self.overlap,
             "probability": chance.share,
             "probability_ci95": [chance.low, chance.high],
-            "tasks_done_share_mean": math.fsum(self.done) / len(self.done),
+            "tasks_done_share_mean": math.fsum(self.done_shares) / len(self.done_shares),
             "interval80_s": [_finite_or_none(time_s) for time_s in self.interval()],
             "completion_quantiles_s": quantiles,
             "completion_s": [_finite_or_none(time_s) for time_s in self.completion_s],
@@ -129,19 +129,19 @@ def forecast(
     """Replay the tasks on all stretches; an `InputError` if the log is too short for stretches of that length."""
     inputs = load_inputs(replace(plan.config, baseline=False))
     until_s = min(inputs.config.until_s(inputs.log.start_ns), inputs.log.window_s)
-    completion_s, done = list[float](), list[float]()
+    completion_s, done_shares = list[float](), list[float]()
     stretches = _choose_stretches(plan, inputs, until_s)
     try:
         with closing(in_order(partial(_replay_stretch, plan), stretches, engine.workers)) as results:
             for ends_s in results:
                 completion_s.append(max(ends_s, default=0.0))
-                done.append(sum(end_s <= plan.deadline_s for end_s in ends_s) / max(1, len(ends_s)))
+                done_shares.append(sum(end_s <= plan.deadline_s for end_s in ends_s) / max(1, len(ends_s)))
                 on_outcome(ends_s)
     except BftrainerError as error:
-        raise BftrainerError(f"Stretch {len(done)}: {error}") from None
+        raise BftrainerError(f"Stretch {len(done_shares)}: {error}") from None
     overlap = plan.stretches * plan.horizon_s / until_s
     assumed = None if inputs.assumed_scaling is None else inputs.assumed_scaling.note
-    return Forecast(plan, tuple(completion_s), tuple(done), overlap, assumed)
+    return Forecast(plan, tuple(completion_s), tuple(done_shares), overlap, assumed)
 
 
 def _choose_stretches(plan: ForecastPlan, inputs: Inputs, until_s: float) -> list[float]:

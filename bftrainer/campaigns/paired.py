@@ -40,7 +40,7 @@ class PairedChange:
     """Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable."""
 
     @property
-    def unpaired(self) -> int:
+    def lone_points(self) -> int:
         """Points without a partner, or whose ratio is undefined."""
         return self.points - (0 if self.change is None else self.change.number)
 
@@ -58,12 +58,12 @@ class PairedChange:
         if not self.unequal:
             return ""
         label, counted = term_of(self.metric).label, term_of(term_of(self.metric).over).label
-        pairs = self.points - self.unpaired
+        pairs = self.points - self.lone_points
         return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {counted}"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self) | {"unpaired": self.unpaired, "verdict": self.verdict}
+        return asdict(self) | {"unpaired": self.lone_points, "verdict": self.verdict}
 
 
 def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) -> None:
@@ -163,7 +163,14 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
     ink, label, name, against = palette(), term_of(metric).label, setting_label(option), str(drawn[0][0].against)
     way = "more" if term_of(metric).better > 0 else "less"
     rows = [
-        (str(change.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, change.unpaired)
+        (
+            str(change.value),
+            against,
+            100 * of.mean,
+            of.half_width and 100 * of.half_width,
+            of.number,
+            change.lone_points,
+        )
         for change, of in drawn
     ]
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))

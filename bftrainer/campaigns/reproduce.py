@@ -101,9 +101,9 @@ def reproduce_paper(
     return result
 
 
-def _write(result: Reproduction, directory: Path, made: str) -> None:
-    summary = json.dumps({"made": made, **result.to_dict()}, indent=1, allow_nan=False) + "\n"
-    for name, content in (("page.html", result.page(made)), ("summary.json", summary.encode())):
+def _write(result: Reproduction, directory: Path, command: str) -> None:
+    summary = json.dumps({"made": command, **result.to_dict()}, indent=1, allow_nan=False) + "\n"
+    for name, content in (("page.html", result.page(command)), ("summary.json", summary.encode())):
         with replacing(directory / name) as stream:
             stream.write(content)
     with replacing(directory / "data.csv") as stream:
@@ -200,7 +200,7 @@ def _evaluate_bftrainer(
             for tasks, levels in runs[axis].items()
         }
         comparisons.append(Comparison(axis, lines, axis=label, **about["figure"]["axes"]))
-    values = [value for each in comparisons for line in each.lines.values() for value in line.values()]
+    values = [value for one in comparisons for line in one.lines.values() for value in line.values()]
     best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
     for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
         lines = {}
@@ -211,8 +211,12 @@ def _evaluate_bftrainer(
                 for way, cell in ways.items()
             }
         comparisons.append(Comparison(metric, lines, label=label, **about["figure"]["ways"]))
-    done = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
-    finished = [f"All tasks are done before the end of {done} replays; their U is that until then."] if done else []
+    finished_runs = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
+    finished = (
+        [f"All tasks are done before the end of {finished_runs} replays; their U is that until then."]
+        if finished_runs
+        else []
+    )
     named = {"log": "Embedded sample" if log is None else log.name, "windows": windows}
     return _assemble("bftrainer", log, comparisons, [best], named, [*finished, *notes])
 

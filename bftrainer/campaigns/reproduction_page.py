@@ -145,7 +145,7 @@ class Reproduction:
         about = {name: getattr(self, name) for name in ("paper", "source", "settings", "caveats")}
         return about | {"reported": [asdict(claim) for claim in self.reported], "cells": cells}
 
-    def page(self, made: str) -> bytes:
+    def page(self, command: str) -> bytes:
         """Content of the page; `made` is the command."""
         claims = [[claim.what, claim.paper, claim.here, claim.comparable] for claim in self.reported]
         headings = ("figure", "the paper reports", "here", "comparable?")
@@ -173,6 +173,6 @@ class Reproduction:
                 *(comparison.table() for comparison in self.comparisons),
             ),
             notes=self.caveats,
-            command=made,
+            command=command,
         )
         return page_bytes(page)

@@ -88,7 +88,7 @@ def _undo(path: Path) -> None:
             (path / name).unlink(missing_ok=True)
         for name in (RUNS, _TASKS, JOB_LOGS):
             remove_if_empty(path / name)
-        if {each.name for each in path.iterdir()} <= {MANIFEST, LOCK}:
+        if {entry.name for entry in path.iterdir()} <= {MANIFEST, LOCK}:
             (path / MANIFEST).unlink()
 
 

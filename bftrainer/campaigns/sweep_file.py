@@ -44,8 +44,8 @@ _REMOVED = {
 
 def merge_options(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of a point into those of the base, replacing also those that they stand for."""
-    over = {name for one, others in _INSTEAD.items() if one in point for name in others}
-    over |= {one for one, others in _INSTEAD.items() if any(_names_inputs(name, point) for name in others)}
+    over = {name for one, replaced in _INSTEAD.items() if one in point for name in replaced}
+    over |= {one for one, replaced in _INSTEAD.items() if any(_names_inputs(name, point) for name in replaced)}
     options = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
     return options | dict(point)
 
@@ -223,13 +223,13 @@ class _Reader:
         """An error that names the line of a key."""
         return SettingsError(f"{self.locate(key)}: {text}")
 
-    def check_key(self, key: str, known: Collection[str], what: str) -> None:
+    def check_key(self, key: str, allowed: Collection[str], what: str) -> None:
         """Refuse an unknown key with the closest one, and one that sweeps had once with what replaces it."""
         for instead, names in _REMOVED.items():
             if key in names:
                 raise self.fault(key, f"{key} was removed: {instead}")
-        if key not in known:
-            raise self.fault(key, f"Expected {what}, got {key!r}.{suggestion(key, known)}")
+        if key not in allowed:
+            raise self.fault(key, f"Expected {what}, got {key!r}.{suggestion(key, allowed)}")
 
     def read_options(self, table: Any, section: str, *, are_lists: bool = False) -> dict[str, Any]:
         """Options of a section by their field names."""
@@ -246,8 +246,8 @@ class _Reader:
             options[name] = (
                 [self._read_value(key, item) for item in value] if are_lists else self._read_value(key, value)
             )
-        for one, others in _INSTEAD.items():
-            for both in others:
+        for one, replaced in _INSTEAD.items():
+            for both in replaced:
                 if one in options and options.get(both, LEARNED) not in (LEARNED, [LEARNED]):
                     raise self.fault(both, f"Give {one} or {both}, not both.")
         return options

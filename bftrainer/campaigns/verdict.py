@@ -41,8 +41,8 @@ class Thresholds:
 
     def __post_init__(self) -> None:
         if not 0 < self.worth_share < 1:
-            given = f"{100 * self.worth_share:g} % (a hundredth is 1% or 0.01)"
-            raise SettingsError(f"Expected 0 < worth share < 100 %, got {given}.")
+            share = f"{100 * self.worth_share:g} % (a hundredth is 1% or 0.01)"
+            raise SettingsError(f"Expected 0 < worth share < 100 %, got {share}.")
         if not math.isfinite(self.worth_value):
             raise SettingsError(f"Expected a finite worth value, got {self.worth_value}.")
         if not 0 < self.least_window_s < math.inf:
@@ -342,7 +342,7 @@ def _caveats_of_tasks(kinds: Sequence[Mapping[str, Any]], best: str, prices: Mac
     texts = []
     for kind in kinds:
         unit, node_s = kind["blocks"]["unit"], kind["blocks"]["node_s"]
-        if losing := sum(each < 0 for each in node_s):
+        if losing := sum(one < 0 for one in node_s):
             texts.append(
                 f"{kind['name']}: useful node-hours are below 0 in {losing} of {len(node_s)} {unit}s, in which starts, "
                 "and work that was lost when nodes were taken, cost more than was done."

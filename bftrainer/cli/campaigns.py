@@ -148,7 +148,7 @@ def _print_forecast(answer: Forecast) -> None:
     rows = [
         ("deadline", when_text(answer.to_dict()["start"], answer.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
-        ("tasks done by then", f"{100 * math.fsum(answer.done) / len(answer.done):.0f} % on average"),
+        ("tasks done by then", f"{100 * math.fsum(answer.done_shares) / len(answer.done_shares):.0f} % on average"),
         ("all done after", f"{span}, median {hours(quantile(answer.completion_s, 0.5))}"),
         ("from", f"{len(answer.completion_s)} stretches of the log"),
         (ASSUMED, answer.assumed_scaling),
@@ -199,7 +199,7 @@ def advise(
 def _print_advice(answer: Advice) -> None:
     term, mark = GLOSSARY[answer.plan.metric], f"{MARK} " if answer.assumed_scaling else ""
     rows = []
-    for name, settings, place in (("given", answer.plan.given, 0), ("best", answer.best, 1)):
+    for name, settings, place in (("given", answer.plan.current, 0), ("best", answer.best, 1)):
         values = (mark + format_value(part[place], term.unit) for part in (answer.trained, answer.held_out))
         chosen = (f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"])
         rows.append([name, *chosen, *values])
@@ -407,7 +407,7 @@ def _print_changes(changes: Sequence[PairedChange]) -> None:
         }
         change = None if each.change is None else asdict(each.change)
         record |= {"change_share": change, "verdict": each.verdict}
-        records.append(record | {"pairs": each.points - each.unpaired, "unpaired": each.unpaired})
+        records.append(record | {"pairs": each.points - each.lone_points, "unpaired": each.lone_points})
     print_records(records)
     for each in changes:
         if each.note:

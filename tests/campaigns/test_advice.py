@@ -53,7 +53,7 @@ def test_a_gain_that_holds_is_advised():
     assert found.verdict in ("better", "same")
     found = advised(log(6_000, 0), train_share=0.4)
     assert found.verdict == "better"
-    assert found.advised == found.best != found.plan.given
+    assert found.recommendation == found.best != found.plan.current
     assert found.best.forward_time_s > 60
     assert "Use these settings" in found.sentence()
 
@@ -65,12 +65,12 @@ def test_a_planted_overfit_is_told():
     assert trained > 0.5
     assert held_out < -0.05
     assert found.verdict == "overfit"
-    assert found.advised == found.plan.given
+    assert found.recommendation == found.plan.current
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert told["overfit"] is True
     assert "worse by" in told["sentence"]
     assert told["advised"]["forward_time_s"] == 10.0
-    assert told["tried"][0] == {**found.plan.given.to_dict(), "training": found.trained[0]}
+    assert told["tried"][0] == {**found.plan.current.to_dict(), "training": found.trained[0]}
     assert max(each["training"] for each in told["tried"]) == found.trained[1]
 
 

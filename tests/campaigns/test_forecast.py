@@ -58,7 +58,7 @@ def test_what_is_not_done_is_beyond_the_horizon():
     """Completion is unknown then; the share of tasks done by the deadline counts each of them."""
     found = foretold(steady(), [task(), task("J1", work=1e6)], 60.0, 120.0, settings={"max_tasks": 1})
     assert found.completion_s == (math.inf,) * 10
-    assert found.done == (0.5,) * 10
+    assert found.done_shares == (0.5,) * 10
     told = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert told["completion_quantiles_s"]["p50"] is None
     assert told["probability"] == 0.0

@@ -128,7 +128,6 @@ def test_unknown_command(call, words, said):
 OBJECTIVES = {
     "NaN": ("return counts * float('nan')", "objective credit, task J0: Expected finite credit, got nan for 0 nodes"),
     "infinite": ("return counts / 0.0", "Expected finite credit"),
-    "for nothing": ("return counts - 1.0", "objective credit, task J0: Expected a credit of 0 for 0 nodes, got -1."),
     "shape": ("return counts[1:]", r"Expected credit of shape \(5,\), got \(4,\)"),
     "complex": ("return counts * 1j", "objective credit, task J0: Expected real credit, got complex numbers"),
     "scalar": ("return 1.0", r"Expected credit of shape \(5,\), got \(\)"),
