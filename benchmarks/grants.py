@@ -44,10 +44,8 @@ class Setting:
 
     def measure_work(self, **options: Any) -> list[float]:
         """Work that is done in each window."""
-        config = ReplayConfig(
-            node_log=self.log, tasks=self.tasks, solver="dp", baseline=False, max_tasks=self.active, **options
-        )
-        runs = (run_replay(config=replace(config, since=start, until=self.length_s)) for start in self.starts_s)
+        options |= {"node_log": self.log, "tasks": self.tasks, "max_tasks": self.active, "until": self.length_s}
+        runs = (run_replay(solver="dp", baseline=False, since=start_s, **options) for start_s in self.starts_s)
         return [run.summary()["work_done"] for run in runs]
 
     def row(self) -> str:
@@ -57,7 +55,7 @@ class Setting:
         base, cells = named[best_s], [f"{self.active}", f"{best_s:g}"]
         mean = sum(base) / len(base)
         for options in GRANTS.values():
-            pairs = list(zip(self.measure_work(forward_time_s=best_s, **options), base, strict=True))
+            pairs = zip(self.measure_work(forward_time_s=best_s, **options), base, strict=True)
             gain = estimate([100.0 * (granted - without) / mean for granted, without in pairs]) if mean > 0 else None
             cells.append("-" if gain is None else f"{gain.mean:+.1f} ± {gain.half_width:.1f}")
         return " | ".join(cells)
@@ -68,10 +66,9 @@ def list_task_sets(tasks: Sequence[TaskSpec], log: NodeLog) -> dict[str, tuple[T
     idle = measure_idle_time(log)
     sets: dict[str, tuple[TaskSpec, ...]] = {}
     for cost in COSTS:
-        seconds = [(cost * task.grow_cost_s, cost * task.shrink_cost_s) for task in tasks]
         sets[f"{cost} times"] = tuple(
-            replace(task, grow_cost_s=grow_s, shrink_cost_s=shrink_s)
-            for task, (grow_s, shrink_s) in zip(tasks, seconds, strict=True)
+            replace(task, grow_cost_s=cost * task.grow_cost_s, shrink_cost_s=cost * task.shrink_cost_s)
+            for task in tasks
         )
     for kind in KINDS:
         interval_s = kind.interval_s(idle["departures_per_idle_node_s"], idle["departure_events_per_s"])
@@ -89,14 +86,9 @@ def list_task_sets(tasks: Sequence[TaskSpec], log: NodeLog) -> dict[str, tuple[T
 @click.option("-bdfn", "tasks", type=click.Path(exists=True, path_type=Path), help="Tasks.  [default: the sample's]")
 @click.option("-scfn", "scalability", type=click.Path(exists=True, path_type=Path), help="Their scalability.")
 def main(
-    logs: tuple[Path, ...],
-    windows: int,
-    hours: float,
-    nodes: int | None,
-    skip_events: int,
-    tasks: Path | None,
+    logs: tuple[Path, ...], windows: int, hours: float, nodes: int | None, skip_events: int, tasks: Path | None,
     scalability: Path | None,
-) -> None:
+) -> None:  # fmt: skip
     """Print a table for LOGS, by default the embedded sample."""
     specs = load_inputs(ReplayConfig(tasks=tasks, scalability=scalability, solver="dp")).tasks
     specs = tuple(replace(task, submit_s=0.0, submit_ns=None) for task in specs)

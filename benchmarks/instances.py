@@ -21,7 +21,7 @@ from solvers.registry import get_solver, solve
 __all__ = ["equal_tasks", "instance", "near_ties", "power_instance", "problems"]
 
 FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
-GPUS_PER_NODE = 6
+GPUS_PER_NODE, POWER_LIMITS = 6, 5
 
 
 def options(
@@ -46,11 +46,11 @@ def instance(
     Tasks take at most `max_nodes` nodes (Jmax) and at least 1 to `max_minimum` (Jmin); some hold fewer, having lost
     nodes. Curves go on beyond 64 nodes by their last slope. With `equal`, all tasks are alike, so that optima tie.
     """
-    drawn = _drawn_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal)
+    drawn = _draw_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal)
     return AllocationProblem(tuple([options(*one) for one in drawn]), nodes)
 
 
-def _drawn_tasks(
+def _draw_tasks(
     rng: np.random.Generator, tasks: int, nodes: int, max_nodes: int, max_minimum: int, equal: bool
 ) -> Iterator[tuple[NDArray[np.float64], int, int, float, float, float]]:
     """What `options` takes, for each task of an `instance`."""
@@ -111,42 +111,35 @@ def near_ties(seed: int, tasks: int, nodes: int, count: int, *, max_nodes: int =
 
 
 def power_instance(
-    rng: np.random.Generator,
-    tasks: int,
-    nodes: int,
-    *,
-    max_nodes: int = 64,
-    max_minimum: int = 4,
-    limits: int = 5,
-    equal: bool = False,
+    rng: np.random.Generator, tasks: int, nodes: int, *, max_nodes: int = 64, equal: bool = False
 ) -> AllocationProblem:
-    """`instance` with several GPU power limits a task, and a cap on their watts that binds.
+    """`instance` with five GPU power limits a task, and a cap on their watts that binds.
 
     The only capacity, in W, is 30 to 95 % of what the best allocation without a cap draws.
     """
-    drawn = list(_drawn_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal))
-    measured = [_measured(rng, limits) for _ in drawn]
-    made = [_limited(*measured[0 if equal else number], *one) for number, one in enumerate(drawn)]
+    drawn = list(_draw_tasks(rng, tasks, nodes, max_nodes, 4, equal))
+    measured = [_draw_limits(rng) for _ in drawn]
+    made = [_limit(*measured[0 if equal else number], *one) for number, one in enumerate(drawn)]
     uncapped = AllocationProblem(tuple(made), nodes, capacities=(math.inf,))
     best = solve(get_solver("dp"), uncapped, Limits()).choices or ()
     draws_w = sum(task.uses.item(choice) for task, choice in zip(made, best, strict=True) if task.uses is not None)
     return replace(uncapped, capacities=(float(rng.uniform(0.3, 0.95)) * draws_w,))
 
 
-def _measured(rng: np.random.Generator, limits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _draw_limits(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Speed, as a share of that at the highest power limit, and average power of a GPU (W) at each limit.
 
     They look like what Zeus measured on V100 GPUs (NSDI '23): both rise with the limit, power up to what the model
     can draw at all; at 100 W some models keep nearly all of their speed, some half of it.
     """
-    limit_w = np.linspace(100.0, 250.0, limits)
+    limit_w = np.linspace(100.0, 250.0, POWER_LIMITS)
     demand_w, steepness = rng.uniform(120.0, 300.0), rng.uniform(0.35, 0.8)
-    power_w = (limit_w**-4.0 + demand_w**-4.0) ** -0.25 * rng.uniform(0.99, 1.01, limits)
-    speed = (power_w / power_w[-1]) ** steepness * rng.uniform(0.99, 1.01, limits)
+    power_w = (limit_w**-4.0 + demand_w**-4.0) ** -0.25 * rng.uniform(0.99, 1.01, POWER_LIMITS)
+    speed = (power_w / power_w[-1]) ** steepness * rng.uniform(0.99, 1.01, POWER_LIMITS)
     return np.maximum.accumulate(speed / speed.max()), np.maximum.accumulate(power_w)
 
 
-def _limited(
+def _limit(
     speed: NDArray[np.float64],
     power_w: NDArray[np.float64],
     credit: NDArray[np.float64],
