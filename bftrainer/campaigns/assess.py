@@ -21,7 +21,7 @@ from bftrainer.campaigns.advice import (
     measure_settings,
     split_window,
 )
-from bftrainer.campaigns.grants import GRANTS, measure_grants
+from bftrainer.campaigns.bound import GRANTS, measure_grants
 from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, machine_node_s, measure_idle_time
 from bftrainer.campaigns.model_kinds import KINDS, saturate_pool
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, evaluate_kind, verdict_of

@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.campaigns.sweep import PointResult
-from bftrainer.campaigns.sweep_directory import TABLE
+from bftrainer.campaigns.sweep import TABLE, PointResult
 from bftrainer.campaigns.sweep_file import SweepPoint, plain_value
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.arrow import parquet_file

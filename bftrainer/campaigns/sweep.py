@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +13,22 @@ from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
-from bftrainer.campaigns.sweep_directory import RUNS, TABLE, drop_results, save_description, sweep_directory
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
-from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SettingsError
-from bftrainer.files.directories import result_directory
-from bftrainer.files.writing import replacing
+from bftrainer.errors import BftrainerError, InputError, OutputError, RunDirectoryError, SettingsError
+from bftrainer.files.directories import (
+    LOCK,
+    MANIFEST,
+    SUMMARY,
+    clear_leftovers,
+    list_written,
+    remove_if_empty,
+    remove_written,
+    result_directory,
+    written_files,
+)
+from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.objectives import get_objective
-from bftrainer.parallel import Lost
+from bftrainer.parallel import Lost, interrupts_held
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
 from bftrainer.report.sweep_page import sweep_page
@@ -26,12 +36,18 @@ from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
+from bftrainer.tasksets import write_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.registry import declaration
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TABLE, RUNS = "sweep.parquet", "runs"
+JOB_LOGS = "job-logs"
+"""Directory of the output of a batch system's jobs; always kept."""
+_FILE, _TASKS = "sweep.toml", "tasks"
+_KEY = re.compile("[0-9a-f]{16}")
 # Clock times differ between equal runs, so the table leaves them out; summaries have them.
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
 _LOOKUPS: dict[str, Callable[[str], Any]] = {
@@ -111,7 +127,7 @@ def run_sweep(
     An `InputError` if a named input is missing, or no point can begin; the directory is unchanged then. An
     `OutputError` if a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
     """
-    with sweep_directory(directory, spec, resume=resume, force=force):
+    with open_sweep(directory, spec, resume=resume, force=force):
         points = spec.resolve_points()
         _check_names(spec, points)
         _check_inputs(points)
@@ -243,3 +259,78 @@ def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: 
     text = sweep_page(spec.path.name, result.table().to_pylist(), spec.axes, description, metrics)
     with replacing(path) as stream:
         stream.write(text)
+
+
+@contextmanager
+def open_sweep(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> Iterator[None]:
+    """Make the directory of a sweep, as its only writer; undo that if there is no result.
+
+    The sweep's file is saved beside the table, and its task sets under their names. An `OutputError` if a sweep exists
+    that is neither to be continued nor replaced, or the directory has other files.
+    """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
+    if path.is_dir() and {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK}:
+        if _FILE not in written_files(path):
+            raise OutputError(
+                f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
+            )
+        if not resume and not force:
+            raise OutputError(f"{path}: Directory exists; --resume continues in it, --force starts anew.")
+    with ExitStack() as undo:
+        for place in reversed((path, *path.parents)):  # what is pushed first is removed last
+            if not place.exists():
+                undo.callback(remove_if_empty, place)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            undo.enter_context(lock_file(path / LOCK, path))
+            # The manifest comes first, so that a killed sweep can be resumed.
+            list_written(path, {_FILE, TABLE, *spec.task_sets, *written_files(path)})
+            if not (path / TABLE).exists():
+                save_description(path, spec)
+            (path / RUNS).mkdir(exist_ok=True)
+            clear_leftovers(path / RUNS, _KEY)
+            for name, tasks in spec.task_sets.items():
+                (path / name).parent.mkdir(exist_ok=True)
+                write_task_set(path / name, tasks)
+        except OSError as error:
+            raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
+        try:
+            yield
+        finally:
+            with interrupts_held():
+                if (path / TABLE).is_file() or any((path / RUNS).glob(f"*/{SUMMARY}")):
+                    list_written(path, written_files(path), final=True)
+                else:
+                    _undo(path)
+
+
+def save_description(path: Path, spec: SweepSpec) -> None:
+    """Save the sweep's file beside the table: `OutputError` if it cannot be written."""
+    with replacing(path / _FILE) as stream:
+        stream.write(spec.text)
+
+
+def _undo(path: Path) -> None:
+    """Remove what was made; other files stay. The manifest goes last, so that the sweep can be resumed at any time."""
+    with suppress(OSError):
+        clear_leftovers(path / RUNS, _KEY)
+        for name in written_files(path):
+            (path / name).unlink(missing_ok=True)
+        for name in (RUNS, _TASKS, JOB_LOGS):
+            remove_if_empty(path / name)
+        if {entry.name for entry in path.iterdir()} <= {MANIFEST, LOCK}:
+            (path / MANIFEST).unlink()
+
+
+def drop_results(path: Path, spec: SweepSpec) -> None:
+    """Delete table and runs of an earlier sweep, and task sets that are none of `spec`; other files stay."""
+    for run in sorted((path / RUNS).iterdir()):
+        if not run.is_symlink() and SUMMARY in written_files(run):
+            remove_written(run)
+    names = written_files(path).keys()
+    gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
+    for name in {TABLE, *gone}:
+        (path / name).unlink(missing_ok=True)
+    save_description(path, spec)
+    list_written(path, names - gone)

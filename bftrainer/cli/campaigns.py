@@ -339,7 +339,7 @@ def _engine(
     engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path
 ) -> Engine:
     from bftrainer.campaigns.engines import DaskEngine, LocalEngine
-    from bftrainer.campaigns.sweep_directory import JOB_LOGS
+    from bftrainer.campaigns.sweep import JOB_LOGS
 
     if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
         return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
-from bftrainer.campaigns.grants import measure_grants
+from bftrainer.campaigns.bound import measure_grants
 from bftrainer.campaigns.idle_time import measure_idle_time
 from bftrainer.campaigns.model_kinds import KINDS, saturate_pool
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds

@@ -13,8 +13,17 @@ import pytest
 
 from bftrainer.campaigns import reproduce as module
 from bftrainer.campaigns import sweep
-from bftrainer.campaigns.reproduce import check_log, evaluate_zeus, reproduce_paper, steps
-from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction, mean_of, read_papers
+from bftrainer.campaigns.reproduce import (
+    Comparison,
+    Reported,
+    Reproduction,
+    check_log,
+    evaluate_zeus,
+    mean_of,
+    read_papers,
+    reproduce_paper,
+    steps,
+)
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
