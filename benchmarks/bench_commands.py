@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,6 @@ import pytest
 
 from benchmarks.conftest import SEED
 from benchmarks.published import published
-from bftrainer.files.opening import SAMPLE_TASKS, sample_path
 
 NODES, YEAR_S = 5_000, 365 * 86_400
 BFTRAINER = (sys.executable, "-c", "from bftrainer.cli import main; main()")
@@ -112,31 +110,3 @@ def bench_load(run_process: RunProcess, tmp_path: Path, code: str) -> None:
     if files is None:
         pytest.skip("no published data here")
     run_process([sys.executable, "-c", code, files.unpack_log(tmp_path)], rounds=5)
-
-
-@pytest.fixture(scope="module")
-def long_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the log of a year stands, once it was generated."""
-    return tmp_path_factory.mktemp("year") / "machine.parquet"
-
-
-@pytest.mark.parametrize("step", ["generate", "read", "replay"])
-def bench_year(run_process: RunProcess, tmp_path: Path, long_log: Path, step: str) -> None:
-    """A year of 9,400 nodes: generated, read with its rows, replayed with tasks that never end."""
-    tasks = tmp_path / "endless.toml"
-    work = re.compile(r"^work = (.*)$", re.MULTILINE)
-    text = sample_path(SAMPLE_TASKS).read_text(encoding="utf-8")
-    tasks.write_text(work.sub(lambda found: f"work = {float(found[1]) * 1e6!r}", text), encoding="utf-8")
-    machine = ["--nodes", "9400", "--days", "365", "--seed", SEED]
-    commands: dict[str, list[object]] = {
-        "generate": [*BFTRAINER, "trace", "generate", *machine, "--force", "-o", long_log],
-        "read": [sys.executable, "-c", f"{READ_NODE_LOG}; sum(1 for _ in read_node_log(sys.argv[1]).rows())", long_log],
-        "replay": [*BFTRAINER, "replay", "-ndmap", long_log, "--tasks", tasks, "--solver", "dp", "--no-baseline"],
-    }
-    run_process(commands[step], rounds=1)
-
-
-def bench_recurrences(run_process: RunProcess) -> None:
-    """100,000 recurrences of a job whose batch size and power limit are tuned."""
-    job = "synth-images,convnet,adadelta"
-    run_process([*BFTRAINER, "zeus", "simulate", "--job", job, "--recurrences", "100000"])

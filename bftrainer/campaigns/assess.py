@@ -23,7 +23,7 @@ from bftrainer.campaigns.advice import (
 )
 from bftrainer.campaigns.bound import GRANTS, measure_grants
 from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, machine_node_s, measure_idle_time
-from bftrainer.campaigns.model_kinds import KINDS, saturate_pool
+from bftrainer.campaigns.model_kinds import KINDS, ModelKind, saturate_pool
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, evaluate_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.documents import first_row
@@ -103,7 +103,7 @@ def assessment_of(
     on each other. A `SettingsError` if a setting contradicts the log, or the tasks cannot be repeated.
     """
     log, idle = plan.log, measure_idle_time(plan.log)
-    configs, assumptions = _configure(plan, idle)
+    assumptions, configs = _list_assumptions(plan, idle), _configure(plan, idle)
     kinds = [
         evaluate_kind(
             {"name": name, "assumed": assumptions[name], **figures},
@@ -139,13 +139,22 @@ def assessment_of(
     return answer | verdict | {"grants": grants}
 
 
-def _configure(plan: AssessPlan, idle: Mapping[str, Any]) -> tuple[dict[str, ReplayConfig], dict[str, dict[str, Any]]]:
-    """Replays by kind, of as many tasks at once as fill the pool at their most nodes; and what is assumed of them."""
-    tasks, assumptions = {"own": plan.tasks}, {"own": {"tasks": len(plan.tasks)}}
+def _list_assumptions(plan: AssessPlan, idle: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is assumed of each kind of tasks."""
+    if plan.tasks:
+        return {"own": {"tasks": len(plan.tasks)}}
+    return {kind.name: kind.list_assumptions(_interval_s(kind, idle)) for kind in KINDS}
+
+
+def _interval_s(kind: ModelKind, idle: Mapping[str, Any]) -> float:
+    return kind.interval_s(idle["departures_per_idle_node_s"], idle["departure_events_per_s"])
+
+
+def _configure(plan: AssessPlan, idle: Mapping[str, Any]) -> dict[str, ReplayConfig]:
+    """Replays by kind, of as many tasks at once as fill the pool at their most nodes."""
+    tasks = {"own": plan.tasks}
     if not plan.tasks:
-        losses = (idle["departures_per_idle_node_s"], idle["departure_events_per_s"])
-        tasks = {kind.name: (kind.task(kind.interval_s(*losses)),) for kind in KINDS}
-        assumptions = {kind.name: kind.list_assumptions(kind.interval_s(*losses)) for kind in KINDS}
+        tasks = {kind.name: (kind.task(_interval_s(kind, idle)),) for kind in KINDS}
     configs = {}
     for name, of_kind in tasks.items():
         roster, filling = saturate_pool(of_kind, idle["pool_nodes"]["p100"], idle["node_hours"] * HOUR_S)
@@ -160,7 +169,7 @@ def _configure(plan: AssessPlan, idle: Mapping[str, Any]) -> tuple[dict[str, Rep
             offer_after_s=plan.offer_after_s,
             planned_departures=plan.planned_departures,
         )
-    return configs, assumptions
+    return configs
 
 
 def _measure_kinds(configs: Mapping[str, ReplayConfig], steps: Steps) -> dict[str, dict[str, Any]]:

@@ -7,6 +7,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -70,7 +71,7 @@ class DaskEngine:
             raise SettingsError("Give either --scheduler or --dask-jobqueue for the engine dask.")
         require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
         self._scheduler, self._file = scheduler, jobqueue
-        self._jobqueue = None if jobqueue is None else _jobqueue(jobqueue, job_logs)
+        self._jobqueue = None if jobqueue is None else _read_jobqueue(jobqueue, job_logs)
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
         """Yield results as they are ready; Dask repeats the work of a lost worker.
@@ -116,13 +117,12 @@ class DaskEngine:
         if self._jobqueue is None:
             yield self._scheduler
             return
-        jobs, make = self._jobqueue
         try:
-            cluster = make()
+            cluster = self._jobqueue.make()
         except (TypeError, ValueError, OSError) as error:
             raise SettingsError(f"{self._file}: {_first_line(error)}") from None
         try:
-            cluster.scale(jobs=jobs)
+            cluster.scale(jobs=self._jobqueue.jobs)
             yield cluster
         finally:
             cluster.close()
@@ -150,8 +150,15 @@ def import_jobqueue() -> ModuleType:
     return module
 
 
-def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:
-    """Number of jobs in a file, and the class and arguments of their cluster."""
+@dataclass(frozen=True, slots=True)
+class _JobQueue:
+    """Number of jobs, and what makes their cluster."""
+
+    jobs: int
+    make: Callable[[], Any]
+
+
+def _read_jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
     table, _ = toml_file(path, SettingsError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
     # Importing the library writes its configuration into the home directory.
@@ -170,4 +177,4 @@ def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]
         if "log_directory" not in table and len(logs.split()) > 1:  # some batch systems' options take quotes literally
             raise SettingsError(f"{path}: Expected a log_directory, as jobs cannot log to one with blanks, {logs}.")
         table.setdefault("log_directory", logs)
-    return jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
+    return _JobQueue(jobs, partial(getattr(dask_jobqueue, kinds[system]), **table))

@@ -328,7 +328,7 @@ def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quic
     count = max(50, math.ceil(work / DEFAULT_WORK))
     base = read_papers()["bftrainer"]["base"] | ({"node_log": str(place)} if log else {})
     points: list[dict[str, Any]] = []
-    task_sets: dict[str, tuple[TaskSpec, ...]] = {}
+    task_sets: dict[str, list[TaskSpec]] = {}
     for cell in _list_cells(quick=quick):
         is_of_tasks = cell.axis in _OF_TASKS
         tasks = f"tasks/{cell.tasks}-{count}{f'-{cell.axis}-{cell.level}' if is_of_tasks else ''}.toml"
@@ -339,13 +339,13 @@ def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quic
     return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), task_sets)
 
 
-def _generate_tasks(cell: _Cell, count: int) -> tuple[TaskSpec, ...]:
+def _generate_tasks(cell: _Cell, count: int) -> list[TaskSpec]:
     """Tasks of a cell's set, with its largest number of nodes and factor of costs."""
     most, scale = cell.options.get("max_nodes", 64), cell.options.get("cost_scale", 1.0)
     tasks = generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)  # type: ignore[arg-type]
-    return tuple(
+    return [
         replace(task, grow_cost_s=task.grow_cost_s * scale, shrink_cost_s=task.shrink_cost_s * scale) for task in tasks
-    )
+    ]
 
 
 def _evaluate_bftrainer(

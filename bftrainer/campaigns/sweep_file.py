@@ -97,9 +97,9 @@ class SweepSpec:
     """Task sets of its own, by their paths in the sweep's directory, where they are written and the file is."""
 
     @property
-    def axes(self) -> tuple[str, ...]:
+    def axes(self) -> list[str]:
         """Options in which points may differ, in the order of the file."""
-        return tuple(dict.fromkeys(name for point in self.points for name in point))
+        return list(dict.fromkeys(name for point in self.points for name in point))
 
     def locate(self, name: str) -> str:
         """The file, and the line that gives an option."""
@@ -255,13 +255,14 @@ class _Reader:
     def _read_value(self, key: str, value: Any) -> Any:
         """A value; its type and range are checked with its point."""
         if key == WINDOW:
-            return self._read_window(value)
-        if isinstance(value, list | dict) or (key == SAMPLE and value not in ("plain", "tuned")):
+            self._check_window(value)
+        elif isinstance(value, list | dict) or (key == SAMPLE and value not in ("plain", "tuned")):
             expected = "plain or tuned" if key == SAMPLE else "a single value"
             raise self.fault(key, f"Expected {key} to be {expected}, got {value!r}.")
         return value
 
-    def _read_window(self, value: Any) -> tuple[Any, Any]:
+    def _check_window(self, value: Any) -> None:
+        """Refuse what is no begin and end."""
         is_pair = isinstance(value, list) and len(value) == 2
         if not is_pair or any(type(moment) not in (datetime, int, float) for moment in value):
             raise self.fault(WINDOW, f"Expected a window of a begin and an end, got {value!r}.")
@@ -272,7 +273,6 @@ class _Reader:
         if isinstance(value[0], datetime) != isinstance(value[1], datetime) or not begin < end:
             expected = "a begin before its end, both times or both seconds"
             raise self.fault(WINDOW, f"Expected {expected}, got {value!r}.")
-        return value[0], value[1]
 
     def check_point(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
         """Refuse values of a wrong type or out of range."""

@@ -36,7 +36,7 @@ def test_points_are_listed(tmp_path):
     """Points follow the grid; what one of them does not say is the base's; without either there is one point."""
     text = "[grid]\nmaxJ = [5]\n[[point]]\nTfwd = 20\n[[point]]\nseed = 3\n"
     assert options(tmp_path, text) == [{"max_tasks": 5}, {"forward_time_s": 20}, {"seed": 3}]
-    assert read_sweep(written(tmp_path, text)).axes == ("max_tasks", "forward_time_s", "seed")
+    assert read_sweep(written(tmp_path, text)).axes == ["max_tasks", "forward_time_s", "seed"]
     assert options(tmp_path, "[base]\nseed = 4\n") == [{"seed": 4}]
 
 
