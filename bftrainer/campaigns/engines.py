@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -13,26 +13,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from bftrainer.errors import InputError, SettingsError, suggestion
+from bftrainer.errors import SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
-from bftrainer.runs.run_inputs import Inputs
 
 CONNECT_S = 10.0
-
-
-def checksums_of(inputs: Inputs) -> dict[str, str]:
-    """SHA-256 of the files of a replay, by the names of options."""
-    return {name: source["sha256"] for name, source in inputs.sources.items() if isinstance(source, dict)}
-
-
-def refuse_changed_inputs(inputs: Inputs, checksums: Mapping[str, str]) -> None:
-    """Refuse inputs of a replay that are not those with which its campaign began, by the checksums of that time."""
-    for name, checksum in checksums_of(inputs).items():
-        if checksum != checksums.get(name, checksum):
-            place = inputs.sources[name]["path"]
-            raise InputError(f"{place}: Expected a file that stays as it is, got one that changed meanwhile.")
 
 
 class Engine(Protocol):

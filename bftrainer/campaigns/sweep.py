@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
+from bftrainer.campaigns.engines import Engine
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
 from bftrainer.errors import BftrainerError, InputError, OutputError, RunDirectoryError, SettingsError
 from bftrainer.files.directories import (
@@ -216,7 +216,10 @@ def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
 
 def _replay_point(directory: Path, point: SweepPoint) -> PointResult:
     inputs = load_inputs(point.config())
-    refuse_changed_inputs(inputs, dict(point.contents))
+    contents = dict(point.contents)
+    for name, source in inputs.sources.items():
+        if isinstance(source, dict) and source["sha256"] != contents.get(name, source["sha256"]):
+            raise InputError(f"{source['path']}: Expected a file that stays as it is, got one that changed meanwhile.")
     result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
     if not (directory / RUNS).is_dir():
         # The sweep was given up, and a cluster's worker was not notified.
