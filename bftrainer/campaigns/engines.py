@@ -6,7 +6,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,10 @@ class Engine(Protocol):
     """Interface of an engine: compute a function of many items."""
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the index of each item and its result, or a `Lost`, in any order; `work` raises nothing."""
+        """Yield the index of each item and its result, or a `Lost`, in any order; `work` raises nothing.
+
+        What cannot be reached is refused by the call, before the first result is asked for.
+        """
         ...
 
 
@@ -60,13 +63,20 @@ class DaskEngine:
         self._jobqueue = None if jobqueue is None else _read_jobqueue(jobqueue, job_logs)
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield results as they are ready; Dask repeats the work of a lost worker.
+        """Connect, then yield results as they are ready; Dask repeats the work of a lost worker.
 
         A `SettingsError` if the scheduler cannot be reached, or the batch system takes no jobs.
         """
+        with ExitStack() as stack:
+            client = stack.enter_context(self._client())
+            return self._compute(client, stack.pop_all(), work, items)
+
+    def _compute(
+        self, client: Any, connection: ExitStack, work: Work, items: Sequence[Any]
+    ) -> Generator[tuple[int, Any], None, None]:
         from distributed import as_completed
 
-        with self._client() as client:
+        with connection:
             futures = client.map(work, items, pure=False, retries=MOST_TRIES - 1)
             places = {future.key: index for index, future in enumerate(futures)}
             for future in as_completed(futures, loop=client.loop):

@@ -132,9 +132,8 @@ def run_sweep(
         _check_names(spec, points)
         _check_inputs(points)
         _check_effects(spec, points)
-        if force:
-            drop_results(directory, spec)
-        result = _compute_points(points, directory, engine, on_done)
+        drop = partial(_drop_results, directory, spec) if force else None
+        result = _compute_points(points, directory, engine, on_done, drop)
         save_description(directory, spec)
         _write_table(result, directory / TABLE)
     return result
@@ -179,12 +178,16 @@ def _check_effects(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
 
 def _compute_points(
-    points: Sequence[SweepPoint], directory: Path, engine: Engine, on_done: Callable[[PointResult], None]
+    points: Sequence[SweepPoint],
+    directory: Path,
+    engine: Engine,
+    on_done: Callable[[PointResult], None],
+    drop: Callable[[], None] | None,
 ) -> SweepResult:
-    """Results of all points; finished ones are not computed again, and equal ones are computed once."""
+    """Results of all points; equal ones are computed once, finished ones not again, unless `drop` deletes them."""
     results: dict[int, PointResult] = {}
     for point in points:
-        earlier = _read_finished(point, directory)
+        earlier = _read_finished(point, directory) if drop is None else None
         if earlier is not None:
             results[point.number] = earlier
             on_done(earlier)
@@ -194,6 +197,8 @@ def _compute_points(
     import pyarrow.parquet  # noqa: F401
 
     with closing(engine.run(partial(_compute_point, directory.resolve()), pending)) as outcomes:
+        if drop is not None:
+            drop()
         for index, outcome in outcomes:
             for point in points:
                 if point.key == pending[index].key:
@@ -326,7 +331,7 @@ def _undo(path: Path) -> None:
             (path / MANIFEST).unlink()
 
 
-def drop_results(path: Path, spec: SweepSpec) -> None:
+def _drop_results(path: Path, spec: SweepSpec) -> None:
     """Delete table and runs of an earlier sweep, and task sets that are none of `spec`; other files stay."""
     for run in sorted((path / RUNS).iterdir()):
         if not run.is_symlink() and SUMMARY in written_files(run):
