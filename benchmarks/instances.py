@@ -18,11 +18,10 @@ from bftrainer.tasksets.task_generator import IMAGENET_CURVES
 from solvers import AllocationProblem, Limits, TaskOptions, counts_on_offer
 from solvers.registry import get_solver, solve
 
-__all__ = ["SIZES", "equal_tasks", "instance", "kinds_instance", "near_ties", "power_instance", "problems"]
+__all__ = ["equal_tasks", "instance", "near_ties", "power_instance", "problems"]
 
-SIZES = ((10, 130), (10, 391), (30, 391), (100, 4608))
 FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
-GPUS_PER_NODE = 6
+GPUS_PER_NODE, POWER_LIMITS = 6, 5
 
 
 def options(
@@ -30,12 +29,7 @@ def options(
 ) -> TaskOptions:
     """Options of one task, its values formed as ``forward * O(n) - r * (grow [n > C] + shrink [n < C])``.
 
-    Parameters
-    ----------
-    credit : ndarray of float64, shape (maximum + 1,)
-        Credit O per second on 0 to `maximum` nodes.
-    current : int
-        Nodes held, C; below `minimum` the task does not run and r = 0, else r = O(C).
+    `credit` is O per second on 0 to maximum nodes, `current` the nodes held, C; below `minimum` r = 0, else r = O(C).
     """
     maximum = credit.size - 1
     counts = counts_on_offer(minimum, maximum)
@@ -49,22 +43,14 @@ def instance(
 ) -> AllocationProblem:
     """One decision: `tasks` tasks that hold nodes of a pool which has changed since, `nodes` nodes idle now.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-    tasks, nodes : int
-    max_nodes : int
-        Most nodes of any task (Jmax); curves are continued beyond 64 by their last slope.
-    max_minimum : int
-        Minimum counts (Jmin) are drawn from 1 to this; some tasks hold fewer, having lost nodes.
-    equal : bool
-        Whether all tasks are of one model with equal bounds and costs, so that optima tie.
+    Tasks take at most `max_nodes` nodes (Jmax) and at least 1 to `max_minimum` (Jmin); some hold fewer, having lost
+    nodes. Curves go on beyond 64 nodes by their last slope. With `equal`, all tasks are alike, so that optima tie.
     """
-    drawn = _drawn_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal)
+    drawn = _draw_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal)
     return AllocationProblem(tuple([options(*one) for one in drawn]), nodes)
 
 
-def _drawn_tasks(
+def _draw_tasks(
     rng: np.random.Generator, tasks: int, nodes: int, max_nodes: int, max_minimum: int, equal: bool
 ) -> Iterator[tuple[NDArray[np.float64], int, int, float, float, float]]:
     """What `options` takes, for each task of an `instance`."""
@@ -125,68 +111,35 @@ def near_ties(seed: int, tasks: int, nodes: int, count: int, *, max_nodes: int =
 
 
 def power_instance(
-    rng: np.random.Generator,
-    tasks: int,
-    nodes: int,
-    *,
-    max_nodes: int = 64,
-    max_minimum: int = 4,
-    limits: int = 5,
-    equal: bool = False,
+    rng: np.random.Generator, tasks: int, nodes: int, *, max_nodes: int = 64, equal: bool = False
 ) -> AllocationProblem:
-    """`instance` with several GPU power limits a task, and a cap on their watts that binds.
+    """`instance` with five GPU power limits a task, and a cap on their watts that binds.
 
-    Parameters
-    ----------
-    rng, tasks, nodes, max_nodes, max_minimum, equal
-        As `instance` takes them.
-    limits : int
-        Power limits on offer to each task.
-
-    Returns
-    -------
-    AllocationProblem
-        Its only capacity, in W, is 30 to 95 % of what the best allocation without a cap draws.
+    The only capacity, in W, is 30 to 95 % of what the best allocation without a cap draws.
     """
-    drawn = list(_drawn_tasks(rng, tasks, nodes, max_nodes, max_minimum, equal))
-    measured = [_measured(rng, limits) for _ in drawn]
-    made = [_limited(*measured[0 if equal else number], *one) for number, one in enumerate(drawn)]
+    drawn = list(_draw_tasks(rng, tasks, nodes, max_nodes, 4, equal))
+    measured = [_draw_limits(rng) for _ in drawn]
+    made = [_limit(*measured[0 if equal else number], *one) for number, one in enumerate(drawn)]
     uncapped = AllocationProblem(tuple(made), nodes, capacities=(math.inf,))
     best = solve(get_solver("dp"), uncapped, Limits()).choices or ()
     draws_w = sum(task.uses.item(choice) for task, choice in zip(made, best, strict=True) if task.uses is not None)
     return replace(uncapped, capacities=(float(rng.uniform(0.3, 0.95)) * draws_w,))
 
 
-def kinds_instance(rng: np.random.Generator, tasks: int, nodes: int, kinds: int) -> AllocationProblem:
-    """`instance` on nodes of several kinds, each a capacity: a task runs on one kind, at a speed of its own."""
-    of_kind = rng.multinomial(nodes, [1.0 / kinds] * kinds)
-    made = []
-    for drawn in _drawn_tasks(rng, tasks, nodes, 64, 4, False):
-        credit, *rest = drawn
-        each = [options(credit * speed, *rest) for speed in rng.uniform(0.5, 1.0, kinds)]
-        counts = np.concatenate(([0], *[one.counts[1:] for one in each]))
-        values = np.concatenate((each[0].values[:1], *[one.values[1:] for one in each]))
-        kind = np.repeat(np.arange(kinds), each[0].counts.size - 1)
-        uses = counts * np.concatenate((np.zeros((kinds, 1)), np.arange(kinds)[:, None] == kind), axis=1)
-        order = counts.argsort(kind="stable")
-        made.append(replace(each[0], counts=counts[order], values=values[order], uses=uses[:, order]))
-    return AllocationProblem(tuple(made), nodes, capacities=tuple(of_kind.astype(float).tolist()))
-
-
-def _measured(rng: np.random.Generator, limits: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _draw_limits(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Speed, as a share of that at the highest power limit, and average power of a GPU (W) at each limit.
 
     They look like what Zeus measured on V100 GPUs (NSDI '23): both rise with the limit, power up to what the model
     can draw at all; at 100 W some models keep nearly all of their speed, some half of it.
     """
-    limit_w = np.linspace(100.0, 250.0, limits)
+    limit_w = np.linspace(100.0, 250.0, POWER_LIMITS)
     demand_w, steepness = rng.uniform(120.0, 300.0), rng.uniform(0.35, 0.8)
-    power_w = (limit_w**-4.0 + demand_w**-4.0) ** -0.25 * rng.uniform(0.99, 1.01, limits)
-    speed = (power_w / power_w[-1]) ** steepness * rng.uniform(0.99, 1.01, limits)
+    power_w = (limit_w**-4.0 + demand_w**-4.0) ** -0.25 * rng.uniform(0.99, 1.01, POWER_LIMITS)
+    speed = (power_w / power_w[-1]) ** steepness * rng.uniform(0.99, 1.01, POWER_LIMITS)
     return np.maximum.accumulate(speed / speed.max()), np.maximum.accumulate(power_w)
 
 
-def _limited(
+def _limit(
     speed: NDArray[np.float64],
     power_w: NDArray[np.float64],
     credit: NDArray[np.float64],

@@ -7,8 +7,6 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["ROOT", "Published", "published", "published_traces"]
-
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -20,17 +18,12 @@ class Published:
     bounds: Path
     scalability: Path
 
-    def unpacked(self, directory: Path) -> Path:
-        """The node log's bare pickle, unpacked into `directory` unless it is there."""
+    def unpack_log(self, directory: Path) -> Path:
+        """The node log's bare pickle, unpacked into `directory`."""
         with tarfile.open(self.node_log) as archive:
             member = next(member for member in archive if member.name.endswith(".pkl"))
-            path = directory / Path(member.name).name
-            content = archive.extractfile(member)
-            if content is None:
-                raise RuntimeError(f"{self.node_log}: Expected a file called {member.name}.")
-            if not path.exists():
-                path.write_bytes(content.read())
-        return path
+            archive.extract(member, directory, filter="data")
+        return directory / member.name
 
 
 def published() -> Published | None:

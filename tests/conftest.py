@@ -76,5 +76,5 @@ def sample_logs(published: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def fixtures() -> Path:
-    """Small frames pickled by several versions of pandas (scripts/make_pickle_fixtures)."""
+    """Small frames pickled by several versions of pandas, the plain log in all protocols."""
     return Path(__file__).parent / "legacy" / "fixtures"

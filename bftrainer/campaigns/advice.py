@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from bftrainer.campaigns.engines import checksums_of, refuse_changed_inputs
 from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
@@ -44,35 +43,22 @@ class SearchedSettings:
         return asdict(self) | {"objective": name_of_objective(self.objective)}
 
 
-Tried = Mapping[SearchedSettings, float]
+Scores = Mapping[SearchedSettings, float]
 """Settings in the order of their trials, the given ones first, with a metric; NaN where it has no value."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvicePlan:
-    """Plan of a search: metric, inputs and search space.
-
-    Parameters
-    ----------
-    config : ReplayConfig
-        Inputs, and the settings that advice is compared with.
-    metric : str
-        Figure of the summary to improve.
-    train_share : float
-        Share of the window to search on; the rest is held out.
-    trials : int
-        Number of settings to try, including the given ones.
-    objectives : tuple of (str or Objective)
-        Objectives to choose from; only the given one if empty.
-    seed : int
-        Seed of the search.
-    """
+    """Plan of a search: inputs with the settings that advice is compared with, figure to improve, and search space."""
 
     config: ReplayConfig
     metric: str = "efficiency"
     train_share: float = 0.6
+    """Share of the window to search on; the rest is held out."""
     trials: int = 40
+    """Number of settings to try, including the given ones."""
     objectives: tuple[str | Objective, ...] = ()
+    """Objectives to choose from; only the given one if empty."""
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -83,42 +69,28 @@ class AdvicePlan:
             raise SettingsError(f"Expected at least 2 trials, got {self.trials}.")
 
     @property
-    def given(self) -> SearchedSettings:
+    def current(self) -> SearchedSettings:
         """The settings that advice is compared with."""
         return SearchedSettings(self.config.forward_time_s, self.config.max_tasks, self.config.objective)
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Result of a search.
-
-    Parameters
-    ----------
-    plan : AdvicePlan
-    best : SearchedSettings
-        The best settings on the training part.
-    trained, held_out : tuple of float
-        The metric on each part: with the given settings, and with the best ones.
-    split_s : float
-        Time at which the window is split, in seconds after its start.
-    tried : mapping
-        See `Tried`.
-    assumed_scaling : str or None
-        Assumption about how tasks scale, if the metric rests on it.
-    """
+    """Result of a search; the metric on each part is a pair, with the given settings and with the best ones."""
 
     plan: AdvicePlan
     best: SearchedSettings
     trained: tuple[float, float]
     held_out: tuple[float, float]
     split_s: float = math.nan
-    tried: Tried = field(default_factory=dict)
+    """Seconds after the window's start at which it is split."""
+    scores: Scores = field(default_factory=dict)
     assumed_scaling: str | None = None
 
     @property
     def gains(self) -> tuple[float, float]:
         """Relative improvement of the best settings over the given ones: on the training part, and on the rest."""
-        if self.best == self.plan.given:
+        if self.best == self.plan.current:
             return 0.0, 0.0
         sign = GLOSSARY[self.plan.metric].better
         return _gain(*self.trained, sign), _gain(*self.held_out, sign)
@@ -127,16 +99,16 @@ class Advice:
     def verdict(self) -> str:
         """``better``, ``overfit`` (better on the training part, worse on the rest) or ``same``."""
         trained, held_out = self.gains
-        if trained <= NEGLIGIBLE or self.best == self.plan.given:
+        if trained <= NEGLIGIBLE or self.best == self.plan.current:
             return "same"
         if held_out < -NEGLIGIBLE:
             return "overfit"
         return "better" if held_out > NEGLIGIBLE else "same"
 
     @property
-    def advised(self) -> SearchedSettings:
+    def recommendation(self) -> SearchedSettings:
         """The best settings if they are better on the rest as well, else the given ones."""
-        return self.best if self.verdict == "better" else self.plan.given
+        return self.best if self.verdict == "better" else self.plan.current
 
     def sentence(self) -> str:
         """The advice in words."""
@@ -157,26 +129,28 @@ class Advice:
             "verdict": self.verdict,
             "overfit": self.verdict == "overfit",
             "sentence": self.sentence(),
-            "advised": self.advised.to_dict(),
+            "advised": self.recommendation.to_dict(),
             "split_s": self.split_s,
             "trials": self.plan.trials,
-            "given": {**self.plan.given.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
+            "given": {**self.plan.current.to_dict(), "training": self.trained[0], "held_out": self.held_out[0]},
             "best": {**self.best.to_dict(), "training": self.trained[1], "held_out": self.held_out[1]},
-            "tried": [
-                each.to_dict() | {"training": None if math.isnan(value) else value}
-                for each, value in self.tried.items()
-            ],
+            "tried": [one.to_dict() | {"training": finite_or_none(value)} for one, value in self.scores.items()],
             # Null: infinite, as from nothing to something.
-            "gain": {
-                part: gain if math.isfinite(gain) else None
-                for part, gain in zip(("training", "held_out"), self.gains, strict=True)
-            },
+            "gain": dict(zip(("training", "held_out"), map(finite_or_none, self.gains), strict=True)),
             "assumed_scaling": self.assumed_scaling,
         }
 
 
-def _gain(given: float, best: float, sign: int) -> float:
-    return sign * (best - given) / abs(given) if given else math.inf * sign * (best - given) if best != given else 0.0
+def finite_or_none(value: float) -> float | None:
+    """A number for JSON."""
+    return value if math.isfinite(value) else None
+
+
+def _gain(current: float, best: float, sign: int) -> float:
+    change = sign * (best - current)
+    if current:
+        return change / abs(current)
+    return math.inf * change if change else 0.0
 
 
 def _amount(gain: float, values: tuple[float, float]) -> str:
@@ -192,30 +166,29 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     An `InputError` if an input cannot be used, or the metric has no value with the given settings.
     """
     require_extra("Advice needs", "advise")
-    inputs, metric, given = load_inputs(plan.config), plan.metric, plan.given
+    inputs, metric, current = load_inputs(plan.config), plan.metric, plan.current
     for name in plan.objectives:  # found out now, not during the search
         load_inputs(replace(plan.config, objective=name))
     config = replace(plan.config, baseline=metric in _NEED_BASELINE)
-    training, rest = split_window(config, inputs, plan.train_share)
-    checksums = checksums_of(inputs)
-    tried: dict[SearchedSettings, float] = {}
+    training, remainder = split_window(config, inputs, plan.train_share)
+    scores: dict[SearchedSettings, float] = {}
 
     def measure(settings: SearchedSettings) -> float:
         """The metric of settings on the training part, which are replayed once."""
-        if settings not in tried:
-            tried[settings] = measure_settings(training, settings, metric, checksums)
-        return tried[settings]
+        if settings not in scores:
+            scores[settings] = measure_settings(training, settings, metric)
+        return scores[settings]
 
-    if math.isnan(measure(given)):
+    if math.isnan(measure(current)):
         raise SettingsError(f"No value of {metric} on the training part.{_why_missing(metric, inputs)}")
     _sample(plan, len(inputs.tasks), measure, on_trial)
-    best = find_best(tried, metric)
-    held_out = measure_settings(rest, given, metric, checksums), measure_settings(rest, best, metric, checksums)
+    best = find_best(scores, metric)
+    held_out = measure_settings(remainder, current, metric), measure_settings(remainder, best, metric)
     if any(map(math.isnan, held_out)):
         raise SettingsError(f"No value of {metric} on the held-out part.{_why_missing(metric, inputs)}")
     assumed = inputs.assumed_scaling.note if inputs.assumed_scaling and metric in ON_SCALING else None
     split_s = training.until_s(inputs.log.start_ns)
-    return Advice(plan, best, (tried[given], tried[best]), held_out, split_s, tried, assumed)
+    return Advice(plan, best, (scores[current], scores[best]), held_out, split_s, scores, assumed)
 
 
 def split_window(config: ReplayConfig, inputs: Inputs, share: float) -> tuple[ReplayConfig, ReplayConfig]:
@@ -228,34 +201,16 @@ def split_window(config: ReplayConfig, inputs: Inputs, share: float) -> tuple[Re
     return first, replace(config, since=begin_s + split_s, until=length_s - split_s)
 
 
-def find_best(tried: Tried, metric: str) -> SearchedSettings:
+def find_best(scores: Scores, metric: str) -> SearchedSettings:
     """The first settings with the best value."""
     sign = GLOSSARY[metric].better
-    return max(tried, key=lambda settings: -math.inf if math.isnan(tried[settings]) else sign * tried[settings])
+    return max(scores, key=lambda settings: -math.inf if math.isnan(scores[settings]) else sign * scores[settings])
 
 
-def try_in_turn(
-    tried: dict[SearchedSettings, float],
-    values: Mapping[str, Sequence[Any]],
-    measure: Callable[[SearchedSettings], float],
-    metric: str,
-) -> None:
-    """Try values of each setting in turn, with the best of those before it; each choice is measured once."""
-    for name, choices in values.items():
-        best = find_best(tried, metric)
-        for value in choices:
-            settings = replace(best, **{name: value})
-            if settings not in tried:
-                tried[settings] = measure(settings)
-
-
-def measure_settings(
-    config: ReplayConfig, settings: SearchedSettings, metric: str, checksums: Mapping[str, str]
-) -> float:
-    """The metric of a replay of files with these checksums; NaN if it has none."""
+def measure_settings(config: ReplayConfig, settings: SearchedSettings, metric: str) -> float:
+    """The metric of a replay; NaN if it has none."""
     options: dict[str, Any] = {"forward_time_s": settings.forward_time_s, "max_tasks": settings.max_tasks}
     inputs = load_inputs(replace(config, objective=settings.objective, **options))
-    refuse_changed_inputs(inputs, checksums)
     summary = run_replay(inputs=inputs, details=False).summary()
     value = figures_of(summary).get(metric)
     if metric in _OF_ALL and summary[_OF_ALL[metric]] < summary["tasks_total"]:
@@ -282,13 +237,13 @@ def _sample(
     import optuna
 
     sign, most_tasks = GLOSSARY[plan.metric].better, max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))
-    objectives = {name_of_objective(each): each for each in (plan.given.objective, *plan.objectives)}
+    objectives = {name_of_objective(one): one for one in (plan.current.objective, *plan.objectives)}
 
     def try_settings(trial: Any) -> float:
         """Value of settings that the library suggests, which it maximises."""
         forward_s = trial.suggest_float("forward_time_s", *FORWARD_S, log=True)
         max_tasks = trial.suggest_int("max_tasks", 1, most_tasks, log=True)
-        objective = plan.given.objective
+        objective = plan.current.objective
         if plan.objectives:
             objective = objectives[trial.suggest_categorical("objective", list(objectives))]
         # Two significant digits are enough for a setting.
@@ -296,8 +251,8 @@ def _sample(
         on_trial(value)
         return -math.inf if math.isnan(value) else sign * value
 
-    first = plan.given.to_dict()
-    first["forward_time_s"] = min(max(plan.given.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
+    first = plan.current.to_dict()
+    first["forward_time_s"] = min(max(plan.current.forward_time_s, FORWARD_S[0]), FORWARD_S[1])
     if not plan.objectives:
         del first["objective"]
     verbosity = optuna.logging.get_verbosity()

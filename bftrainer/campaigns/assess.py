@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +17,13 @@ from bftrainer.campaigns.advice import (
     AdvicePlan,
     SearchedSettings,
     find_best,
+    finite_or_none,
     measure_settings,
     split_window,
-    try_in_turn,
 )
-from bftrainer.campaigns.grants import GRANTS, measure_grants
+from bftrainer.campaigns.bound import GRANTS, measure_grants
 from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, machine_node_s, measure_idle_time
-from bftrainer.campaigns.model_kinds import KINDS, saturate_pool
+from bftrainer.campaigns.model_kinds import KINDS, ModelKind, saturate_pool
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, evaluate_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.documents import first_row
@@ -45,8 +43,6 @@ FORWARD_S = (900.0, 60.0, 300.0, 3600.0, 14_400.0)
 """Forward times to choose from, the given one first."""
 _MOST_SEARCHED = 256
 """More active tasks than this are tried only where the pool needs them at their most nodes: each costs time."""
-_COLLECTED_AFTER = 50_000
-"""New objects after which Python looks for garbage."""
 LEAST_BLOCKS = 4
 _MOST_GPUS = 10**6
 _USEFUL = "ledger.useful"
@@ -56,24 +52,11 @@ Steps = Callable[[Mapping[str, ReplayConfig], Work], Sequence[dict[str, Any]]]
 
 @dataclass(frozen=True, slots=True)
 class AssessPlan:
-    """What is assessed, and by what.
-
-    Parameters
-    ----------
-    log : NodeLog
-    tasks : tuple of TaskSpec
-        The site's, repeated to saturate the pool; by default tasks of each of `KINDS`.
-    offer_after_s : float
-        A node is offered once it has been idle so long.
-    planned_departures : Path, optional
-        When nodes are known to leave.
-    thresholds : Thresholds
-    prices : MachinePrices
-    gpus_per_node : int, optional
-    """
+    """What is assessed, and by what."""
 
     log: NodeLog
     tasks: tuple[TaskSpec, ...] = ()
+    """The site's, repeated to saturate the pool; by default tasks of each of `KINDS`."""
     offer_after_s: float = 0.0
     planned_departures: Path | None = None
     thresholds: Thresholds = Thresholds()  # noqa: RUF009 - frozen
@@ -95,21 +78,20 @@ class AssessPlan:
         digest = hashlib.sha256("\n".join(log.nodes).encode())
         for column in (log.time_ns, log.node, log.idle):
             digest.update(np.ascontiguousarray(column).tobytes())
-        known = None if planned is None else file_source(planned)["sha256"]
-        digest.update(
-            repr((__version__, log.start_ns, log.end_ns, self.tasks, self.offer_after_s, known, KINDS)).encode()
-        )
+        departures = None if planned is None else file_source(planned)["sha256"]
+        others = (__version__, log.start_ns, log.end_ns, self.tasks, self.offer_after_s, departures, KINDS)
+        digest.update(repr(others).encode())
         return digest.hexdigest()
 
     @property
-    def granted_s(self) -> float:
+    def grant_window_s(self) -> float:
         """How much of the log, at its end, grants are measured on: a third, but a week or more, and 8 weeks at most."""
         return min(self.log.window_s, 8 * WEEK_S, max(WEEK_S, self.log.window_s / 3))
 
     @property
     def steps(self) -> int:
         """Number of steps that an assessment takes at most."""
-        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > self.granted_s)
+        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > self.grant_window_s)
 
 
 def assessment_of(
@@ -123,9 +105,15 @@ def assessment_of(
     on each other. A `SettingsError` if a setting contradicts the log, or the tasks cannot be repeated.
     """
     log, idle = plan.log, measure_idle_time(plan.log)
+    assumptions, configs = _list_assumptions(plan, idle), _configure(plan, idle)
     kinds = [
-        evaluate_kind(entry, plan.prices, plan.gpus_per_node, machine_node_s(log))
-        for entry in _measure_kinds(plan, idle, steps)
+        evaluate_kind(
+            {"name": name, "assumed": assumptions[name], **figures},
+            plan.prices,
+            plan.gpus_per_node,
+            machine_node_s(log),
+        )
+        for name, figures in _measure_kinds(configs, steps).items()
     ]
     answer: dict[str, Any] = {
         "schema": 2,
@@ -149,82 +137,70 @@ def assessment_of(
     verdict = verdict_of(answer, plan.thresholds, plan.prices)
     best = next(kind for kind in kinds if kind["name"] == verdict["about"])
     has_grants = verdict["verdict"] != "none" and best["useful_node_s"] > 0
-    return answer | verdict | {"grants": _measure_grants(plan, idle, best, steps) if has_grants else None}
+    grants = _measure_grants(plan, configs[best["name"]], best, steps) if has_grants else None
+    return answer | verdict | {"grants": grants}
 
 
-def _measure_kinds(plan: AssessPlan, idle: Mapping[str, Any], steps: Steps) -> list[dict[str, Any]]:
+def _list_assumptions(plan: AssessPlan, idle: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """What is assumed of each kind of tasks."""
+    if plan.tasks:
+        return {"own": {"tasks": len(plan.tasks)}}
+    return {kind.name: kind.list_assumptions(_interval_s(kind, idle)) for kind in KINDS}
+
+
+def _interval_s(kind: ModelKind, idle: Mapping[str, Any]) -> float:
+    return kind.interval_s(idle["departures_per_idle_node_s"], idle["departure_events_per_s"])
+
+
+def _configure(plan: AssessPlan, idle: Mapping[str, Any]) -> dict[str, ReplayConfig]:
+    """Replays by kind, of as many tasks at once as fill the pool at their most nodes."""
+    tasks = {"own": plan.tasks}
+    if not plan.tasks:
+        tasks = {kind.name: (kind.task(_interval_s(kind, idle)),) for kind in KINDS}
+    configs = {}
+    for name, of_kind in tasks.items():
+        roster, filling = saturate_pool(of_kind, idle["pool_nodes"]["p100"], idle["node_hours"] * HOUR_S)
+        configs[name] = ReplayConfig(
+            node_log=plan.log,
+            tasks=roster,
+            solver="dp",
+            startup_cost="full",
+            baseline=False,
+            forward_time_s=FORWARD_S[0],
+            max_tasks=filling,
+            offer_after_s=plan.offer_after_s,
+            planned_departures=plan.planned_departures,
+        )
+    return configs
+
+
+def _measure_kinds(configs: Mapping[str, ReplayConfig], steps: Steps) -> dict[str, dict[str, Any]]:
     """Figures of each kind of tasks, with the settings that are best on the first part and not worse on the rest."""
-    tasks, assumptions = _choose_tasks(plan, idle)
-    configs = {name: _configure(plan, of_kind, idle) for name, of_kind in tasks.items()}
-    searches = {f"settings {name}": config for name, config in configs.items()}
-    settings = dict(zip(configs, steps(searches, partial(_collect_rarely, _search)), strict=True))
+    searches = steps({f"settings {name}": config for name, config in configs.items()}, _search)
+    settings = dict(zip(configs, searches, strict=True))
     replays: dict[str, ReplayConfig] = {}
     for name, config in configs.items():
         for which in ("given", "best")[: 1 + (settings[name]["best"] != settings[name]["given"])]:
             replays[f"replay {name} {which}"] = replace(config, **settings[name][which])
-    figures = dict(zip(replays, steps(replays, partial(_collect_rarely, _replay)), strict=True))
-    entries = []
+    figures = dict(zip(replays, steps(replays, _replay), strict=True))
+    answer = {}
     for name, config in configs.items():
-        given = figures[f"replay {name} given"]
-        best = figures.get(f"replay {name} best", given)
-        advice = _advise(config, settings[name], (given["held_out"], best["held_out"]))
-        chosen = best if advice["verdict"] == "better" else given
-        entries.append({"name": name, "assumed": assumptions[name], "settings": advice, **chosen})
-    return entries
+        current = figures[f"replay {name} given"]
+        best = figures.get(f"replay {name} best", current)
+        advice = _advise(config, settings[name], (current["held_out"], best["held_out"]))
+        answer[name] = {"settings": advice, **(best if advice["verdict"] == "better" else current)}
+    return answer
 
 
-def _measure_grants(plan: AssessPlan, idle: Mapping[str, Any], best: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
+def _measure_grants(plan: AssessPlan, config: ReplayConfig, best: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
     """Useful node-seconds of a kind in each stretch of the window, if the scheduler grants something."""
-    tasks, _ = _choose_tasks(plan, idle)
-    settings = {name: best["settings"][name] for name in ("forward_time_s", "max_tasks")}
-    config = replace(_configure(plan, tasks[best["name"]], idle), **settings)
+    config = replace(config, **{name: best["settings"][name] for name in ("forward_time_s", "max_tasks")})
     ways, figures = dict(GRANTS), {"named": dict(best)}
-    if plan.log.window_s > plan.granted_s:
-        end = plan.log.since(plan.log.end_ns - round(plan.granted_s * NS_PER_S))
+    if plan.log.window_s > plan.grant_window_s:
+        end = plan.log.since(plan.log.end_ns - round(plan.grant_window_s * NS_PER_S))
         config, ways, figures = replace(config, node_log=end), {"named": {}, **GRANTS}, {}
-    configs = {f"grant {name}": replace(config, **options) for name, options in ways.items()}
-    replayed = steps(configs, partial(_collect_rarely, _replay))
+    replayed = steps({f"grant {name}": replace(config, **options) for name, options in ways.items()}, _replay)
     return measure_grants(best, figures | dict(zip(ways, replayed, strict=True)))
-
-
-def _choose_tasks(
-    plan: AssessPlan, idle: Mapping[str, Any]
-) -> tuple[dict[str, tuple[TaskSpec, ...]], dict[str, dict[str, Any]]]:
-    """Tasks to repeat by the name of their kind, and what is assumed of them."""
-    if plan.tasks:
-        return {"own": plan.tasks}, {"own": {"tasks": len(plan.tasks)}}
-    node_s, window_s = idle["departures_per_idle_node_s"], idle["departure_events_per_s"]
-    intervals_s = {kind: kind.interval_s(node_s, window_s) for kind in KINDS}
-    tasks: dict[str, tuple[TaskSpec, ...]] = {
-        kind.name: (kind.task(interval_s),) for kind, interval_s in intervals_s.items()
-    }
-    return tasks, {kind.name: kind.list_assumptions(interval_s) for kind, interval_s in intervals_s.items()}
-
-
-def _collect_rarely(work: Callable[[ReplayConfig], dict[str, Any]], config: ReplayConfig) -> dict[str, Any]:
-    """Do a step's work; thousands of tasks live as long as a replay, and a look through them takes time."""
-    usual = gc.get_threshold()
-    gc.set_threshold(_COLLECTED_AFTER)
-    try:
-        return work(config)
-    finally:
-        gc.set_threshold(*usual)
-
-
-def _configure(plan: AssessPlan, tasks: Sequence[TaskSpec], idle: Mapping[str, Any]) -> ReplayConfig:
-    """Replay of tasks that saturate the pool, as many at once as fill it at their most nodes."""
-    roster, filling = saturate_pool(tasks, idle["pool_nodes"]["p100"], idle["node_hours"] * HOUR_S)
-    return ReplayConfig(
-        node_log=plan.log,
-        tasks=roster,
-        solver="dp",
-        startup_cost="full",
-        baseline=False,
-        forward_time_s=FORWARD_S[0],
-        max_tasks=filling,
-        offer_after_s=plan.offer_after_s,
-        planned_departures=plan.planned_departures,
-    )
 
 
 def _log_of(config: ReplayConfig) -> NodeLog:
@@ -252,16 +228,21 @@ def _search(config: ReplayConfig) -> dict[str, Any]:
     """
     plan, filling = _plan_search(config), config.max_tasks
     first, _ = split_window(plan.config, load_inputs(plan.config), plan.train_share)
-    measure = partial(measure_settings, first, metric=_USEFUL, checksums={})
-    tried = {plan.given: measure(plan.given)}
-    if math.isnan(tried[plan.given]):
-        same = _to_dict(plan.given)
+    scores = {plan.current: measure_settings(first, plan.current, _USEFUL)}
+    if math.isnan(scores[plan.current]):
+        same = _to_dict(plan.current)
         return {"given": same, "best": same, "why": f"No value of {_USEFUL} on the training part."}
-    values = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, max(filling, min(_MOST_SEARCHED, 16 * filling)))}
-    try_in_turn(tried, values, measure, _USEFUL)
-    best = find_best(tried, _USEFUL)
-    trained = [_finite_or_none(tried[each]) for each in (plan.given, best)]
-    return {"given": _to_dict(plan.given), "best": _to_dict(best), "trained": trained, "tried": len(tried)}
+    most = max(filling, min(_MOST_SEARCHED, 16 * filling))
+    choices: dict[str, Sequence[Any]] = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, most)}
+    for name, values in choices.items():
+        best = find_best(scores, _USEFUL)
+        for value in values:
+            settings = replace(best, **{name: value})
+            if settings not in scores:
+                scores[settings] = measure_settings(first, settings, _USEFUL)
+    best = find_best(scores, _USEFUL)
+    trained = [finite_or_none(scores[settings]) for settings in (plan.current, best)]
+    return {"given": _to_dict(plan.current), "best": _to_dict(best), "trained": trained, "tried": len(scores)}
 
 
 def _to_dict(settings: SearchedSettings) -> dict[str, Any]:
@@ -273,15 +254,11 @@ def _advise(config: ReplayConfig, search: Mapping[str, Any], held_out: tuple[flo
     if "why" in search:
         return {**search["given"], "verdict": "same", "why": search["why"]}
     plan = _plan_search(config)
-    given, best = (math.nan if value is None else value for value in search["trained"])
-    advice = Advice(plan, replace(plan.given, **search["best"]), (given, best), held_out)
-    gains = dict(zip(("gain_training", "gain_held_out"), map(_finite_or_none, advice.gains), strict=True))
+    current, best = (math.nan if value is None else value for value in search["trained"])
+    advice = Advice(plan, replace(plan.current, **search["best"]), (current, best), held_out)
+    gains = dict(zip(("gain_training", "gain_held_out"), map(finite_or_none, advice.gains), strict=True))
     words = {"verdict": advice.verdict, "why": advice.sentence(), "tried": search["tried"]}
-    return _to_dict(advice.advised) | words | gains
-
-
-def _finite_or_none(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    return _to_dict(advice.recommendation) | words | gains
 
 
 class _NodeStarts(Observer):
@@ -330,11 +307,11 @@ def _useful_time(result: RunResult, useful_s: float, log: NodeLog, trained_share
     intervals, tasks = Intervals.of(result.recording), result.recording.tasks
     rates = {best_rate(spec) for spec in {task.spec.scaling: task.spec for task in tasks}.values()}
     amount = intervals.net if len(rates) == 1 else intervals.used * intervals.length_s
-    whole = math.fsum(amount)
-    node_s = amount * (useful_s / whole) if whole else np.zeros_like(amount)
+    total = math.fsum(amount)
+    node_s = amount * (useful_s / total) if total else np.zeros_like(amount)
     is_long = log.window_s >= LEAST_BLOCKS * WEEK_S
     number = math.floor(log.window_s / (WEEK_S if is_long else DAY_S))
-    times = MostlyEmpty.of(log)
+    times = MostlyEmpty.from_log(log)
     blocks, empty = times.spread(intervals.end_s, node_s, np.linspace(0.0, log.window_s, max(number, 1) + 1))
     is_comparable = number >= LEAST_BLOCKS
     return {

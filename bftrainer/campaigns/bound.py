@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bftrainer.campaigns.grants import WHY_LESS
+from bftrainer.campaigns.verdict import name_tasks
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.glossary import format_value
-from bftrainer.report.intervals import ratio
+from bftrainer.report.intervals import estimate, ratio
 from bftrainer.report.metrics import Intervals
 from bftrainer.runs.run import RunResult, run_replay
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
 
+NOTICE_S = 120.0
+GRANTS: dict[str, dict[str, Any]] = {"chosen": {"give_way": "chosen"}, "notice": {"notice_s": NOTICE_S}}
+"""Grants, and the options of a replay that has them."""
+_WORDS = {
+    "chosen": "if your scheduler lets the harvester choose which nodes to return",
+    "notice": f"with {NOTICE_S / 60:g} minutes' notice before nodes are taken",
+}
+_WORTH = 0.01
+WHY_LESS = "tasks keep other nodes, which leave at other times, and all later decisions differ"
+"""Why more freedom may bring less."""
 NAMED, CHOSEN, KNOWN, FREE = "named", "chosen", "all departures known", "changes free"
 LEVELS = (30, 70)
 """Tasks at once that are tried."""
@@ -32,46 +42,30 @@ BOTH = f"chosen, notice {BOTH_S:g} s"
 
 @dataclass(frozen=True, slots=True)
 class WorkBound:
-    """Work of one way to decide.
-
-    Parameters
-    ----------
-    name : str
-    work : float
-        Work done until the instant of comparison.
-    against_named : float or None
-        The same as a share of that of named nodes without notice, less 1; None if these did no lasting work.
-    departure_share, rescale_share : float
-        Work lost until the end of the replay to departures, and to the decisions' own changes, as shares of all done.
-    """
+    """Work of one way to decide, until the instant of comparison."""
 
     name: str
     work: float
     against_named: float | None
+    """The same as a share of that of named nodes without notice, less 1; None if these did no lasting work."""
     departure_share: float
+    """Work lost until the end of the replay to departures, as a share of all done."""
     rescale_share: float
+    """The same lost to the decisions' own changes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkBounds:
-    """What each grant makes of a replay.
-
-    Parameters
-    ----------
-    bounds : tuple of WorkBound
-        *Named*, notices in ascending order, *chosen*, that with notice, *all departures known* and *changes free*.
-    time_s : float
-        The instant of comparison, seconds since the window's start: the earliest at which any of them is done.
-    half_s : float
-        Half of the replayed part of the log.
-    outstanding_share : float
-        Share of all work that is left with named nodes then.
-    """
+    """What each grant makes of a replay."""
 
     bounds: tuple[WorkBound, ...]
+    """*Named*, notices in ascending order, *chosen*, that with notice, *all departures known* and *changes free*."""
     time_s: float
+    """The instant of comparison, seconds since the window's start: the earliest at which any of them is done."""
     half_s: float
+    """Half of the replayed part of the log."""
     outstanding_share: float
+    """Share of all work that is left with named nodes then."""
 
     def to_dict(self) -> dict[str, Any]:
         """Bounds and notes, ready for JSON."""
@@ -94,7 +88,7 @@ class WorkBounds:
 def bound_work(
     inputs: Inputs,
     notices_s: Sequence[float],
-    on_progress: Callable[[int], object] = lambda done: None,  # noqa: ARG005
+    on_progress: Callable[[int], object] = lambda count: None,  # noqa: ARG005
 ) -> WorkBounds:
     """Compute what grants are worth by other replays of the same rules; only *changes free* is a bound.
 
@@ -111,12 +105,12 @@ def bound_work(
     ways |= {CHOSEN: {"give_way": "chosen"}, BOTH: {"give_way": "chosen", "notice_s": BOTH_S}}
     ways |= {KNOWN: {"notice_s": inputs.log.window_s}, FREE: {}}
     recordings = []
-    for done, (name, options) in enumerate(ways.items(), start=1):
+    for count, (name, options) in enumerate(ways.items(), start=1):
         granted: dict[str, Any] = {"give_way": "named", "notice_s": 0.0, **options}
         config = replace(inputs.config, baseline=False, **granted)
         changed = replace(inputs, config=config, settings=replace(inputs.settings, **granted))
         recordings.append(run_replay(inputs=_drop_costs(changed) if name == FREE else changed).recording)
-        on_progress(done)
+        on_progress(count)
     time_s = min(recording.end_s for recording in recordings)
     runs = {name: Intervals.of(recording) for name, recording in zip(ways, recordings, strict=True)}
     named_work = runs[NAMED].work_at(time_s)
@@ -161,3 +155,53 @@ def try_more_tasks(result: RunResult, interrupted: Callable[[], bool] = lambda: 
             return result
         figures[str(level)] = {name: other[name] for name in ("work_done", "window_s", "tasks_completed")}
     return replace(result, more_tasks={"levels": figures})
+
+
+def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Compare replays with grants with *named*, the one without, stretch by stretch of their window.
+
+    For each there are `useful_node_s`, `gain`, its change as a share of the useful node-seconds without, and
+    `gain_ci95`, None where there are too few stretches to compare.
+    """
+    base, blocks = replays["named"]["useful_node_s"], replays["named"]["blocks"]
+    number, grants = len(blocks["node_s"]), {}
+    for name in ("named", *GRANTS):
+        figures = replays[name]
+        gain, bounds = figures["useful_node_s"] / base - 1.0 if base > 0 else 0.0, [None, None]
+        pairs = zip(figures["blocks"]["node_s"], blocks["node_s"], strict=True)
+        change = estimate([one - two for one, two in pairs]) if number > 1 else None
+        if change is not None and change.half_width is not None and base > 0:
+            half = change.half_width * number / base
+            bounds = [gain - half, gain + half]
+        grants[name] = {"useful_node_s": kind["useful_node_s"] * (1.0 + gain), "gain": gain, "gain_ci95": bounds}
+    basis = f" Measured on {number} {blocks['unit']}s." if number else ""
+    return {"kind": kind["name"], "sentence": _describe(kind["name"], grants) + basis, **grants}
+
+
+def _describe(kind: str, grants: Mapping[str, Mapping[str, Any]]) -> str:
+    """What each grant brings, in one sentence, and why one may bring less."""
+    effects = " and ".join(f"{_describe_change(grants[name])} {_WORDS[name]}" for name in GRANTS)
+    text = f"{name_tasks(kind)} would do {effects}."
+    is_clear = [name for name in GRANTS if _is_clear(grants[name])]
+    is_worth = any(grants[name]["gain"] >= _WORTH for name in is_clear)
+    neither = f"Neither grant brings {100 * _WORTH:.0f} % here" if is_clear else "Neither grant matters here"
+    text = f"{text[0].upper()}{text[1:]}" if is_worth else f"{neither}: {text}"
+    return text + f" Less is possible: {WHY_LESS}." * any(grants[name]["gain"] < 0 for name in is_clear)
+
+
+def _is_clear(grant: Mapping[str, Any]) -> bool:
+    """Whether the interval of a gain does not hold 0."""
+    low, high = grant["gain_ci95"]
+    return low is not None and (low > 0.0 or high < 0.0)
+
+
+def _describe_change(grant: Mapping[str, Any]) -> str:
+    """A gain in words, with its interval; no word of more or less where that holds 0."""
+    low, high = grant["gain_ci95"]
+    interval = ""
+    if low is not None:
+        ends = [f"{round(100 * bound, 1) + 0.0:+.1f}" for bound in (low, high)]
+        interval = f" ({ends[0]} to {ends[1]} %, 95 %)"
+        if not _is_clear(grant):
+            return f"no more and no less{interval}"
+    return f"{100 * abs(grant['gain']):.1f} % {'more' if grant['gain'] >= 0 else 'less'}{interval}"

@@ -5,40 +5,30 @@ from __future__ import annotations
 import shlex
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
 
-from bftrainer.errors import InputError, SettingsError, suggestion
+from bftrainer.errors import SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.files.documents import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
-from bftrainer.runs.run_inputs import Inputs
 
 CONNECT_S = 10.0
-
-
-def checksums_of(inputs: Inputs) -> dict[str, str]:
-    """SHA-256 of the files of a replay, by the names of options."""
-    return {name: source["sha256"] for name, source in inputs.sources.items() if isinstance(source, dict)}
-
-
-def refuse_changed_inputs(inputs: Inputs, checksums: Mapping[str, str]) -> None:
-    """Refuse inputs of a replay that are not those with which its campaign began, by the checksums of that time."""
-    for name, checksum in checksums_of(inputs).items():
-        if checksum != checksums.get(name, checksum):
-            place = inputs.sources[name]["path"]
-            raise InputError(f"{place}: Expected a file that stays as it is, got one that changed meanwhile.")
 
 
 class Engine(Protocol):
     """Interface of an engine: compute a function of many items."""
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield the index of each item and its result, or a `Lost`, in any order; `work` raises nothing."""
+        """Yield the index of each item and its result, or a `Lost`, in any order; `work` raises nothing.
+
+        What cannot be reached is refused by the call, before the first result is asked for.
+        """
         ...
 
 
@@ -58,20 +48,9 @@ class LocalEngine:
 class DaskEngine:
     """A Dask cluster: a running one, or one made of a batch system's jobs.
 
-    Parameters
-    ----------
-    scheduler : str, optional
-        Address of a scheduler.
-    jobqueue : Path, optional
-        TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how many, and
-        arguments of that class.
-    job_logs : Path, optional
-        Directory for the output of jobs, unless the file names a `log_directory`.
-
-    Raises
-    ------
-    SettingsError
-        If neither or both are given, Dask is not installed, or the file cannot be used.
+    `jobqueue` is a TOML file: ``system``, a class of dask-jobqueue in lower case (slurm, pbs, lsf, ...), ``jobs``, how
+    many, and arguments of that class; the output of jobs goes to `job_logs`, unless it names a `log_directory`. A
+    `SettingsError` if neither or both are given, Dask is not installed, or the file cannot be used.
     """
 
     def __init__(
@@ -81,16 +60,23 @@ class DaskEngine:
             raise SettingsError("Give either --scheduler or --dask-jobqueue for the engine dask.")
         require_extra("The engine dask needs", "dask", "distributed", *(["dask_jobqueue"] if jobqueue else []))
         self._scheduler, self._file = scheduler, jobqueue
-        self._jobqueue = None if jobqueue is None else _jobqueue(jobqueue, job_logs)
+        self._jobqueue = None if jobqueue is None else _read_jobqueue(jobqueue, job_logs)
 
     def run(self, work: Work, items: Sequence[Any]) -> Generator[tuple[int, Any], None, None]:
-        """Yield results as they are ready; Dask repeats the work of a lost worker.
+        """Connect, then yield results as they are ready; Dask repeats the work of a lost worker.
 
         A `SettingsError` if the scheduler cannot be reached, or the batch system takes no jobs.
         """
+        with ExitStack() as stack:
+            client = stack.enter_context(self._client())
+            return self._compute(client, stack.pop_all(), work, items)
+
+    def _compute(
+        self, client: Any, connection: ExitStack, work: Work, items: Sequence[Any]
+    ) -> Generator[tuple[int, Any], None, None]:
         from distributed import as_completed
 
-        with self._client() as client:
+        with connection:
             futures = client.map(work, items, pure=False, retries=MOST_TRIES - 1)
             places = {future.key: index for index, future in enumerate(futures)}
             for future in as_completed(futures, loop=client.loop):
@@ -127,13 +113,12 @@ class DaskEngine:
         if self._jobqueue is None:
             yield self._scheduler
             return
-        jobs, make = self._jobqueue
         try:
-            cluster = make()
+            cluster = self._jobqueue.make()
         except (TypeError, ValueError, OSError) as error:
             raise SettingsError(f"{self._file}: {_first_line(error)}") from None
         try:
-            cluster.scale(jobs=jobs)
+            cluster.scale(jobs=self._jobqueue.jobs)
             yield cluster
         finally:
             cluster.close()
@@ -161,8 +146,15 @@ def import_jobqueue() -> ModuleType:
     return module
 
 
-def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]]:
-    """Number of jobs in a file, and the class and arguments of their cluster."""
+@dataclass(frozen=True, slots=True)
+class _JobQueue:
+    """Number of jobs, and what makes their cluster."""
+
+    jobs: int
+    make: Callable[[], Any]
+
+
+def _read_jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
     table, _ = toml_file(path, SettingsError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
     # Importing the library writes its configuration into the home directory.
@@ -181,4 +173,4 @@ def _jobqueue(path: Path, job_logs: Path | None) -> tuple[int, Callable[[], Any]
         if "log_directory" not in table and len(logs.split()) > 1:  # some batch systems' options take quotes literally
             raise SettingsError(f"{path}: Expected a log_directory, as jobs cannot log to one with blanks, {logs}.")
         table.setdefault("log_directory", logs)
-    return jobs, partial(getattr(dask_jobqueue, kinds[system]), **table)
+    return _JobQueue(jobs, partial(getattr(dask_jobqueue, kinds[system]), **table))

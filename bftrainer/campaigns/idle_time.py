@@ -27,21 +27,15 @@ def machine_node_s(log: NodeLog) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MostlyEmpty:
-    """Times at which more than half of a machine is idle: nights, outages, maintenance, or records that are missing.
-
-    Parameters
-    ----------
-    edges_s : ndarray of float64, shape (K + 1,)
-        Times that cut the window into stretches, from 0 to its end.
-    is_empty : ndarray of bool, shape (K,)
-        Whether more than half of the nodes are idle in each.
-    """
+    """Times at which more than half of a machine is idle: nights, outages, maintenance, or records that are missing."""
 
     edges_s: Floats
+    """Times that cut the window into K stretches, from 0 to its end, shape (K + 1,)."""
     is_empty: NDArray[np.bool_]
+    """Whether more than half of the nodes are idle in each, shape (K,)."""
 
     @classmethod
-    def of(cls, log: NodeLog) -> MostlyEmpty:
+    def from_log(cls, log: NodeLog) -> MostlyEmpty:
         """Those of a log."""
         edges_s, level = _idle_levels(log)
         is_empty = 2 * level > len(log.nodes)
@@ -82,7 +76,7 @@ def measure_idle_time(log: NodeLog) -> dict[str, Any]:
     node_s = level * length_s
     total, is_empty = float(level @ length_s), 2 * level > len(log.nodes)
     empty = float(node_s[is_empty].sum())
-    left = (changed - joined)[edges_s[1:-1] > 0]
+    departed = (changed - joined)[edges_s[1:-1] > 0]
     order = np.argsort(level, kind="stable")
     passed = np.cumsum(length_s[order])
     places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])
@@ -98,8 +92,8 @@ def measure_idle_time(log: NodeLog) -> dict[str, Any]:
             "node_hours": empty / HOUR_S,
             "share": empty / total if total else 0.0,
         },
-        "departures_per_idle_node_s": float(left.sum()) / total if total else 0.0,
-        "departure_events_per_s": float((left > 0).sum()) / log.window_s,
+        "departures_per_idle_node_s": float(departed.sum()) / total if total else 0.0,
+        "departure_events_per_s": float((departed > 0).sum()) / log.window_s,
         "nodes_by_hour_of_week": _average_hours(log.start_ns, edges_s, node_s),
         "nodes_over_window": (_integrals(cuts_s, edges_s, node_s) / np.diff(cuts_s)).tolist(),
         "by_partition": _measure_partitions(log),

@@ -24,22 +24,9 @@ _LONGEST_INTERVAL_S = 4 * 3600.0
 class ModelKind:
     """A size of models, with what is assumed of their training.
 
-    Parameters
-    ----------
-    name : str
-    parameters : float
-        Of the model: its training state takes 16 bytes for each [1], its checkpoint 14 (all but the gradients).
-    max_nodes : int
-        On which it still does 94 % of the work a node.
-    parallel_fraction : float
-        Of Amdahl's law, up to `max_nodes`.
-    start_s : float
-        Seconds to launch processes and warm up.
-
-    Notes
-    -----
-    Assumed, and told with every figure: nodes with 160 GB of accelerator memory, 1 GB/s a node to save and load
-    checkpoints, tasks of 24 h on `max_nodes`. `bftrainer tasks fit` measures what a site's own models do.
+    Assumed, and told with every figure: training state of 16 bytes a parameter [1], checkpoints of 14 (all but the
+    gradients), nodes with 160 GB of accelerator memory, 1 GB/s a node to save and load, tasks of 24 h on `max_nodes`.
+    `bftrainer tasks fit` measures what a site's own models do.
 
     References
     ----------
@@ -49,8 +36,11 @@ class ModelKind:
     name: str
     parameters: float
     max_nodes: int
+    """On which it still does 94 % of the work a node."""
     parallel_fraction: float
+    """Of Amdahl's law, up to `max_nodes`."""
     start_s: float
+    """Seconds to launch processes and warm up."""
 
     @property
     def min_nodes(self) -> int:

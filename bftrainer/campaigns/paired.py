@@ -8,8 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from bftrainer.campaigns.sweep import PointResult
-from bftrainer.campaigns.sweep_directory import TABLE
+from bftrainer.campaigns.sweep import TABLE, PointResult
 from bftrainer.campaigns.sweep_file import SweepPoint, plain_value
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.files.arrow import parquet_file
@@ -26,30 +25,20 @@ _MOST_RATIO = 1e12
 
 @dataclass(frozen=True, slots=True)
 class PairedChange:
-    """How a figure changes from one value of an option to another.
-
-    Parameters
-    ----------
-    value, against : object
-        The value, and the option's first one in the sweep.
-    metric : str
-    change : Estimate or None
-        Mean over pairs of the figure's ratio, less 1, with its 95 % interval; None without a pair.
-    points : int
-        Points with the value.
-    unequal : int
-        Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable.
-    """
+    """How a figure changes from one value of an option to another, the first one in the sweep."""
 
     value: Any
     against: Any
     metric: str
     change: Estimate | None
+    """Mean over pairs of the figure's ratio, less 1, with its 95 % interval; None without a pair."""
     points: int
+    """Points with the value."""
     unequal: int = 0
+    """Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable."""
 
     @property
-    def unpaired(self) -> int:
+    def lone_points(self) -> int:
         """Points without a partner, or whose ratio is undefined."""
         return self.points - (0 if self.change is None else self.change.number)
 
@@ -67,12 +56,12 @@ class PairedChange:
         if not self.unequal:
             return ""
         label, counted = term_of(self.metric).label, term_of(term_of(self.metric).over).label
-        pairs = self.points - self.unpaired
+        pairs = self.points - self.lone_points
         return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {counted}"
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return asdict(self) | {"unpaired": self.unpaired, "verdict": self.verdict}
+        return asdict(self) | {"unpaired": self.lone_points, "verdict": self.verdict}
 
 
 def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) -> None:
@@ -172,7 +161,14 @@ def plot_changes(results: Sequence[PointResult], option: str, metric: str, sheet
     ink, label, name, against = palette(), term_of(metric).label, setting_label(option), str(drawn[0][0].against)
     way = "more" if term_of(metric).better > 0 else "less"
     rows = [
-        (str(change.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, change.unpaired)
+        (
+            str(change.value),
+            against,
+            100 * of.mean,
+            of.half_width and 100 * of.half_width,
+            of.number,
+            change.lone_points,
+        )
         for change, of in drawn
     ]
     figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))

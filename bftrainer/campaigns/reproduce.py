@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import tomllib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from importlib import resources
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.paired import ratio_less_one
-from bftrainer.campaigns.reproduction_page import COLUMNS, Comparison, Reported, Reproduction, mean_of, read_papers
 from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
@@ -27,7 +28,9 @@ from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
-from bftrainer.report.intervals import Estimate, ratio
+from bftrainer.report.drawing import line_look, palette, plain, put_legend
+from bftrainer.report.intervals import Estimate, estimate, ratio
+from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 from bftrainer.runs.run_inputs import read_log
 from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import fit_minutes
@@ -39,12 +42,173 @@ from bftrainer.zeus.simulation.campaign import simulate_all
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces
 from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, simulations_of
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 _FILES = ("page.html", "data.csv", "summary.json")
 _TASK_SETS = ("hpo", "nas")
 _OF_TASKS = ("max_nodes", "cost_scale")
 _IMAGES_PER_NODE_S = 2500.0  # of the published models, about
 _ETAS, _USUAL_ETA = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
 _TUNED, _GRID = PolicyPair("zeus", "jit"), PolicyPair("grid", "jit")
+Levels = Mapping[Any, Estimate]
+COLUMNS = ("figure", "line", "axis", "level", "what", "mean", "ci95", "n")
+"""Columns of a reproduction's data; `ci95` is half the width of the interval."""
+
+
+def read_papers() -> dict[str, dict[str, Any]]:
+    """Read what papers publish, by their names."""
+    text = resources.files("bftrainer.campaigns").joinpath("published.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def mean_of(sample: Sequence[float | None]) -> Estimate:
+    """Mean and interval of the values that there are; not a number, of none, if there are none."""
+    values = [value for value in sample if value is not None]
+    return estimate(values) if values else Estimate(math.nan, None, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A figure: means with 95 % intervals over the levels of an axis."""
+
+    key: str
+    lines: Mapping[str, Levels]
+    """Name of a line -> level -> estimate."""
+    reading: str
+    """What the figure shows; `label` and `axis` say what values and levels are."""
+    label: str
+    axis: str
+    unit: Literal["share", "number"] = "share"
+    within: Sequence[float] = (-math.inf, math.inf)
+    """Least and most that values can be; intervals end there."""
+    even: float | None = None
+    """The value of no gain and no loss, which is drawn."""
+
+    @property
+    def title(self) -> str:
+        """Heading of the figure."""
+        return f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
+
+    @property
+    def levels(self) -> list[float | str]:
+        """Levels of all lines, in their order."""
+        return list(dict.fromkeys(level for line in self.lines.values() for level in line))
+
+    def text(self, value: Estimate | None) -> str:
+        """An estimate in words, with its interval."""
+        if value is None or not value.number:
+            return "-"
+        size, form, end = (100.0, ".2f", " %") if self.unit == "share" else (1.0, ".3f", "")
+        low, high = (format(size * bound, form) for bound in self._interval(value))
+        return f"{size * value.mean:{form}}{end}" + ("" if value.half_width is None else f" ({low} to {high})")
+
+    def _interval(self, value: Estimate) -> tuple[float, float]:
+        """Ends of an interval, or twice the mean."""
+        half = value.half_width or 0.0
+        return max(value.mean - half, self.within[0]), min(value.mean + half, self.within[1])
+
+    def rows(self) -> Iterator[tuple[Any, ...]]:
+        """A row for each cell, with values of `COLUMNS`."""
+        for name, line in self.lines.items():
+            for level, value in line.items():
+                mean = value.mean if value.number else None
+                yield self.key, name, self.axis, level, self.label, mean, value.half_width, value.number
+
+    def table(self) -> PageTable:
+        """The numbers: a row for each level, a column for each line."""
+        rows = [[_label_level(at), *(self.text(line.get(at)) for line in self.lines.values())] for at in self.levels]
+        sizes = sorted({value.number for line in self.lines.values() for value in line.values()})
+        ends = "" if tuple(self.within) == (-math.inf, math.inf) else ", which end where values can"
+        note = f"{self.label}: means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
+        return PageTable(self.title, (self.axis, *self.lines), rows, note)
+
+    def draw(self, ax: Axes) -> None:
+        """Draw lines with error bars; levels stand at equal distances, and points of levels with names side by side."""
+        levels, size = self.levels, 100.0 if self.unit == "share" else 1.0
+        has_names = isinstance(levels[0], str)
+        if self.even is not None:
+            ax.axhline(size * self.even, color=palette()["gray"], linewidth=0.8)
+        for number, (name, line) in enumerate(self.lines.items()):
+            aside = 0.06 * (number - (len(self.lines) - 1) / 2) if has_names else 0.0
+            places = [levels.index(level) + aside for level in line]
+            means = np.array([size * value.mean for value in line.values()])
+            ends = size * np.array([self._interval(value) for value in line.values()]).T
+            look = {"marker": "os^Dvp"[number % 6], "ms": 4, "capsize": 3} | line_look(number)
+            look |= {"linestyle": "none"} if has_names else {}
+            ax.errorbar(places, means, np.abs(ends - means), label=plain(name, 40), **look)
+        ax.set_xticks(range(len(levels)), [plain(_label_level(level), 32) for level in levels])
+        label = plain(self.label, 32) + " (%)" * (size > 1)
+        ax.set(xlabel=plain(self.axis, 60), ylabel=label, xlim=(-0.4, len(levels) - 0.6))
+        put_legend(ax)
+
+
+def _label_level(level: float | str) -> str:
+    return level if isinstance(level, str) else f"{level:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """What a paper reports, what came out here, and why the two are comparable or not."""
+
+    what: str
+    paper: str
+    here: str
+    comparable: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """An evaluation made again: where it was published, what was simulated, claims beside figures, and caveats."""
+
+    paper: str
+    source: str
+    settings: str
+    reported: tuple[Reported, ...]
+    comparisons: tuple[Comparison, ...]
+    caveats: tuple[str, ...]
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """All cells of all figures."""
+        return [row for comparison in self.comparisons for row in comparison.rows()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        cells = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows()]
+        about = {name: getattr(self, name) for name in ("paper", "source", "settings", "caveats")}
+        return about | {"reported": [asdict(claim) for claim in self.reported], "cells": cells}
+
+    def page(self, command: str) -> bytes:
+        """Content of the page; `made` is the command."""
+        claims = [[claim.what, claim.paper, claim.here, claim.comparable] for claim in self.reported]
+        headings = ("figure", "the paper reports", "here", "comparable?")
+        headline = "; ".join(
+            f"{what}: {here} here, {paper} in the paper ({why[:1].lower()}{why[1:].partition(':')[0]})"
+            for what, paper, here, why in claims
+        )
+        page = Page(
+            title=f"{self.paper}: its evaluation, made again",
+            subtitle=self.settings,
+            verdict=f"{headline}.",
+            cards=tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in claims),
+            figures=tuple(
+                Picture(
+                    comparison.key,
+                    comparison.title,
+                    f"{comparison.reading} Bars: 95 % intervals.",
+                    comparison.draw,
+                    2.6,
+                )
+                for comparison in self.comparisons
+            ),
+            tables=(
+                PageTable("Beside the paper", headings, claims, self.source),
+                *(comparison.table() for comparison in self.comparisons),
+            ),
+            notes=self.caveats,
+            command=command,
+        )
+        return page_bytes(page)
 
 
 def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
@@ -61,11 +225,11 @@ def steps(paper: str, *, quick: bool) -> int:
     return len(_list_cells(quick=quick)) * _windows(quick=quick) if paper == "bftrainer" else 1
 
 
-def reproduced(
+def reproduce_paper(
     paper: str,
     log: Path | None,
     directory: Path,
-    made: str,
+    command: str,
     on_done: Callable[[object], None],
     workers: int | None = None,
     *,
@@ -76,7 +240,7 @@ def reproduced(
     """Make an evaluation again, and write it to a directory: page.html, data.csv, summary.json.
 
     The directory of BFTrainer's is that of a sweep, with these files besides. By default the data are those that ship
-    with bftrainer. `made` is the command, for the page; `on_done` is called `steps` times.
+    with bftrainer. `command` is for the page; `on_done` is called `steps` times.
     """
     check_log(paper, log, quick=quick)
     engine = LocalEngine(workers)
@@ -90,20 +254,20 @@ def reproduced(
         result = _evaluate_bftrainer(points, log, notes, quick=quick)
         with lock_file(directory / LOCK, directory):
             list_written(directory, {*_FILES, *written_files(directory)})
-            _write(result, directory, made)
+            _write(result, directory, command)
             list_written(directory, written_files(directory), final=True)
         return result
     with result_directory(directory, force=force) as place:
         evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
         result = evaluate(log, engine.workers, quick=quick)
-        _write(result, place.working, made)
+        _write(result, place.working, command)
         on_done(result)
     return result
 
 
-def _write(result: Reproduction, directory: Path, made: str) -> None:
-    summary = json.dumps({"made": made, **result.to_dict()}, indent=1, allow_nan=False) + "\n"
-    for name, content in (("page.html", result.page(made)), ("summary.json", summary.encode())):
+def _write(result: Reproduction, directory: Path, command: str) -> None:
+    summary = json.dumps({"made": command, **result.to_dict()}, indent=1, allow_nan=False) + "\n"
+    for name, content in (("page.html", result.page(command)), ("summary.json", summary.encode())):
         with replacing(directory / name) as stream:
             stream.write(content)
     with replacing(directory / "data.csv") as stream:
@@ -164,7 +328,7 @@ def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quic
     count = max(50, math.ceil(work / DEFAULT_WORK))
     base = read_papers()["bftrainer"]["base"] | ({"node_log": str(place)} if log else {})
     points: list[dict[str, Any]] = []
-    task_sets: dict[str, tuple[TaskSpec, ...]] = {}
+    task_sets: dict[str, list[TaskSpec]] = {}
     for cell in _list_cells(quick=quick):
         is_of_tasks = cell.axis in _OF_TASKS
         tasks = f"tasks/{cell.tasks}-{count}{f'-{cell.axis}-{cell.level}' if is_of_tasks else ''}.toml"
@@ -175,13 +339,13 @@ def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quic
     return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), task_sets)
 
 
-def _generate_tasks(cell: _Cell, count: int) -> tuple[TaskSpec, ...]:
+def _generate_tasks(cell: _Cell, count: int) -> list[TaskSpec]:
     """Tasks of a cell's set, with its largest number of nodes and factor of costs."""
     most, scale = cell.options.get("max_nodes", 64), cell.options.get("cost_scale", 1.0)
     tasks = generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)  # type: ignore[arg-type]
-    return tuple(
+    return [
         replace(task, grow_cost_s=task.grow_cost_s * scale, shrink_cost_s=task.shrink_cost_s * scale) for task in tasks
-    )
+    ]
 
 
 def _evaluate_bftrainer(
@@ -200,7 +364,7 @@ def _evaluate_bftrainer(
             for tasks, levels in runs[axis].items()
         }
         comparisons.append(Comparison(axis, lines, axis=label, **about["figure"]["axes"]))
-    values = [value for each in comparisons for line in each.lines.values() for value in line.values()]
+    values = [value for one in comparisons for line in one.lines.values() for value in line.values()]
     best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
     for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
         lines = {}
@@ -211,8 +375,12 @@ def _evaluate_bftrainer(
                 for way, cell in ways.items()
             }
         comparisons.append(Comparison(metric, lines, label=label, **about["figure"]["ways"]))
-    done = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
-    finished = [f"All tasks are done before the end of {done} replays; their U is that until then."] if done else []
+    finished_runs = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
+    finished = (
+        [f"All tasks are done before the end of {finished_runs} replays; their U is that until then."]
+        if finished_runs
+        else []
+    )
     named = {"log": "Embedded sample" if log is None else log.name, "windows": windows}
     return _assemble("bftrainer", log, comparisons, [best], named, [*finished, *notes])
 

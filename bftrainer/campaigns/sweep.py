@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bftrainer._version import __version__
-from bftrainer.campaigns.engines import Engine, refuse_changed_inputs
-from bftrainer.campaigns.sweep_directory import RUNS, TABLE, drop_other_runs, save_description, sweep_directory
+from bftrainer.campaigns.engines import Engine
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
-from bftrainer.errors import BftrainerError, InputError, RunDirectoryError, SettingsError
-from bftrainer.files.directories import result_directory
-from bftrainer.files.writing import replacing
+from bftrainer.errors import BftrainerError, InputError, OutputError, RunDirectoryError, SettingsError
+from bftrainer.files.directories import (
+    LOCK,
+    MANIFEST,
+    SUMMARY,
+    clear_leftovers,
+    list_written,
+    remove_if_empty,
+    remove_written,
+    result_directory,
+    written_files,
+)
+from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.objectives import get_objective
-from bftrainer.parallel import Lost
+from bftrainer.parallel import Lost, interrupts_held
 from bftrainer.report.campaign_pages import sweep_page
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import Assumption, assumption
@@ -25,12 +36,18 @@ from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
+from bftrainer.tasksets import write_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.registry import declaration
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+TABLE, RUNS = "sweep.parquet", "runs"
+JOB_LOGS = "job-logs"
+"""Directory of the output of a batch system's jobs; always kept."""
+_FILE, _TASKS = "sweep.toml", "tasks"
+_KEY = re.compile("[0-9a-f]{16}")
 # Clock times differ between equal runs, so the table leaves them out; summaries have them.
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
 _LOOKUPS: dict[str, Callable[[str], Any]] = {
@@ -46,26 +63,14 @@ _NEEDED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "object
 
 @dataclass(frozen=True, slots=True)
 class PointResult:
-    """Result of a point.
-
-    Parameters
-    ----------
-    point : SweepPoint
-    figures : mapping
-        All figures of the run; empty if it failed.
-    assumed : Assumption or None
-        Assumption that figures of the run rest on.
-    error : str or None
-        Why it failed.
-    was_done : bool
-        Whether an earlier call had finished it.
-    """
+    """Result of a point: all figures of its run, and the assumption that they rest on, or why it failed."""
 
     point: SweepPoint
     figures: Mapping[str, float | None]
     assumed: Assumption | None = None
     error: str | None = None
     was_done: bool = False
+    """Whether an earlier call had finished it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class SweepResult:
     points: tuple[PointResult, ...]
 
     @property
-    def failed(self) -> list[PointResult]:
+    def failures(self) -> list[PointResult]:
         """Points that failed."""
         return [point for point in self.points if point.error is not None]
 
@@ -115,41 +120,22 @@ def run_sweep(
 ) -> SweepResult:
     """Replay all points, and write the table of all.
 
-    Parameters
-    ----------
-    spec : SweepSpec
-    directory : Path
-        Runs are saved in it under their keys, so that none is computed twice.
-    engine : Engine
-        A Dask cluster must see the directory and the inputs under the same paths.
-    on_done : callable
-        Called with each finished point, in any order.
-    resume : bool
-        Continue in a sweep's directory: finished runs are not computed again.
-    force : bool
-        Compute all anew: each run is replaced when the new one is finished, and other old runs are deleted at the end.
+    Runs are saved in the directory under their keys, so that none is computed twice; a Dask cluster must see it and the
+    inputs under the same paths. `on_done` is called with each finished point, in any order. With `resume`, finished
+    runs in a sweep's directory are not computed again; with `force`, they are deleted first.
 
-    Raises
-    ------
-    InputError
-        If a named input is missing, or no point can begin; the directory is unchanged then.
-    OutputError
-        If a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
-    BftrainerError
-        If all points fail that would replace others.
+    An `InputError` if a named input is missing, or no point can begin; the directory is unchanged then. An
+    `OutputError` if a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
     """
-    with sweep_directory(directory, spec, resume=resume, force=force):
-        points = spec.resolved()
+    with open_sweep(directory, spec, resume=resume, force=force):
+        points = spec.resolve_points()
         _check_names(spec, points)
         _check_inputs(points)
         _check_effects(spec, points)
-        result = _compute_points(points, directory, engine, on_done, anew=force)
-        if force and len(result.failed) == len(points) and (directory / TABLE).is_file():
-            raise BftrainerError(f"{directory}: Nothing was replaced, as all points failed: {result.failed[0].error}")
+        drop = partial(_drop_results, directory, spec) if force else None
+        result = _compute_points(points, directory, engine, on_done, drop)
         save_description(directory, spec)
         _write_table(result, directory / TABLE)
-        if force:
-            drop_other_runs(directory, {result.point.key for result in result.points if result.error is None}, spec)
     return result
 
 
@@ -196,13 +182,12 @@ def _compute_points(
     directory: Path,
     engine: Engine,
     on_done: Callable[[PointResult], None],
-    *,
-    anew: bool,
+    drop: Callable[[], None] | None,
 ) -> SweepResult:
-    """Results of all points; finished ones are not computed again, unless `anew`, and equal ones are computed once."""
+    """Results of all points; equal ones are computed once, finished ones not again, unless `drop` deletes them."""
     results: dict[int, PointResult] = {}
     for point in points:
-        earlier = None if anew else _read_finished(point, directory)
+        earlier = _read_finished(point, directory) if drop is None else None
         if earlier is not None:
             results[point.number] = earlier
             on_done(earlier)
@@ -211,7 +196,9 @@ def _compute_points(
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
-    with closing(engine.run(_PointWork(directory.resolve(), anew), pending)) as outcomes:
+    with closing(engine.run(partial(_compute_point, directory.resolve()), pending)) as outcomes:
+        if drop is not None:
+            drop()
         for index, outcome in outcomes:
             for point in points:
                 if point.key == pending[index].key:
@@ -222,34 +209,30 @@ def _compute_points(
     return SweepResult(tuple(results[point.number] for point in points))
 
 
-@dataclass(frozen=True, slots=True)
-class _PointWork:
-    """Work of one point: replay it, unless that was done, and save the run."""
+def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
+    """Replay a point, unless that was done, and save the run; any error becomes its result, and others go on."""
+    try:
+        return _read_finished(point, directory) or _replay_point(directory, point)
+    except BftrainerError as error:
+        return PointResult(point, {}, error=str(error))
+    except Exception as error:  # a user's objective or solver may raise anything
+        return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
 
-    directory: Path
-    anew: bool
 
-    def __call__(self, point: SweepPoint) -> PointResult:
-        """Compute a point; any error becomes its result and does not end the sweep."""
-        try:
-            earlier = None if self.anew else _read_finished(point, self.directory)
-            return earlier or self._replay(point)
-        except BftrainerError as error:
-            return PointResult(point, {}, error=str(error))
-        except Exception as error:  # a user's objective or solver may raise anything
-            return PointResult(point, {}, error=f"{type(error).__name__}: {error}")
-
-    def _replay(self, point: SweepPoint) -> PointResult:
-        inputs = load_inputs(point.config())
-        refuse_changed_inputs(inputs, dict(point.contents))
-        result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
-        if not (self.directory / RUNS).is_dir():
-            # The sweep was given up, and a cluster's worker was not notified.
-            raise SettingsError(f"{self.directory}: The directory of the sweep was removed meanwhile.")
-        # This replaces the run of an earlier sweep, or the empty directory of a killed worker.
-        with result_directory(self.directory / RUNS / point.key, force=True) as place:
-            write_run(result, place.working)
-        return _to_result(point, result.summary())
+def _replay_point(directory: Path, point: SweepPoint) -> PointResult:
+    inputs = load_inputs(point.config())
+    contents = dict(point.contents)
+    for name, source in inputs.sources.items():
+        if isinstance(source, dict) and source["sha256"] != contents.get(name, source["sha256"]):
+            raise InputError(f"{source['path']}: Expected a file that stays as it is, got one that changed meanwhile.")
+    result = run_replay(inputs=inputs, command=f"bftrainer sweep: {point.key}")
+    if not (directory / RUNS).is_dir():
+        # The sweep was given up, and a cluster's worker was not notified.
+        raise SettingsError(f"{directory}: The directory of the sweep was removed meanwhile.")
+    # This replaces the empty directory of a killed worker.
+    with result_directory(directory / RUNS / point.key, force=True) as place:
+        write_run(result, place.working)
+    return _to_result(point, result.summary())
 
 
 def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
@@ -281,6 +264,81 @@ def _write_table(result: SweepResult, path: Path) -> None:
 def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: Sequence[str] = ()) -> None:
     """Write the page of a sweep; `metrics` are figures to judge settings by, as `sweep_page` takes them."""
     description = spec.text.decode(errors="backslashreplace")
-    text = sweep_page(spec.path.name, result.table().to_pylist(), spec.varied, description, metrics)
+    text = sweep_page(spec.path.name, result.table().to_pylist(), spec.axes, description, metrics)
     with replacing(path) as stream:
         stream.write(text)
+
+
+@contextmanager
+def open_sweep(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> Iterator[None]:
+    """Make the directory of a sweep, as its only writer; undo that if there is no result.
+
+    The sweep's file is saved beside the table, and its task sets under their names. An `OutputError` if a sweep exists
+    that is neither to be continued nor replaced, or the directory has other files.
+    """
+    if path.exists() and not path.is_dir():
+        raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
+    if path.is_dir() and {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK}:
+        if _FILE not in written_files(path):
+            raise OutputError(
+                f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
+            )
+        if not resume and not force:
+            raise OutputError(f"{path}: Directory exists; --resume continues in it, --force starts anew.")
+    with ExitStack() as undo:
+        for place in reversed((path, *path.parents)):  # what is pushed first is removed last
+            if not place.exists():
+                undo.callback(remove_if_empty, place)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            undo.enter_context(lock_file(path / LOCK, path))
+            # The manifest comes first, so that a killed sweep can be resumed.
+            list_written(path, {_FILE, TABLE, *spec.task_sets, *written_files(path)})
+            if not (path / TABLE).exists():
+                save_description(path, spec)
+            (path / RUNS).mkdir(exist_ok=True)
+            clear_leftovers(path / RUNS, _KEY)
+            for name, tasks in spec.task_sets.items():
+                (path / name).parent.mkdir(exist_ok=True)
+                write_task_set(path / name, tasks)
+        except OSError as error:
+            raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
+        try:
+            yield
+        finally:
+            with interrupts_held():
+                if (path / TABLE).is_file() or any((path / RUNS).glob(f"*/{SUMMARY}")):
+                    list_written(path, written_files(path), final=True)
+                else:
+                    _undo(path)
+
+
+def save_description(path: Path, spec: SweepSpec) -> None:
+    """Save the sweep's file beside the table: `OutputError` if it cannot be written."""
+    with replacing(path / _FILE) as stream:
+        stream.write(spec.text)
+
+
+def _undo(path: Path) -> None:
+    """Remove what was made; other files stay. The manifest goes last, so that the sweep can be resumed at any time."""
+    with suppress(OSError):
+        clear_leftovers(path / RUNS, _KEY)
+        for name in written_files(path):
+            (path / name).unlink(missing_ok=True)
+        for name in (RUNS, _TASKS, JOB_LOGS):
+            remove_if_empty(path / name)
+        if {entry.name for entry in path.iterdir()} <= {MANIFEST, LOCK}:
+            (path / MANIFEST).unlink()
+
+
+def _drop_results(path: Path, spec: SweepSpec) -> None:
+    """Delete table and runs of an earlier sweep, and task sets that are none of `spec`; other files stay."""
+    for run in sorted((path / RUNS).iterdir()):
+        if not run.is_symlink() and SUMMARY in written_files(run):
+            remove_written(run)
+    names = written_files(path).keys()
+    gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
+    for name in {TABLE, *gone}:
+        (path / name).unlink(missing_ok=True)
+    save_description(path, spec)
+    list_written(path, names - gone)

@@ -42,10 +42,10 @@ _REMOVED = {
 """What to use instead of options and sections that the previous release had."""
 
 
-def merged(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
+def merge_options(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of a point into those of the base, replacing also those that they stand for."""
-    over = {name for one, others in _INSTEAD.items() if one in point for name in others}
-    over |= {one for one, others in _INSTEAD.items() if any(_names_inputs(name, point) for name in others)}
+    over = {name for one, replaced in _INSTEAD.items() if one in point for name in replaced}
+    over |= {one for one, replaced in _INSTEAD.items() if any(_names_inputs(name, point) for name in replaced)}
     options = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
     return options | dict(point)
 
@@ -57,27 +57,17 @@ def _names_inputs(name: str, point: Mapping[str, Any]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
-    """One replay of a sweep.
-
-    Parameters
-    ----------
-    number : int
-        Index from 0, in the order of the file.
-    options : tuple of (str, object)
-        Fields of `ReplayConfig`, with values as in TOML.
-    varied : tuple of (str, object)
-        Varied options, with their names in the file.
-    key : str
-        Checksum of the replay: its options, and the contents of its input files.
-    contents : tuple of (str, str)
-        SHA-256 of these files, by the options that name them.
-    """
+    """One replay of a sweep."""
 
     number: int
     options: tuple[tuple[str, Any], ...]
+    """Fields of `ReplayConfig`, with values as in TOML."""
     varied: tuple[tuple[str, Any], ...]
+    """Varied options, with their names in the file."""
     key: str
+    """Checksum of the replay: its options, and the contents of its input files."""
     contents: tuple[tuple[str, str], ...] = ()
+    """SHA-256 of these files, by the options that name them."""
 
     def config(self) -> ReplayConfig:
         """Configuration of the replay."""
@@ -97,31 +87,19 @@ class SweepPoint:
 
 @dataclass(frozen=True, slots=True)
 class SweepSpec:
-    """A sweep as its file describes it.
-
-    Parameters
-    ----------
-    path : Path
-    text : bytes
-        Its content.
-    base : mapping
-        Options of all points.
-    points : tuple of mapping
-        Options of each point, with their names in the file.
-    task_sets : mapping
-        Task sets of its own, by their paths in the sweep's directory, where they are written and the file is.
-    """
+    """A sweep as its file describes it: options of all points, and of each, with their names in the file."""
 
     path: Path
     text: bytes
     base: Mapping[str, Any]
     points: tuple[Mapping[str, Any], ...]
     task_sets: Mapping[str, Sequence[TaskSpec]] = field(default_factory=dict)
+    """Task sets of its own, by their paths in the sweep's directory, where they are written and the file is."""
 
     @property
-    def varied(self) -> tuple[str, ...]:
+    def axes(self) -> list[str]:
         """Options in which points may differ, in the order of the file."""
-        return tuple(dict.fromkeys(name for point in self.points for name in point))
+        return list(dict.fromkeys(name for point in self.points for name in point))
 
     def locate(self, name: str) -> str:
         """The file, and the line that gives an option."""
@@ -134,12 +112,12 @@ class SweepSpec:
         files = [(name, value) for name, value in options if name in OPTIONS and OPTIONS[name].is_file]
         return {self.path.parent / value: f"{name} {value}" for name, value in files if isinstance(value, str)}
 
-    def resolved(self) -> list[SweepPoint]:
+    def resolve_points(self) -> list[SweepPoint]:
         """The points, with resolved paths and keys; a `SettingsError` if a named file is missing."""
         return [self._resolve(number, point) for number, point in enumerate(self.points)]
 
     def _resolve(self, number: int, point: Mapping[str, Any]) -> SweepPoint:
-        options = merged(self.base, point)
+        options = merge_options(self.base, point)
         window, sample = (options.pop(name, None) for name in (WINDOW, SAMPLE))
         if sample == "tuned":
             options["tasks"] = str(sample_path(SAMPLE_TUNED_TASKS))
@@ -160,7 +138,7 @@ class SweepSpec:
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
         text = json.dumps([replayed, _checksums_of_tasks(options)], sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        varied = tuple((name, point.get(name)) for name in self.varied)
+        varied = tuple((name, point.get(name)) for name in self.axes)
         return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
 
 
@@ -245,13 +223,13 @@ class _Reader:
         """An error that names the line of a key."""
         return SettingsError(f"{self.locate(key)}: {text}")
 
-    def check_key(self, key: str, known: Collection[str], what: str) -> None:
+    def check_key(self, key: str, allowed: Collection[str], what: str) -> None:
         """Refuse an unknown key with the closest one, and one that sweeps had once with what replaces it."""
         for instead, names in _REMOVED.items():
             if key in names:
                 raise self.fault(key, f"{key} was removed: {instead}")
-        if key not in known:
-            raise self.fault(key, f"Expected {what}, got {key!r}.{suggestion(key, known)}")
+        if key not in allowed:
+            raise self.fault(key, f"Expected {what}, got {key!r}.{suggestion(key, allowed)}")
 
     def read_options(self, table: Any, section: str, *, are_lists: bool = False) -> dict[str, Any]:
         """Options of a section by their field names."""
@@ -268,8 +246,8 @@ class _Reader:
             options[name] = (
                 [self._read_value(key, item) for item in value] if are_lists else self._read_value(key, value)
             )
-        for one, others in _INSTEAD.items():
-            for both in others:
+        for one, replaced in _INSTEAD.items():
+            for both in replaced:
                 if one in options and options.get(both, LEARNED) not in (LEARNED, [LEARNED]):
                     raise self.fault(both, f"Give {one} or {both}, not both.")
         return options
@@ -277,13 +255,14 @@ class _Reader:
     def _read_value(self, key: str, value: Any) -> Any:
         """A value; its type and range are checked with its point."""
         if key == WINDOW:
-            return self._read_window(value)
-        if isinstance(value, list | dict) or (key == SAMPLE and value not in ("plain", "tuned")):
+            self._check_window(value)
+        elif isinstance(value, list | dict) or (key == SAMPLE and value not in ("plain", "tuned")):
             expected = "plain or tuned" if key == SAMPLE else "a single value"
             raise self.fault(key, f"Expected {key} to be {expected}, got {value!r}.")
         return value
 
-    def _read_window(self, value: Any) -> tuple[Any, Any]:
+    def _check_window(self, value: Any) -> None:
+        """Refuse what is no begin and end."""
         is_pair = isinstance(value, list) and len(value) == 2
         if not is_pair or any(type(moment) not in (datetime, int, float) for moment in value):
             raise self.fault(WINDOW, f"Expected a window of a begin and an end, got {value!r}.")
@@ -294,11 +273,10 @@ class _Reader:
         if isinstance(value[0], datetime) != isinstance(value[1], datetime) or not begin < end:
             expected = "a begin before its end, both times or both seconds"
             raise self.fault(WINDOW, f"Expected {expected}, got {value!r}.")
-        return value[0], value[1]
 
     def check_point(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
         """Refuse values of a wrong type or out of range."""
-        options = {name: value for name, value in merged(base, point).items() if name not in _INSTEAD}
+        options = {name: value for name, value in merge_options(base, point).items() if name not in _INSTEAD}
         try:
             # Objective and solver are looked up when the point is replayed.
             ReplayConfig(**options).settings(as_given, "dp")

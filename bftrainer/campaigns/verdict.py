@@ -30,25 +30,19 @@ _MOST = 1e12
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is worth it.
-
-    Parameters
-    ----------
-    worth_share : float
-        Least lower bound of the useful node-hours, as a share of the machine's.
-    worth_value : float
-        What the lower bound of the net value must exceed, where there is a price; it then decides alone.
-    least_window_s : float
-        Shorter logs get no verdict.
-    """
+    """What is worth it."""
 
     worth_share: float = 0.01
+    """Least lower bound of the useful node-hours, as a share of the machine's."""
     worth_value: float = 0.0
+    """What the lower bound of the net value must exceed, where there is a price; it then decides alone."""
     least_window_s: float = 7 * DAY_S
+    """Shorter logs get no verdict."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.worth_share <= 1:
-            raise SettingsError(f"Expected 0 < worth share <= 1, got {self.worth_share}.")
+        if not 0 < self.worth_share < 1:
+            share = f"{100 * self.worth_share:g} % (a hundredth is 1% or 0.01)"
+            raise SettingsError(f"Expected 0 < worth share < 100 %, got {share}.")
         if not math.isfinite(self.worth_value):
             raise SettingsError(f"Expected a finite worth value, got {self.worth_value}.")
         if not 0 < self.least_window_s < math.inf:
@@ -60,27 +54,16 @@ _FLAGS = {"node_w": "--node-power", "idle_w": "--idle-power", "carbon_gco2_per_k
 
 @dataclass(frozen=True, slots=True)
 class MachinePrices:
-    """Prices and power, in one currency of the site; None where unknown.
-
-    Parameters
-    ----------
-    price_node_hour : float, optional
-        Worth of a useful node-hour.
-    price_kwh : float, optional
-        Price of a kilowatt-hour.
-    node_w, idle_w : float, optional
-        What a node draws that trains, and one that does nothing, in watts.
-    pue : float
-        Watts at the meter for each watt of the nodes.
-    carbon_gco2_per_kwh : float, optional
-        Grams of CO2 for a kilowatt-hour.
-    """
+    """Prices and power, in one currency of the site; None where unknown."""
 
     price_node_hour: float | None = None
+    """Worth of a useful node-hour."""
     price_kwh: float | None = None
     node_w: float | None = None
+    """Watts that a node draws that trains, and then one that does nothing."""
     idle_w: float | None = None
     pue: float = 1.0
+    """Watts at the meter for each watt of the nodes."""
     carbon_gco2_per_kwh: float | None = None
 
     def __post_init__(self) -> None:
@@ -180,12 +163,9 @@ class _Bar:
 def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> dict[str, Any]:
     """Verdict, its reason, recommended settings, caveats, and what to measure next.
 
-    Returns
-    -------
-    dict
-        `verdict` is ``worth it``, ``only for some``, ``not worth it`` or ``none``; `colour` ``green``, ``amber``,
-        ``red`` or ``gray``; `about`, the kind of tasks that it is about; `mostly_empty`, a sentence about the time that
-        is not counted, or None.
+    The verdict is ``worth it``, ``only for some``, ``not worth it`` or ``none``, its colour ``green``, ``amber``,
+    ``red`` or ``gray``; `about` is the kind of tasks that it is about, `mostly_empty` a sentence about the time that is
+    not counted, or None.
     """
     kinds, bar = answer["kinds"], _Bar(thresholds, prices.price_node_hour is not None)
     passed = [kind for kind in kinds if bar.is_passed(bar.low(kind))]
@@ -202,7 +182,7 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
         verdict, colour = (
             ("worth it", "amber" if is_mostly_empty else "green") if is_all else ("only for some", "amber")
         )
-        names = "" if is_all else f" only for {' and '.join(called(kind['name']) for kind in passed)}"
+        names = "" if is_all else f" only for {' and '.join(name_tasks(kind['name']) for kind in passed)}"
         empty = format_value(answer["idle"]["mostly_empty"]["share"], "share")
         care = f", with care because the machine stood mostly empty in {empty} of the idle time" * is_mostly_empty
         sentence = f"Worth it{names}{care}: {_describe_amounts(best, answer, bar)}."
@@ -241,7 +221,7 @@ def _describe_mostly_empty(kind: Mapping[str, Any], answer: Mapping[str, Any], *
     )
 
 
-def called(kind: str) -> str:
+def name_tasks(kind: str) -> str:
     """The tasks of a kind, in words."""
     return "your tasks" if kind == "own" else f"{kind} models"
 
@@ -282,7 +262,7 @@ def _why_none(answer: Mapping[str, Any], thresholds: Thresholds) -> list[str]:
 def _describe_amounts(kind: Mapping[str, Any], answer: Mapping[str, Any], bar: _Bar) -> str:
     """What a kind recovers, in words, and the bar that it takes."""
     days, (low, high) = answer["log"]["window_s"] / DAY_S, kind["useful_node_hours_ci95"]
-    text = f"{called(kind['name'])} recover {kind['useful_node_hours']:,.0f} useful node-hours ({low:,.0f} to "
+    text = f"{name_tasks(kind['name'])} recover {kind['useful_node_hours']:,.0f} useful node-hours ({low:,.0f} to "
     text += f"{high:,.0f}, 95 %) in {days:,.0f} days, {format_value(kind['useful_share'], 'share')} of the machine's"
     if kind["gpu_hours"] is not None:
         text += f" ({kind['gpu_hours']:,.0f} GPU-hours)"
@@ -296,7 +276,7 @@ def _describe_amounts(kind: Mapping[str, Any], answer: Mapping[str, Any], bar: _
 
 def _why_not(best: Mapping[str, Any], answer: Mapping[str, Any], bar: _Bar) -> str:
     """Why even the best kind is not worth it."""
-    name, need = called(best["name"]), format_value(bar.thresholds.worth_share, "share")
+    name, need = name_tasks(best["name"]), format_value(bar.thresholds.worth_share, "share")
     if bar.has_price:
         low, high = sorted(best["net_value_ci95"])
         worth = f"even {name} are worth {best['net_value']:,.0f} net ({low:,.0f} to {high:,.0f})"
@@ -363,7 +343,7 @@ def _caveats_of_tasks(kinds: Sequence[Mapping[str, Any]], best: str, prices: Mac
     texts = []
     for kind in kinds:
         unit, node_s = kind["blocks"]["unit"], kind["blocks"]["node_s"]
-        if losing := sum(each < 0 for each in node_s):
+        if losing := sum(one < 0 for one in node_s):
             texts.append(
                 f"{kind['name']}: useful node-hours are below 0 in {losing} of {len(node_s)} {unit}s, in which starts, "
                 "and work that was lost when nodes were taken, cost more than was done."

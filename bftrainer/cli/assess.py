@@ -209,7 +209,7 @@ def _read(
 
 def _print(answer: dict[str, Any]) -> None:
     """Print the verdict and the figures that it rests on."""
-    from bftrainer.campaigns.verdict import called
+    from bftrainer.campaigns.verdict import name_tasks
 
     idle, log, best = answer["idle"], answer["log"], answer["recommended"]
     share = f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes"
@@ -219,7 +219,7 @@ def _print(answer: dict[str, Any]) -> None:
     ]
     if best:
         settings = f"-Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']}"
-        rows.append(("begin with", f"{called(best['kind'])}, {settings}"))
+        rows.append(("begin with", f"{name_tasks(best['kind'])}, {settings}"))
     if answer["mostly_empty"]:
         rows.append(("and besides", answer["mostly_empty"]))
     if answer["grants"]:

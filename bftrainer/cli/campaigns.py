@@ -80,18 +80,17 @@ def _parse_deadline(text: str) -> _Moment:
 @usage.report_option
 @_page_force
 @click.option("--stretches", type=int, default=100, help="Replays, 100,000 at most.")
-@click.option("--generated", is_flag=True, help="Replay logs generated like the given one instead of parts of it.")
 @usage.workers_option
 @usage.json_option
 @like_options
 @click.pass_context
 def forecast(
     ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
-    stretches: int, generated: bool, workers: int | None, **options: Any,
+    stretches: int, workers: int | None, **options: Any,
 ) -> None:  # fmt: skip
     """How probable is it that all tasks are done by a deadline?
 
-    The tasks are replayed on many stretches of the log, or on logs like it. Tasks with dates are submitted as long
+    The tasks are replayed on many stretches of the log. Tasks with dates are submitted as long
     after a stretch's start as they would be after --start; the others count from it anyway.
     """
     from bftrainer.campaigns.engines import LocalEngine
@@ -107,7 +106,7 @@ def forecast(
         start_ns = load_inputs(config).log.end_ns
     deadline_s = _seconds(deadline, start_ns)
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
-    plan = ForecastPlan(config, deadline_s, horizon_s, stretches, generated, start_ns, config.seed)
+    plan = ForecastPlan(config, deadline_s, horizon_s, stretches, start_ns)
     with counting("Replaying", stretches) as count:
         answer = foretell(plan, LocalEngine(workers), count)
     if config.node_log is not None and config.tasks is None:
@@ -147,9 +146,9 @@ def _print_forecast(answer: Forecast) -> None:
     rows = [
         ("deadline", when_text(answer.to_dict()["start"], answer.plan.deadline_s)),
         ("all done by then", f"{100 * chance.share:.0f} % ({100 * chance.low:.0f} to {100 * chance.high:.0f} %)"),
-        ("tasks done by then", f"{100 * math.fsum(answer.done) / len(answer.done):.0f} % on average"),
+        ("tasks done by then", f"{100 * math.fsum(answer.done_shares) / len(answer.done_shares):.0f} % on average"),
         ("all done after", f"{span}, median {hours(quantile(answer.completion_s, 0.5))}"),
-        ("from", f"{len(answer.completion_s)} {'generated logs' if answer.plan.generated else 'stretches of the log'}"),
+        ("from", f"{len(answer.completion_s)} stretches of the log"),
         (ASSUMED, answer.assumed_scaling),
     ]
     write_rows(None, rows, indent=20)
@@ -157,8 +156,7 @@ def _print_forecast(answer: Forecast) -> None:
         note(few)
     if answer.overlap > 1.5:
         note(
-            f"stretches overlap, {answer.overlap:.1f} cover each moment: they tell less than as many independent ones; "
-            "--generated draws those."
+            f"stretches overlap, {answer.overlap:.1f} cover each moment: they tell less than as many independent ones."
         )
 
 
@@ -192,7 +190,7 @@ def advise(
 def _print_advice(answer: Advice) -> None:
     term, mark = GLOSSARY[answer.plan.metric], f"{MARK} " if answer.assumed_scaling else ""
     rows = []
-    for name, settings, place in (("given", answer.plan.given, 0), ("best", answer.best, 1)):
+    for name, settings, place in (("given", answer.plan.current, 0), ("best", answer.best, 1)):
         values = (mark + format_value(pair[place], term.unit) for pair in (answer.trained, answer.held_out))
         chosen = (f"{settings.forward_time_s:g}", str(settings.max_tasks), settings.to_dict()["objective"])
         rows.append([name, *chosen, *values])
@@ -260,7 +258,7 @@ MOST_ROWS = 50
 @click.option("--scheduler", metavar="ADDRESS", help="Dask cluster that sees the same files, as tcp://host:8786.")
 @click.option("--dask-jobqueue", "jobqueue", type=FILE, help="A TOML file: a Dask cluster of a batch system's jobs.")
 @click.option("--resume", is_flag=True, help="Continue in an existing directory: finished points are not run again.")
-@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are replaced one by one.")
+@click.option("--force", is_flag=True, help="Compute an existing sweep anew: its runs are deleted first.")
 @usage.report_option
 @click.option(
     "--metric",
@@ -293,7 +291,7 @@ def sweep(
     spec = read_sweep(file)
     judged = metrics or ("work_done",)
     if paired is not None:
-        check_pairing(spec.varied, paired, judged)
+        check_pairing(spec.axes, paired, judged)
     place = Path(f"{file.stem}-sweep") if directory is None else directory
     chosen = _engine(place=place, **options)
     usage.check_report(report, force=resume or force)
@@ -325,16 +323,16 @@ def sweep(
             _print_changes(changes)
         click.echo(f"Table: {place / 'sweep.parquet'}")
     usage.show_page(report, quiet=as_json)
-    for point in result.failed:
+    for point in result.failures:
         tell(f"Point {point.point.number} failed: {point.error}")
-    ctx.exit(1 if result.failed else 0)
+    ctx.exit(1 if result.failures else 0)
 
 
 def _engine(
     engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path
 ) -> Engine:
     from bftrainer.campaigns.engines import DaskEngine, LocalEngine
-    from bftrainer.campaigns.sweep_directory import JOB_LOGS
+    from bftrainer.campaigns.sweep import JOB_LOGS
 
     if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
         return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
@@ -394,7 +392,7 @@ def _print_changes(changes: Sequence[PairedChange]) -> None:
     for paired in changes:
         names = {"value": str(paired.value), "against": str(paired.against), "figure": GLOSSARY[paired.metric].label}
         change = None if paired.change is None else asdict(paired.change)
-        counts = {"pairs": paired.points - paired.unpaired, "unpaired": paired.unpaired}
+        counts = {"pairs": paired.points - paired.lone_points, "unpaired": paired.lone_points}
         records.append(names | {"change_share": change, "verdict": paired.verdict} | counts)
     print_records(records)
     for paired in changes:
@@ -424,7 +422,7 @@ def reproduce(
     Without --quick the published log is needed; --quick takes data that ship with bftrainer unless --log names others.
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
     """
-    from bftrainer.campaigns.reproduce import check_log, reproduced, steps
+    from bftrainer.campaigns.reproduce import check_log, reproduce_paper, steps
     from bftrainer.extras import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"
@@ -435,7 +433,7 @@ def reproduce(
     place = Path(f"reproduce-{paper}") if directory is None else directory
     words = ["bftrainer", "reproduce", paper, *["--quick"] * quick, *(["--log", log.name] if log else [])]
     with counting("Simulating", steps(paper, quick=quick)) as count:
-        answer = reproduced(
+        answer = reproduce_paper(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
     if as_json:

@@ -148,7 +148,7 @@ class ValueTables:
         return TaskState(spec, len(task.nodes), task.progress, task.submitted_s, self._start_ns, task.modes)
 
     def _check(self, spec: TaskSpec, answer: object) -> Floats:
-        """Credit that an objective has answered with, at 0 to the maximum of nodes: finite, or `ObjectiveError`."""
+        """Credit that an objective answers at 0 to the maximum of nodes: finite, and first 0, or `ObjectiveError`."""
         where = f"{self._where}, task {spec.name}"
         with answering(where, ObjectiveError):
             array = np.asarray(answer)
@@ -161,6 +161,8 @@ class ValueTables:
         if not math.isfinite(largest):
             at = int(np.argmin(np.isfinite(credit)))
             raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
+        if credit[0] != 0.0:
+            raise ObjectiveError(f"{where}: Expected a credit of 0 for 0 nodes, got {credit[0]:g}.")
         saves, span_s = spec.saves, self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
         span_s += 0.0 if saves is None else float((saves.checkpoint_s + saves.restart_s).max())
         if not math.isfinite(largest * span_s * credit.size):

@@ -201,10 +201,11 @@ def forecast_page(forecast: Row, command: str) -> bytes:
     """Make the page of a forecast, from the JSON of `bftrainer.campaigns.forecast.Forecast.to_dict`."""
     start, times_s = forecast["start"], [math.inf if time is None else time for time in forecast["completion_s"]]
     number, quantiles = len(times_s), forecast["completion_quantiles_s"]
-    source = "generated logs like the given one" if forecast["generated"] else "stretches of the log"
     low, high = (100 * end for end in forecast["probability_ci95"])
     deadline, share = when_text(start, forecast["deadline_s"]), f"{100 * forecast['probability']:.0f} %"
-    verdict = f"By {deadline}: {share} ({low:.0f} to {high:.0f} %) of {number} {source} have all tasks done."
+    verdict = (
+        f"By {deadline}: {share} ({low:.0f} to {high:.0f} %) of {number} stretches of the log have all tasks done."
+    )
     if sum(map(math.isinf, times_s)) == number:
         verdict += f" None of them has within {format_value(forecast['horizon_s'], 's')}."
     earliest, latest = (when_text(start, time_s) for time_s in forecast["interval80_s"])
@@ -216,7 +217,7 @@ def forecast_page(forecast: Row, command: str) -> bytes:
     ]
     page = Page(
         title="When will all tasks be done?",
-        subtitle=f"{number} {source}, each {format_value(forecast['horizon_s'], 's')} long",
+        subtitle=f"{number} stretches of the log, each {format_value(forecast['horizon_s'], 's')} long",
         verdict=verdict,
         cards=(
             Card("all done by then", share, f"{low:.0f} to {high:.0f} % (95 %): {deadline}."),

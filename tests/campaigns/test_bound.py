@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from bftrainer.campaigns.bound import BOTH, CHOSEN, FREE, KNOWN, NAMED, WorkBounds, bound_work
-from bftrainer.campaigns.grants import WHY_LESS
+from bftrainer.campaigns.bound import BOTH, CHOSEN, FREE, KNOWN, NAMED, WHY_LESS, WorkBounds, bound_work
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec

@@ -37,7 +37,7 @@ def test_a_change_is_the_mean_ratio_of_pairs():
     (change,) = paired_changes(results(WORK), "objective", ["work_done"])
     ratios = [WORK[seed, "b"] / WORK[seed, "a"] - 1 for seed in range(3)]
     student = 4.302652729911275  # of two degrees of freedom, 95 %
-    assert (change.value, change.against, change.change.number, change.unpaired) == ("b", "a", 3, 0)
+    assert (change.value, change.against, change.change.number, change.lone_points) == ("b", "a", 3, 0)
     assert change.change.mean == pytest.approx(np.mean(ratios))
     assert change.change.half_width == pytest.approx(student * np.std(ratios, ddof=1) / math.sqrt(3))
     assert change.change.half_width < 0.03
@@ -64,7 +64,7 @@ def test_points_without_partner_are_counted():
     """Points that failed, or whose partner did or is none, are left out and counted; no pair, no change."""
     broken = {**WORK, (0, "a"): None, (1, "b"): None}
     (change,) = paired_changes(results(broken), "objective", ["work_done"])
-    assert (change.change.number, change.unpaired) == (1, 2)
+    assert (change.change.number, change.lone_points) == (1, 2)
     assert change.change.half_width is None
     (none,) = paired_changes(results(WORK | {(seed, "a"): 0.0 for seed in range(3)}), "objective", ["work_done"])
     assert none.change is None

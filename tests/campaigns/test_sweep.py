@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 import signal
@@ -17,6 +16,7 @@ from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs import write_node_log
+from bftrainer.runs import run_inputs
 from bftrainer.runs.run_files import read_summary
 from bftrainer.spot.generation import generate_trace
 
@@ -50,7 +50,7 @@ def swept(spec, directory, engine=None, **how):
 
 
 def test_the_table_holds_what_runs_found(spec, tmp_path):
-    """A row a point, in the order of the file; figures are those of the run alone; no clock has a part in them."""
+    """A row a point, in the order of the file; figures are those of the run alone; a failed one has its reason."""
     result = swept(spec, tmp_path / "out")
     rows = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
     assert [row["point"] for row in rows] == list(range(6))
@@ -60,13 +60,7 @@ def test_the_table_holds_what_runs_found(spec, tmp_path):
     assert rows[2]["below_large_idle.occupancy"] == alone["below_large_idle"]["occupancy"]
     assert read_summary(tmp_path / "out" / rows[2]["run"])["work_done"] == alone["work_done"]
     assert not [name for name in rows[0] if name.startswith("solve_s") or name in ("wall_s", "load_s")]
-    assert [point.point.number for point in result.failed] == [4]
-
-
-def test_one_failure_is_one_failure(spec, tmp_path):
-    """It has its reason in the table, and no figures; the others are complete."""
-    swept(spec, tmp_path / "out")
-    rows = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
+    assert [point.point.number for point in result.failures] == [4]
     assert "Expected a tuned task" in rows[4]["error"]
     assert rows[4]["work_done"] is None
     assert all(row["error"] is None and row["work_done"] > 0 for row in rows if row["point"] != 4)
@@ -120,21 +114,12 @@ def test_finished_points_are_not_run_again(spec, tmp_path, monkeypatch):
 
 
 def test_inputs_are_read_once(spec, tmp_path, monkeypatch):
-    """A worker reads a log and a task set once, however many points it replays."""
-    from bftrainer.runs import run_inputs as readers
-
-    monkeypatch.setattr(readers, "_read", {})
-    read = []
-    original = readers.read_node_log
-
-    def count(*places, **options):
-        """Read a log, and note which."""
-        read.append(places)
-        return original(*places, **options)
-
-    monkeypatch.setattr(readers, "read_node_log", count)
+    """A worker reads a log once, however many points it replays."""
+    read, original = [], run_inputs.read_node_log
+    monkeypatch.setattr(run_inputs, "_read", {})
+    monkeypatch.setattr(run_inputs, "read_node_log", lambda *args, **more: read.append(1) or original(*args, **more))
     swept(spec, tmp_path / "out")
-    assert len(read) == 1
+    assert read == [1]
 
 
 def test_a_changed_training_trace_is_another_replay(tmp_path):
@@ -152,18 +137,6 @@ def test_a_changed_training_trace_is_another_replay(tmp_path):
         file.write("\n")
     again = swept(read_sweep(path), tmp_path / "out", resume=True).points[0]
     assert (again.was_done, again.error) == (False, None)
-
-
-def test_a_cap_in_watts_is_no_file(tmp_path):
-    """A sweep whose power cap is a number is replaced as others are."""
-    path = tmp_path / "sweep.toml"
-    text = 'schema = 1\n[base]\ntasks = "sample-tuned-tasks.toml"\npower_cap = 250000.0\nsolver = "dp"\n'
-    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-
-    tasks = sample_path(SAMPLE_TUNED_TASKS)
-    path.write_text(text.replace(tasks.name, str(tasks)) + "baseline = false\nmax_events = 3\n")
-    swept(read_sweep(path), tmp_path / "out")
-    assert swept(read_sweep(path), tmp_path / "out", force=True).points[0].error is None
 
 
 def test_changed_inputs_are_read_again(tmp_path):
@@ -185,8 +158,7 @@ def test_a_task_set_that_cannot_be_read_is_one_failure(tmp_path):
     (tmp_path / "tasks.toml").write_text("schema = 1\n[[task]]\n")
     path = tmp_path / "sweep.toml"
     path.write_text(TEXT.split("[grid]")[0] + '[[point]]\ntasks = "tasks.toml"\n[[point]]\nmax_tasks = 7\n')
-    result = swept(read_sweep(path), tmp_path / "out")
-    assert [point.error is None for point in result.points] == [False, True]
+    assert [point.error is None for point in swept(read_sweep(path), tmp_path / "out").points] == [False, True]
 
 
 def test_a_sweep_of_which_no_point_can_begin_is_refused(tmp_path):
@@ -220,10 +192,10 @@ def test_a_log_that_changes_meanwhile_is_refused(tmp_path, workers):
         write_node_log(tmp_path / "log.parquet", generate_trace(0.5, nodes=30, seed=1).log)
 
     result = run_sweep(read_sweep(path), tmp_path / "out", LocalEngine(workers), change)
-    assert 0 < len(result.failed) < len(result.points)
+    assert 0 < len(result.failures) < len(result.points)
     log_path = re.escape(str(tmp_path / "log.parquet"))
     said = rf"{log_path}: Expected a (file|log) that stays as it is, got one that changed .*\."
-    assert all(re.fullmatch(said, str(point.error)) for point in result.failed)
+    assert all(re.fullmatch(said, str(point.error)) for point in result.failures)
 
 
 @pytest.mark.long
@@ -242,33 +214,24 @@ def test_every_engine_gives_the_same_table(spec, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-@pytest.mark.parametrize("kind", ["local", "dask"])
-def test_a_killed_worker_costs_nothing_that_was_finished(tmp_path, kind):
-    """One of two workers is killed when a point is done: the table is complete, no finished run is touched again."""
+def test_a_killed_worker_costs_nothing_that_was_finished(tmp_path):
+    """One of a cluster's two is killed when a point is done: the table is whole, no finished run is touched again."""
+    from distributed import LocalCluster
+
     path = tmp_path / "sweep.toml"
     path.write_text(TEXT.split("[grid]")[0] + "[grid]\nlarge_idle = [1, 2, 3, 4, 5, 6, 7, 8]\n")
     spec = read_sweep(path)
     whole = swept(spec, tmp_path / "whole")
     finished = {}
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
+        workers = [worker.pid for worker in cluster.workers.values()]
 
-    def kill(workers):
-        def told(result):
+        def kill_one(result):
             summary = tmp_path / "out" / "runs" / result.point.key / "summary.json"
             finished[summary] = summary.stat().st_mtime_ns
             if len(finished) == 2:
-                os.kill(workers()[0], signal.SIGKILL)
+                os.kill(workers[0], signal.SIGKILL)
 
-        return told
-
-    if kind == "local":
-        told = kill(lambda: [child.pid for child in multiprocessing.active_children()])
-        result = run_sweep(spec, tmp_path / "out", LocalEngine(2), told)
-    else:
-        from distributed import LocalCluster
-
-        with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
-            engine = DaskEngine(cluster.scheduler_address)
-            workers = [worker.pid for worker in cluster.workers.values()]
-            result = run_sweep(spec, tmp_path / "out", engine, kill(lambda: workers))
+        result = run_sweep(spec, tmp_path / "out", DaskEngine(cluster.scheduler_address), kill_one)
     assert result.table().equals(whole.table())
     assert {path: path.stat().st_mtime_ns for path in finished} == finished

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from benchmarks.harvest.kills import KINDS, killed
+from benchmarks.harvest.kills import KINDS, harvest_and_kill
 from tests.harvest.test_harvest_command import SCRIPT, TASK
 from tests.waiting import until
 
@@ -18,7 +18,7 @@ from tests.waiting import until
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_killed_goes_on(tmp_path, kind):
     """Three kills of one kind: tasks go on from their checkpoints, nothing is left, the journal replays."""
-    assert killed(tmp_path, 5, 3, work=8_000.0, kinds=[kind]) == [kind] * 3
+    assert harvest_and_kill(tmp_path, 5, 3, work=8_000.0, kinds=[kind]) == [kind] * 3
 
 
 @pytest.mark.slow

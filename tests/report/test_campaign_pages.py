@@ -131,7 +131,7 @@ def forecast(times_s, **more):
     from bftrainer.runs import ReplayConfig
 
     start_ns = more.pop("start_ns", 1_764_838_800 * 10**9)  # Thursday 2025-12-04, 9:00
-    plan = ForecastPlan(ReplayConfig(solver="dp"), 33 * 3600.0, 66 * 3600.0, len(times_s), False, start_ns)
+    plan = ForecastPlan(ReplayConfig(solver="dp"), 33 * 3600.0, 66 * 3600.0, len(times_s), start_ns)
     done = tuple(float(each <= plan.deadline_s) for each in times_s)
     return Forecast(plan, tuple(times_s), done, 0.5).to_dict() | more
 

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
-from bftrainer.campaigns.reproduction_page import Comparison, Reported, Reproduction
+from bftrainer.campaigns.reproduce import Comparison, Reported, Reproduction
 from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page, sweep_page

@@ -44,6 +44,7 @@ _HOLES = ("fragment-mean", "fragment-median", "daily-amplitude", "peak-hour")
 OPTIONS: dict[tuple[str, str], str] = {
     **{(words, "--foresight"): _FORESIGHT for words in ("replay", "bound", "forecast", "advise")},
     ("compare", "--figure"): "use --metric.",
+    ("forecast", "--generated"): "generate a log by `bftrainer trace generate --like LOG`, and forecast from it.",
     ("plot", "--figure"): "use --metric.",
     ("report", "--gpus-per-node"): "multiply the useful node-hours by it; `bftrainer assess` has GPU-hours of a log.",
     ("report", "--price-node-hour"): "multiply the useful node-hours by it; `bftrainer assess` has their worth.",

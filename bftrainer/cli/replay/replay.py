@@ -158,7 +158,7 @@ def _pick_given(ctx: click.Context, options: Mapping[str, Any], names: Iterable[
 
 def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that `like_options` ask for: that of a run or a file, and the options given beside it."""
-    from bftrainer.campaigns.sweep_file import merged, read_sweep
+    from bftrainer.campaigns.sweep_file import merge_options, read_sweep
     from bftrainer.objectives.modifiers import names_code
     from bftrainer.runs.run_files import load_options, read_summary
     from bftrainer.runs.run_inputs import LEARNED
@@ -173,14 +173,14 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
                 raise click.UsageError(f"{like}: its {name} is code, {base[name]}, which is not run unasked.", ctx)
     else:
         spec = read_sweep(like)
-        if spec.varied:
+        if spec.axes:
             raise click.UsageError(
-                f"{like}: Expected settings of one run in [base], got a sweep over {spec.varied[0]}.", ctx
+                f"{like}: Expected settings of one run in [base], got a sweep over {spec.axes[0]}.", ctx
             )
-        base = dict(spec.resolved()[0].options)
+        base = dict(spec.resolve_points()[0].options)
     if "tasks" in typed:  # which have curves of their own
         base |= {"scalability": None, "scaling": LEARNED if base.get("scaling") == LEARNED else None}
-    return ReplayConfig(**merged(base, typed))
+    return ReplayConfig(**merge_options(base, typed))
 
 
 # --- Commands

@@ -1,4 +1,4 @@
-/* The same plain dynamic programme as in reference.py, compiled: for each task and each pool, the best of all counts.
+/* The plain dynamic programme of textbook.py: for each task and each pool, the best of all counts.
    Options of task j stand at first[j] to first[j + 1]; best, other: room for nodes + 1 values; choice: for as many a task. */
 #include <math.h>
 #include <stdint.h>

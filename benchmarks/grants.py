@@ -1,4 +1,4 @@
-"""What choosing who gives way, and notice, bring on logs: ``python -m benchmarks.research.grants [LOG...]``.
+"""What choosing who gives way, and notice, bring on logs: ``python -m benchmarks.grants [LOG...]``.
 
 Each row is the best fixed forward time of its costs and number of tasks; gains are over named nodes without notice, as
 shares of their mean work, with 95 % intervals over pairs of windows.
@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from benchmarks.research.windows import window_starts_s
 from bftrainer.campaigns.idle_time import measure_idle_time
 from bftrainer.campaigns.model_kinds import KINDS
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
@@ -45,10 +44,8 @@ class Setting:
 
     def measure_work(self, **options: Any) -> list[float]:
         """Work that is done in each window."""
-        config = ReplayConfig(
-            node_log=self.log, tasks=self.tasks, solver="dp", baseline=False, max_tasks=self.active, **options
-        )
-        runs = (run_replay(config=replace(config, since=start, until=self.length_s)) for start in self.starts_s)
+        options |= {"node_log": self.log, "tasks": self.tasks, "max_tasks": self.active, "until": self.length_s}
+        runs = (run_replay(solver="dp", baseline=False, since=start_s, **options) for start_s in self.starts_s)
         return [run.summary()["work_done"] for run in runs]
 
     def row(self) -> str:
@@ -59,7 +56,6 @@ class Setting:
         mean = sum(base) / len(base)
         for options in GRANTS.values():
             pairs = zip(self.measure_work(forward_time_s=best_s, **options), base, strict=True)
-            pairs = list(pairs)
             gain = estimate([100.0 * (granted - without) / mean for granted, without in pairs]) if mean > 0 else None
             cells.append("-" if gain is None else f"{gain.mean:+.1f} ± {gain.half_width:.1f}")
         return " | ".join(cells)
@@ -70,10 +66,9 @@ def list_task_sets(tasks: Sequence[TaskSpec], log: NodeLog) -> dict[str, tuple[T
     idle = measure_idle_time(log)
     sets: dict[str, tuple[TaskSpec, ...]] = {}
     for cost in COSTS:
-        seconds = [(cost * task.grow_cost_s, cost * task.shrink_cost_s) for task in tasks]
         sets[f"{cost} times"] = tuple(
-            replace(task, grow_cost_s=grow_s, shrink_cost_s=shrink_s)
-            for task, (grow_s, shrink_s) in zip(tasks, seconds, strict=True)
+            replace(task, grow_cost_s=cost * task.grow_cost_s, shrink_cost_s=cost * task.shrink_cost_s)
+            for task in tasks
         )
     for kind in KINDS:
         interval_s = kind.interval_s(idle["departures_per_idle_node_s"], idle["departure_events_per_s"])
@@ -91,14 +86,9 @@ def list_task_sets(tasks: Sequence[TaskSpec], log: NodeLog) -> dict[str, tuple[T
 @click.option("-bdfn", "tasks", type=click.Path(exists=True, path_type=Path), help="Tasks.  [default: the sample's]")
 @click.option("-scfn", "scalability", type=click.Path(exists=True, path_type=Path), help="Their scalability.")
 def main(
-    logs: tuple[Path, ...],
-    windows: int,
-    hours: float,
-    nodes: int | None,
-    skip_events: int,
-    tasks: Path | None,
+    logs: tuple[Path, ...], windows: int, hours: float, nodes: int | None, skip_events: int, tasks: Path | None,
     scalability: Path | None,
-) -> None:
+) -> None:  # fmt: skip
     """Print a table for LOGS, by default the embedded sample."""
     specs = load_inputs(ReplayConfig(tasks=tasks, scalability=scalability, solver="dp")).tasks
     specs = tuple(replace(task, submit_s=0.0, submit_ns=None) for task in specs)
@@ -107,7 +97,9 @@ def main(
     for path in logs or (sample_path(SAMPLE_NODE_LOG),):
         log = read_node_log(path, skip_events)
         log = log.select_nodes(0, None if nodes is None else min(nodes, len(log.nodes)))
-        starts_s = window_starts_s(log.window_s, hours * 3600.0, windows)
+        if windows * hours * 3600.0 > log.window_s:
+            raise click.UsageError(f"Expected {windows} windows of {hours:g} h to fit {log.window_s / 3600:.1f} h.")
+        starts_s = [number * log.window_s / windows for number in range(windows)]
         for name, task_set in list_task_sets(specs, log).items():
             for active in ACTIVE:
                 setting = Setting(log, starts_s, hours * 3600.0, task_set, active)
@@ -115,4 +107,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(prog_name="python -m benchmarks.research.grants")
+    main(prog_name="python -m benchmarks.grants")

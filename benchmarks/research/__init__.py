@@ -1,1 +1,0 @@
-"""What learned curves get: a command that prints a table."""
