@@ -55,7 +55,7 @@ def test_notes_are_legible_too(tmp_path):
     path = tmp_path / f"{CLEAR}.csv"
     path.write_text("time,node,idle\n2021-01-01T00:00:00Z,a,1\n2021-01-01T01:00:00Z,a,0\n")
     read_node_log(path, warn=heard.append)
-    reading = Reading.begun(ImportSettings())
+    reading = Reading(ImportSettings())
     reading.note(f"{CLEAR} is no zone")
     heard += [*reading.notes, *TaskSet((), (CLEAR,)).warnings]
     assert len(heard) == 3

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, in_seconds, stretches
 
 SPANS_AT_A_TIME = 1 << 20
@@ -49,77 +50,55 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
-_NUMBERS = 1_000_000
-"""More than any number of a range that is expanded together with others: these have six digits at most."""
-_WIDTHS = 7
-_DIGITS = 6
-_BREAKS = re.compile(r"[,\s\]]")
-_NODES_AT_A_TIME = 1 << 21
-_TEXTS_KNOWN = 400_000
+_RANGES = re.compile(r"([^\s,\[\]]*)\[([\d,-]+)\]", re.ASCII)
+_TEXTS = 1 << 18
+"""Texts of lists, and ranges of nodes, whose numbers are remembered."""
+
+
+class _Index(dict[str, int]):
+    """Names with their numbers in order of appearance; a name that is asked for gets one."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = number = len(self)
+        return number
 
 
 class NodeLists:
     """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
 
     def __init__(self) -> None:
-        self.names: dict[str, int] = {}
-        self._known: dict[str, int] = {}
+        self.names = _Index()
         self._nodes, self._ends = array("i"), array("q", [0])
+        self.parse = lru_cache(_TEXTS)(self._parse)
+        self._range_nodes = lru_cache(_TEXTS)(self._number_range)
 
     def add(self, names: Iterable[str]) -> int:
         """Add a list, whose repeated names count once; returns its number."""
-        index = self.names
-        return self._add_nodes(dict.fromkeys(index.setdefault(name, len(index)) for name in names))
+        return self._add_nodes(dict.fromkeys(map(self.names.__getitem__, names)))
 
-    def parse(self, text: str, parse: Callable[[str], Iterable[str]] = expanded) -> int:
-        """Number of the list that a text is; `parse` reads a text that was not seen before, a hostlist by default."""
-        known = self._known.get(text)
-        if known is None:
-            known = self.add(parse(text))
-            if len(self._known) >= _TEXTS_KNOWN:
-                self._known.clear()
-            self._known[text] = known
-        return known
+    def _parse(self, text: str, expand: Callable[[str], Iterable[str]] = expanded) -> int:
+        """Number of the list that a text is; a hostlist unless another function expands it."""
+        ranges = _RANGES.fullmatch(text) if expand is expanded else None
+        if ranges is None:
+            return self.add(expand(text))
+        # Ranges recur more often than whole lists do.
+        parts = [self._range_nodes(ranges[1], part) for part in ranges[2].split(",")]
+        if sum(map(len, parts)) > MOST_NODES:
+            raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
+        return self._add_nodes(dict.fromkeys(itertools.chain.from_iterable(parts)))
+
+    def _number_range(self, head: str, part: str) -> tuple[int, ...]:
+        return tuple(map(self.names.__getitem__, expanded(f"{head}[{part}]")))
 
     def parse_all(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
-        """Numbers of distinct hostlists, -1 for one that is none; and the faults of these by index."""
+        """Numbers of hostlists, -1 for one that is none; and the faults of these by index."""
         numbers, faults = np.full(len(texts), -1, dtype=np.int64), {}
-        rows, heads, bodies = [], [], []
         for row, text in enumerate(texts):
-            head, bracket, body = text.partition("[")
-            if bracket and body[-1:] == "]" and body[:-1].replace(",", "").replace("-", "").isdecimal():
-                rows.append(row)
-                heads.append(head)
-                bodies.append(body[:-1])
-        if rows:
-            kinds, forms = pd.factorize(np.array(heads, dtype=object))
-            is_odd = np.array([_BREAKS.search(head) is not None for head in forms], dtype=np.bool_)[kinds]
-            ranges = _parse_ranges(bodies, is_odd)
-            keys = (kinds[ranges["list"]] * _WIDTHS + ranges["width"]) * _NUMBERS + ranges["low"]
-            complete = np.array(rows)[ranges["list"].unique()]
-            numbers[complete] = np.arange(complete.size) + len(self._ends) - 1
-            self._add_ranges(list(forms), ranges["list"].to_numpy(), keys.to_numpy(), ranges["size"].to_numpy())
-        for row in np.flatnonzero(numbers < 0).tolist():
             try:
-                numbers[row] = self.parse(texts[row])
+                numbers[row] = self.parse(text)
             except LogError as fault:
                 faults[row] = str(fault)
         return numbers, faults
-
-    def _add_ranges(
-        self, heads: Sequence[str], of: NDArray[np.int64], keys: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> None:
-        """Add lists of numbered nodes, whose names are looked up together: keys from each range's first one on."""
-        total, index = np.cumsum(sizes), self.names
-        is_last = np.append(of[1:] != of[:-1], np.ones(min(1, of.size), dtype=np.bool_))
-        self._ends.frombytes((total[is_last] + len(self._nodes)).tobytes())
-        cuts = np.searchsorted(total, np.arange(_NODES_AT_A_TIME, int(sizes.sum()), _NODES_AT_A_TIME))
-        for some in np.split(np.arange(sizes.size), cuts):
-            codes, distinct = pd.factorize(stretches(keys[some], sizes[some]))
-            for at, key in enumerate(distinct.tolist()):
-                kind, number = divmod(key, _NUMBERS)
-                distinct[at] = index.setdefault(f"{heads[kind // _WIDTHS]}{number:0{kind % _WIDTHS}}", len(index))
-            self._nodes.frombytes(distinct[codes].astype(np.int32).tobytes())
 
     def first_of(self, number: int, count: int) -> int:
         """Add the first nodes of a list as one of their own; returns its number."""
@@ -143,33 +122,10 @@ class NodeLists:
         return column(self._nodes)
 
 
-def _parse_ranges(texts: Sequence[str], is_odd: NDArray[np.bool_]) -> pd.DataFrame:
-    """Lists such as `01-04,07` as ranges: `list`, `low`, `size` and the `width` to which numbers are padded.
-
-    Odd lists are left out, and those whose numbers do not ascend, are padded to several widths or have many digits.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lists = pc.split_pattern(pa.array(texts), ",")
-    of = np.repeat(np.arange(len(texts)), pc.list_value_length(lists).to_numpy())
-    parts = pc.split_pattern(lists.flatten(), "-")
-    count, bounds = pc.list_value_length(parts).to_numpy().astype(np.int64), parts.flatten()
-    digits = pc.binary_length(bounds).to_numpy().astype(np.int64)
-    is_good = (digits > 0) & (digits <= _DIGITS) & pc.string_is_ascii(bounds).to_numpy(zero_copy_only=False)
-    is_zero = pc.starts_with(bounds, "0").to_numpy(zero_copy_only=False)
-    number = pc.cast(pc.if_else(pa.array(is_good), bounds, "0"), "int64").to_numpy()
-    last = np.cumsum(count) - 1
-    first = last - count + 1
-    low, high, digits, good = number[first], number[last], digits[first], is_good[first] & is_good[last]
-    padded = np.where(is_zero[first] & (digits > 1), digits, 0)
-    width = np.zeros(len(texts), dtype=np.int64)
-    np.maximum.at(width, of, padded)
-    # A number without leading zeros has all the digits to which it would be padded.
-    good &= (count <= 2) & (high >= low) & (digits >= width[of]) & ~is_odd[of]
-    good[1:] &= (low[1:] > high[:-1]) | (of[1:] != of[:-1])
-    ranges = pd.DataFrame({"list": of, "low": low, "size": high - low + 1, "width": width[of]})
-    return ranges[np.bincount(of[~good], minlength=len(texts))[of] == 0]
+def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray[np.int64]:
+    """A number for each text, which is computed once for each distinct one."""
+    codes, distinct = pd.factorize(texts)
+    return np.asarray(np.array([number(text) for text in distinct], dtype=np.int64)[codes])
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:
@@ -220,7 +176,7 @@ class BusyRows:
     def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
         """Write down that one node was busy; spans without length are ignored."""
         if start_ns < end_ns:
-            self.add(start_ns, end_ns, self.lists.parse(name, lambda itself: (itself,)), hash((name, kind)), kind)
+            self.add(start_ns, end_ns, self.lists.add((name,)), hash((name, kind)), kind)
 
     def extend(self, frame: pd.DataFrame) -> dict[int, str]:
         """Write down a frame of busy nodes; rows whose hostlist is malformed are left out."""

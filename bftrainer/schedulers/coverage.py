@@ -88,21 +88,19 @@ class Coverage:
             trusted_ns = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
         return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
 
-    def sentence(self, window: Window, idle_node_s: float, empty_days: float = 0.0) -> str:
-        """What part of a window is trusted, and what the rest holds: `idle_node_s` and more; `empty_days` are named."""
-        good, doubtful_s, whole_s = self.trusted, self.untrusted_s(window), window.length_ns / NS_PER_S
-        missing = self.missing_share(window)
+    def sentence(self, window: Window, idle_node_s: float) -> str:
+        """What part of a window is trusted, and what lies outside: `idle_node_s`, and more that is missing."""
+        doubtful_s, missing = self.untrusted_s(window), self.missing_share(window)
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
         share = f"{share} of the window's busy node-time is missing"
         trusted = f"Nothing of the log can be trusted: {self.reason}"
-        if good is not None:
-            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
-        if empty_days:
-            share += f", besides what {empty_days:,.1f} days lack in which no job starts or none ends"
+        if self.trusted is not None:
+            times = f"{iso(self.trusted.start_ns)} to {iso(self.trusted.end_ns)}"
+            trusted = f"Of the log, {times} can be trusted"
         if not doubtful_s:
             return f"{trusted}; {share}"
         return (
-            f"{doubtful_s / _HOUR_S:,.1f} h of the window of {whole_s / _HOUR_S:,.1f} h cannot be trusted: "
+            f"{doubtful_s / _HOUR_S:,.1f} h of the window of {window.length_ns / _HOUR_NS:,.1f} h cannot be trusted: "
             f"{idle_node_s / _HOUR_S:,.1f} idle node-hours lie there, and {share}. {trusted}"
         )
 
@@ -112,22 +110,19 @@ class Coverage:
             return None
         low, high = window.start_ns / NS_PER_S, window.end_ns / NS_PER_S
         at = low + (np.arange(_POINTS) + 0.5) * (high - low) / _POINTS
-        first, last = at - self.edges_s[0], self.edges_s[1] - at
         # What started before the first edge is missing after it, or what ended before it is missing earlier on.
-        began = (
-            self._ages.share_older(first)
-            if self.left == "started"
-            else (first < 0) * (1 - self._ages.share_older(-first))
-        )
-        ended = (
-            self._ages.share_older(last) if self.right == "ended" else (last < 0) * (1 - self._ages.share_older(-last))
-        )
-        return float(np.minimum(began + ended, 1.0).mean())
+        missing = np.zeros(_POINTS)
+        for since, is_cut in (
+            (at - self.edges_s[0], self.left == "started"),
+            (self.edges_s[1] - at, self.right == "ended"),
+        ):
+            older = self._ages.share_older(since if is_cut else -since)
+            missing += older if is_cut else (since < 0) * (1 - older)
+        return float(np.minimum(missing, 1.0).mean())
 
     def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
         """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
         good = self.trusted
-        trusted_ns = 0.0 if good is None else idle.node_s_within(good)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
@@ -136,7 +131,7 @@ class Coverage:
             "jobs": self.jobs,
             "effective_jobs": self.effective_jobs,
             "untrusted_s": self.untrusted_s(window),
-            "untrusted_idle_node_s": idle.node_s - trusted_ns,
+            "untrusted_idle_node_s": idle.node_s - (0.0 if good is None else idle.node_s_within(good)),
             "missing_busy_share": self.missing_share(window),
         }
 
@@ -287,10 +282,10 @@ def _fault(
     return ""
 
 
-def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:
-    """Stretches of a day or more without a start or without an end, which these times are, where many a day are usual.
+def count_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> float:
+    """Days of a window in stretches of a day or more without a start or without an end, which these times are.
 
-    Usual is what days have that have any, so that one long gap does not hide itself. As those of one node, merged.
+    They count where many a day are usual, of the days that have any: one long gap does not hide itself.
     """
     spans = [NodeSpans.none()]
     for times_ns in jobs_ns:
@@ -301,7 +296,7 @@ def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpa
         is_long = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
         node = np.zeros(int(is_long.sum()), dtype=np.int32)
         spans.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
-    return NodeSpans.joined(spans).merged()
+    return NodeSpans.joined(spans).merged().node_s * NS_PER_S / _DAY_NS
 
 
 def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:

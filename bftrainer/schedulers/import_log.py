@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +41,7 @@ from bftrainer.schedulers.coverage import (
     MOST_IDS_MISSING,
     MOST_UNTRUSTED,
     Coverage,
-    empty_spans,
+    count_empty_days,
     judge_coverage,
     lost_days,
     missing_ids,
@@ -57,7 +58,7 @@ from bftrainer.schedulers.idle_spans import (
     place_on_units,
 )
 from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
-from bftrainer.schedulers.reading import Importer, Reading, Tally, get_importer, recognise, run_importer
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, find_lives, places
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
@@ -225,9 +226,9 @@ def import_log(
     settings = settings or ImportSettings()
     files = log_paths(paths)
     importer = recognise(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
-    reading = Reading.begun(settings)
+    reading = Reading(settings)
     run_importer(importer, files, reading)
-    reading.tally.check(at_end=True)
+    reading.tally.check()
     result = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
     trust = _account_coverage(result, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
@@ -284,7 +285,7 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
         # Downtimes alone do not tell when a node was there.
         lives, reason = find_lives(every, np.where(is_seen, place, -1), chosen.names, window, coverage)
     jobs_s = records.job_node_s(window, place)
-    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives)
+    swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, job_node_s=jobs_s, lives=lives)
     result = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(every.rows[is_job], window))
     result.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
     if swept.away_s.any():
@@ -324,7 +325,7 @@ def _sweep_units(
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
     jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
     lives = None if lives is None else lives.on_parts(sizes)
-    result.swept = _sweep([by_kind], jobs_s, len(names), result.window, reading, lives)
+    result.swept = _sweeper(reading)([by_kind], len(names), result.window, job_node_s=jobs_s, lives=lives)
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         return {group: tuple(one for name in some for one in names_of[name]) for group, some in groups.items()}
@@ -353,12 +354,7 @@ def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     seen, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
     for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
         for path in log_paths(paths):
-            tally = Tally(settings.max_bad)
-            read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
-            tally.check(at_end=True)
-            if tally.bad:
-                shown = f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable"
-                reading.note(f"{shown}, the first: {tally.examples[0]}")
+            read_downtimes(path, reading, rows, kind)
     names, records = list(rows.clusters), rows.records()
     if len([number for number in clusters if names[number]]) < 2:
         return records, np.arange(len(records.names)) < seen
@@ -408,22 +404,16 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     jobs = place_jobs(demand, nodes if sizes is None else sizes)
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
-    swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
+    swept = _sweeper(reading)(parts, nodes, window, job_node_s=jobs.node_s_within(window))
     return SweptLog(window, chosen, swept, coverage, demand, outside, over_capacity_share=share, block=block)
 
 
-def _sweep(
-    blocks: Iterable[Mapping[BusyKind, NodeSpans]],
-    job_node_s: float,
-    nodes: int,
-    window: Window,
-    reading: Reading,
-    lives: NodeSpans | None = None,
-) -> Swept:
-    settings = reading.settings
-    gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(settings.min_hole_s)
-    after_ns = nanoseconds(settings.offer_after_s)
-    return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s, lives)
+def _sweeper(reading: Reading) -> Callable[..., Swept]:
+    """The line sweep with the settings' shortest gaps and holes."""
+    gap_ns, hole_ns, after_ns = map(
+        nanoseconds, (reading.min_gap_s, reading.settings.min_hole_s, reading.settings.offer_after_s)
+    )
+    return partial(line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
 
 
 def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
@@ -472,22 +462,19 @@ def _account_coverage(result: SweptLog, reading: Reading) -> dict[str, Any] | No
     if coverage is None:
         return None
     idle, times_ns = result.swept.idle, (result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy())
-    empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
-    days = empty.node_s / 86_400
+    days, lost = count_empty_days(times_ns, window), lost_days(*times_ns, window)
     if lost:
         reading.note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
     elif days:
         reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
-    spans = zip(empty.start_ns.tolist(), empty.end_ns.tolist(), strict=True)
-    share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
-    account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
+    account = coverage.account(window, idle) | {"empty_days": days, "lost_days": lost}
     account["untrusted_idle_node_s"] *= result.block
     ids = reading.job_ids if len(reading.rows.clusters) <= 2 else []
     account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
     account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
-    text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
+    text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")

@@ -66,7 +66,7 @@ def choose_nodes(
     """Choose the nodes of a log that names them; `is_seen` marks names that are not of downtimes alone."""
     settings = reading.settings
     in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
-    dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading.clock)
+    dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading)
     inventory, unseen_are = _find_inventory(in_log, reading, dated, is_availability=is_availability)
     listed_names = set(inventory.names)
     outside = natural_order([name for name in in_log if name not in listed_names])

@@ -141,7 +141,6 @@ BERLIN = ("slurm", "sacct.txt", *WINDOW)
         (("slurm", "short.gz", *WINDOW), "short.gz: Expected a whole archive, got a damaged one"),
         (("swf", "sacct.txt"), "sacct.txt:1: Expected 18 numbers separated by blanks"),
         (("auto", "tasks.toml"), "tasks.toml: Expected a log of a format that is known"),
-        (("swf", "."), "Expected 18 numbers separated by blanks"),
     ],
 )  # fmt: skip
 def test_bad_input(call, files, words, message):
@@ -151,11 +150,6 @@ def test_bad_input(call, files, words, message):
     (files / "noise").write_bytes(b"\x00\x01\x02")
     (files / "empty").write_text("# nothing\n")
     (files / "short.gz").write_bytes(gzip.compress(SACCT.encode())[:-10])
-    if words == ("swf", "."):
-        (files / "evt.pkl").unlink()
-        (files / "JNPs.pkl").unlink()
-        (files / "Jbnd.pkl").unlink()
-        (files / "noise").unlink()
     before = contents(files)
     done = call("import", "--format", *words, "-o", "idle.parquet")
     assert done.status == 2, done

@@ -6,6 +6,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.files.log_files import head
+from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS
@@ -68,8 +69,6 @@ def test_bad_swf(sample_logs, name, message):
 
 def test_slurm_json(sample_logs):
     """What slurmrestd answers: jobs of the controller and of accounting, nodes, reservations."""
-    from bftrainer.nodelogs.inventory import read_inventory
-
     folder = sample_logs / "slurm-json"
     given = {"start": "1747754400", "end": "1747754565", "window": "asked"}
     jobs = import_log("slurm", [folder / "slurm-jobs.json"], ImportSettings(**given)).quality
@@ -80,8 +79,8 @@ def test_slurm_json(sample_logs):
     assert import_log("slurm", accounted, given).quality.dropped == {"no nodes": 1}
     inventory = read_inventory(str(folder / "slurm-nodes.json"))
     assert (len(inventory.names), len(inventory.out_of_service)) == (100, 0)
-    reading = Reading.begun(ImportSettings())
-    read_downtimes(folder / "slurm-reservations.json", reading.rows, reading.clock, BusyKind.RESERVED)
+    reading = Reading(ImportSettings())
+    read_downtimes(folder / "slurm-reservations.json", reading, reading.rows, BusyKind.RESERVED)
     (reserved,) = records_of(reading)
     assert (reserved[0].count(",") + 1, *reserved[1:3]) == (512, 1748250553, 1748336953)
 
@@ -98,9 +97,9 @@ def test_intrepid(sample_logs, name, preset):
 
 
 def test_grid_engine(sample_logs):
-    """Accounting of Grid Engine is told apart, and what to do with it is said."""
+    """Accounting of Grid Engine is no log that is known, and what to do with it is said."""
     for path in (sample_logs / "sge").iterdir():
-        with pytest.raises(LogError, match=r"Accounting of Grid Engine: make a table of it with awk"):
+        with pytest.raises(LogError, match=r"Expected a log of a format that is known.*--format table"):
             recognise(head(path), str(path))
 
 
@@ -124,8 +123,6 @@ def test_counts_of_spot_instances(sample_logs, name, records, nodes, node_hours)
 
 def test_sinfo(sample_logs):
     """The inventory of sinfo names 709 nodes and which of them take no jobs."""
-    from bftrainer.nodelogs.inventory import read_inventory
-
     inventory = read_inventory(str(sample_logs / "slurm-nodes" / "sinfo.txt"))
     assert (len(inventory.names), len(inventory.out_of_service)) == (709, 96)
 

@@ -14,7 +14,7 @@ from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from tests.importing import OPEN_END, records_of
+from tests.importing import OPEN_END, read_text, records_of
 
 DAY = 1788220800
 NEVER = {"set": False, "infinite": False, "number": 0}
@@ -32,11 +32,10 @@ def accounted(**changes):
     return job | {"time": times | changes.pop("time", {})} | changes
 
 
-def read(tmp_path, document, name="jobs.json", **settings):
+def read(tmp_path, document):
     """The reading of a document, and its jobs."""
-    (tmp_path / name).write_text(document if isinstance(document, str) else json.dumps(document))
-    reading = Reading.begun(ImportSettings(**({"max_bad": 1.0} | settings)))
-    SlurmImporter().read([tmp_path / name], reading)
+    text = document if isinstance(document, str) else json.dumps(document)
+    reading = read_text(SlurmImporter(), tmp_path / "jobs.json", text)
     return reading, records_of(reading, DAY)
 
 
@@ -47,7 +46,6 @@ def read(tmp_path, document, name="jobs.json", **settings):
         (accounted(time={"start": given(DAY + 10)}), ("n1", 10, 20, BusyKind.JOB)),
         (accounted(nodes="n[1-2]", allocation_nodes=2), ("n1,n2", 10, 20, BusyKind.JOB)),
         (accounted(nodes="n[1-2]", allocation_nodes=3), ("n1,n2", 10, 20, BusyKind.UNKNOWN)),
-        (accounted(nodes="n1", allocation_nodes=0), ("n1", 10, 20, BusyKind.JOB)),
         (accounted(state={"current": ["RUNNING"]}, time={"end": 0}), ("n1", 10, OPEN_END, BusyKind.JOB)),
         (accounted(state={"current": "RUNNING"}, time={"end": DAY + 99}), ("n1", 10, OPEN_END, BusyKind.JOB)),
         (accounted(state={"current": ["CANCELLED"]}, time={"end": 4294967294}), ("n1", 10, OPEN_END, BusyKind.JOB)),
@@ -161,21 +159,22 @@ def test_nodes(tmp_path):
 
 def test_downtimes(tmp_path):
     """Nodes out of service are down since their reason was given, reserved ones, if any, as long as it says."""
-    (tmp_path / "nodes.json").write_text(json.dumps(NODES))
     reserved = {"node_list": "n[1-2]", "start_time": given(DAY), "end_time": DAY + 9}
-    (tmp_path / "reserved.json").write_text(json.dumps({"reservations": [reserved]}))
-    reading = Reading.begun(ImportSettings())
-    for name in ("nodes.json", "reserved.json"):
-        read_downtimes(tmp_path / name, reading.rows, reading.clock)
+    documents = {
+        "nodes": NODES,
+        "reserved": {"reservations": [reserved]},
+        "none": {"reservations": [], "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}},
+        "jobs": {"jobs": [accounted()]},
+    }
+    reading = Reading(ImportSettings())
+    for name, document in documents.items():
+        (tmp_path / name).write_text(json.dumps(document))
+    for name in ("nodes", "reserved", "none"):
+        read_downtimes(tmp_path / name, reading, reading.rows, BusyKind.DOWN)
     assert records_of(reading, DAY) == [
         ("n2", 30, OPEN_END, BusyKind.DRAIN),
         ("n3", float("-inf"), OPEN_END, BusyKind.DRAIN),
         ("n1,n2", 0, 9, BusyKind.DOWN),
     ]
-    version = {"plugin": {"data_parser": "data_parser/v0.0.41"}}
-    (tmp_path / "none.json").write_text(json.dumps({"reservations": [], "meta": version}))
-    read_downtimes(tmp_path / "none.json", reading.rows, reading.clock)
-    assert len(reading.rows) == 3
-    (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [accounted()]}))
-    with pytest.raises(LogError, match=r"jobs.json: Expected nodes or reservations of Slurm, got jobs"):
-        read_downtimes(tmp_path / "jobs.json", reading.rows, reading.clock)
+    with pytest.raises(LogError, match=r"jobs: Expected nodes or reservations of Slurm, got jobs"):
+        read_downtimes(tmp_path / "jobs", reading, reading.rows, BusyKind.DOWN)
