@@ -63,14 +63,28 @@ class _Index(dict[str, int]):
         return number
 
 
+class _Ranges(dict[str, tuple[int, ...]]):
+    """Numbers of the nodes of ranges such as `01-04` behind a name, of which they recur more often than lists do."""
+
+    def __init__(self, head: str, names: _Index) -> None:
+        super().__init__()
+        self._head, self._names = head, names
+
+    def __missing__(self, text: str) -> tuple[int, ...]:
+        if len(self) >= _TEXTS:
+            self.clear()
+        self[text] = nodes = tuple(map(self._names.__getitem__, expanded(f"{self._head}[{text}]")))
+        return nodes
+
+
 class NodeLists:
     """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
 
     def __init__(self) -> None:
         self.names = _Index()
         self._nodes, self._ends = array("i"), array("q", [0])
+        self._ranges: dict[str, _Ranges] = {}
         self.parse = lru_cache(_TEXTS)(self._parse)
-        self._range_nodes = lru_cache(_TEXTS)(self._number_range)
 
     def add(self, names: Iterable[str]) -> int:
         """Add a list, whose repeated names count once; returns its number."""
@@ -78,27 +92,25 @@ class NodeLists:
 
     def _parse(self, text: str, expand: Callable[[str], Iterable[str]] = expanded) -> int:
         """Number of the list that a text is; a hostlist unless another function expands it."""
-        ranges = _RANGES.fullmatch(text) if expand is expanded else None
-        if ranges is None:
+        match = _RANGES.fullmatch(text) if expand is expanded else None
+        if match is None:
             return self.add(expand(text))
-        # Ranges recur more often than whole lists do.
-        parts = [self._range_nodes(ranges[1], part) for part in ranges[2].split(",")]
-        if sum(map(len, parts)) > MOST_NODES:
+        head = match[1]
+        if head not in self._ranges:
+            self._ranges[head] = _Ranges(head, self.names)
+        ranges = map(self._ranges[head].__getitem__, match[2].split(","))
+        nodes = dict.fromkeys(itertools.chain.from_iterable(ranges))
+        if len(nodes) > MOST_NODES:
             raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
-        return self._add_nodes(dict.fromkeys(itertools.chain.from_iterable(parts)))
+        return self._add_nodes(nodes)
 
-    def _number_range(self, head: str, part: str) -> tuple[int, ...]:
-        return tuple(map(self.names.__getitem__, expanded(f"{head}[{part}]")))
-
-    def parse_all(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
-        """Numbers of hostlists, -1 for one that is none; and the faults of these by index."""
-        numbers, faults = np.full(len(texts), -1, dtype=np.int64), {}
-        for row, text in enumerate(texts):
-            try:
-                numbers[row] = self.parse(text)
-            except LogError as fault:
-                faults[row] = str(fault)
-        return numbers, faults
+    def find(self, text: str, faults: dict[str, str], expand: Callable[[str], Iterable[str]] = expanded) -> int:
+        """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""
+        try:
+            return self.parse(text, expand)
+        except LogError as fault:
+            faults[text] = str(fault)
+            return -1
 
     def first_of(self, number: int, count: int) -> int:
         """Add the first nodes of a list as one of their own; returns its number."""
@@ -193,14 +205,13 @@ class BusyRows:
         frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame})
         for name, number in (("partition", self.partition), ("cluster", self.cluster), ("job", hash)):
             if not pd.api.types.is_integer_dtype(frame[name].dtype):
-                codes, texts = pd.factorize(frame[name].fillna("").astype(str))
-                frame[name] = np.array([number(text) for text in texts], dtype=np.int64)[codes]
+                frame[name] = number_texts(frame[name].fillna("").astype(str), number)
         if not pd.api.types.is_integer_dtype(frame["nodes"].dtype):
-            codes, texts = pd.factorize(frame["nodes"].astype(str))
-            numbers, unreadable = self.lists.parse_all(list(texts))
-            frame["nodes"] = numbers[codes]
-            faults = {row: unreadable[codes[row]] for row in np.flatnonzero(numbers[codes] < 0).tolist()}
-            frame = frame[numbers[codes] >= 0]
+            texts, unreadable = frame["nodes"].astype(str), dict[str, str]()
+            frame["nodes"] = number_texts(texts, lambda text: self.lists.find(text, unreadable))
+            is_list = (frame["nodes"] >= 0).to_numpy()
+            faults = {row: unreadable[texts.iloc[row]] for row in np.flatnonzero(~is_list).tolist()}
+            frame = frame[is_list]
         for name, values in self._columns.items():
             values.frombytes(frame[name].to_numpy().astype(values.typecode, copy=False).tobytes())
         return faults
@@ -258,7 +269,7 @@ class BusyRecords:
             used, nodes[mine] = np.unique(nodes[mine], return_inverse=True)
             nodes[mine] += sum(part.size for part in ends[1:])
             sizes = np.diff(self.set_ends)[used]
-            some, of = np.unique(self._members(used), return_inverse=True)
+            some, of = np.unique(self.members(used), return_inverse=True)
             index = [names.setdefault(lead + self.names[node], len(names)) for node in some.tolist()]
             ends.append(np.cumsum(sizes) + sum(part.size for part in members))
             members.append(np.array(index, dtype=np.int32)[of])
@@ -275,10 +286,16 @@ class BusyRecords:
 
     def runs(self) -> NDArray[np.int64]:
         """A key of each record's job and nodes, however these are written."""
-        sums, sizes = np.zeros(self.set_ends.size - 1, dtype=np.int64), np.diff(self.set_ends)
-        if sizes.any():
-            sums[sizes > 0] = np.add.reduceat(self.set_nodes, self.set_ends[:-1][sizes > 0], dtype=np.int64)
+        sums, sizes = self.reduce_lists(np.add, self.set_nodes.astype(np.int64), 0), np.diff(self.set_ends)
         return np.asarray(self["job"] ^ ((sums * 0x369DEA0F31A53F85) ^ sizes)[self["nodes"]])
+
+    def reduce_lists(self, reduce: np.ufunc, values: NDArray[Any], empty: int) -> NDArray[Any]:
+        """A value of each list, from those of its nodes in `set_nodes`; `empty` for a list without nodes."""
+        sizes = np.diff(self.set_ends)
+        reduced = np.full(sizes.size, empty, dtype=values.dtype)
+        if sizes.any():
+            reduced[sizes > 0] = reduce.reduceat(values, self.set_ends[:-1][sizes > 0])
+        return reduced
 
     def extreme_of_nodes(self, pick: np.ufunc, name: str, initial: int) -> NDArray[np.int64]:
         """Least or largest value of a column among the records that name each node."""
@@ -289,9 +306,9 @@ class BusyRecords:
 
     def is_named(self) -> NDArray[np.bool_]:
         """Which nodes any record names."""
-        return np.bincount(self._members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
+        return np.bincount(self.members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
 
-    def _members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
+    def members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
         """Nodes of some lists, one list after another."""
         return self.set_nodes[stretches(self.set_ends[lists], np.diff(self.set_ends)[lists])]
 
@@ -299,7 +316,7 @@ class BusyRecords:
         """Number of nodes of each record."""
         return np.asarray(np.diff(self.set_ends)[self["nodes"]])
 
-    def rare_nodes(self) -> tuple[str, ...]:
+    def rare_nodes(self) -> Sequence[str]:
         """Nodes in less than 0.1 % of the records, and in a hundredth of those that the median node is in."""
         sets = np.bincount(self["nodes"], minlength=self.set_ends.size - 1)
         counts = np.bincount(self.set_nodes, np.repeat(sets, np.diff(self.set_ends)), len(self.names))
@@ -313,7 +330,7 @@ class BusyRecords:
         for number, name in enumerate(self.partitions if len(self.partitions) <= most else ()):
             ran = np.unique(self["nodes"][self["partition"] == number])
             if ran.size:
-                nodes[name] = tuple(self.names[node] for node in np.unique(self._members(ran)).tolist())
+                nodes[name] = tuple(self.names[node] for node in np.unique(self.members(ran)).tolist())
         return nodes
 
     def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:
@@ -333,12 +350,8 @@ class BusyRecords:
         begins, start_ns, end_ns = self.set_ends[self["nodes"]], self["start_ns"], self["end_ns"]
         nodes, kinds = int(place.max(initial=-1)) + 1, np.unique(kind).tolist()
         blocks = max(1, -(-int(sizes.sum()) // SPANS_AT_A_TIME))
-        lists, lengths = self.set_ends[:-1], np.diff(self.set_ends)
         # An empty list is in no block.
-        first, last = np.zeros(lengths.size, dtype=np.int32), np.full(lengths.size, -1, dtype=np.int32)
-        if lengths.any():
-            first[lengths > 0] = np.minimum.reduceat(node, lists[lengths > 0])
-            last[lengths > 0] = np.maximum.reduceat(node, lists[lengths > 0])
+        first, last = self.reduce_lists(np.minimum, node, 0), self.reduce_lists(np.maximum, node, -1)
         first, last = first[self["nodes"]], last[self["nodes"]]
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             near = np.flatnonzero((first < high) & (last >= low))
@@ -346,10 +359,10 @@ class BusyRecords:
             inside = (members >= low) & (members < high)
             members, row = members[inside], row[inside]
             block = {}
-            for each in kinds:
-                some = slice(None) if len(kinds) == 1 else kind[row] == each
+            for cause in kinds:
+                some = slice(None) if len(kinds) == 1 else kind[row] == cause
                 spans = NodeSpans(members[some], start_ns[row[some]], end_ns[row[some]])
-                block[BusyKind(each)] = spans.merged()
+                block[BusyKind(cause)] = spans.merged()
             yield block
 
 
@@ -384,52 +397,40 @@ _SURE = 20
 """Finished jobs of a node that tell this of it, whatever the others do; fewer of all nodes together tell nothing."""
 
 
-def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyRecords, NDArray[np.bool_]]:
-    """End runs without an end where another job starts on one of their nodes, if those run one job at a time.
+def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """When runs without an end ended, as another job started on a node of theirs that runs one job at a time.
 
-    `is_job` marks records that are jobs, each once. Returns the records, and which runs were ended.
+    It is `OPEN_END_NS` for others. `is_job` marks records that are jobs, each once.
     """
-    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
-    if open_runs.size:
-        # Suspects are those of whose nodes one ran a job that started later.
-        latest = records.where(is_job).extreme_of_nodes(np.maximum, "start_ns", OPEN_START_NS)
-        sizes, of_list = np.diff(records.set_ends), np.full(records.set_ends.size - 1, OPEN_START_NS)
-        of_list[sizes > 0] = np.maximum.reduceat(latest[records.set_nodes], records.set_ends[:-1][sizes > 0])
-        open_runs = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
-    if not open_runs.size:
-        return records, np.zeros(len(records), dtype=np.bool_)
-    node, row = _pair_nodes_and_jobs(records, np.flatnonzero(is_job), open_runs)
-    start, is_suspect = records["start_ns"][row], np.isin(row, open_runs)
-    alone = _run_one_job_at_a_time(records, node, row)[node]
-    # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
-    starts, rank = np.unique(start, return_inverse=True)
-    key = node.astype(np.int64) * (starts.size + 1) + rank
-    order = np.argsort(key, kind="stable")
-    asked = np.flatnonzero(is_suspect & alone)
-    at = np.searchsorted(key[order], key[asked], side="right")
-    has_next = at < order.size
-    asked, after = asked[has_next], order[at[has_next]]
-    is_same = node[after] == node[asked]
     ends = np.full(len(records), OPEN_END_NS)
-    np.minimum.at(ends, row[asked[is_same]], start[after[is_same]])
-    is_runaway = ends < records["end_ns"]
-    ended = replace(records, rows=records.rows.assign(end_ns=np.minimum(records["end_ns"], ends)))
-    return ended, is_runaway & (records["is_open"] > 0)
-
-
-def _pair_nodes_and_jobs(
-    records: BusyRecords, jobs: NDArray[np.int64], suspects: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Each node of the suspects with each job that ran on it."""
-    sizes, is_asked = np.diff(records.set_ends), np.zeros(len(records.names), dtype=np.bool_)
-    sets = np.unique(records["nodes"][suspects])
-    is_asked[records.set_nodes[stretches(records.set_ends[:-1][sets], sizes[sets])]] = True
-    members = np.flatnonzero(is_asked[records.set_nodes])
+    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
+    if not open_runs.size:
+        return ends
+    # Suspects are those of whose nodes one ran a job that started later.
+    latest = records.where(is_job).extreme_of_nodes(np.maximum, "start_ns", OPEN_START_NS)
+    of_list = records.reduce_lists(np.maximum, latest[records.set_nodes], OPEN_START_NS)
+    suspects = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
+    # Each of their nodes with each job that ran on it.
+    is_theirs = np.zeros(len(records.names), dtype=np.bool_)
+    is_theirs[records.members(np.unique(records["nodes"][suspects]))] = True
+    members, jobs = np.flatnonzero(is_theirs[records.set_nodes]), np.flatnonzero(is_job)
+    sizes = np.diff(records.set_ends)
     of_set = np.repeat(np.arange(sizes.size), sizes)[members]
     by_set = jobs[np.argsort(records["nodes"][jobs], kind="stable")]
     counts = np.bincount(records["nodes"][jobs], minlength=sizes.size)
     row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
-    return np.repeat(records.set_nodes[members], counts[of_set]), row
+    node = np.repeat(records.set_nodes[members], counts[of_set])
+    # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
+    start = records["start_ns"][row]
+    starts, rank = np.unique(start, return_inverse=True)
+    key = node.astype(np.int64) * (starts.size + 1) + rank
+    order = np.argsort(key, kind="stable")
+    mine = np.flatnonzero(np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node])
+    at = np.searchsorted(key[order], key[mine], side="right")
+    mine, after = mine[at < order.size], order[at[at < order.size]]
+    is_same = node[after] == node[mine]
+    np.minimum.at(ends, row[mine[is_same]], start[after[is_same]])
+    return ends
 
 
 def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -31,9 +31,9 @@ from bftrainer.schedulers.busy_records import (
     SPANS_AT_A_TIME,
     BusyKind,
     BusyRecords,
-    end_runaways,
     extent_ns,
     find_repeated,
+    find_runaway_ends,
     find_superseded,
 )
 from bftrainer.schedulers.coverage import (
@@ -265,7 +265,9 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     is_job = is_own & np.isin(every["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
     is_lost = _drop_repeated(every.rows, every.runs(), is_job, reading)
     is_job &= ~is_lost
-    every, is_runaway = end_runaways(every, is_job)
+    ends = find_runaway_ends(every, is_job)
+    is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
+    every = replace(every, rows=every.rows.assign(end_ns=np.minimum(every["end_ns"], ends)))
     jobs = every.where(is_job & ~is_runaway)
     coverage = _judge(importer, reading, jobs.rows, jobs.sizes())
     window = _window(reading, extent_ns(every.rows[is_own]), coverage)

@@ -244,14 +244,14 @@ def hostlists(draw):
 @given(st.lists(hostlists(), max_size=9))
 def test_lists_are_those_of_hostlists(texts):
     """Whatever is remembered of lists and ranges, each gives what it gives alone."""
-    lists = NodeLists()
-    numbers, faults = lists.parse_all(texts)
+    lists, faults = NodeLists(), {}
+    numbers = [lists.find(text, faults) for text in texts]
     names, nodes, ends = list(lists.names), lists.nodes().tolist(), lists.ends().tolist()
-    for at, (text, number) in enumerate(zip(texts, numbers.tolist(), strict=True)):
+    for text, number in zip(texts, numbers, strict=True):
         try:
             wanted = expanded(text)
         except LogError:
-            assert at in faults
+            assert text in faults
         else:
             assert tuple(names[node] for node in nodes[ends[number] : ends[number + 1]]) == wanted
 

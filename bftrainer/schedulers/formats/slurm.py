@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
@@ -16,11 +16,11 @@ from bftrainer.errors import LogError, SettingsError, suggestion, unused_options
 from bftrainer.files.log_files import Block, LogRow, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.hostlist import known_part
+from bftrainer.nodelogs.hostlist import expanded, known_part
 from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, NodeLists, number_texts
+from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, number_texts
 from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps, set_unset
 from bftrainer.schedulers.reading import Check, Importer, Reading
 
@@ -78,7 +78,7 @@ class SlurmImporter(Importer):
         """Read the files; each may have headers of its own, where exports were concatenated."""
         columns, is_headless = reading.settings.columns, False
         for path in paths:
-            names: tuple[str, ...] = ()
+            names: Sequence[str] = ()
             document = SlurmDocument(path, ("jobs",)) if is_slurm_json(head(path)) else None
             for block in document.rows() if document else line_blocks(path):
                 at, heads = 0, [at for at, line in enumerate(block.lines) if _is_whole_header(line)]
@@ -107,7 +107,7 @@ def _names_jobs(line: str) -> bool:
     return not {"jobid", "jobidraw"}.isdisjoint(line.lower().split("|"))
 
 
-def _find_columns(block: Block, at: int, names: Sequence[str] | None) -> tuple[str, ...]:
+def _find_columns(block: Block, at: int, names: Sequence[str] | None) -> Sequence[str]:
     """Columns of the rows from a line on, by its names if it is a header, or else by the settings."""
     line, place = block.lines[at], f"{block.path}:{block.first + at}"
     if (_names_jobs(line) or "nodelist" in line.lower().split("|")) and not line[:1].isdigit():
@@ -173,9 +173,15 @@ def _number(text: str) -> int:
     return -1 if number is None else number
 
 
+def _number_job(text: str) -> int:
+    number = natural_number(text)
+    return hash(text) if number is None else number
+
+
 def _seconds(text: str) -> int:
     """Seconds of a duration, `1-02:03:04` or plain; -1 if there is none."""
-    seconds = duration_s(text) if natural_number(text) is None else natural_number(text)
+    number = natural_number(text)
+    seconds = duration_s(text) if number is None else number
     return -1 if seconds is None else seconds
 
 
@@ -271,7 +277,7 @@ def _find_busy_nodes(frame: pd.DataFrame, row: Callable[[int], LogRow], reading:
     is_kept = reading.tally.sift(checks, place)
     faults: dict[str, str] = {}
     texts, lists = frame["NodeList"].where(is_kept, ""), reading.rows.lists
-    nodes = number_texts(texts, partial(_parse_list, lists, faults))
+    nodes = number_texts(texts, lambda text: lists.find(text, faults, _choose_reader(text)) if text else -1)
     unreadable = Check("unreadable node list", is_kept & (nodes < 0), lambda at: faults[texts.iloc[at]])
     is_kept &= reading.tally.sift([unreadable], place)
     is_whole = number_texts(texts, lambda text: not _is_cut(text)) > 0
@@ -281,30 +287,28 @@ def _find_busy_nodes(frame: pd.DataFrame, row: Callable[[int], LogRow], reading:
         submit_ns=times["submit_ns"].where(times["submit_ns"] > BAD, OPEN_START_NS),
         nodes=nodes,
         kind=np.where(is_trusted, BusyKind.JOB, BusyKind.UNKNOWN),
-        job=number_texts(frame[name], lambda text: hash(text) if natural_number(text) is None else _number(text)),
+        job=number_texts(frame[name], _number_job),
         partition=number_texts(frame["Partition"], reading.rows.partition),
         is_open=is_open,
         cluster=number_texts(frame["Cluster"], reading.rows.cluster),
-        held=frame["AllocTRES"],
+        resources=frame["AllocTRES"],
         size=np.maximum(sizes, 1),
     )[is_kept]
     return busy if reading.settings.unit == "node" else _share_units(busy, reading)
 
 
-def _parse_list(lists: NodeLists, faults: dict[str, str], text: str) -> int:
-    """Number of the list that a text is; -1 if it is none, for which its fault is set."""
-    try:
-        if ":" in text or "|" in text:
-            raise LogError(f"Expected names of nodes, got {one_line(text[:60])!r}")
-        return lists.parse(text, known_part) if _is_cut(text) else lists.parse(text) if text else -1
-    except LogError as fault:
-        faults[text] = str(fault)
-        return -1
+def _choose_reader(text: str) -> Callable[[str], Iterable[str]]:
+    """What reads a list of nodes: of one that was cut off it gives those that it certainly held."""
+    return _refuse_names if ":" in text or "|" in text else known_part if _is_cut(text) else expanded
+
+
+def _refuse_names(text: str) -> Iterable[str]:
+    raise LogError(f"Expected names of nodes, got {one_line(text[:60])!r}")
 
 
 def _is_cut(text: str) -> bool:
     """Whether a list of nodes was cut off."""
-    return text.endswith("+") or text.count("[") > text.count("]")
+    return not text.endswith("]") and (text.endswith("+") or text.count("[") > text.count("]"))
 
 
 def _count_nodes(text: str) -> int:
@@ -317,7 +321,7 @@ def _count_nodes(text: str) -> int:
 def _share_units(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """The rows with how many GPUs or cores they held of each node; what is over is a row of its own, on some nodes."""
     unit, lists = reading.settings.unit, reading.rows.lists
-    counts = number_texts(frame["held"], lambda text: tres_count(text, unit) if text else ALL_UNITS)
+    counts = number_texts(frame["resources"], lambda text: tres_count(text, unit) if text else ALL_UNITS)
     frame = frame.assign(units=np.where(counts >= 0, counts // frame["size"], ALL_UNITS))
     over = np.where(counts >= 0, counts % frame["size"], 0)
     # One more on the first nodes: which ones had it the log does not tell.
