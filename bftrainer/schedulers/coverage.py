@@ -38,9 +38,9 @@ class _Ages:
     def __init__(self, length_s: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
         order = np.argsort(length_s, kind="stable")
         length, weight = length_s[order], weight[order]
-        left = np.cumsum((weight * length)[::-1])[::-1] - length * np.cumsum(weight[::-1])[::-1]
+        older = np.cumsum((weight * length)[::-1])[::-1] - length * np.cumsum(weight[::-1])[::-1]
         total = float((weight * length).sum()) or 1.0  # nodes may all be unknown
-        self._age_s, self._share = np.append(0.0, length), np.append(1.0, np.maximum(left, 0.0) / total)
+        self._age_s, self._share = np.append(0.0, length), np.append(1.0, np.maximum(older, 0.0) / total)
 
     def share_older(self, age_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Share that is older; all where an age is below 0."""
@@ -61,8 +61,8 @@ class Coverage:
         None if nothing can be trusted.
     reason : str
         Why not, if so.
-    left, right : {"started", "ended"}
-        By which of their times jobs seem to have been selected near the log's edges: a hint.
+    edges : tuple of {"started", "ended"}
+        By which of their times jobs seem to have been selected near the log's first and last edge: a hint.
     edges_s : tuple of two float
         First and last time that the selection covers, seconds since the Unix epoch.
     tail_s : float
@@ -73,8 +73,7 @@ class Coverage:
 
     trusted: Window | None
     reason: str
-    left: Edge
-    right: Edge
+    edges: tuple[Edge, Edge]
     edges_s: tuple[float, float]
     tail_s: float
     jobs: int
@@ -113,8 +112,8 @@ class Coverage:
         # What started before the first edge is missing after it, or what ended before it is missing earlier on.
         missing = np.zeros(_POINTS)
         for since, is_cut in (
-            (at - self.edges_s[0], self.left == "started"),
-            (self.edges_s[1] - at, self.right == "ended"),
+            (at - self.edges_s[0], self.edges[0] == "started"),
+            (self.edges_s[1] - at, self.edges[1] == "ended"),
         ):
             older = self._ages.share_older(since if is_cut else -since)
             missing += older if is_cut else (since < 0) * (1 - older)
@@ -126,7 +125,7 @@ class Coverage:
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
-            "selected_by": [self.left, self.right],
+            "selected_by": list(self.edges),
             "tail_s": self.tail_s,
             "jobs": self.jobs,
             "effective_jobs": self.effective_jobs,
@@ -153,20 +152,20 @@ def judge_coverage(
     jobs = _Jobs(start_ns, end_ns, nodes, submit_ns)
     if not jobs.is_over.any():
         edges_s, ages = (float(jobs.start.min()), float(jobs.start.max())), _Ages(np.zeros(0), np.zeros(0))
-        return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, len(nodes), 0.0, ages)
+        return Coverage(None, "no job has ended", ("started", "started"), edges_s, 0.0, len(nodes), 0.0, ages)
     # By how long jobs run, old ones at the first end and long ones at the last start tell what the log selects.
     ages = _Ages(jobs.length, jobs.nodes[jobs.is_over])
     half_s = ages.quantile_s(_MEDIAN)
-    left, right = jobs.guess_selection(half_s, ages.quantile_s(_TAIL))
+    edges = jobs.guess_selection(half_s, ages.quantile_s(_TAIL))
     first_start, last_start = _outermost(jobs.start)
-    first_end, last_end = _outermost(jobs.end if right == "started" else jobs.end[jobs.is_over])
-    by_submission = left == "started" and jobs.are_selected_by_submission(half_s)
+    first_end, last_end = _outermost(jobs.end if edges[1] == "started" else jobs.end[jobs.is_over])
+    by_submission = edges[0] == "started" and jobs.are_selected_by_submission(half_s)
     # The sample of lengths: of jobs that lie within, longer ones are rarer; others are cut off at the edges.
     weight, end = jobs.nodes[jobs.is_over], jobs.end[jobs.is_over]
-    if (left, right) == ("started", "ended"):
+    if edges == ("started", "ended"):
         within_s = jobs.length + jobs.wait[jobs.is_over] * by_submission
         weight = weight / np.maximum(0.1, 1 - within_s / (last_end - first_start))
-    elif (left, right) == ("ended", "started"):
+    elif edges == ("ended", "started"):
         weight = weight * ((end >= first_end) & (end <= last_start))
     ages = _Ages(jobs.length, weight) if weight.any() else ages
     tail_s = ages.quantile_s(_TAIL)
@@ -178,11 +177,29 @@ def judge_coverage(
         low = max(low, float(jobs.submit.min()) + jobs.since_submission_s(weight))
     node_s = weight * jobs.length
     effective = float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
-    edges_s = (first_start if left == "started" else first_end, last_start if right == "started" else last_end)
-    edges = (left, right) if len(nodes) >= _LEAST_JOBS else None  # those of a few jobs say nothing
-    reason = _fault(high - low, edges_s[1] - edges_s[0], edges, effective, tail_s, tells_changes=tells_changes)
+    edges_s = (first_start if edges[0] == "started" else first_end, last_start if edges[1] == "started" else last_end)
+    span_s = edges_s[1] - edges_s[0]
+    reason = _find_fault(high - low, span_s, edges, len(nodes), effective)
+    if tells_changes and span_s <= tail_s:
+        reason = "it is shorter than the {tail_h:,.0f} h that jobs run which neither begin nor end in it"
+    reason = reason.format(tail_h=tail_s / _HOUR_S)
     trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
-    return Coverage(trusted, reason, left, right, edges_s, tail_s, len(nodes), effective, ages)
+    return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
+
+
+def _find_fault(trusted_s: float, span_s: float, edges: tuple[Edge, Edge], jobs: int, effective: float) -> str:
+    """Why nothing can be trusted; empty if something can."""
+    # Edges of a few jobs say nothing.
+    least = {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}.get(edges, 1 / 2) if jobs >= _LEAST_JOBS else 1 / 2
+    if effective < _LEAST_JOBS and least:
+        return (
+            f"it has too few jobs to tell how long jobs run here: they tell as much as {effective:.0f} of equal "
+            f"length, and {_LEAST_JOBS:.0f} are needed"
+        )
+    if trusted_s < max(least * span_s, 2.0):
+        trusted = f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
+        return f"jobs are missing up to {{tail_h:,.0f}} h from its edges, which leaves {trusted}"
+    return ""
 
 
 class _Jobs:
@@ -255,33 +272,6 @@ def _outermost(times: NDArray[np.float64]) -> tuple[float, float]:
     return float(ordered[place]), float(ordered[times.size - 1 - place])
 
 
-def _fault(
-    trusted_s: float,
-    span_s: float,
-    edges: tuple[Edge, Edge] | None,
-    effective: float,
-    tail_s: float,
-    *,
-    tells_changes: bool,
-) -> str:
-    """Why nothing can be trusted; empty if something can."""
-    is_overlap, is_contained = edges == ("ended", "started"), edges == ("started", "ended")
-    if tells_changes and span_s <= tail_s:
-        return f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
-    if effective < _LEAST_JOBS and not is_overlap:
-        return (
-            f"it has too few jobs to tell how long jobs run here: they tell as much as {effective:.0f} of equal "
-            f"length, and {_LEAST_JOBS:.0f} are needed"
-        )
-    least_s = 0.0 if is_overlap else span_s * (2 / 3 if is_contained else 1 / 2)
-    if trusted_s < max(least_s, 2.0):
-        return (
-            f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves "
-            f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
-        )
-    return ""
-
-
 def count_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> float:
     """Days of a window in stretches of a day or more without a start or without an end, which these times are.
 
@@ -310,8 +300,8 @@ def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Wi
         return 0.0
     low, high = ends[:-1], ends[1:]
     hours = np.unique(start_ns // _HOUR_NS) * _HOUR_NS
-    begun = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
-    return float((high - low)[(high - low >= _QUIET_HOURS * _HOUR_NS) & (begun >= _SETTLED_HOURS)].sum() / _DAY_NS)
+    starts = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
+    return float((high - low)[(high - low >= _QUIET_HOURS * _HOUR_NS) & (starts >= _SETTLED_HOURS)].sum() / _DAY_NS)
 
 
 def missing_ids(ids: NDArray[np.int64]) -> float:

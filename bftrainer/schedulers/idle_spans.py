@@ -98,18 +98,11 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Swept:
-    """Result of a line sweep."""
+    """Result of a line sweep: idle spans, node-seconds of each cause, and seconds in which each node was away."""
 
     idle: NodeSpans
     busy_node_s: Mapping[str, float]
-    job_node_s: float
     away_s: NDArray[np.float64]
-
-    @property
-    def overlap_factor(self) -> float | None:
-        """Node-seconds of jobs divided by those of their union; None without jobs."""
-        union = self.busy_node_s.get(BusyKind.JOB.name.lower(), 0.0)
-        return self.job_node_s / union if union else None
 
 
 def line_sweep(
@@ -119,7 +112,6 @@ def line_sweep(
     min_gap_ns: int = 0,
     min_hole_ns: int = 0,
     offer_after_ns: int = 0,
-    job_node_s: float = 0.0,
     lives: NodeSpans | None = None,
 ) -> Swept:
     """Find idle spans: sweep over busy spans, block by block."""
@@ -138,13 +130,13 @@ def line_sweep(
     del parts
     there, away_s = free, np.zeros(nodes)
     if lives is not None and len(away := lives.gaps(nodes, window)):
-        is_part = np.isin(free.node, away.node)
-        there = NodeSpans.joined([free.where(~is_part), free.where(is_part).subtract(away, nodes, window)])
+        is_away = np.isin(free.node, away.node)
+        there = NodeSpans.joined([free.where(~is_away), free.where(is_away).subtract(away, nodes, window)])
         away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes)
     if away_s.any():
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
     idle = there.lasting(min_hole_ns).delayed(offer_after_ns)
-    return Swept(idle, dict(busy_node_s), job_node_s, away_s)
+    return Swept(idle, dict(busy_node_s), away_s)
 
 
 UNIT_PLACEMENT = (
@@ -170,9 +162,9 @@ def place_on_units(
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)
     spans: dict[BusyKind, list[tuple[int, int, int]]] = defaultdict(list)
     crowded = 0
-    kinds, held_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
+    kinds, counts_of_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
     for row, at in zip(of[order].tolist(), node[order].tolist(), strict=True):
-        kind, asked, start, end = BusyKind(kinds[row]), held_units[row], starts[row], ends[row]
+        kind, asked, start, end = BusyKind(kinds[row]), counts_of_units[row], starts[row], ends[row]
         mine = np.arange(base[at], base[at + 1])
         if asked != ALL_UNITS:
             mine = mine[free_at[mine] <= start][:asked]

@@ -24,6 +24,7 @@ from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.schedulers import idle_spans
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
@@ -47,28 +48,23 @@ from bftrainer.schedulers.coverage import (
     missing_ids,
 )
 from bftrainer.schedulers.downtimes import read_downtimes
-from bftrainer.schedulers.idle_spans import (
-    PLACEMENT,
-    UNIT_PLACEMENT,
-    Swept,
-    choose_block,
-    line_sweep,
-    over_capacity_share,
-    place_jobs,
-    place_on_units,
-)
 from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
-from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, find_lives, places
+from bftrainer.schedulers.selected_nodes import (
+    SEEN,
+    NodeChoice,
+    choose_nodes,
+    count_nodes,
+    describe_lives,
+    find_lives,
+    places,
+)
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 """Settings that need the names of nodes."""
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
-
-
-DUPLICATE = "duplicate"
-_EXAMPLES = 10
+_DUPLICATE, _EXAMPLES = "duplicate", 10
 
 
 class DataQuality(SimpleNamespace):
@@ -85,10 +81,11 @@ class SweptLog:
 
     window: Window
     chosen: NodeChoice
-    swept: Swept
+    swept: idle_spans.Swept
     coverage: Coverage | None
     jobs: pd.DataFrame
     outside: int
+    job_node_s: float = 0.0
     unknown: int = 0
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None
@@ -102,37 +99,32 @@ class SweptLog:
         return {name: node_s * self.block for name, node_s in sorted(self.swept.busy_node_s.items())}
 
 
-def idle_share(swept: Swept, window: Window) -> float:
+def idle_share(swept: idle_spans.Swept, window: Window) -> float:
     """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
     there_s = swept.away_s.size * window.length_ns / NS_PER_S - float(swept.away_s.sum())
     return swept.idle.node_s / there_s if there_s else 0.0
 
 
-def _idle_figures(result: SweptLog, members: Sequence[str]) -> dict[str, float | None]:
-    """Number, idle share and idle intervals of some nodes; times in seconds, of intervals within the window."""
-    wanted, swept = set(members), result.swept
-    is_member = np.array([name in wanted for name in result.chosen.names], dtype=np.bool_)
-    spans = swept.idle.where(is_member[swept.idle.node])
-    lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
-    return {
-        "nodes": len(wanted),
-        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), result.window),
-        "idle_node_s": spans.node_s,
-        "holes": len(spans),
-        "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
-        "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
-    }
-
-
-def _groups(result: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
-    """Idle time of each partition, or of each type of nodes."""
-    by, chosen = reading.settings.by, result.chosen
-    if by is None:
-        return {}
-    groups = chosen.partitions if by == "partition" else chosen.types
-    if not groups:
+def _measure_groups(result: SweptLog, reading: Reading) -> dict[str, dict[str, float | None]]:
+    """Number, idle share and idle intervals of each partition's nodes, or each type's; seconds within the window."""
+    by, chosen, swept = reading.settings.by, result.chosen, result.swept
+    groups = {"partition": chosen.partitions, "node-type": chosen.types}.get(by or "", {})
+    if by and not groups:
         raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
-    return {name: _idle_figures(result, some) for name, some in groups.items()}
+    figures: dict[str, dict[str, float | None]] = {}
+    for group, members in groups.items():
+        is_member = places(chosen.names, members) >= 0
+        spans = swept.idle.where(is_member[swept.idle.node])
+        lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
+        figures[group] = {
+            "nodes": len(set(members)),
+            "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), result.window),
+            "idle_node_s": spans.node_s,
+            "holes": len(spans),
+            "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
+            "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
+        }
+    return figures
 
 
 def make_quality(
@@ -140,7 +132,7 @@ def make_quality(
 ) -> DataQuality:
     """The account of an import that made `log`; `trust` says what of it can be trusted."""
     tally, chosen, swept = reading.tally, result.chosen, result.swept
-    dropped = dict(tally.dropped.most_common())
+    dropped, jobs_s = dict(tally.dropped.most_common()), swept.busy_node_s.get("job", 0.0)
     return DataQuality(
         format=importer.name,
         records=tally.records,
@@ -149,7 +141,7 @@ def make_quality(
         dropped=dropped,
         bad=tally.bad,
         bad_examples=tuple(tally.examples),
-        duplicates=dropped.get(DUPLICATE, 0),
+        duplicates=dropped.get(_DUPLICATE, 0),
         unknown=result.unknown,
         nodes_per_block=result.block,
         nodes=len(log.nodes),
@@ -167,10 +159,10 @@ def make_quality(
         idle_node_s=swept.idle.node_s * result.block,
         idle_share=idle_share(swept, result.window),
         away_node_s=float(swept.away_s.sum()),
-        by=_groups(result, reading),
+        by=_measure_groups(result, reading),
         unit=reading.settings.unit,
         whole_idle_share=result.whole_idle_share,
-        overlap_factor=swept.overlap_factor,
+        overlap_factor=result.job_node_s / jobs_s if jobs_s else None,
         over_capacity_share=result.over_capacity_share,
         notes=tuple(reading.notes),
     )
@@ -280,15 +272,15 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     chosen = choose_nodes(every, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
-    lives, reason = None, "nodes count only while --nodes says that they were there"
-    if chosen.lives is not None:
-        lives = chosen.lives.within(window.start_ns, window.end_ns)
-    elif not importer.is_availability and not reading.is_exact:
+    lives, reason = chosen.lives, "nodes count only while --nodes says that they were there"
+    if lives is None and not importer.is_availability and not reading.is_exact:
         # Downtimes alone do not tell when a node was there.
-        lives, reason = find_lives(every, np.where(is_seen, place, -1), chosen.names, window, coverage)
-    jobs_s = records.job_node_s(window, place)
-    swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, job_node_s=jobs_s, lives=lives)
+        lives = find_lives(every, np.where(is_seen, place, -1), len(chosen.names), window, coverage)
+        reason = describe_lives(lives, chosen.names, window)
+    lives = None if lives is None else lives.within(window.start_ns, window.end_ns)
+    swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, lives=lives)
     result = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(every.rows[is_job], window))
+    result.job_node_s = records.job_node_s(window, place)
     result.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
     if swept.away_s.any():
         reading.note(f"{reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
@@ -320,14 +312,14 @@ def _sweep_units(
     if not names:
         raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {listed(chosen.names)} without.")
     sizes = list(map(len, names_of.values()))
-    by_kind, crowded = place_on_units(records, place, sizes)
+    by_kind, crowded = idle_spans.place_on_units(records, place, sizes)
     if crowded:
         reading.note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
-    reading.placement = UNIT_PLACEMENT.format(unit=unit)
+    reading.placement = idle_spans.UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
-    jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
+    result.job_node_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
     lives = None if lives is None else lives.on_parts(sizes)
-    result.swept = _sweeper(reading)([by_kind], len(names), result.window, job_node_s=jobs_s, lives=lives)
+    result.swept = _sweeper(reading)([by_kind], len(names), result.window, lives=lives)
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         return {group: tuple(one for name in some for one in names_of[name]) for group, some in groups.items()}
@@ -340,7 +332,7 @@ def _drop_repeated(
 ) -> NDArray[np.bool_]:
     """Count rows that repeat others, and those of runs without an end that others tell to the end; which they are."""
     repeated = find_repeated(rows, run)
-    reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
+    reading.tally.drop(_DUPLICATE, int((repeated & is_job).sum()))
     stale = ~repeated
     stale[stale] = find_superseded(rows[~repeated], run[~repeated])
     reading.tally.drop("told again when it had ended", int(stale.sum()))
@@ -383,39 +375,41 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     if sizes is not None and sizes.size != nodes:
         raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
     outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
-    share = over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
+    share = idle_spans.over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
     if share > settings.max_overcommit:
         raise LogError(
             f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
             f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
         )
-    reading.placement = PLACEMENT
+    reading.placement = idle_spans.PLACEMENT
     block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
     if sizes is None:
         has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block = choose_block(demand, 1 if has_names else nodes, window)
+        block = idle_spans.choose_block(demand, 1 if has_names else nodes, window)
         odd = int((demand["nodes"] % block > 0).sum())
         exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
         demand = demand.assign(nodes=-(-demand["nodes"] // block))
-        reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
+        reading.placement = f"in blocks of {block:,} nodes, {idle_spans.PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
         chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = place_jobs(demand, nodes if sizes is None else sizes)
+    jobs = idle_spans.place_jobs(demand, nodes if sizes is None else sizes)
     parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
-    swept = _sweeper(reading)(parts, nodes, window, job_node_s=jobs.node_s_within(window))
-    return SweptLog(window, chosen, swept, coverage, demand, outside, over_capacity_share=share, block=block)
+    swept = _sweeper(reading)(parts, nodes, window)
+    result = SweptLog(window, chosen, swept, coverage, demand, outside, jobs.node_s_within(window))
+    result.over_capacity_share, result.block = share, block
+    return result
 
 
-def _sweeper(reading: Reading) -> Callable[..., Swept]:
+def _sweeper(reading: Reading) -> Callable[..., idle_spans.Swept]:
     """The line sweep with the settings' shortest gaps and holes."""
     gap_ns, hole_ns, after_ns = map(
         nanoseconds, (reading.min_gap_s, reading.settings.min_hole_s, reading.settings.offer_after_s)
     )
-    return partial(line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
+    return partial(idle_spans.line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
 
 
 def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
@@ -499,8 +493,8 @@ def _provenance(
 ) -> dict[str, Any]:
     """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings
-    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in result.busy_node_s.items() if node_s)
-    causes = ", ".join(shown)
+    hours = {name.replace("_", " "): node_s / 3600 for name, node_s in result.busy_node_s.items() if node_s}
+    causes = ", ".join(f"{name} {count:,.1f}" for name, count in hours.items())
     story: dict[str, Any] = {
         "tool": f"bftrainer {version('bftrainer')}",
         "command": command,
@@ -524,6 +518,6 @@ def _provenance(
         story["nodes_per_block"] = result.block
     if result.chosen.partitions:
         partitions = result.chosen.partitions.items()
-        told = {name: [node for node in nodes if not BRACKETS.intersection(node)] for name, nodes in partitions}
-        story["partitions"] = {name: folded(nodes) for name, nodes in told.items() if nodes}
+        tellable = {name: [node for node in nodes if not BRACKETS.intersection(node)] for name, nodes in partitions}
+        story["partitions"] = {name: folded(nodes) for name, nodes in tellable.items() if nodes}
     return story

@@ -157,7 +157,8 @@ def test_few_long_jobs_at_the_end(tmp_path):
     )
     plain = judge_coverage(*columns)
     lost = [(low * NS + at * 5 * DAY * NS, OPEN_END_NS, 1, low * NS + at * 5 * DAY * NS) for at in range(1, 6)]
-    assert judge_coverage(*np.concatenate((columns, np.array(lost).T), axis=1)).right == plain.right == "ended"
+    late = judge_coverage(*np.concatenate((columns, np.array(lost).T), axis=1))
+    assert late.edges[1] == plain.edges[1] == "ended"
 
 
 def test_a_day_without_ends(tmp_path):

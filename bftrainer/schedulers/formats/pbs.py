@@ -217,18 +217,18 @@ class _Runs:
         if not line.end_ns:
             self._reading.tally.drop(_NO_RUN)
             return
-        run, told = self._open.pop(line.id, None), _Run.of(line, line.start_ns)
+        run, ended = self._open.pop(line.id, None), _Run.of(line, line.start_ns)
         if run is not None:
-            told.submit_ns = told.submit_ns or run.submit_ns
-            told.start_ns = run.start_ns if not told.start_ns or run.is_continued else told.start_ns
-            if told.nodes < 0 or run.is_continued:
-                told.nodes, told.kind = run.nodes, run.kind
-        if told.nodes < 0 or not told.start_ns:
-            self._reading.tally.drop("never started" if told.nodes >= 0 else "no nodes")
-        elif told.start_ns >= line.end_ns:
-            self._reading.tally.drop("end before start" if line.end_ns < told.start_ns else "zero length")
+            ended.submit_ns = ended.submit_ns or run.submit_ns
+            ended.start_ns = run.start_ns if not ended.start_ns or run.is_continued else ended.start_ns
+            if ended.nodes < 0 or run.is_continued:
+                ended.nodes, ended.kind = run.nodes, run.kind
+        if ended.nodes < 0 or not ended.start_ns:
+            self._reading.tally.drop("never started" if ended.nodes >= 0 else "no nodes")
+        elif ended.start_ns >= line.end_ns:
+            self._reading.tally.drop("end before start" if line.end_ns < ended.start_ns else "zero length")
         elif run is None or not run.is_paused:
-            self._write(line.id, told, line.end_ns)
+            self._write(line.id, ended, line.end_ns)
 
     def stop(self, line: Any) -> None:
         """R, A, C: a run is over before its job is: run again, aborted, or held with a checkpoint.
@@ -378,7 +378,7 @@ def _node_texts(fields: Mapping[str, str]) -> tuple[str, str]:
 
 def _hosts(text: str) -> list[str]:
     """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash."""
-    hosts = (_PORT.sub("", part.partition("/")[0]) for part in text.split("+"))
+    hosts = (_PORT.sub("", piece.partition("/")[0]) for piece in text.split("+"))
     return [host for host in hosts if host]
 
 
@@ -386,22 +386,22 @@ def _total_slots(fields: Mapping[str, str]) -> int | None:
     """How many slots a job of TORQUE has, by its record of the end or by what it asked for; None if neither tells."""
     if (total := natural_number(fields.get("total_execution_slots", ""))) is not None:
         return total
-    asked = [_ASKED_NODES.match(part) for part in fields.get("Resource_List.nodes", "").split("+")]
-    if not all(asked):
+    requests = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
+    if not all(requests):
         return None
-    return sum(int(part[1]) * int(part[2] or 1) for part in asked if part is not None)
+    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece is not None)
 
 
 def _slots(text: str, total: int | None = None) -> Iterator[str]:
     """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`."""
-    counted = [_COUNTED.fullmatch(part) for part in text.split("+")]
-    sizes = [int(part[2]) for part in counted if part is not None]
+    counted = [_COUNTED.fullmatch(piece) for piece in text.split("+")]
+    sizes = [int(piece[2]) for piece in counted if piece is not None]
     if len(sizes) == len(counted) != total == sum(sizes):
         for host, size in zip(_hosts(text), sizes, strict=True):
             yield from repeat(host, size)
         return
-    for part in filter(None, text.split("+")):
-        host, _, slots = part.partition("/")
+    for piece in filter(None, text.split("+")):
+        host, _, slots = piece.partition("/")
         chosen, _, times = slots.partition("*")
         count = int(times) if times.isdecimal() and len(times) < 6 else max(1, len(numbers(chosen)))
         yield from repeat(_PORT.sub("", host), count)
@@ -409,13 +409,13 @@ def _slots(text: str, total: int | None = None) -> Iterator[str]:
 
 def _vnode_gpus(text: str) -> Iterator[str]:
     """The host of each GPU of `(c1:ncpus=13:ngpus=2)+(c2:ngpus=1)`."""
-    for part in text.split("+"):
-        name, _, resources = part.strip("()").partition(":")
+    for piece in text.split("+"):
+        name, _, resources = piece.strip("()").partition(":")
         if (gpus := _NGPUS.search(resources)) is not None:
             yield from repeat(_VNODE.sub("", name), int(gpus[1]))
 
 
 def _vnodes(text: str) -> list[str]:
     """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host."""
-    names = (_VNODE.sub("", part.strip("()").partition(":")[0]) for part in text.split("+"))
+    names = (_VNODE.sub("", piece.strip("()").partition(":")[0]) for piece in text.split("+"))
     return [name for name in names if name]
