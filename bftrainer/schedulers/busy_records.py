@@ -228,22 +228,12 @@ class BusyRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BusyRecords:
-    """Records of busy nodes; `records["start_ns"]` is a column of their frame.
+    """Records of busy nodes, whose frame has the columns `COLUMNS`; `records["start_ns"]` is one of these.
 
-    Parameters
-    ----------
-    names : tuple of str, length M
-        Names of nodes.
-    set_nodes : ndarray of int32, shape (N,)
-        Node indices of all lists, one after another.
-    set_ends : ndarray of int64, shape (S + 1,)
-        Position in `set_nodes` at which each list ends, after a leading 0.
-    partitions : tuple of str
-    rows : DataFrame
-        With the columns `COLUMNS`: `start_ns` and `end_ns` are `OPEN_START_NS` and `OPEN_END_NS` where the log does not
-        give the time, as is `submit_ns`; `nodes` is the number of a list, `partition` an index or -1; `job` is equal
-        for two records only if they are of the same job; `units` are GPUs or cores held of each node, or `ALL_UNITS`;
-        `is_open` is 1 for a job of which no end is recorded.
+    `start_ns`, `end_ns` and `submit_ns` are `OPEN_START_NS` or `OPEN_END_NS` where the log does not give the time;
+    `nodes` is the number of a list, whose nodes stand in `set_nodes` up to its place in `set_ends`, and from that of
+    the list before, at first 0; `job` is equal for two records only if they are of the same job; `units` are GPUs or
+    cores of each node, or `ALL_UNITS`; `is_open` is 1 for a job of which no end is recorded.
     """
 
     names: tuple[str, ...]
@@ -260,25 +250,25 @@ class BusyRecords:
 
     def name_by_cluster(self, clusters: Sequence[str]) -> BusyRecords:
         """Records whose nodes, partitions and jobs are those of their cluster: names begin with its name, if any."""
-        names: dict[str, int] = {}
-        partitions: dict[str, int] = {}
-        nodes, job, partition = (self[name].copy() for name in ("nodes", "job", "partition"))
-        members, ends = [self.set_nodes[:0]], [self.set_ends[:1]]
-        for number in dict.fromkeys(self["cluster"].tolist()):
-            lead, mine = f"{clusters[number]}/" if clusters[number] else "", np.flatnonzero(self["cluster"] == number)
-            used, nodes[mine] = np.unique(nodes[mine], return_inverse=True)
-            nodes[mine] += sum(part.size for part in ends[1:])
-            sizes = np.diff(self.set_ends)[used]
-            some, of = np.unique(self.members(used), return_inverse=True)
-            index = [names.setdefault(lead + self.names[node], len(names)) for node in some.tolist()]
-            ends.append(np.cumsum(sizes) + sum(part.size for part in members))
-            members.append(np.array(index, dtype=np.int32)[of])
-            queues = [partitions.setdefault(lead + name, len(partitions)) for name in self.partitions]
-            partition[mine] = np.array([*queues, -1], dtype=np.int32)[partition[mine]]
-            job[mine] += number * 0x2545F4914F6CDD1D % (1 << 62)
-        lists: dict[str, Any] = {"set_nodes": np.concatenate(members), "set_ends": np.concatenate(ends)}
-        rows = self.rows.assign(nodes=nodes, job=job, partition=partition)
-        return replace(self, names=tuple(names), partitions=tuple(partitions), rows=rows, **lists)
+        leads, lists, nodes = [f"{name}/" * (name != "") for name in clusters], self.set_ends.size - 1, len(self.names)
+        cluster, partition = self["cluster"].astype(np.int64), self["partition"]
+        pairs, number = np.unique(cluster * lists + self["nodes"], return_inverse=True)
+        sizes = np.diff(self.set_ends)[pairs % lists]
+        codes, members = np.unique(
+            np.repeat(pairs // lists, sizes) * nodes + self.members(pairs % lists), return_inverse=True
+        )
+        rows = self.rows.assign(
+            nodes=number,
+            job=self["job"] + cluster * 0x2545F4914F6CDD1D % (1 << 62),
+            partition=np.where(partition < 0, -1, cluster * len(self.partitions) + partition),
+        )
+        return BusyRecords(
+            tuple(leads[code // nodes] + self.names[code % nodes] for code in codes.tolist()),
+            members.astype(np.int32),
+            np.append(0, np.cumsum(sizes)),
+            tuple(lead + name for lead in leads for name in self.partitions),
+            rows,
+        )
 
     def where(self, keep: NDArray[np.bool_]) -> BusyRecords:
         """The records that `keep` marks."""

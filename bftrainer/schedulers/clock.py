@@ -62,11 +62,11 @@ def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> St
         is_possible = (seconds >= -86_400) & (seconds < last_s)
         ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
     coded = column.filter(pa.array(~local)).dictionary_encode()
-    others = coded.dictionary.to_pylist()
-    if others:
+    texts = coded.dictionary.to_pylist()
+    if texts:
         codes = coded.indices.to_numpy()
-        ns[~local] = np.array([_read_stamp(text, unset) for text in others], dtype=np.int64)[codes]
-        local[~local] = np.array([not _NUMBER.fullmatch(text) and not is_instant(text) for text in others])[codes]
+        ns[~local] = np.array([_read_stamp(text, unset) for text in texts], dtype=np.int64)[codes]
+        local[~local] = np.array([not _NUMBER.fullmatch(text) and not is_instant(text) for text in texts])[codes]
     return Stamps(ns, local & (ns > BAD))
 
 
@@ -177,5 +177,5 @@ def duration_s(text: str) -> int | None:
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

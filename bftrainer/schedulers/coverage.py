@@ -53,22 +53,11 @@ class _Ages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coverage:
-    """Which part of a log can be believed, and why.
+    """Which part of a log can be believed, and the reason if none can.
 
-    Parameters
-    ----------
-    trusted : Window or None
-        None if nothing can be trusted.
-    reason : str
-        Why not, if so.
-    edges : tuple of {"started", "ended"}
-        By which of their times jobs seem to have been selected near the log's first and last edge: a hint.
-    edges_s : tuple of two float
-        First and last time that the selection covers, seconds since the Unix epoch.
-    tail_s : float
-        Age in seconds that one percent of the running node-time exceeds: how far an edge reaches.
-    jobs, effective_jobs : int, float
-        Number of jobs, and of equal ones whose lengths would tell as much.
+    `edges` are the times by which jobs seem to have been selected near the log's first and last edge, a hint;
+    `edges_s` the first and last time of that selection; `tail_s` the age in seconds that one percent of the running
+    node-time exceeds, which is how far an edge reaches; `effective_jobs` equal ones would tell as much of lengths.
     """
 
     trusted: Window | None

@@ -43,7 +43,7 @@ _CAUSES = {
 
 
 def read_downtimes(
-    path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, wanted: Mapping[str, Sequence[str]] = _COLUMNS
+    path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, names_of: Mapping[str, Sequence[str]] = _COLUMNS
 ) -> None:
     """Write down the downtimes that a file lists; rows that are unusable are noted, or too many."""
     lines, tally, cluster = _lines(path, reading), Tally(reading.settings.max_bad), reading.settings.cluster
@@ -51,15 +51,15 @@ def read_downtimes(
     if header is None:
         raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
     separator = "|" if "|" in header.fields[0] else ","
-    columns = _places(path, header.fields[0].strip(f"{separator} ").split(separator), wanted)
+    columns = _places(path, header.fields[0].strip(f"{separator} ").split(separator), names_of)
     width = max(columns.values()) + 1
     for line in lines:
         tally.records += 1
-        parts = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
+        cells = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
         try:
-            if len(parts) < width:
-                raise LogError(f"Expected {width} columns or more, got {len(parts)}")
-            row = {name: parts[at].strip().strip('"') for name, at in columns.items()}
+            if len(cells) < width:
+                raise LogError(f"Expected {width} columns or more, got {len(cells)}")
+            row = {name: cells[at].strip().strip('"') for name, at in columns.items()}
             if row["nodes"] not in _UNKNOWN and (not row.get("cluster") or cluster in (None, row["cluster"])):
                 _read_row(row, rows, reading.clock, kind)
         except LogError as fault:
@@ -84,12 +84,12 @@ def _places(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[st
     """Where nodes, start, end and, if it has them, state and cluster stand."""
     names = [name.strip().lower() for name in header]
     places = {}
-    for key, wanted in columns.items():
-        at = next((names.index(name) for name in wanted if name in names), None)
+    for key, options in columns.items():
+        at = next((names.index(name) for name in options if name in names), None)
         if at is not None:
             places[key] = at
         elif key not in ("state", "cluster"):
-            raise LogError(f"{path}:1: Expected a column {' or '.join(wanted)}, got {one_line(', '.join(header))}.")
+            raise LogError(f"{path}:1: Expected a column {' or '.join(options)}, got {one_line(', '.join(header))}.")
     return places
 
 

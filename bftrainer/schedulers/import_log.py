@@ -181,13 +181,7 @@ def write_quality_json(path: Path, quality: DataQuality) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """Result of an import.
-
-    Parameters
-    ----------
-    log : NodeLog
-    quality : DataQuality
-    """
+    """Result of an import: the node log, and the account of the log's records."""
 
     log: NodeLog
     quality: DataQuality
@@ -345,13 +339,13 @@ def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
     """
     settings, rows, own = reading.settings, reading.rows, len(reading.rows)
-    seen, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
+    named, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
     for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
         for path in log_paths(paths):
             read_downtimes(path, reading, rows, kind)
     names, records = list(rows.clusters), rows.records()
     if len([number for number in clusters if names[number]]) < 2:
-        return records, np.arange(len(records.names)) < seen
+        return records, np.arange(len(records.names)) < named
     shown = ", ".join(names[number] for number in clusters)
     reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
     records = records.name_by_cluster(names)
@@ -397,8 +391,8 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     jobs = idle_spans.place_jobs(demand, nodes if sizes is None else sizes)
-    parts = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
-    swept = _sweeper(reading)(parts, nodes, window)
+    blocks = ({BusyKind.JOB: some.merged()} for some in jobs.in_blocks(nodes, SPANS_AT_A_TIME))
+    swept = _sweeper(reading)(blocks, nodes, window)
     result = SweptLog(window, chosen, swept, coverage, demand, outside, jobs.node_s_within(window))
     result.over_capacity_share, result.block = share, block
     return result
@@ -430,8 +424,8 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
         if coverage.trusted is None:
-            asked = "--window asked takes it all the same."
-            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}; {asked}{shown}")
+            reason = f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}"
+            raise LogError(f"{reason}; --window asked takes it all the same.{shown}")
         trusted = coverage.trusted
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)

@@ -99,12 +99,10 @@ class Reading:
         Jobs of a log that only counts nodes: the number of their `nodes`, and columns that `BusyRecords` has.
     notes : list of str
         Assumptions made.
-    window_ns : tuple of two int, optional
-        The window, if the log itself gives it; nanoseconds since the Unix epoch.
-    capacity, node_sizes : int and ndarray of int64, optional
-        Number of the machine's nodes; and processors of each where these differ, which demand then is in.
-    nodes : tuple of str, optional
-        All nodes of the machine, idle ones too, if the log lists them.
+    window_ns, nodes, capacity : optional
+        The window in nanoseconds, the names of all nodes, or their number, if the log itself tells.
+    node_sizes : ndarray of int64, optional
+        Processors of each node where these differ, which demand then is in.
     unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
         Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
     is_exact : bool

@@ -30,23 +30,9 @@ _LEAST_EDGE_NS = 7 * 86_400 * NS_PER_S
 class NodeChoice:
     """The nodes of a node log.
 
-    Parameters
-    ----------
-    names : tuple of str
-    seen : int
-        How many of them the scheduler's log names.
-    unseen : int
-        Number of nodes in the inventory that the scheduler's log does not name, chosen or not.
-    unseen_are : {"absent", "idle"}
-        How these nodes are treated.
-    outside : tuple of str
-        Nodes that the scheduler's log names but the inventory does not.
-    partitions, types : mapping of str to tuple of str
-        Chosen nodes by partition, and by their numbers of cores and GPUs; empty if these are unknown.
-    units : mapping of str to int
-        GPUs or cores of the chosen nodes, if these are what is offered.
-    lives : NodeSpans, optional
-        When the nodes were part of the machine, if the inventory tells.
+    `seen` of them the scheduler's log names, `unseen` of the inventory's it does not; `outside` are those that it
+    names and the inventory does not. Chosen nodes are told by partition, by their numbers of cores and GPUs, with the
+    units of each, and with the time in which they were there, as far as these are known.
     """
 
     names: tuple[str, ...]

@@ -97,7 +97,7 @@ def _time_ns(value: Any) -> int | None:
     return time_ns if time_ns is not None and time_ns >= 0 else None
 
 
-def _parse_ids(text: Any) -> tuple[int, ...]:
+def _parse_ids(text: Any) -> Sequence[int]:
     return numbers(str(text).strip("[]"))
 
 
@@ -107,11 +107,11 @@ class _Event:
 
     time_ns: int
     name: str
-    ranks: tuple[int, ...] = ()
+    ranks: Sequence[int] = ()
     names: tuple[str, ...] = ()
-    online: tuple[int, ...] = ()
-    excluded: tuple[int, ...] = ()
-    drained: tuple[int, ...] = ()
+    online: Sequence[int] = ()
+    excluded: Sequence[int] = ()
+    drained: Sequence[int] = ()
 
 
 def _read_event(time_ns: int, name: str, context: Any) -> _Event:
@@ -180,7 +180,7 @@ class _Ranks:
         # Nodes that are up as long as no event says otherwise.
         self.silent = () if self._tells_online else tuple(self._names.values())
         self._offline, self._drained, self._excluded = set[str](), set[str](), set[str]()
-        self._gone, self._seen = set[str](), set[str]()
+        self._gone, self._touched = set[str](), set[str]()
 
     def name(self, rank: int) -> str:
         """Node of a rank, as far as one is known."""
@@ -193,9 +193,9 @@ class _Ranks:
         for event in events:
             if event.name in _CHANGES:
                 touched = self._apply(event)
-                changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._seen)]
+                changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._touched)]
                 changes += [(node, event.time_ns, self._state(node)) for node in sorted(touched)]
-                self._seen |= touched
+                self._touched |= touched
         states = pd.DataFrame(changes, columns=["nodes", "start_ns", "kind"])
         states = states[states["kind"] != states.groupby("nodes")["kind"].shift(fill_value=_UP - 1)]
         ends_ns = states.groupby("nodes")["start_ns"].shift(-1, fill_value=OPEN_END_NS)
@@ -208,16 +208,16 @@ class _Ranks:
         if event.names:
             names = dict(zip(event.ranks, event.names, strict=True))
             if is_start:
-                self._gone = {*self._names.values(), *self._seen}.difference(event.names)
+                self._gone = {*self._names.values(), *self._touched}.difference(event.names)
             self._names = names if is_start else self._names | names
         nodes = self._find_nodes(event.ranks)
         if is_start:
             online, excluded, drained = map(self._find_nodes, (event.online, event.excluded, event.drained))
-            nodes |= online | excluded | drained | self._seen
+            nodes |= online | excluded | drained | self._touched
             self._offline, self._excluded, self._drained = nodes - online, excluded, self._drained | drained
             return nodes
         if self._tells_online:
-            self._offline |= nodes - self._seen
+            self._offline |= nodes - self._touched
         changed = self._drained if event.name in ("drain", "undrain") else self._offline
         (changed.update if event.name in ("drain", "offline") else changed.difference_update)(nodes)
         return nodes

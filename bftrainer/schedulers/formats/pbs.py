@@ -24,6 +24,7 @@ from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natura
 from bftrainer.schedulers.reading import Importer, Reading, Tally
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
+_MOMENT = r"\3-\1-\2T\4"
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
 _PORT = re.compile(r":\d+$", re.ASCII)
@@ -62,20 +63,20 @@ class PbsImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
-        hosts, parts = _HostLists(reading), [pd.DataFrame()]
+        hosts, blocks = _HostLists(reading), [pd.DataFrame()]
         rows = reading.lines(sorted(paths, key=_first_moment))
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
-            parts.append(_read_lines(some, hosts, reading))
-        lines, runs = pd.concat(parts, ignore_index=True), _Runs(reading, hosts.shares)
+            blocks.append(_read_lines(some, hosts, reading))
+        lines, runs = pd.concat(blocks, ignore_index=True), _Runs(reading, hosts.shares)
         lines = _sort_lines(lines.assign(at_ns=_date_lines(lines, reading)), reading)
         for line in lines.itertuples(index=False):
             _ACTIONS[line.type](runs, line)
         runs.end_all()
 
 
-def _first_moment(path: Path) -> tuple[str, ...]:
+def _first_moment(path: Path) -> str:
     line = next(filter(None, map(_LINE.match, head(path))), None)
-    return ("", path.name) if line is None else (line[3], line[1], line[2], line[4], path.name)
+    return f"{'' if line is None else line.expand(_MOMENT)} {path.name}"
 
 
 def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> pd.DataFrame:
@@ -90,7 +91,7 @@ def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> 
         elif match[5] not in _ACTIONS or (match[5] in _OF_RESERVATIONS and not reading.settings.reserved_busy):
             tally.drop(_NO_RUN)
         elif (line := _read_line(match, row, hosts, tally)) is not None:
-            moments.append(f"{match[3]}-{match[1]}-{match[2]}T{match[4]}")
+            moments.append(match.expand(_MOMENT))
             lines.append(line)
     # Not from_records: its columns of objects would keep all values of the rows.
     columns = zip(*lines, strict=True) if lines else repeat(())
@@ -343,7 +344,7 @@ class _HostLists:
 
     def find(self, fields: Mapping[str, str]) -> int:
         """Number of the list of hosts that a line names, else of those of its virtual nodes; -1 if it names none."""
-        text, vnodes = _node_texts(fields)
+        text, vnodes = fields.get("exec_host", ""), _find_vnodes(fields)
         if text and self._unit != "node" and (vnodes or self._unit == "core"):
             key = text, vnodes, *(fields.get(name, "") for name in ("total_execution_slots", "Resource_List.nodes"))
             if key not in self._shared:
@@ -355,13 +356,12 @@ class _HostLists:
     def is_whole(self, nodes: int, fields: Mapping[str, str]) -> bool:
         """Whether a list was not cut off, and is as long as the line says."""
         stated = natural_number(fields.get("unique_node_count", ""))
-        is_cut = "".join(_node_texts(fields)[:1]).endswith("+")
-        return not is_cut and stated in (None, self._lists.size(nodes))
+        return not fields.get("exec_host", "").endswith("+") and stated in (None, self._lists.size(nodes))
 
     def _add_shares(self, fields: Mapping[str, str]) -> int:
         """Add the list of a line's hosts, and how many units a job had of each."""
-        text, vnodes = _node_texts(fields)
-        counts = Counter(_slots(text, _total_slots(fields)) if self._unit == "core" else _vnode_gpus(vnodes))
+        text, is_core = fields["exec_host"], self._unit == "core"
+        counts = Counter(_slots(text, _total_slots(fields)) if is_core else _vnode_gpus(_find_vnodes(fields)))
         by_count: dict[int, list[str]] = {}
         for name in dict.fromkeys(_hosts(text)):
             by_count.setdefault(counts[name], []).append(name)
@@ -370,10 +370,11 @@ class _HostLists:
         return nodes
 
 
-def _node_texts(fields: Mapping[str, str]) -> tuple[str, str]:
-    """What a line says of hosts, and of virtual nodes."""
-    keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes")
-    return fields.get("exec_host", ""), next((fields[key] for key in keys if fields.get(key)), "")
+def _find_vnodes(fields: Mapping[str, str]) -> str:
+    """What a line says of virtual nodes."""
+    return next(
+        (fields[key] for key in ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if fields.get(key)), ""
+    )
 
 
 def _hosts(text: str) -> list[str]:

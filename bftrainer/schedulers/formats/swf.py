@@ -71,7 +71,7 @@ class SwfImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; headers of all of them count together."""
         header: dict[str, str] = {}
-        jobs = _set_times(pd.concat(_read_parts(reading.lines(paths), header, reading)), header, reading)
+        jobs = _set_times(_read_jobs(reading.lines(paths), header, reading), header, reading)
         reading.tally.check()
         if jobs.empty:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
@@ -92,13 +92,13 @@ class SwfImporter(Importer):
             )
 
 
-def _read_parts(lines: Iterator[LogRow], header: dict[str, str], reading: Reading) -> list[pd.DataFrame]:
-    """Jobs as `_COLUMNS`, some at a time; keys of headers are set."""
-    parts = [pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _COLUMNS.items()})]
+def _read_jobs(lines: Iterator[LogRow], header: dict[str, str], reading: Reading) -> pd.DataFrame:
+    """Jobs as `_COLUMNS`, read some at a time; keys of headers are set."""
+    frames = [pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _COLUMNS.items()})]
     while some := list(islice(lines, _ROWS_AT_A_TIME)):
         rows = [values for line in some if (values := _read_line(line, header, reading)) is not None]
-        parts.append(pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS))
-    return parts
+        frames.append(pd.DataFrame(rows, columns=list(_COLUMNS)).astype(_COLUMNS))
+    return pd.concat(frames)
 
 
 def _read_line(line: LogRow, header: dict[str, str], reading: Reading) -> list[Any] | None:
@@ -208,21 +208,21 @@ def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading
     nodes, processors = _read_number(header, "MaxNodes"), _read_number(header, "MaxProcs")
     if isinstance(per_node, tuple):
         reading.node_sizes = np.repeat(*np.array(per_node, dtype=np.int64).T)
-        nodes, each = float(reading.node_sizes.size), 1.0
+        nodes, size = float(reading.node_sizes.size), 1.0
     elif per_node is None:
-        each = processors / nodes if nodes and processors else 1.0
-        if each % 1:
+        size = processors / nodes if nodes and processors else 1.0
+        if size % 1:
             raise SettingsError(
                 f"Missing --procs-per-node: MaxProcs {processors:.0f} is no multiple of MaxNodes {nodes:.0f}."
             )
         if not nodes or not processors:
             reading.note("the header does not say how many processors a node has: each processor counts as a node.")
     else:
-        nodes, each = None if nodes == processors else nodes, per_node  # the header may count processors as nodes
+        nodes, size = None if nodes == processors else nodes, per_node  # the header may count processors as nodes
     if not nodes and not processors:
         nodes = node_number(reading.settings.nodes)
         if nodes is None:
             raise SettingsError("Missing --nodes, the number of nodes: the header has neither MaxNodes nor MaxProcs.")
-    reading.capacity = int(nodes or -(-(processors or 0) // each))
-    used = -(-jobs["processors"].to_numpy().astype(np.int64) // int(each))
+    reading.capacity = int(nodes or -(-(processors or 0) // size))
+    used = -(-jobs["processors"].to_numpy().astype(np.int64) // int(size))
     return jobs[["start_ns", "end_ns", "job", "submit_ns", "wait"]].assign(nodes=used, is_open=False)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -74,12 +74,12 @@ Besides, `xdmod` stands for a table without a header that Slurm's importer reads
 
 
 def columns_of(
-    header: LogRow, wanted: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
+    header: LogRow, columns: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
     """Index of each role's column: the first of its names that the header has, as written or else in another case."""
     headings = [name.strip() for name in header.fields]
     places: dict[str, int] = {}
-    for role, names in wanted.items():
+    for role, names in columns.items():
         spelt, lower = next((name for name in names if name in headings), None), [name.lower() for name in names]
         at = [at for at, name in enumerate(headings) if (name == spelt if spelt else name.lower() in lower)]
         if len(at) > 1:
@@ -97,7 +97,7 @@ def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Names of the column of each role, as `--map` and presets give them."""
     columns: dict[str, tuple[str, ...]] = {}
     for pair in pairs:
-        role, _, name = (part.strip() for part in pair.partition("="))
+        role, _, name = map(str.strip, pair.partition("="))
         if not name:
             raise SettingsError(f"--map: Expected pairs such as start=COLUMN, got {pair!r}.")
         if role not in _ROLES:
@@ -217,7 +217,7 @@ class _Jobs:
 
 
 @lru_cache(_LISTS)
-def expand_location(text: str) -> tuple[str, ...]:
+def expand_location(text: str) -> Sequence[str]:
     """Nodes of a location: a list with any separator, or racks of a Blue Gene/P, whose midplanes are its nodes.
 
     Examples
@@ -239,8 +239,9 @@ def expand_location(text: str) -> tuple[str, ...]:
             raise LogError(f"Expected a block of {len(names) * _MIDPLANE:,} nodes in its racks, got {text!r}.")
         return tuple(names)
     complete = text[1:-1] if text.startswith("[") and text.endswith("]") and text.count("[") == 1 else text
-    parts = filter(None, outer_parts(complete.replace("'", "").replace('"', ""), _SEPARATOR))
-    names = [name for part in parts for name in (map(str, numbers(part)) if _RANGE.fullmatch(part) else expanded(part))]
+    pieces = filter(None, outer_parts(complete.replace("'", "").replace('"', ""), _SEPARATOR))
+    lists = (map(str, numbers(piece)) if _RANGE.fullmatch(piece) else expanded(piece) for piece in pieces)
+    names = list(chain.from_iterable(lists))
     if not names:
         raise LogError(f"Expected names of nodes, got {one_line(text)!r}.")
     return tuple(dict.fromkeys(names))
@@ -263,8 +264,8 @@ class TableImporter(Importer):
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns of the format's preset; a table as such tells nothing of its columns."""
         names = {name.strip('" ') for name in lines[0].split(",")} if lines else set()
-        wanted = _parse_map(PRESETS[self.preset][0].split(",")) if self.preset else {}
-        return self.preset is not None and all(names & set(wanted[role]) for role in _MOST_NEEDED)
+        columns = _parse_map(PRESETS[self.preset][0].split(",")) if self.preset else {}
+        return self.preset is not None and all(names & set(columns[role]) for role in _MOST_NEEDED)
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; each has a header of its own."""
@@ -277,17 +278,17 @@ class TableImporter(Importer):
             raise SettingsError(f"Unknown preset {name!r}.{suggestion(name, (*PRESETS, _XDMOD))}")
         pairs, zone = PRESETS.get(name or "", ("", None))
         mapped = _parse_map(settings.map)
-        wanted = _parse_map(filter(None, pairs.split(","))) | mapped
+        columns = _parse_map(filter(None, pairs.split(","))) | mapped
         jobs = _Jobs(reading, Clock(zone) if zone else reading.clock)
-        needed = {role for role in _MOST_NEEDED if role in wanted} | set(mapped)
+        needed = {role for role in _MOST_NEEDED if role in columns} | set(mapped)
         for path in paths:
             table = JobTable(path)
-            if not wanted:
+            if not columns:
                 shown = one_line(", ".join(table.header.fields))
                 raise SettingsError(f"{table.header.place}: Missing --map or --preset: the columns are {shown}.")
             if not {"start", "end"} <= needed or not {"nodes", "count"} & needed:
                 raise SettingsError("--map: Expected columns for start, end, and nodes or count, got fewer.")
-            at = columns_of(table.header, wanted, needed, f" of preset {name}" if name else "")
+            at = columns_of(table.header, columns, needed, f" of preset {name}" if name else "")
             jobs.read(table, at)
         jobs.settle()
 
