@@ -63,18 +63,19 @@ class _Index(dict[str, int]):
         return number
 
 
-class _Ranges(dict[str, tuple[int, ...]]):
-    """Numbers of the nodes of ranges such as `01-04` behind a name, of which they recur more often than lists do."""
+class _Ranges(dict[str, bytes]):
+    """Numbers of the nodes of ranges such as `01-04` behind a name, as they recur more often than lists do."""
 
     def __init__(self, head: str, names: _Index) -> None:
         super().__init__()
         self._head, self._names = head, names
 
-    def __missing__(self, text: str) -> tuple[int, ...]:
+    def __missing__(self, text: str) -> bytes:
         if len(self) >= _TEXTS:
             self.clear()
-        self[text] = nodes = tuple(map(self._names.__getitem__, expanded(f"{self._head}[{text}]")))
-        return nodes
+        nodes = array("i", map(self._names.__getitem__, expanded(f"{self._head}[{text}]")))
+        self[text] = data = nodes.tobytes()
+        return data
 
 
 class NodeLists:
@@ -98,11 +99,15 @@ class NodeLists:
         head = match[1]
         if head not in self._ranges:
             self._ranges[head] = _Ranges(head, self.names)
-        ranges = map(self._ranges[head].__getitem__, match[2].split(","))
-        nodes = dict.fromkeys(itertools.chain.from_iterable(ranges))
+        data = b"".join(map(self._ranges[head].__getitem__, match[2].split(",")))
+        nodes = memoryview(data).cast("i")
         if len(nodes) > MOST_NODES:
             raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
-        return self._add_nodes(nodes)
+        if len(set(nodes)) < len(nodes):
+            return self._add_nodes(dict.fromkeys(nodes))
+        self._nodes.frombytes(data)
+        self._ends.append(len(self._nodes))
+        return len(self._ends) - 2
 
     def find(self, text: str, faults: dict[str, str], expand: Callable[[str], Iterable[str]] = expanded) -> int:
         """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""

@@ -46,13 +46,13 @@ class FluxImporter(Importer):
         first = _parse_object(lines[0]) if lines else None
         if first is None:
             return any('"jobs"' in line for line in lines[:3])
-        return _event_ns(first) is not None or not {"jobs", "t_submit", "t_run"}.isdisjoint(first)
+        return _is_event(first) or not {"jobs", "t_submit", "t_run"}.isdisjoint(first)
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the eventlogs and all jobs."""
-        begins_ns = {path: begin_ns for path in paths if (begin_ns := _first_event_ns(path)) is not None}
-        events = _read_events(sorted(begins_ns, key=lambda path: begins_ns[path]), reading)
-        jobs = [job for path in paths if path not in begins_ns for job in _read_jobs(path, reading)]
+        eventlogs = [path for path in paths if any(_is_event(_parse_object(line)) for line in head(path)[:_FIRST])]
+        events = _read_events(eventlogs, reading)
+        jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, reading)]
         ranks = _Ranks(reading, events, jobs)
         downtimes = ranks.follow(events)
         if not jobs:
@@ -77,18 +77,8 @@ def _parse_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _event_ns(value: Mapping[str, Any] | None) -> int | None:
-    """Time of an event in nanoseconds since the epoch, below 0 if it is impossible; None of what is no event."""
-    if value is None or not isinstance(value.get("timestamp"), int | float) or not isinstance(value.get("name"), str):
-        return None
-    time_ns = _time_ns(value["timestamp"])
-    return -1 if time_ns is None else time_ns
-
-
-def _first_event_ns(path: Path) -> int | None:
-    """Time of an eventlog's first event among some lines; None if the file is no eventlog."""
-    times_ns = (_event_ns(_parse_object(line)) for line in head(path)[:_FIRST])
-    return next((time_ns for time_ns in times_ns if time_ns is not None), None)
+def _is_event(value: Mapping[str, Any] | None) -> bool:
+    return value is not None and isinstance(value.get("timestamp"), int | float) and isinstance(value.get("name"), str)
 
 
 def _time_ns(value: Any) -> int | None:
@@ -138,8 +128,8 @@ def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
     for row in reading.lines(paths):
         reading.tally.records += 1
         event = _parse_object(row.fields[0])
-        time_ns = _event_ns(event)
-        if event is None or time_ns is None or time_ns < 0:
+        time_ns = None if event is None or not _is_event(event) else _time_ns(event["timestamp"])
+        if event is None or time_ns is None:
             shown = one_line(row.fields[0][:60])
             detail = f"Expected an event with timestamp, name and context in JSON, got {shown!r}"
             reading.tally.refuse("malformed line", row, detail)
