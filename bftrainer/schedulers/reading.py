@@ -80,10 +80,13 @@ class Tally:
 
     def check(self) -> None:
         """Raise if too many records are bad, or all."""
-        if self.bad > self.max_bad * self.records or self.bad == self.records > 0:
-            share = f"{self.bad:,} of {self.records:,} records are unusable"
-            first = self.examples[0].removesuffix(".")
-            raise LogError(f"{first} ({share}, more than --max-bad {100 * self.max_bad:g} %).")
+        is_over = self.bad > self.max_bad * self.records
+        if is_over or self.bad == self.records > 0:
+            first, limit = (
+                self.examples[0].removesuffix("."),
+                f", more than --max-bad {100 * self.max_bad:g} %" * is_over,
+            )
+            raise LogError(f"{first} ({self.bad:,} of {self.records:,} records are unusable{limit}).")
 
 
 @dataclass(slots=True)
