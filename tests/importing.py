@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_repeated
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Importer, Reading
 
 NS = 10**9
 OPEN_START, OPEN_END = float("-inf"), float("inf")
@@ -27,6 +31,14 @@ def records_of(reading: Reading, origin_s: int = 0) -> list[tuple[str, float, fl
             )
         )
     return rows
+
+
+def read_text(importer: Importer, path: Path, text: str, **settings: Any) -> Reading:
+    """The reading of a file with this text; however many records are unusable, unless the settings say otherwise."""
+    path.write_text(text)
+    reading = Reading(ImportSettings(**({"max_bad": 1.0} | settings)))
+    importer.read([path], reading)
+    return reading
 
 
 def which_repeated(records: BusyRecords) -> list[bool]:

@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches, sum_seconds
 
 SPANS_AT_A_TIME = 1 << 20
@@ -49,77 +50,72 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
-_NUMBERS = 1_000_000
-"""More than any number of a range that is expanded together with others: these have six digits at most."""
-_WIDTHS = 7
-_DIGITS = 6
-_BREAKS = re.compile(r"[,\s\]]")
-_NODES_AT_A_TIME = 1 << 21
-_TEXTS_KNOWN = 400_000
+_RANGES = re.compile(r"([^\s,\[\]]*)\[([\d,-]+)\]", re.ASCII)
+_TEXTS = 1 << 18
+"""Texts of lists, and ranges of nodes, whose numbers are remembered."""
+
+
+class _Index(dict[str, int]):
+    """Names with their numbers in order of appearance; a name that is asked for gets one."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = number = len(self)
+        return number
+
+
+class _Ranges(dict[str, bytes]):
+    """Numbers of the nodes of ranges such as `01-04` behind a name, as they recur more often than lists do."""
+
+    def __init__(self, head: str, names: _Index) -> None:
+        super().__init__()
+        self._head, self._names = head, names
+
+    def __missing__(self, text: str) -> bytes:
+        if len(self) >= _TEXTS:
+            self.clear()
+        nodes = array("i", map(self._names.__getitem__, expanded(f"{self._head}[{text}]")))
+        self[text] = data = nodes.tobytes()
+        return data
 
 
 class NodeLists:
     """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
 
     def __init__(self) -> None:
-        self.names: dict[str, int] = {}
-        self._known: dict[str, int] = {}
+        self.names = _Index()
         self._nodes, self._ends = array("i"), array("q", [0])
+        self._ranges: dict[str, _Ranges] = {}
+        self.parse = lru_cache(_TEXTS)(self._parse)
 
     def add(self, names: Iterable[str]) -> int:
         """Add a list, whose repeated names count once; returns its number."""
-        index = self.names
-        return self._add_nodes(dict.fromkeys(index.setdefault(name, len(index)) for name in names))
+        return self._add_nodes(dict.fromkeys(map(self.names.__getitem__, names)))
 
-    def parse(self, text: str, parse: Callable[[str], Iterable[str]] = expanded) -> int:
-        """Number of the list that a text is; `parse` reads a text that was not seen before, a hostlist by default."""
-        known = self._known.get(text)
-        if known is None:
-            known = self.add(parse(text))
-            if len(self._known) >= _TEXTS_KNOWN:
-                self._known.clear()
-            self._known[text] = known
-        return known
+    def _parse(self, text: str, expand: Callable[[str], Iterable[str]] = expanded) -> int:
+        """Number of the list that a text is; a hostlist unless another function expands it."""
+        match = _RANGES.fullmatch(text) if expand is expanded else None
+        if match is None:
+            return self.add(expand(text))
+        head = match[1]
+        if head not in self._ranges:
+            self._ranges[head] = _Ranges(head, self.names)
+        data = b"".join(map(self._ranges[head].__getitem__, match[2].split(",")))
+        nodes = memoryview(data).cast("i")
+        if len(nodes) > MOST_NODES:
+            raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
+        if len(set(nodes)) < len(nodes):
+            return self._add_nodes(dict.fromkeys(nodes))
+        self._nodes.frombytes(data)
+        self._ends.append(len(self._nodes))
+        return len(self._ends) - 2
 
-    def parse_all(self, texts: Sequence[str]) -> tuple[NDArray[np.int64], dict[int, str]]:
-        """Numbers of distinct hostlists, -1 for one that is none; and the faults of these by index."""
-        numbers, faults = np.full(len(texts), -1, dtype=np.int64), {}
-        rows, heads, bodies = [], [], []
-        for row, text in enumerate(texts):
-            head, bracket, body = text.partition("[")
-            if bracket and body[-1:] == "]" and body[:-1].replace(",", "").replace("-", "").isdecimal():
-                rows.append(row)
-                heads.append(head)
-                bodies.append(body[:-1])
-        if rows:
-            kinds, forms = pd.factorize(np.array(heads, dtype=object))
-            is_odd = np.array([_BREAKS.search(head) is not None for head in forms], dtype=np.bool_)[kinds]
-            ranges = _parse_ranges(bodies, is_odd)
-            keys = (kinds[ranges["list"]] * _WIDTHS + ranges["width"]) * _NUMBERS + ranges["low"]
-            complete = np.array(rows)[ranges["list"].unique()]
-            numbers[complete] = np.arange(complete.size) + len(self._ends) - 1
-            self._add_ranges(list(forms), ranges["list"].to_numpy(), keys.to_numpy(), ranges["size"].to_numpy())
-        for row in np.flatnonzero(numbers < 0).tolist():
-            try:
-                numbers[row] = self.parse(texts[row])
-            except LogError as fault:
-                faults[row] = str(fault)
-        return numbers, faults
-
-    def _add_ranges(
-        self, heads: Sequence[str], of: NDArray[np.int64], keys: NDArray[np.int64], sizes: NDArray[np.int64]
-    ) -> None:
-        """Add lists of numbered nodes, whose names are looked up together: keys from each range's first one on."""
-        total, index = np.cumsum(sizes), self.names
-        is_last = np.append(of[1:] != of[:-1], np.ones(min(1, of.size), dtype=np.bool_))
-        self._ends.frombytes((total[is_last] + len(self._nodes)).tobytes())
-        cuts = np.searchsorted(total, np.arange(_NODES_AT_A_TIME, int(sizes.sum()), _NODES_AT_A_TIME))
-        for some in np.split(np.arange(sizes.size), cuts):
-            codes, distinct = pd.factorize(stretches(keys[some], sizes[some]))
-            for at, key in enumerate(distinct.tolist()):
-                kind, number = divmod(key, _NUMBERS)
-                distinct[at] = index.setdefault(f"{heads[kind // _WIDTHS]}{number:0{kind % _WIDTHS}}", len(index))
-            self._nodes.frombytes(distinct[codes].astype(np.int32).tobytes())
+    def find(self, text: str, faults: dict[str, str], expand: Callable[[str], Iterable[str]] = expanded) -> int:
+        """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""
+        try:
+            return self.parse(text, expand)
+        except LogError as fault:
+            faults[text] = str(fault)
+            return -1
 
     def first_of(self, number: int, count: int) -> int:
         """Add the first nodes of a list as one of their own; returns its number."""
@@ -143,33 +139,10 @@ class NodeLists:
         return column(self._nodes)
 
 
-def _parse_ranges(texts: Sequence[str], is_odd: NDArray[np.bool_]) -> pd.DataFrame:
-    """Lists such as `01-04,07` as ranges: `list`, `low`, `size` and the `width` to which numbers are padded.
-
-    Odd lists are left out, and those whose numbers do not ascend, are padded to several widths or have many digits.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    lists = pc.split_pattern(pa.array(texts), ",")
-    of = np.repeat(np.arange(len(texts)), pc.list_value_length(lists).to_numpy())
-    parts = pc.split_pattern(lists.flatten(), "-")
-    count, bounds = pc.list_value_length(parts).to_numpy().astype(np.int64), parts.flatten()
-    digits = pc.binary_length(bounds).to_numpy().astype(np.int64)
-    is_good = (digits > 0) & (digits <= _DIGITS) & pc.string_is_ascii(bounds).to_numpy(zero_copy_only=False)
-    is_zero = pc.starts_with(bounds, "0").to_numpy(zero_copy_only=False)
-    number = pc.cast(pc.if_else(pa.array(is_good), bounds, "0"), "int64").to_numpy()
-    last = np.cumsum(count) - 1
-    first = last - count + 1
-    low, high, digits, good = number[first], number[last], digits[first], is_good[first] & is_good[last]
-    padded = np.where(is_zero[first] & (digits > 1), digits, 0)
-    width = np.zeros(len(texts), dtype=np.int64)
-    np.maximum.at(width, of, padded)
-    # A number without leading zeros has all the digits to which it would be padded.
-    good &= (count <= 2) & (high >= low) & (digits >= width[of]) & ~is_odd[of]
-    good[1:] &= (low[1:] > high[:-1]) | (of[1:] != of[:-1])
-    ranges = pd.DataFrame({"list": of, "low": low, "size": high - low + 1, "width": width[of]})
-    return ranges[np.bincount(of[~good], minlength=len(texts))[of] == 0]
+def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray[np.int64]:
+    """A number for each text, which is computed once for each distinct one."""
+    codes, distinct = pd.factorize(texts)
+    return np.asarray(np.array([number(text) for text in distinct], dtype=np.int64)[codes])
 
 
 def column(values: array[int] | array[float]) -> NDArray[Any]:
@@ -220,7 +193,7 @@ class BusyRows:
     def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
         """Write down that one node was busy; spans without length are ignored."""
         if start_ns < end_ns:
-            self.add(start_ns, end_ns, self.lists.parse(name, lambda itself: (itself,)), hash((name, kind)), kind)
+            self.add(start_ns, end_ns, self.lists.add((name,)), hash((name, kind)), kind)
 
     def extend(self, frame: pd.DataFrame) -> dict[int, str]:
         """Write down a frame of busy nodes; rows whose hostlist is malformed are left out."""
@@ -237,14 +210,13 @@ class BusyRows:
         frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame})
         for name, number in (("partition", self.partition), ("cluster", self.cluster), ("job", hash)):
             if not pd.api.types.is_integer_dtype(frame[name].dtype):
-                codes, texts = pd.factorize(frame[name].fillna("").astype(str))
-                frame[name] = np.array([number(text) for text in texts], dtype=np.int64)[codes]
+                frame[name] = number_texts(frame[name].fillna("").astype(str), number)
         if not pd.api.types.is_integer_dtype(frame["nodes"].dtype):
-            codes, texts = pd.factorize(frame["nodes"].astype(str))
-            numbers, unreadable = self.lists.parse_all(list(texts))
-            frame["nodes"] = numbers[codes]
-            faults = {row: unreadable[codes[row]] for row in np.flatnonzero(numbers[codes] < 0).tolist()}
-            frame = frame[numbers[codes] >= 0]
+            texts, unreadable = frame["nodes"].astype(str), dict[str, str]()
+            frame["nodes"] = number_texts(texts, lambda text: self.lists.find(text, unreadable))
+            is_list = (frame["nodes"] >= 0).to_numpy()
+            faults = {row: unreadable[texts.iloc[row]] for row in np.flatnonzero(~is_list).tolist()}
+            frame = frame[is_list]
         for name, values in self._columns.items():
             values.frombytes(frame[name].to_numpy().astype(values.typecode, copy=False).tobytes())
         return faults
@@ -261,22 +233,12 @@ class BusyRows:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BusyRecords:
-    """Records of busy nodes; `records["start_ns"]` is a column of their frame.
+    """Records of busy nodes, whose frame has the columns `COLUMNS`; `records["start_ns"]` is one of these.
 
-    Parameters
-    ----------
-    names : tuple of str, length M
-        Names of nodes.
-    set_nodes : ndarray of int32, shape (N,)
-        Node indices of all lists, one after another.
-    set_ends : ndarray of int64, shape (S + 1,)
-        Position in `set_nodes` at which each list ends, after a leading 0.
-    partitions : tuple of str
-    rows : DataFrame
-        With the columns `COLUMNS`: `start_ns` and `end_ns` are `OPEN_START_NS` and `OPEN_END_NS` where the log does not
-        give the time, as is `submit_ns`; `nodes` is the number of a list, `partition` an index or -1; `job` is equal
-        for two records only if they are of the same job; `units` are GPUs or cores held of each node, or `ALL_UNITS`;
-        `is_open` is 1 for a job of which no end is recorded.
+    `start_ns`, `end_ns` and `submit_ns` are `OPEN_START_NS` or `OPEN_END_NS` where the log does not give the time;
+    `nodes` is the number of a list, whose nodes stand in `set_nodes` up to its place in `set_ends`, and from that of
+    the list before, at first 0; `job` is equal for two records only if they are of the same job; `units` are GPUs or
+    cores of each node, or `ALL_UNITS`; `is_open` is 1 for a job of which no end is recorded.
     """
 
     names: tuple[str, ...]
@@ -293,25 +255,25 @@ class BusyRecords:
 
     def name_by_cluster(self, clusters: Sequence[str]) -> BusyRecords:
         """Records whose nodes, partitions and jobs are those of their cluster: names begin with its name, if any."""
-        names: dict[str, int] = {}
-        partitions: dict[str, int] = {}
-        nodes, job, partition = (self[name].copy() for name in ("nodes", "job", "partition"))
-        members, ends = [self.set_nodes[:0]], [self.set_ends[:1]]
-        for number in dict.fromkeys(self["cluster"].tolist()):
-            lead, mine = f"{clusters[number]}/" if clusters[number] else "", np.flatnonzero(self["cluster"] == number)
-            used, nodes[mine] = np.unique(nodes[mine], return_inverse=True)
-            nodes[mine] += sum(part.size for part in ends[1:])
-            sizes = np.diff(self.set_ends)[used]
-            some, of = np.unique(self._members(used), return_inverse=True)
-            index = [names.setdefault(lead + self.names[node], len(names)) for node in some.tolist()]
-            ends.append(np.cumsum(sizes) + sum(part.size for part in members))
-            members.append(np.array(index, dtype=np.int32)[of])
-            queues = [partitions.setdefault(lead + name, len(partitions)) for name in self.partitions]
-            partition[mine] = np.array([*queues, -1], dtype=np.int32)[partition[mine]]
-            job[mine] += number * 0x2545F4914F6CDD1D % (1 << 62)
-        lists: dict[str, Any] = {"set_nodes": np.concatenate(members), "set_ends": np.concatenate(ends)}
-        rows = self.rows.assign(nodes=nodes, job=job, partition=partition)
-        return replace(self, names=tuple(names), partitions=tuple(partitions), rows=rows, **lists)
+        leads, lists, nodes = [f"{name}/" * (name != "") for name in clusters], self.set_ends.size - 1, len(self.names)
+        cluster, partition = self["cluster"].astype(np.int64), self["partition"]
+        pairs, number = np.unique(cluster * lists + self["nodes"], return_inverse=True)
+        sizes = np.diff(self.set_ends)[pairs % lists]
+        codes, members = np.unique(
+            np.repeat(pairs // lists, sizes) * nodes + self.members(pairs % lists), return_inverse=True
+        )
+        rows = self.rows.assign(
+            nodes=number,
+            job=self["job"] + cluster * 0x2545F4914F6CDD1D % (1 << 62),
+            partition=np.where(partition < 0, -1, cluster * len(self.partitions) + partition),
+        )
+        return BusyRecords(
+            tuple(leads[code // nodes] + self.names[code % nodes] for code in codes.tolist()),
+            members.astype(np.int32),
+            np.append(0, np.cumsum(sizes)),
+            tuple(lead + name for lead in leads for name in self.partitions),
+            rows,
+        )
 
     def where(self, keep: NDArray[np.bool_]) -> BusyRecords:
         """The records that `keep` marks."""
@@ -319,10 +281,16 @@ class BusyRecords:
 
     def runs(self) -> NDArray[np.int64]:
         """A key of each record's job and nodes, however these are written."""
-        sums, sizes = np.zeros(self.set_ends.size - 1, dtype=np.int64), np.diff(self.set_ends)
-        if sizes.any():
-            sums[sizes > 0] = np.add.reduceat(self.set_nodes, self.set_ends[:-1][sizes > 0], dtype=np.int64)
+        sums, sizes = self.reduce_lists(np.add, self.set_nodes.astype(np.int64), 0), np.diff(self.set_ends)
         return np.asarray(self["job"] ^ ((sums * 0x369DEA0F31A53F85) ^ sizes)[self["nodes"]])
+
+    def reduce_lists(self, reduce: np.ufunc, values: NDArray[Any], empty: int) -> NDArray[Any]:
+        """A value of each list, from those of its nodes in `set_nodes`; `empty` for a list without nodes."""
+        sizes = np.diff(self.set_ends)
+        reduced = np.full(sizes.size, empty, dtype=values.dtype)
+        if sizes.any():
+            reduced[sizes > 0] = reduce.reduceat(values, self.set_ends[:-1][sizes > 0])
+        return reduced
 
     def extreme_of_nodes(self, pick: np.ufunc, name: str, initial: int) -> NDArray[np.int64]:
         """Least or largest value of a column among the records that name each node."""
@@ -333,9 +301,9 @@ class BusyRecords:
 
     def is_named(self) -> NDArray[np.bool_]:
         """Which nodes any record names."""
-        return np.bincount(self._members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
+        return np.bincount(self.members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
 
-    def _members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
+    def members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
         """Nodes of some lists, one list after another."""
         return self.set_nodes[stretches(self.set_ends[lists], np.diff(self.set_ends)[lists])]
 
@@ -343,7 +311,7 @@ class BusyRecords:
         """Number of nodes of each record."""
         return np.asarray(np.diff(self.set_ends)[self["nodes"]])
 
-    def rare_nodes(self) -> tuple[str, ...]:
+    def rare_nodes(self) -> Sequence[str]:
         """Nodes in less than 0.1 % of the records, and in a hundredth of those that the median node is in."""
         sets = np.bincount(self["nodes"], minlength=self.set_ends.size - 1)
         counts = np.bincount(self.set_nodes, np.repeat(sets, np.diff(self.set_ends)), len(self.names))
@@ -357,7 +325,7 @@ class BusyRecords:
         for number, name in enumerate(self.partitions if len(self.partitions) <= most else ()):
             ran = np.unique(self["nodes"][self["partition"] == number])
             if ran.size:
-                nodes[name] = tuple(self.names[node] for node in np.unique(self._members(ran)).tolist())
+                nodes[name] = tuple(self.names[node] for node in np.unique(self.members(ran)).tolist())
         return nodes
 
     def job_node_s(self, window: Window, place: NDArray[np.int32]) -> float:
@@ -377,12 +345,8 @@ class BusyRecords:
         begins, start_ns, end_ns = self.set_ends[self["nodes"]], self["start_ns"], self["end_ns"]
         nodes, kinds = int(place.max(initial=-1)) + 1, np.unique(kind).tolist()
         blocks = max(1, -(-int(sizes.sum()) // SPANS_AT_A_TIME))
-        lists, lengths = self.set_ends[:-1], np.diff(self.set_ends)
         # An empty list is in no block.
-        first, last = np.zeros(lengths.size, dtype=np.int32), np.full(lengths.size, -1, dtype=np.int32)
-        if lengths.any():
-            first[lengths > 0] = np.minimum.reduceat(node, lists[lengths > 0])
-            last[lengths > 0] = np.maximum.reduceat(node, lists[lengths > 0])
+        first, last = self.reduce_lists(np.minimum, node, 0), self.reduce_lists(np.maximum, node, -1)
         first, last = first[self["nodes"]], last[self["nodes"]]
         for low, high in itertools.pairwise(np.linspace(0, nodes, blocks + 1).astype(int).tolist()):
             near = np.flatnonzero((first < high) & (last >= low))
@@ -390,10 +354,10 @@ class BusyRecords:
             inside = (members >= low) & (members < high)
             members, row = members[inside], row[inside]
             block = {}
-            for each in kinds:
-                some = slice(None) if len(kinds) == 1 else kind[row] == each
+            for cause in kinds:
+                some = slice(None) if len(kinds) == 1 else kind[row] == cause
                 spans = NodeSpans(members[some], start_ns[row[some]], end_ns[row[some]])
-                block[BusyKind(each)] = spans.union()
+                block[BusyKind(cause)] = spans.union()
             yield block
 
 
@@ -428,52 +392,40 @@ _SURE = 20
 """Finished jobs of a node that tell this of it, whatever the others do; fewer of all nodes together tell nothing."""
 
 
-def end_runaways(records: BusyRecords, is_job: NDArray[np.bool_]) -> tuple[BusyRecords, NDArray[np.bool_]]:
-    """End runs without an end where another job starts on one of their nodes, if those run one job at a time.
+def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """When runs without an end ended, as another job started on a node of theirs that runs one job at a time.
 
-    `is_job` marks records that are jobs, each once. Returns the records, and which runs were ended.
+    It is `OPEN_END_NS` for others. `is_job` marks records that are jobs, each once.
     """
-    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
-    if open_runs.size:
-        # Suspects are those of whose nodes one ran a job that started later.
-        latest = records.where(is_job).extreme_of_nodes(np.maximum, "start_ns", OPEN_START_NS)
-        sizes, of_list = np.diff(records.set_ends), np.full(records.set_ends.size - 1, OPEN_START_NS)
-        of_list[sizes > 0] = np.maximum.reduceat(latest[records.set_nodes], records.set_ends[:-1][sizes > 0])
-        open_runs = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
-    if not open_runs.size:
-        return records, np.zeros(len(records), dtype=np.bool_)
-    node, row = _pair_nodes_and_jobs(records, np.flatnonzero(is_job), open_runs)
-    start, is_suspect = records["start_ns"][row], np.isin(row, open_runs)
-    alone = _run_one_job_at_a_time(records, node, row)[node]
-    # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
-    starts, rank = np.unique(start, return_inverse=True)
-    key = node.astype(np.int64) * (starts.size + 1) + rank
-    order = np.argsort(key, kind="stable")
-    asked = np.flatnonzero(is_suspect & alone)
-    at = np.searchsorted(key[order], key[asked], side="right")
-    has_next = at < order.size
-    asked, after = asked[has_next], order[at[has_next]]
-    is_same = node[after] == node[asked]
     ends = np.full(len(records), OPEN_END_NS)
-    np.minimum.at(ends, row[asked[is_same]], start[after[is_same]])
-    is_runaway = ends < records["end_ns"]
-    ended = replace(records, rows=records.rows.assign(end_ns=np.minimum(records["end_ns"], ends)))
-    return ended, is_runaway & (records["is_open"] > 0)
-
-
-def _pair_nodes_and_jobs(
-    records: BusyRecords, jobs: NDArray[np.int64], suspects: NDArray[np.int64]
-) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
-    """Each node of the suspects with each job that ran on it."""
-    sizes, is_asked = np.diff(records.set_ends), np.zeros(len(records.names), dtype=np.bool_)
-    sets = np.unique(records["nodes"][suspects])
-    is_asked[records.set_nodes[stretches(records.set_ends[:-1][sets], sizes[sets])]] = True
-    members = np.flatnonzero(is_asked[records.set_nodes])
+    open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
+    if not open_runs.size:
+        return ends
+    # Suspects are those of whose nodes one ran a job that started later.
+    latest = records.where(is_job).extreme_of_nodes(np.maximum, "start_ns", OPEN_START_NS)
+    of_list = records.reduce_lists(np.maximum, latest[records.set_nodes], OPEN_START_NS)
+    suspects = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
+    # Each of their nodes with each job that ran on it.
+    is_theirs = np.zeros(len(records.names), dtype=np.bool_)
+    is_theirs[records.members(np.unique(records["nodes"][suspects]))] = True
+    members, jobs = np.flatnonzero(is_theirs[records.set_nodes]), np.flatnonzero(is_job)
+    sizes = np.diff(records.set_ends)
     of_set = np.repeat(np.arange(sizes.size), sizes)[members]
     by_set = jobs[np.argsort(records["nodes"][jobs], kind="stable")]
     counts = np.bincount(records["nodes"][jobs], minlength=sizes.size)
     row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
-    return np.repeat(records.set_nodes[members], counts[of_set]), row
+    node = np.repeat(records.set_nodes[members], counts[of_set])
+    # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
+    start = records["start_ns"][row]
+    starts, rank = np.unique(start, return_inverse=True)
+    key = node.astype(np.int64) * (starts.size + 1) + rank
+    order = np.argsort(key, kind="stable")
+    mine = np.flatnonzero(np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node])
+    at = np.searchsorted(key[order], key[mine], side="right")
+    mine, after = mine[at < order.size], order[at[at < order.size]]
+    is_same = node[after] == node[mine]
+    np.minimum.at(ends, row[mine[is_same]], start[after[is_same]])
+    return ends
 
 
 def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo, available_timezones
 
 import numpy as np
@@ -19,20 +18,17 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 UNSET = np.iinfo(np.int64).min
 """Stands for a time that the log leaves open."""
 BAD = UNSET + 1
 """Stands for a text that is not a time, or a time out of range."""
 
 _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
-_LATEST_S = OPEN_END_NS // NS_PER_S
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e\+?\d+)?", re.ASCII)
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
 _LOCAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}$"
-_EPOCH = datetime(1970, 1, 1)
+_DAY_NS = 86_400 * NS_PER_S
 
 
 def is_instant(text: str) -> bool:
@@ -43,43 +39,56 @@ def is_instant(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stamps:
-    """Times as a log writes them."""
+    """Times as a log writes them: nanoseconds since 1970, `UNSET` or `BAD`; and which are local, in some zone."""
 
-    seconds: NDArray[np.int64]
+    ns: NDArray[np.int64]
     local: NDArray[np.bool_]
 
 
-def read_stamps(texts: Sequence[str] | pa.Array, unset: frozenset[str] = frozenset()) -> Stamps:
-    """Read texts such as `1788251400` (epoch seconds) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
+def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
+    """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    column = texts if isinstance(texts, pa.Array) else pa.array(texts, pa.string())
-    seconds = np.full(len(column), BAD, dtype=np.int64)
+    column = pa.array(texts, pa.string())
+    ns = np.full(len(column), BAD, dtype=np.int64)
     # Other forms of that length exist, with a zone.
     local = pc.match_substring_regex(column, _LOCAL).to_numpy(zero_copy_only=False)
     if local.any():
         shown = pd.Series(pc.replace_substring(column.filter(pa.array(local)), "T", " ").to_pandas())
         dates = pd.to_datetime(shown, format="%Y-%m-%d %H:%M:%S", errors="coerce").to_numpy().astype("M8[s]")
-        times = dates.astype(np.int64)
-        seconds[local] = np.where((times >= 0) & (times < _LATEST_S), times, BAD)
+        seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
+        # The epoch in zones behind UTC is of the last day of 1969.
+        is_possible = (seconds >= -86_400) & (seconds < last_s)
+        ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
     coded = column.filter(pa.array(~local)).dictionary_encode()
-    is_known = np.array([_epoch_second(text, unset) for text in coded.dictionary.to_pylist()], dtype=np.int64)
-    if is_known.size:
-        seconds[~local] = is_known[coded.indices.to_numpy()]
-    return Stamps(seconds, local & (seconds != BAD))
+    texts = coded.dictionary.to_pylist()
+    if texts:
+        codes = coded.indices.to_numpy()
+        ns[~local] = np.array([_read_stamp(text, unset) for text in texts], dtype=np.int64)[codes]
+        local[~local] = np.array([not _NUMBER.fullmatch(text) and not is_instant(text) for text in texts])[codes]
+    return Stamps(ns, local & (ns > BAD))
 
 
-def _epoch_second(text: str, unset: frozenset[str]) -> int:
-    number = UNSET if text in unset else natural_number(text)
-    return number if number is not None and number < _LATEST_S else BAD
+def _read_stamp(text: str, unset: frozenset[str]) -> int:
+    if text in unset:
+        return UNSET
+    if _NUMBER.fullmatch(text):
+        # No log is older than 1973: larger numbers than its seconds are milliseconds, or finer still.
+        fine = next((step for step, least in ((9, 1e17), (6, 1e14), (3, 1e11)) if float(text) >= least), 0)
+        count = exact_ns(f"{text}e-{fine}" if "e" not in text else str(float(text) / 10**fine))
+        return BAD if count is None or count < 0 else count
+    try:
+        count = instant_ns(text)
+    except (ValueError, OverflowError):
+        return BAD
+    return max(count, 0) if -_DAY_NS <= count < OPEN_END_NS else BAD
 
 
 def set_unset(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
     """Take a time of 0, or of about 1970, for one that is not set, where the other time of a row is one of today."""
-    day_ns, year_ns = 86_400 * NS_PER_S, 365 * 86_400 * NS_PER_S
-    no_start = (np.abs(start_ns) <= day_ns) & (end_ns > year_ns)
-    end_ns[(np.abs(end_ns) <= day_ns) & (start_ns > year_ns)] = UNSET
+    no_start = (np.abs(start_ns) <= _DAY_NS) & (end_ns > 365 * _DAY_NS)
+    end_ns[(np.abs(end_ns) <= _DAY_NS) & (start_ns > 365 * _DAY_NS)] = UNSET
     start_ns[no_start] = UNSET
 
 
@@ -111,16 +120,17 @@ class Clock:
 
         `UNSET` and `BAD` stay what they are. `place` is where a stamp stands, for what is said of it.
         """
-        is_known = stamps.seconds > BAD
-        count = np.where(is_known, stamps.seconds, 0)
+        is_set = stamps.ns > BAD
+        count = np.where(is_set, stamps.ns, 0)
         if stamps.local.any():
             if self.zone is None:
                 first = int(np.flatnonzero(stamps.local)[0])
-                shown = np.datetime64(int(stamps.seconds[first]), "s")
+                shown = np.datetime64(int(count[first]) // NS_PER_S, "s")
                 where = f"{place(first)}: ".removeprefix(": ")
                 raise SettingsError(f"{where}Missing --tz: times such as {shown} are local, in an unknown time zone.")
-            count[stamps.local] -= self._offsets_s(stamps.seconds[stamps.local], second_pass=second_pass)
-        return np.where(is_known, count * NS_PER_S, stamps.seconds)
+            offsets_s = self._offsets_s(count[stamps.local] // NS_PER_S, second_pass=second_pass)
+            count[stamps.local] -= offsets_s * NS_PER_S
+        return np.where(is_set, count, stamps.ns)
 
     def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
         """Seconds that the zone is ahead of UTC at local times.
@@ -130,13 +140,9 @@ class Clock:
         """
         shown = pd.DatetimeIndex(local_s.astype("M8[s]"))
         first = np.full(local_s.size, not second_pass)
-        instants = shown.tz_localize(self._info, ambiguous=first, nonexistent="NaT")
-        offsets = local_s - instants.as_unit("s").asi8
-        for at in np.flatnonzero(instants.isna()).tolist():
-            moment = _EPOCH + timedelta(seconds=int(local_s[at]))
-            offset = moment.replace(tzinfo=self._info, fold=int(second_pass)).utcoffset() or timedelta(0)
-            offsets[at] = round(offset.total_seconds())
-        return np.asarray(offsets)
+        skipped = timedelta(hours=-1 if second_pass else 1)
+        instants = shown.tz_localize(self._info, ambiguous=first, nonexistent=skipped)
+        return np.asarray(local_s - instants.as_unit("s").asi8)
 
 
 def _zone(name: str) -> tzinfo:
@@ -175,5 +181,5 @@ def duration_s(text: str) -> int | None:
     match = _DURATION.fullmatch(text)
     if match is None:
         return None
-    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    days, hours, minutes, seconds = (int(digits or 0) for digits in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

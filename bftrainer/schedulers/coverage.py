@@ -38,9 +38,9 @@ class _Ages:
     def __init__(self, length_s: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
         order = np.argsort(length_s, kind="stable")
         length, weight = length_s[order], weight[order]
-        left = np.cumsum((weight * length)[::-1])[::-1] - length * np.cumsum(weight[::-1])[::-1]
+        older = np.cumsum((weight * length)[::-1])[::-1] - length * np.cumsum(weight[::-1])[::-1]
         total = float((weight * length).sum()) or 1.0  # nodes may all be unknown
-        self._age_s, self._share = np.append(0.0, length), np.append(1.0, np.maximum(left, 0.0) / total)
+        self._age_s, self._share = np.append(0.0, length), np.append(1.0, np.maximum(older, 0.0) / total)
 
     def share_older(self, age_s: NDArray[np.float64]) -> NDArray[np.float64]:
         """Share that is older; all where an age is below 0."""
@@ -53,28 +53,16 @@ class _Ages:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coverage:
-    """Which part of a log can be believed, and why.
+    """Which part of a log can be believed, and the reason if none can.
 
-    Parameters
-    ----------
-    trusted : Window or None
-        None if nothing can be trusted.
-    reason : str
-        Why not, if so.
-    left, right : {"started", "ended"}
-        By which of their times jobs seem to have been selected near the log's edges: a hint.
-    edges_s : tuple of two float
-        First and last time that the selection covers, seconds since the Unix epoch.
-    tail_s : float
-        Age in seconds that one percent of the running node-time exceeds: how far an edge reaches.
-    jobs, effective_jobs : int, float
-        Number of jobs, and of equal ones whose lengths would tell as much.
+    `edges` are the times by which jobs seem to have been selected near the log's first and last edge, a hint;
+    `edges_s` the first and last time of that selection; `tail_s` the age in seconds that one percent of the running
+    node-time exceeds, which is how far an edge reaches; `effective_jobs` equal ones would tell as much of lengths.
     """
 
     trusted: Window | None
     reason: str
-    left: Edge
-    right: Edge
+    edges: tuple[Edge, Edge]
     edges_s: tuple[float, float]
     tail_s: float
     jobs: int
@@ -88,21 +76,19 @@ class Coverage:
             trusted_ns = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
         return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
 
-    def sentence(self, window: Window, idle_node_s: float, empty_days: float = 0.0) -> str:
-        """What part of a window is trusted, and what the rest holds: `idle_node_s` and more; `empty_days` are named."""
-        good, doubtful_s, whole_s = self.trusted, self.untrusted_s(window), window.length_ns / NS_PER_S
-        missing = self.missing_share(window)
+    def sentence(self, window: Window, idle_node_s: float) -> str:
+        """What part of a window is trusted, and what lies outside: `idle_node_s`, and more that is missing."""
+        doubtful_s, missing = self.untrusted_s(window), self.missing_share(window)
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
         share = f"{share} of the window's busy node-time is missing"
         trusted = f"Nothing of the log can be trusted: {self.reason}"
-        if good is not None:
-            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
-        if empty_days:
-            share += f", besides what {empty_days:,.1f} days lack in which no job starts or none ends"
+        if self.trusted is not None:
+            times = f"{iso(self.trusted.start_ns)} to {iso(self.trusted.end_ns)}"
+            trusted = f"Of the log, {times} can be trusted"
         if not doubtful_s:
             return f"{trusted}; {share}"
         return (
-            f"{doubtful_s / _HOUR_S:,.1f} h of the window of {whole_s / _HOUR_S:,.1f} h cannot be trusted: "
+            f"{doubtful_s / _HOUR_S:,.1f} h of the window of {window.length_ns / _HOUR_NS:,.1f} h cannot be trusted: "
             f"{idle_node_s / _HOUR_S:,.1f} idle node-hours lie there, and {share}. {trusted}"
         )
 
@@ -112,31 +98,28 @@ class Coverage:
             return None
         low, high = window.start_ns / NS_PER_S, window.end_ns / NS_PER_S
         at = low + (np.arange(_POINTS) + 0.5) * (high - low) / _POINTS
-        first, last = at - self.edges_s[0], self.edges_s[1] - at
         # What started before the first edge is missing after it, or what ended before it is missing earlier on.
-        began = (
-            self._ages.share_older(first)
-            if self.left == "started"
-            else (first < 0) * (1 - self._ages.share_older(-first))
-        )
-        ended = (
-            self._ages.share_older(last) if self.right == "ended" else (last < 0) * (1 - self._ages.share_older(-last))
-        )
-        return float(np.minimum(began + ended, 1.0).mean())
+        missing = np.zeros(_POINTS)
+        for since, is_cut in (
+            (at - self.edges_s[0], self.edges[0] == "started"),
+            (self.edges_s[1] - at, self.edges[1] == "ended"),
+        ):
+            older = self._ages.share_older(since if is_cut else -since)
+            missing += older if is_cut else (since < 0) * (1 - older)
+        return float(np.minimum(missing, 1.0).mean())
 
     def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
         """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
         good = self.trusted
-        trusted_ns = 0.0 if good is None else idle.node_s_within(good)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
-            "selected_by": [self.left, self.right],
+            "selected_by": list(self.edges),
             "tail_s": self.tail_s,
             "jobs": self.jobs,
             "effective_jobs": self.effective_jobs,
             "untrusted_s": self.untrusted_s(window),
-            "untrusted_idle_node_s": idle.node_s - trusted_ns,
+            "untrusted_idle_node_s": idle.node_s - (0.0 if good is None else idle.node_s_within(good)),
             "missing_busy_share": self.missing_share(window),
         }
 
@@ -158,20 +141,20 @@ def judge_coverage(
     jobs = _Jobs(start_ns, end_ns, nodes, submit_ns)
     if not jobs.is_over.any():
         edges_s, ages = (float(jobs.start.min()), float(jobs.start.max())), _Ages(np.zeros(0), np.zeros(0))
-        return Coverage(None, "no job has ended", "started", "started", edges_s, 0.0, len(nodes), 0.0, ages)
+        return Coverage(None, "no job has ended", ("started", "started"), edges_s, 0.0, len(nodes), 0.0, ages)
     # By how long jobs run, old ones at the first end and long ones at the last start tell what the log selects.
     ages = _Ages(jobs.length, jobs.nodes[jobs.is_over])
     half_s = ages.quantile_s(_MEDIAN)
-    left, right = jobs.guess_selection(half_s, ages.quantile_s(_TAIL))
+    edges = jobs.guess_selection(half_s, ages.quantile_s(_TAIL))
     first_start, last_start = _outermost(jobs.start)
-    first_end, last_end = _outermost(jobs.end if right == "started" else jobs.end[jobs.is_over])
-    by_submission = left == "started" and jobs.are_selected_by_submission(half_s)
+    first_end, last_end = _outermost(jobs.end if edges[1] == "started" else jobs.end[jobs.is_over])
+    by_submission = edges[0] == "started" and jobs.are_selected_by_submission(half_s)
     # The sample of lengths: of jobs that lie within, longer ones are rarer; others are cut off at the edges.
     weight, end = jobs.nodes[jobs.is_over], jobs.end[jobs.is_over]
-    if (left, right) == ("started", "ended"):
+    if edges == ("started", "ended"):
         within_s = jobs.length + jobs.wait[jobs.is_over] * by_submission
         weight = weight / np.maximum(0.1, 1 - within_s / (last_end - first_start))
-    elif (left, right) == ("ended", "started"):
+    elif edges == ("ended", "started"):
         weight = weight * ((end >= first_end) & (end <= last_start))
     ages = _Ages(jobs.length, weight) if weight.any() else ages
     tail_s = ages.quantile_s(_TAIL)
@@ -183,11 +166,29 @@ def judge_coverage(
         low = max(low, float(jobs.submit.min()) + jobs.since_submission_s(weight))
     node_s = weight * jobs.length
     effective = float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
-    edges_s = (first_start if left == "started" else first_end, last_start if right == "started" else last_end)
-    edges = (left, right) if len(nodes) >= _LEAST_JOBS else None  # those of a few jobs say nothing
-    reason = _fault(high - low, edges_s[1] - edges_s[0], edges, effective, tail_s, tells_changes=tells_changes)
+    edges_s = (first_start if edges[0] == "started" else first_end, last_start if edges[1] == "started" else last_end)
+    span_s = edges_s[1] - edges_s[0]
+    reason = _find_fault(high - low, span_s, edges, len(nodes), effective)
+    if tells_changes and span_s <= tail_s:
+        reason = "it is shorter than the {tail_h:,.0f} h that jobs run which neither begin nor end in it"
+    reason = reason.format(tail_h=tail_s / _HOUR_S)
     trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
-    return Coverage(trusted, reason, left, right, edges_s, tail_s, len(nodes), effective, ages)
+    return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
+
+
+def _find_fault(trusted_s: float, span_s: float, edges: tuple[Edge, Edge], jobs: int, effective: float) -> str:
+    """Why nothing can be trusted; empty if something can."""
+    # Edges of a few jobs say nothing.
+    least = {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}.get(edges, 1 / 2) if jobs >= _LEAST_JOBS else 1 / 2
+    if effective < _LEAST_JOBS and least:
+        return (
+            f"it has too few jobs to tell how long jobs run here: they tell as much as {effective:.0f} of equal "
+            f"length, and {_LEAST_JOBS:.0f} are needed"
+        )
+    if trusted_s < max(least * span_s, 2.0):
+        trusted = f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
+        return f"jobs are missing up to {{tail_h:,.0f}} h from its edges, which leaves {trusted}"
+    return ""
 
 
 class _Jobs:
@@ -260,37 +261,10 @@ def _outermost(times: NDArray[np.float64]) -> tuple[float, float]:
     return float(ordered[place]), float(ordered[times.size - 1 - place])
 
 
-def _fault(
-    trusted_s: float,
-    span_s: float,
-    edges: tuple[Edge, Edge] | None,
-    effective: float,
-    tail_s: float,
-    *,
-    tells_changes: bool,
-) -> str:
-    """Why nothing can be trusted; empty if something can."""
-    is_overlap, is_contained = edges == ("ended", "started"), edges == ("started", "ended")
-    if tells_changes and span_s <= tail_s:
-        return f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
-    if effective < _LEAST_JOBS and not is_overlap:
-        return (
-            f"it has too few jobs to tell how long jobs run here: they tell as much as {effective:.0f} of equal "
-            f"length, and {_LEAST_JOBS:.0f} are needed"
-        )
-    least_s = 0.0 if is_overlap else span_s * (2 / 3 if is_contained else 1 / 2)
-    if trusted_s < max(least_s, 2.0):
-        return (
-            f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves "
-            f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
-        )
-    return ""
+def count_empty_days(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> float:
+    """Days of a window in stretches of a day or more without a start or without an end, which these times are.
 
-
-def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpans:
-    """Stretches of a day or more without a start or without an end, which these times are, where many a day are usual.
-
-    Usual is what days have that have any, so that one long gap does not hide itself. As those of one node, merged.
+    They count where many a day are usual, of the days that have any: one long gap does not hide itself.
     """
     spans = [NodeSpans.none()]
     for times_ns in jobs_ns:
@@ -301,7 +275,7 @@ def empty_spans(jobs_ns: Sequence[NDArray[np.int64]], window: Window) -> NodeSpa
         is_long = (np.diff(edges) >= _DAY_NS) & (usual >= _USUAL)
         node = np.zeros(int(is_long.sum()), dtype=np.int32)
         spans.append(NodeSpans(node, edges[:-1][is_long], edges[1:][is_long]))
-    return NodeSpans.concatenate(spans).union()
+    return NodeSpans.concatenate(spans).union().node_s * NS_PER_S / _DAY_NS
 
 
 def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Window) -> float:
@@ -315,8 +289,8 @@ def lost_days(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64], window: Wi
         return 0.0
     low, high = ends[:-1], ends[1:]
     hours = np.unique(start_ns // _HOUR_NS) * _HOUR_NS
-    begun = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
-    return float((high - low)[(high - low >= _QUIET_HOURS * _HOUR_NS) & (begun >= _SETTLED_HOURS)].sum() / _DAY_NS)
+    starts = np.diff(np.searchsorted(hours, np.stack((low, high - _SETTLED_HOURS * _HOUR_NS))), axis=0)[0]
+    return float((high - low)[(high - low >= _QUIET_HOURS * _HOUR_NS) & (starts >= _SETTLED_HOURS)].sum() / _DAY_NS)
 
 
 def missing_ids(ids: NDArray[np.int64]) -> float:

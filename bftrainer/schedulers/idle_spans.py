@@ -29,8 +29,8 @@ _MOST_ROUNDED, _MOST_SURPLUS = 0.01, 0.001
 def _order_events(demand: pd.DataFrame) -> pd.DataFrame:
     """Starts and ends of jobs by `time_ns`, with the `job` and its `nodes`; ends come before starts of one time."""
     jobs = pd.DataFrame({"job": np.arange(len(demand)), "nodes": demand["nodes"].to_numpy()})
-    parts = [jobs.assign(time_ns=demand[name].to_numpy(), is_start=name == "start_ns") for name in _TIMES]
-    return pd.concat(parts).sort_values(["time_ns", "is_start"], kind="stable")
+    events = [jobs.assign(time_ns=demand[name].to_numpy(), is_start=name == "start_ns") for name in _TIMES]
+    return pd.concat(events).sort_values(["time_ns", "is_start"], kind="stable")
 
 
 def over_capacity_share(demand: pd.DataFrame, capacity: int, window: Window) -> float:
@@ -46,12 +46,12 @@ def choose_block(demand: pd.DataFrame, nodes: int, window: Window) -> int:
 
     It is the largest divisor of the machine's nodes that divides nearly all requests.
     """
-    asked = demand["nodes"].to_numpy()
+    sizes = demand["nodes"].to_numpy()
     within = demand["end_ns"].clip(upper=window.end_ns) - demand["start_ns"].clip(lower=window.start_ns)
     lengths, block = within.clip(lower=0).to_numpy() / NS_PER_S, 1
-    for size in range(2, nodes + 1 if asked.sum() > _MOST_SPANS else 1):
-        surplus = -asked % size
-        is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * asked @ lengths
+    for size in range(2, nodes + 1 if sizes.sum() > _MOST_SPANS else 1):
+        surplus = -sizes % size
+        is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * sizes @ lengths
         block = size if nodes % size == 0 and is_small else block
     return block
 
@@ -65,23 +65,23 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
     nodes_of: dict[int, NDArray[np.int64]] = {}
     short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
 
-    def _take(job: int, wanted: int, now: int) -> None:
+    def _take(job: int, lacking: int, now: int) -> None:
         got = np.flatnonzero(free)
-        got = got[: np.searchsorted(np.cumsum(sizes[got]), wanted) + 1]
+        got = got[: np.searchsorted(np.cumsum(sizes[got]), lacking) + 1]
         free[got] = False
         since[got] = now
         nodes_of[job] = np.concatenate((nodes_of[job], got)) if job in nodes_of else got
-        short[job] = wanted - int(sizes[got].sum())
+        short[job] = lacking - int(sizes[got].sum())
         if short[job] <= 0:
             del short[job]
 
     events = _order_events(demand)
     time, starts = events["time_ns"].tolist(), events["is_start"].tolist()
-    for at, (now, is_start, job, asked) in enumerate(
+    for at, (now, is_start, job, size) in enumerate(
         zip(time, starts, events["job"].tolist(), events["nodes"].tolist(), strict=True)
     ):
         if is_start:
-            _take(job, asked, now)
+            _take(job, size, now)
             continue
         mine = nodes_of.pop(job)
         short.pop(job, None)
@@ -91,25 +91,18 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
         end.frombytes(np.full(lasted.size, now).tobytes())
         free[mine] = True
         if short and (at + 1 == len(time) or time[at + 1] > now or starts[at + 1]):
-            for waiting, lacking in tuple(short.items()):
-                _take(waiting, lacking, now)
+            for waiting, lack in tuple(short.items()):
+                _take(waiting, lack, now)
     return NodeSpans(column(node), column(start), column(end))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Swept:
-    """Result of a line sweep."""
+    """Result of a line sweep: idle spans, node-seconds of each cause, and seconds in which each node was away."""
 
     idle: NodeSpans
     busy_node_s: Mapping[str, float]
-    job_node_s: float
     away_s: NDArray[np.float64]
-
-    @property
-    def overlap_factor(self) -> float | None:
-        """Node-seconds of jobs divided by those of their union; None without jobs."""
-        union = self.busy_node_s.get(BusyKind.JOB.name.lower(), 0.0)
-        return self.job_node_s / union if union else None
 
 
 def line_sweep(
@@ -119,12 +112,11 @@ def line_sweep(
     min_gap_ns: int = 0,
     min_hole_ns: int = 0,
     offer_after_ns: int = 0,
-    job_node_s: float = 0.0,
     lives: NodeSpans | None = None,
 ) -> Swept:
     """Find idle spans: sweep over busy spans, block by block."""
     busy_node_s: defaultdict[str, float] = defaultdict(float)
-    parts, low = [], 0
+    gaps, low = [], 0
     for block in blocks:
         for kind, spans in block.items():
             busy_node_s[kind.name.lower()] += spans.node_s_within(window)
@@ -134,19 +126,19 @@ def line_sweep(
         )
         union = union.within(window.start_ns, window.end_ns)
         high = int(union.node.max(initial=low - 1)) + 1
-        parts.append(union.gaps(high, window, low))
+        gaps.append(union.gaps(high, window, low))
         low = high
-    free = NodeSpans.concatenate([*parts, NodeSpans.none().gaps(nodes, window, low)])
-    del parts
+    free = NodeSpans.concatenate([*gaps, NodeSpans.none().gaps(nodes, window, low)])
+    del gaps
     there, away_s = free, np.zeros(nodes)
     if lives is not None and len(away := lives.gaps(nodes, window)):
-        is_part = np.isin(free.node, away.node)
-        there = NodeSpans.concatenate([free.where(~is_part), free.where(is_part).subtract(away, nodes, window)])
+        is_away = np.isin(free.node, away.node)
+        there = NodeSpans.concatenate([free.where(~is_away), free.where(is_away).subtract(away, nodes, window)])
         away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes)
     if away_s.any():
         busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
     idle = there.lasting(min_hole_ns).delay(offer_after_ns)
-    return Swept(idle, dict(busy_node_s), job_node_s, away_s)
+    return Swept(idle, dict(busy_node_s), away_s)
 
 
 UNIT_PLACEMENT = (
@@ -172,13 +164,13 @@ def place_on_units(
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)
     spans: dict[BusyKind, list[tuple[int, int, int]]] = defaultdict(list)
     crowded = 0
-    kinds, held_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
+    kinds, counts_of_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
     for row, at in zip(of[order].tolist(), node[order].tolist(), strict=True):
-        kind, asked, start, end = BusyKind(kinds[row]), held_units[row], starts[row], ends[row]
+        kind, count, start, end = BusyKind(kinds[row]), counts_of_units[row], starts[row], ends[row]
         mine = np.arange(base[at], base[at + 1])
-        if asked != ALL_UNITS:
-            mine = mine[free_at[mine] <= start][:asked]
-            crowded += mine.size < asked
+        if count != ALL_UNITS:
+            mine = mine[free_at[mine] <= start][:count]
+            crowded += mine.size < count
         if kind in (BusyKind.JOB, BusyKind.UNKNOWN):
             free_at[mine] = np.maximum(free_at[mine], end)
         spans[kind] += [(one, start, end) for one in mine.tolist()]

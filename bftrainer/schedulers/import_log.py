@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, folded
 from bftrainer.nodelogs.inventory import inventory_paths, listed
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.schedulers import idle_spans
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
@@ -31,9 +33,9 @@ from bftrainer.schedulers.busy_records import (
     SPANS_AT_A_TIME,
     BusyKind,
     BusyRecords,
-    end_runaways,
     extent_ns,
     find_repeated,
+    find_runaway_ends,
     find_superseded,
 )
 from bftrainer.schedulers.coverage import (
@@ -41,34 +43,29 @@ from bftrainer.schedulers.coverage import (
     MOST_IDS_MISSING,
     MOST_UNTRUSTED,
     Coverage,
-    empty_spans,
+    count_empty_days,
     judge_coverage,
     lost_days,
     missing_ids,
 )
 from bftrainer.schedulers.downtimes import read_downtimes
-from bftrainer.schedulers.idle_spans import (
-    PLACEMENT,
-    UNIT_PLACEMENT,
-    Swept,
-    choose_block,
-    line_sweep,
-    over_capacity_share,
-    place_jobs,
-    place_on_units,
-)
 from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
-from bftrainer.schedulers.reading import Importer, Reading, Tally, get_importer, recognise, run_importer
-from bftrainer.schedulers.selected_nodes import SEEN, NodeChoice, choose_nodes, count_nodes, find_lives, places
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
+from bftrainer.schedulers.selected_nodes import (
+    SEEN,
+    NodeChoice,
+    choose_nodes,
+    count_nodes,
+    describe_lives,
+    find_lives,
+    places,
+)
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 """Settings that need the names of nodes."""
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
-
-
-DUPLICATE = "duplicate"
-_EXAMPLES = 10
+_DUPLICATE, _EXAMPLES = "duplicate", 10
 
 
 class DataQuality(SimpleNamespace):
@@ -85,10 +82,11 @@ class SweptLog:
 
     window: Window
     chosen: NodeChoice
-    swept: Swept
+    swept: idle_spans.Swept
     coverage: Coverage | None
     jobs: pd.DataFrame
     outside: int
+    job_node_s: float = 0.0
     unknown: int = 0
     whole_idle_share: float | None = None
     over_capacity_share: float | None = None
@@ -102,37 +100,32 @@ class SweptLog:
         return {name: node_s * self.block for name, node_s in sorted(self.swept.busy_node_s.items())}
 
 
-def idle_share(swept: Swept, window: Window) -> float:
+def idle_share(swept: idle_spans.Swept, window: Window) -> float:
     """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
     there_s = swept.away_s.size * window.length_ns / NS_PER_S - float(swept.away_s.sum())
     return swept.idle.node_s / there_s if there_s else 0.0
 
 
-def _idle_figures(result: SweptLog, members: Sequence[str]) -> dict[str, float | None]:
-    """Number, idle share and idle intervals of some nodes; times in seconds, of intervals within the window."""
-    wanted, swept = set(members), result.swept
-    is_member = np.array([name in wanted for name in result.chosen.names], dtype=np.bool_)
-    spans = swept.idle.where(is_member[swept.idle.node])
-    lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
-    return {
-        "nodes": len(wanted),
-        "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), result.window),
-        "idle_node_s": spans.node_s,
-        "holes": len(spans),
-        "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
-        "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
-    }
-
-
-def _groups(result: SweptLog, reading: Reading) -> dict[str, dict[str, Any]]:
-    """Idle time of each partition, or of each type of nodes."""
-    by, chosen = reading.settings.by, result.chosen
-    if by is None:
-        return {}
-    groups = chosen.partitions if by == "partition" else chosen.types
-    if not groups:
+def _measure_groups(result: SweptLog, reading: Reading) -> dict[str, dict[str, float | None]]:
+    """Number, idle share and idle intervals of each partition's nodes, or each type's; seconds within the window."""
+    by, chosen, swept = reading.settings.by, result.chosen, result.swept
+    groups = {"partition": chosen.partitions, "node-type": chosen.types}.get(by or "", {})
+    if by and not groups:
         raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
-    return {name: _idle_figures(result, some) for name, some in groups.items()}
+    figures: dict[str, dict[str, float | None]] = {}
+    for group, members in groups.items():
+        is_member = places(chosen.names, members) >= 0
+        spans = swept.idle.where(is_member[swept.idle.node])
+        lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
+        figures[group] = {
+            "nodes": len(set(members)),
+            "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), result.window),
+            "idle_node_s": spans.node_s,
+            "holes": len(spans),
+            "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
+            "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
+        }
+    return figures
 
 
 def make_quality(
@@ -140,7 +133,7 @@ def make_quality(
 ) -> DataQuality:
     """The account of an import that made `log`; `trust` says what of it can be trusted."""
     tally, chosen, swept = reading.tally, result.chosen, result.swept
-    dropped = dict(tally.dropped.most_common())
+    dropped, jobs_s = dict(tally.dropped.most_common()), swept.busy_node_s.get("job", 0.0)
     return DataQuality(
         format=importer.name,
         records=tally.records,
@@ -149,7 +142,7 @@ def make_quality(
         dropped=dropped,
         bad=tally.bad,
         bad_examples=tuple(tally.examples),
-        duplicates=dropped.get(DUPLICATE, 0),
+        duplicates=dropped.get(_DUPLICATE, 0),
         unknown=result.unknown,
         nodes_per_block=result.block,
         nodes=len(log.nodes),
@@ -167,10 +160,10 @@ def make_quality(
         idle_node_s=swept.idle.node_s * result.block,
         idle_share=idle_share(swept, result.window),
         away_node_s=float(swept.away_s.sum()),
-        by=_groups(result, reading),
+        by=_measure_groups(result, reading),
         unit=reading.settings.unit,
         whole_idle_share=result.whole_idle_share,
-        overlap_factor=swept.overlap_factor,
+        overlap_factor=result.job_node_s / jobs_s if jobs_s else None,
         over_capacity_share=result.over_capacity_share,
         notes=tuple(reading.notes),
     )
@@ -189,13 +182,7 @@ def write_quality_json(path: Path, quality: DataQuality) -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Imported:
-    """Result of an import.
-
-    Parameters
-    ----------
-    log : NodeLog
-    quality : DataQuality
-    """
+    """Result of an import: the node log, and the account of the log's records."""
 
     log: NodeLog
     quality: DataQuality
@@ -226,9 +213,9 @@ def import_log(
     settings = settings or ImportSettings()
     files = log_paths(paths)
     importer = recognise(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
-    reading = Reading.begun(settings)
+    reading = Reading(settings)
     run_importer(importer, files, reading)
-    reading.tally.check(at_end=True)
+    reading.tally.check()
     result = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
     trust = _account_coverage(result, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
@@ -265,7 +252,9 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     is_job = is_own & np.isin(every["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
     is_lost = _drop_repeated(every.rows, every.runs(), is_job, reading)
     is_job &= ~is_lost
-    every, is_runaway = end_runaways(every, is_job)
+    ends = find_runaway_ends(every, is_job)
+    is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
+    every = replace(every, rows=every.rows.assign(end_ns=np.minimum(every["end_ns"], ends)))
     jobs = every.where(is_job & ~is_runaway)
     coverage = _judge(importer, reading, jobs.rows, jobs.sizes())
     window = _window(reading, extent_ns(every.rows[is_own]), coverage)
@@ -278,15 +267,15 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     chosen = choose_nodes(every, is_seen, reading, is_availability=importer.is_availability)
     place = places(records.names, chosen.names)
     records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
-    lives, reason = None, "nodes count only while --nodes says that they were there"
-    if chosen.lives is not None:
-        lives = chosen.lives.within(window.start_ns, window.end_ns)
-    elif not importer.is_availability and not reading.is_exact:
+    lives, reason = chosen.lives, "nodes count only while --nodes says that they were there"
+    if lives is None and not importer.is_availability and not reading.is_exact:
         # Downtimes alone do not tell when a node was there.
-        lives, reason = find_lives(every, np.where(is_seen, place, -1), chosen.names, window, coverage)
-    jobs_s = records.job_node_s(window, place)
-    swept = _sweep(records.unions(place), jobs_s, len(chosen.names), window, reading, lives)
+        lives = find_lives(every, np.where(is_seen, place, -1), len(chosen.names), window, coverage)
+        reason = describe_lives(lives, chosen.names, window)
+    lives = None if lives is None else lives.within(window.start_ns, window.end_ns)
+    swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, lives=lives)
     result = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(every.rows[is_job], window))
+    result.job_node_s = records.job_node_s(window, place)
     result.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
     if swept.away_s.any():
         reading.note(f"{reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
@@ -318,14 +307,14 @@ def _sweep_units(
     if not names:
         raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {listed(chosen.names)} without.")
     sizes = list(map(len, names_of.values()))
-    by_kind, crowded = place_on_units(records, place, sizes)
+    by_kind, crowded = idle_spans.place_on_units(records, place, sizes)
     if crowded:
         reading.note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
-    reading.placement = UNIT_PLACEMENT.format(unit=unit)
+    reading.placement = idle_spans.UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
-    jobs_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
+    result.job_node_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
     lives = None if lives is None else lives.repeat_on_parts(sizes)
-    result.swept = _sweep([by_kind], jobs_s, len(names), result.window, reading, lives)
+    result.swept = _sweeper(reading)([by_kind], len(names), result.window, lives=lives)
 
     def within(groups: Mapping[str, Sequence[str]]) -> dict[str, tuple[str, ...]]:
         return {group: tuple(one for name in some for one in names_of[name]) for group, some in groups.items()}
@@ -338,7 +327,7 @@ def _drop_repeated(
 ) -> NDArray[np.bool_]:
     """Count rows that repeat others, and those of runs without an end that others tell to the end; which they are."""
     repeated = find_repeated(rows, run)
-    reading.tally.drop(DUPLICATE, int((repeated & is_job).sum()))
+    reading.tally.drop(_DUPLICATE, int((repeated & is_job).sum()))
     stale = ~repeated
     stale[stale] = find_superseded(rows[~repeated], run[~repeated])
     reading.tally.drop("told again when it had ended", int(stale.sum()))
@@ -351,18 +340,13 @@ def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
     With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
     """
     settings, rows, own = reading.settings, reading.rows, len(reading.rows)
-    seen, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
+    named, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
     for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
         for path in log_paths(paths):
-            tally = Tally(settings.max_bad)
-            read_downtimes(path, rows, reading.clock, kind, settings.cluster, tally=tally)
-            tally.check(at_end=True)
-            if tally.bad:
-                shown = f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable"
-                reading.note(f"{shown}, the first: {tally.examples[0]}")
+            read_downtimes(path, reading, rows, kind)
     names, records = list(rows.clusters), rows.records()
     if len([number for number in clusters if names[number]]) < 2:
-        return records, np.arange(len(records.names)) < seen
+        return records, np.arange(len(records.names)) < named
     shown = ", ".join(names[number] for number in clusters)
     reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
     records = records.name_by_cluster(names)
@@ -386,45 +370,41 @@ def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
     if sizes is not None and sizes.size != nodes:
         raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
     outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
-    share = over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
+    share = idle_spans.over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
     if share > settings.max_overcommit:
         raise LogError(
             f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
             f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
         )
-    reading.placement = PLACEMENT
+    reading.placement = idle_spans.PLACEMENT
     block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
     if sizes is None:
         has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block = choose_block(demand, 1 if has_names else nodes, window)
+        block = idle_spans.choose_block(demand, 1 if has_names else nodes, window)
         odd = int((demand["nodes"] % block > 0).sum())
         exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
         demand = demand.assign(nodes=-(-demand["nodes"] // block))
-        reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
+        reading.placement = f"in blocks of {block:,} nodes, {idle_spans.PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
         chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = place_jobs(demand, nodes if sizes is None else sizes)
-    parts = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
-    swept = _sweep(parts, jobs.node_s_within(window), nodes, window, reading)
-    return SweptLog(window, chosen, swept, coverage, demand, outside, over_capacity_share=share, block=block)
+    jobs = idle_spans.place_jobs(demand, nodes if sizes is None else sizes)
+    blocks = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
+    swept = _sweeper(reading)(blocks, nodes, window)
+    result = SweptLog(window, chosen, swept, coverage, demand, outside, jobs.node_s_within(window))
+    result.over_capacity_share, result.block = share, block
+    return result
 
 
-def _sweep(
-    blocks: Iterable[Mapping[BusyKind, NodeSpans]],
-    job_node_s: float,
-    nodes: int,
-    window: Window,
-    reading: Reading,
-    lives: NodeSpans | None = None,
-) -> Swept:
-    settings = reading.settings
-    gap_ns, hole_ns = nanoseconds(reading.min_gap_s), nanoseconds(settings.min_hole_s)
-    after_ns = nanoseconds(settings.offer_after_s)
-    return line_sweep(blocks, nodes, window, gap_ns, hole_ns, after_ns, job_node_s, lives)
+def _sweeper(reading: Reading) -> Callable[..., idle_spans.Swept]:
+    """The line sweep with the settings' shortest gaps and holes."""
+    gap_ns, hole_ns, after_ns = map(
+        nanoseconds, (reading.min_gap_s, reading.settings.min_hole_s, reading.settings.offer_after_s)
+    )
+    return partial(idle_spans.line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
 
 
 def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
@@ -448,8 +428,8 @@ def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Cover
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
         if coverage.trusted is None:
-            asked = "--window asked takes it all the same."
-            raise LogError(f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}; {asked}{shown}")
+            reason = f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}"
+            raise LogError(f"{reason}; --window asked takes it all the same.{shown}")
         trusted = coverage.trusted
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
@@ -477,22 +457,19 @@ def _account_coverage(result: SweptLog, reading: Reading) -> dict[str, Any] | No
     if coverage is None:
         return None
     idle, times_ns = result.swept.idle, (result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy())
-    empty, lost = empty_spans(times_ns, window), lost_days(*times_ns, window)
-    days = empty.node_s / 86_400
+    days, lost = count_empty_days(times_ns, window), lost_days(*times_ns, window)
     if lost:
         reading.note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
     elif days:
         reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
-    spans = zip(empty.start_ns.tolist(), empty.end_ns.tolist(), strict=True)
-    share = sum(idle.within(*span).node_s for span in spans) / max(idle.node_s, 1.0)
-    account = coverage.account(window, idle) | {"empty_days": days, "empty_idle_share": share, "lost_days": lost}
+    account = coverage.account(window, idle) | {"empty_days": days, "lost_days": lost}
     account["untrusted_idle_node_s"] *= result.block
     ids = reading.job_ids if len(reading.rows.clusters) <= 2 else []
     account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
     account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
-    text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
+    text = coverage.sentence(window, account["untrusted_idle_node_s"])
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")
@@ -515,8 +492,8 @@ def _provenance(
 ) -> dict[str, Any]:
     """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings
-    shown = (f"{name.replace('_', ' ')} {node_s / 3600:,.1f}" for name, node_s in result.busy_node_s.items() if node_s)
-    causes = ", ".join(shown)
+    hours = {name.replace("_", " "): node_s / 3600 for name, node_s in result.busy_node_s.items() if node_s}
+    causes = ", ".join(f"{name} {count:,.1f}" for name, count in hours.items())
     story: dict[str, Any] = {
         "tool": f"bftrainer {version('bftrainer')}",
         "command": command,
@@ -540,6 +517,6 @@ def _provenance(
         story["nodes_per_block"] = result.block
     if result.chosen.partitions:
         partitions = result.chosen.partitions.items()
-        told = {name: [node for node in nodes if not BRACKETS.intersection(node)] for name, nodes in partitions}
-        story["partitions"] = {name: folded(nodes) for name, nodes in told.items() if nodes}
+        tellable = {name: [node for node in nodes if not BRACKETS.intersection(node)] for name, nodes in partitions}
+        story["partitions"] = {name: folded(nodes) for name, nodes in tellable.items() if nodes}
     return story

@@ -1,10 +1,10 @@
-"""The importer interface, the settings and state of an import, and all importers by name."""
+"""What importers share: the state of an import while its log is read, their interface, and all of them by name."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
-from bftrainer.files.log_files import Block, LogRow
+from bftrainer.files.log_files import LogRow, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
@@ -26,20 +26,17 @@ from bftrainer.schedulers.busy_records import BusyKind, BusyRows
 from bftrainer.schedulers.clock import Clock
 from bftrainer.schedulers.import_settings import ImportSettings
 
+CUT_OFF = "last line cut off"
 _CLEAN_UP_S = 1.0
 _NEEDED = ["start_ns", "end_ns", "nodes"]
-
-
-CUT_OFF = "last line cut off"
 _EXAMPLES = 10
-_SURE = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Check:
     """A reason for which rows are not kept: those that `fails` marks.
 
-    If they are unusable, `detail` says what was expected of a row, and what was found.
+    If they are unusable, `detail` says what was expected of a row, and what stands there.
     """
 
     reason: str
@@ -62,11 +59,15 @@ class Tally:
         if count:
             self.dropped[reason] += count
 
-    def sift(self, checks: Sequence[Check], refuse: Callable[[str, int, str], None]) -> NDArray[np.bool_]:
-        """Count rows by the first check that they fail; those that pass all.
+    def refuse(self, reason: str, row: LogRow, detail: str) -> None:
+        """Count a record that should have given an interval, but is unusable, or was cut off."""
+        self.dropped[CUT_OFF if row.is_cut_off else reason] += 1
+        self.bad += 1
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(f"{row.place}: {one_line(detail)}")
 
-        `refuse` is called with the reason, row and fault of each that is unusable, in order of rows.
-        """
+    def sift(self, checks: Sequence[Check], row: Callable[[int], LogRow]) -> NDArray[np.bool_]:
+        """Count rows by the first check that they fail; which ones pass all. `row` is the one of an index."""
         fate = np.select([check.fails for check in checks], range(len(checks)), len(checks))
         for code, check in enumerate(checks):
             if check.detail is None:
@@ -74,23 +75,18 @@ class Tally:
         is_refused = np.array([check.detail is not None for check in checks] + [False])
         for at in np.flatnonzero(is_refused[fate]).tolist():
             check = checks[fate[at]]
-            refuse(check.reason, at, check.detail(at) if check.detail is not None else "")
+            self.refuse(check.reason, row(at), check.detail(at) if check.detail is not None else "")
         return np.asarray(fate == len(checks))
 
-    def refuse(self, reason: str, path: Path, line: int, detail: str) -> None:
-        """Count a record that should have given an interval, but is unusable."""
-        self.dropped[reason] += 1
-        self.bad += 1
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append(f"{path}:{line}: {one_line(detail)}")
-
-    def check(self, *, at_end: bool = False) -> None:
-        """Raise if too many records are bad; before the end of a log only if they are many enough to be sure."""
-        if self.bad > self.max_bad * self.records and (at_end or self.bad > _SURE):
-            share = (
-                f"{self.bad:,} of {self.records:,} records are unusable, more than --max-bad {100 * self.max_bad:g} %"
+    def check(self) -> None:
+        """Raise if too many records are bad, or all."""
+        is_over = self.bad > self.max_bad * self.records
+        if is_over or self.bad == self.records > 0:
+            first, limit = (
+                self.examples[0].removesuffix("."),
+                f", more than --max-bad {100 * self.max_bad:g} %" * is_over,
             )
-            raise LogError(f"{self.examples[0].removesuffix('.')} ({share}).")
+            raise LogError(f"{first} ({self.bad:,} of {self.records:,} records are unusable{limit}).")
 
 
 @dataclass(slots=True)
@@ -100,21 +96,16 @@ class Reading:
     Parameters
     ----------
     settings : ImportSettings
-    clock : Clock
-        Clock of the settings' zone.
-    tally : Tally
-    rows : BusyRows
-        Collects records that name nodes.
+    clock, tally, rows : Clock, Tally, BusyRows
+        Clock of the settings' zone, counts of records, and records that name nodes.
     demand : DataFrame, optional
         Jobs of a log that only counts nodes: the number of their `nodes`, and columns that `BusyRecords` has.
     notes : list of str
         Assumptions made.
-    window_ns : tuple of two int, optional
-        The window, if the log itself gives it; nanoseconds since the Unix epoch.
-    capacity, node_sizes : int and ndarray of int64, optional
-        Number of the machine's nodes; and processors of each where these differ, which demand then is in.
-    nodes : tuple of str, optional
-        All nodes of the machine, idle ones too, if the log lists them.
+    window_ns, nodes, capacity : optional
+        The window in nanoseconds, the names of all nodes, or their number, if the log itself tells.
+    node_sizes : ndarray of int64, optional
+        Processors of each node where these differ, which demand then is in.
     unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
         Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
     is_exact : bool
@@ -126,8 +117,8 @@ class Reading:
     """
 
     settings: ImportSettings
-    clock: Clock
-    tally: Tally
+    clock: Clock = field(init=False)
+    tally: Tally = field(init=False)
     rows: BusyRows = field(default_factory=BusyRows)
     demand: pd.DataFrame | None = None
     notes: list[str] = field(default_factory=list)
@@ -141,10 +132,15 @@ class Reading:
     placement: str | None = None
     job_ids: list[NDArray[np.int64]] = field(default_factory=list)
 
-    @classmethod
-    def begun(cls, settings: ImportSettings) -> Reading:
-        """The state before anything is read."""
-        return cls(settings, Clock(settings.zone), Tally(settings.max_bad))
+    def __post_init__(self) -> None:
+        self.clock, self.tally = Clock(self.settings.zone), Tally(self.settings.max_bad)
+
+    def lines(self, paths: Iterable[Path]) -> Iterator[LogRow]:
+        """Lines of files that are not blank, each as a row of one cell."""
+        for block in (block for path in paths for block in line_blocks(path)):
+            for at, text in enumerate(block.lines):
+                if text.strip():
+                    yield LogRow(block.path, block.first + at, [text], block.is_cut_off(at))
 
     def is_wanted(self, cluster: str) -> bool:
         """Whether rows of a cluster, which may have no name, are asked for."""
@@ -152,10 +148,10 @@ class Reading:
         return self.settings.cluster in (None, cluster)
 
     def check_cluster(self, jobs: int) -> None:
-        """Refuse a cluster that was picked and has no jobs among so many that were kept."""
-        picked, known = self.settings.cluster, self.rows.clusters
-        if picked is not None and not (known.get(picked, 0) and jobs):
-            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, known))}")
+        """Refuse a cluster that was picked and has no jobs among so many that were taken."""
+        picked, clusters = self.settings.cluster, self.rows.clusters
+        if picked is not None and not (clusters.get(picked, 0) and jobs):
+            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, clusters))}")
 
     def take(self, frame: pd.DataFrame) -> None:
         """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line.
@@ -169,25 +165,20 @@ class Reading:
             frame["kind"].map(BusyKind)
         is_empty = frame[_NEEDED].isna().any(axis=1)
         for row in frame.index[is_empty]:
-            self._refuse_place("no times or nodes", frame, row, "Expected start, end and nodes, got nothing.")
+            self.tally.refuse("no times or nodes", _find_row(frame, row), "Expected start, end and nodes, got nothing.")
         frame = frame[~is_empty]
         length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
         self.tally.drop("end before start", int((length < 0).sum()))
         self.tally.drop("zero length", int((length == 0).sum()))
         frame = frame[length > 0].reset_index(drop=True)
         for row, fault in self.rows.extend(frame).items():
-            self._refuse_place("unreadable node list", frame, row, fault)
-
-    def _refuse_place(self, reason: str, frame: pd.DataFrame, row: int, detail: str) -> None:
-        """Count a row of a frame as unusable, at its file and line."""
-        path, _, line = str(frame["place"][row] if "place" in frame else f"row:{row}").rpartition(":")
-        self.tally.refuse(reason, Path(path), int(line), detail)
+            self.tally.refuse("unreadable node list", _find_row(frame, row), fault)
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
 
-        Before it no node is available; after it each keeps its last state. `names` are those of the log's nodes, in
-        order, then of nodes that were never available.
+        Before it no node is available; after it each stays as it is. `names` are those of the log's nodes, in order,
+        then of nodes that were never available.
         """
         self.tally.records += records
         away_ns = [OPEN_START_NS] * len(names)
@@ -198,18 +189,8 @@ class Reading:
             away_ns[node] = OPEN_END_NS if is_there else time_ns
         for name, since_ns in zip(names, away_ns, strict=True):
             self.rows.add_node(name, since_ns, OPEN_END_NS, BusyKind.AWAY)
-        self.window_ns = (log.start_ns, log.end_ns)
-        self.unchanged_ns = log.unchanged_ns
+        self.window_ns, self.unchanged_ns, self.is_exact = (log.start_ns, log.end_ns), log.unchanged_ns, True
         self.last_changes = {names[node]: is_there for node, is_there in last_changes(log).items()}
-        self.is_exact = True
-
-    def refuse(self, reason: str, block: Block, at: int, detail: str) -> None:
-        """Count the record in line `at` of a block as unusable; the last of a file may have been cut off."""
-        self.tally.refuse(CUT_OFF if block.is_cut_off(at) else reason, block.path, block.first + at, detail)
-
-    def refuse_row(self, reason: str, row: LogRow, detail: str) -> None:
-        """Count a row of a table as unusable."""
-        self.tally.refuse(CUT_OFF if row.is_cut_off else reason, row.path, row.line, detail)
 
     def note(self, text: str) -> None:
         """Add an assumption to the notes, unless it is there already."""
@@ -218,7 +199,7 @@ class Reading:
             self.notes.append(text)
 
     def note_cut_off(self, path: Path) -> None:
-        """Note that a file's last line is kept although it lacks its end."""
+        """Note that a file's last line is used although it lacks its end."""
         self.note(f"{path}: the last line has no line end: if it was cut off, what stands last in it is wrong.")
 
     @property
@@ -233,6 +214,12 @@ class Reading:
             return self.clock.instant_ns(self.settings.start)
         self.note("the log's times are relative, and no --start tells to what: they count from 1970-01-01.")
         return 0
+
+
+def _find_row(frame: pd.DataFrame, row: int) -> LogRow:
+    """The row of a log that a row of a frame is of."""
+    path, _, line = str(frame["place"][row] if "place" in frame else f"row:{row}").rpartition(":")
+    return LogRow(Path(path), int(line), [], is_cut_off=False)
 
 
 @runtime_checkable
@@ -276,21 +263,12 @@ _HOMES = {
     "table": ("tables", "TableImporter"),
 }
 
-# What logs that have no importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
-_COBALT = "Cobalt's accounting log is no table: import it with a plug-in (docs/dev/extending.md, An importer)"
+_TABLE = "make a table of it (docs/import-formats.md), for `import --format table`"
+# What logs without an importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
 _ADVICE = {
-    r"\A\s*\[\s*\{": (
-        "a JSON array: `jq '{jobs: .}'` makes jobs of Slurm or Flux of it, `jq -c '.[]'` lines for "
-        "`import --format table`"
-    ),
-    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": _COBALT,
-    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": _COBALT,
-    r"\A(?:#.*\n|\s)*(?:[^:\n]*:){5}\d+:(?:[^:\n]*:){2}\d+:\d+:\d+:(?:[^:\n]*:){24}": (
-        "Accounting of Grid Engine: make a table of it with awk (docs/import-formats.md), for `import --format table`"
-    ),
-    r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
-        "Jobs of Batsim: use `import --format table` with the columns that docs/import-formats.md names"
-    ),
+    r"\A\s*\[\s*\{": f"a JSON array: `jq '{{jobs: .}}'` makes jobs of Slurm or Flux of it; or {_TABLE}",
+    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": f"Cobalt's accounting log: {_TABLE}",
+    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": f"Cobalt's accounting log: {_TABLE}",
 }
 
 
@@ -336,7 +314,5 @@ def recognise(lines: Sequence[str], path: str) -> Importer:
         if importer.recognises(lines):
             return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
-    known = ", ".join(importer_names())
-    hint = "; a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN" * ("," in shown)
-    what = f"Expected a log of a format that is known ({known})"
-    raise LogError(f"{path}: {what}, got one that begins with {shown!r}{hint}.")
+    expected = f"Expected a log of a format that is known ({', '.join(importer_names())})"
+    raise LogError(f"{path}: {expected}, got one that begins with {shown!r}: {_TABLE}.")

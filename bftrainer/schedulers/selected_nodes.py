@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -30,23 +30,9 @@ _LEAST_EDGE_NS = 7 * 86_400 * NS_PER_S
 class NodeChoice:
     """The nodes of a node log.
 
-    Parameters
-    ----------
-    names : tuple of str
-    seen : int
-        How many of them the scheduler's log names.
-    unseen : int
-        Number of nodes in the inventory that the scheduler's log does not name, chosen or not.
-    unseen_are : {"absent", "idle"}
-        How these nodes are treated.
-    outside : tuple of str
-        Nodes that the scheduler's log names but the inventory does not.
-    partitions, types : mapping of str to tuple of str
-        Chosen nodes by partition, and by their numbers of cores and GPUs; empty if these are unknown.
-    units : mapping of str to int
-        GPUs or cores of the chosen nodes, if these are what is offered.
-    lives : NodeSpans, optional
-        When the nodes were part of the machine, if the inventory tells.
+    `seen` of them the scheduler's log names, `unseen` of the inventory's it does not; `outside` are those that it
+    names and the inventory does not. Chosen nodes are told by partition, by their numbers of cores and GPUs, with the
+    units of each, and with the time in which they were there, as far as these are known.
     """
 
     names: tuple[str, ...]
@@ -65,9 +51,11 @@ def choose_nodes(
 ) -> NodeChoice:
     """Choose the nodes of a log that names them; `is_seen` marks names that are not of downtimes alone."""
     settings = reading.settings
-    in_log, others = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
-    dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading.clock)
-    inventory, unseen_are = _find_inventory(in_log, reading, dated, is_availability=is_availability)
+    in_log, elsewhere = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
+    dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading)
+    inventory = _find_inventory(in_log, reading, dated, is_availability=is_availability)
+    # Of a log that lists its nodes those that it does not name again were idle.
+    unseen_are = "idle" if reading.nodes is not None and settings.nodes is None else settings.unseen
     listed_names = set(inventory.names)
     outside = natural_order([name for name in in_log if name not in listed_names])
     if in_log and len(outside) == len(in_log):
@@ -75,9 +63,9 @@ def choose_nodes(
             f"Expected an inventory with nodes of the log ({listed(natural_order(in_log))}), got others "
             f"({listed(inventory.names)}); a range is written n[01-16]."
         )
-    if strange := natural_order([name for name in others if name not in listed_names]):
-        shown = listed(strange)
-        reading.note(f"{len(strange):,} nodes that downtimes or reservations alone name are left out: {shown}.")
+    if strange := natural_order([name for name in elsewhere if name not in listed_names]):
+        names = listed(strange)
+        reading.note(f"{len(strange):,} nodes that downtimes or reservations alone name are left out: {names}.")
     unseen = listed_names.difference(in_log)
     absent = unseen if unseen_are == "absent" else inventory.out_of_service & unseen
     if absent and unseen_are == "idle":
@@ -88,25 +76,24 @@ def choose_nodes(
         left_out |= listed_names - set(partition_names(settings.partitions, partitions))
         if not inventory.partitions:
             reading.note("the nodes of a partition are those that ran its jobs: the inventory names no partitions.")
-    names = tuple(name for name in inventory.names if name not in left_out)
-    if not names:
+    chosen = {name: None for name in inventory.names if name not in left_out}
+    if not chosen:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
-    chosen = set(names)
     within = {name: tuple(node for node in some if node in chosen) for name, some in sorted(partitions.items())}
     return NodeChoice(
-        names=names,
-        seen=len(chosen.intersection(in_log)),
+        names=tuple(chosen),
+        seen=len(chosen.keys() & set(in_log)),
         unseen=len(unseen),
         unseen_are=unseen_are,
         outside=outside,
         partitions={name: some for name, some in within.items() if some},
-        types=_group_by_type(names, inventory),
-        units=_count_units(names, inventory, settings),
-        lives=None if dated is None else dated.union(places(dated.names, names)),
+        types=_group_by_type(chosen, inventory),
+        units=_count_units(chosen, inventory, settings),
+        lives=None if dated is None else dated.union(places(dated.names, tuple(chosen))),
     )
 
 
-def _group_by_type(names: Sequence[str], inventory: Inventory) -> dict[str, tuple[str, ...]]:
+def _group_by_type(names: Iterable[str], inventory: Inventory) -> dict[str, tuple[str, ...]]:
     """Nodes by their numbers of cores and GPUs; empty if the inventory does not tell."""
     types: dict[str, tuple[str, ...]] = {}
     for name in names if inventory.cores else ():
@@ -116,7 +103,7 @@ def _group_by_type(names: Sequence[str], inventory: Inventory) -> dict[str, tupl
     return dict(sorted(types.items()))
 
 
-def _count_units(names: Sequence[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
+def _count_units(names: Iterable[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
     """How many GPUs or cores each node has; none if nodes are offered."""
     if settings.unit == "node":
         return {}
@@ -134,17 +121,16 @@ def _count_units(names: Sequence[str], inventory: Inventory, settings: ImportSet
 
 def _find_inventory(
     in_log: Sequence[str], reading: Reading, dated: BusyRecords | None, *, is_availability: bool
-) -> tuple[Inventory, str]:
-    """The machine's nodes, and whether those that the log does not name are absent or idle."""
-    settings = reading.settings
-    if reading.nodes is not None and settings.nodes is None:
-        # The log lists its nodes: those that it does not name again were idle.
-        return Inventory(reading.nodes), "idle"
-    if settings.nodes in (None, SEEN) or (is_availability and node_number(settings.nodes) is not None):
-        if settings.nodes is None and not is_availability:
+) -> Inventory:
+    """The machine's nodes."""
+    nodes = reading.settings.nodes
+    if reading.nodes is not None and nodes is None:
+        return Inventory(reading.nodes)
+    if nodes in (None, SEEN) or (is_availability and node_number(nodes) is not None):
+        if nodes is None and not is_availability:
             reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
-        return Inventory(natural_order(in_log)), settings.unseen
-    return read_inventory(str(settings.nodes)) if dated is None else Inventory(dated.names), settings.unseen
+        return Inventory(natural_order(in_log))
+    return read_inventory(str(nodes)) if dated is None else Inventory(dated.names)
 
 
 def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
@@ -178,16 +164,16 @@ def places(names: Sequence[str], chosen: Sequence[str]) -> NDArray[np.int32]:
 
 
 def find_lives(
-    records: BusyRecords, place: NDArray[np.int32], names: Sequence[str], window: Window, coverage: Coverage | None
-) -> tuple[NodeSpans, str]:
-    """Time in which each node may have been part of the machine, within a window; and what says so.
+    records: BusyRecords, place: NDArray[np.int32], nodes: int, window: Window, coverage: Coverage | None
+) -> NodeSpans:
+    """Time in which each node may have been part of the machine, one span each.
 
     A node that nothing names for more than a week, or twice the age of the oldest jobs, at one end of the window was
     added or renamed after its start, or retired before its end: what it did then is unknown. Records outside the
-    window also show that a node was there. `place` is the index in `names` of each node of the records, -1 for one
-    that counts whether it is recorded or not.
+    window also show that a node was there. `place` is the index of each node of the records, -1 for one that counts
+    whether it is recorded or not.
     """
-    first, last = np.full(len(names), OPEN_START_NS), np.full(len(names), OPEN_END_NS)
+    first, last = np.full(nodes, OPEN_START_NS), np.full(nodes, OPEN_END_NS)
     edge_ns = max(_LEAST_EDGE_NS, round((0.0 if coverage is None else 2 * coverage.tail_s) * NS_PER_S))
     # Near the edges of a log jobs are missing: that a node is not named there says nothing.
     trusted = window if coverage is None or coverage.trusted is None else coverage.trusted
@@ -196,15 +182,20 @@ def find_lives(
         is_placed = place >= 0
         first[place[is_placed]] = records.extreme_of_nodes(np.minimum, "start_ns", OPEN_END_NS)[is_placed]
         last[place[is_placed]] = records.extreme_of_nodes(np.maximum, "end_ns", OPEN_START_NS)[is_placed]
-    is_late, is_gone = first - low > edge_ns, high - last > edge_ns
-    start = np.where(is_late, first, window.start_ns)
-    end = np.where(is_gone, last, window.end_ns)
-    lives = NodeSpans(np.arange(len(names), dtype=np.int32), start, end).within(window.start_ns, window.end_ns)
-    faults = []
-    for which, text in (
-        (is_late, f"before {iso(int(first[is_late].min(initial=OPEN_END_NS)))}"),
-        (is_gone, f"after {iso(int(last[is_gone].max(initial=OPEN_START_NS)))}"),
+    start = np.where(first - low > edge_ns, first, window.start_ns)
+    end = np.where(high - last > edge_ns, last, window.end_ns)
+    return NodeSpans(np.arange(nodes, dtype=np.int32), start, end)
+
+
+def describe_lives(lives: NodeSpans, names: Sequence[str], window: Window) -> str:
+    """Which nodes were not part of the machine all the time, as `find_lives` gives it."""
+    shown = []
+    late, gone = lives.where(lives.start_ns > window.start_ns), lives.where(lives.end_ns < window.end_ns)
+    for spans, when in (
+        (late, f"before {iso(int(late.start_ns.min(initial=OPEN_END_NS)))}"),
+        (gone, f"after {iso(int(gone.end_ns.max(initial=OPEN_START_NS)))}"),
     ):
-        if some := [names[at] for at in np.flatnonzero(which).tolist()]:
-            faults.append(f"{len(some):,} nodes are named in no record {text} ({listed(some)})")
-    return lives, "; ".join(faults) + ": were they added, renamed or retired? They count while they are named"
+        if len(spans):
+            nodes = listed([names[node] for node in spans.node.tolist()])
+            shown.append(f"{len(spans):,} nodes are named in no record {when} ({nodes})")
+    return "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"

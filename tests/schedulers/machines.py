@@ -108,43 +108,35 @@ def export(made: Machine, kind: str, low: int, high: int) -> list[Ran]:
     return [job for job in made.jobs if SELECTED[kind](job, low, high)]
 
 
-def _stamp(second: int) -> str:
-    return datetime.fromtimestamp(second, UTC).strftime("%m/%d/%Y %H:%M:%S")
+WRITTEN = {"submitted": "swf", "recorded": "pbs", "contained": "table"}
 
 
 def written(folder: Path, made: Machine, kind: str, low: int, high: int) -> tuple[str, Path, dict[str, Any]]:
     """Write an export; its format, file, and settings."""
-    jobs, path = export(made, kind, low, high), folder / f"{kind}.log"
-    if kind == "submitted":
-        lines = [f"; UnixStartTime: {low}", f"; MaxNodes: {made.nodes}", f"; MaxProcs: {made.nodes}"]
-        for job in jobs:
+    name, path, records = WRITTEN.get(kind, "slurm"), folder / f"{kind}.log", []
+    for job in export(made, kind, low, high):
+        hosts, count = made.names(job.nodes), len(job.nodes)
+        if name == "swf":
             times = f"{job.number} {job.submit - low} {job.start - job.submit} {job.end - job.start}"
-            lines.append(f"{times} {len(job.nodes)} -1 -1 {len(job.nodes)} -1 -1 1 1 1 1 1 1 -1 -1")
-        path.write_text("\n".join(lines) + "\n")
-        return "swf", path, {}
-    whole = {"nodes": folded(made.names(range(made.nodes))), "unseen": "idle"}
-    if kind == "recorded":
-        records = []
-        for job in jobs:
-            hosts = "+".join(f"{name}/0" for name in made.names(job.nodes))
-            told = f"queue=q qtime={job.submit} start={job.start} exec_host={hosts}"
-            if low <= job.start < high:
-                records.append((job.start, f"{_stamp(job.start)};S;{job.number}.s;{told}"))
-            if low <= job.end < high:
-                records.append((job.end, f"{_stamp(job.end)};E;{job.number}.s;{told} end={job.end}"))
-        path.write_text("".join(f"{line}\n" for _, line in sorted(records)))
-        return "pbs", path, whole
-    lines = ["JobIDRaw|Submit|Start|End|NNodes|NodeList"]
-    if kind == "contained":
-        path.write_text("job,queued,begin,finish,hosts\n")
-        with path.open("a") as stream:
-            for job in jobs:
-                hosts = " ".join(made.names(job.nodes))
-                stream.write(f"{job.number},{job.submit},{job.start},{job.end},{hosts}\n")
-        return "table", path, whole | {"map": TABLE}
-    for job in jobs:
-        end = "Unknown" if kind == "overlap" and job.end >= high else job.end
-        hosts = folded(made.names(job.nodes))
-        lines.append(f"{job.number}|{job.submit}|{job.start}|{end}|{len(job.nodes)}|{hosts}")
-    path.write_text("\n".join(lines) + "\n")
-    return "slurm", path, whole
+            records.append(f"{times} {count} -1 -1 {count} -1 -1 1 1 1 1 1 1 -1 -1")
+        elif name == "table":
+            records.append(f"{job.number},{job.submit},{job.start},{job.end},{' '.join(hosts)}")
+        elif name == "slurm":
+            end = "Unknown" if kind == "overlap" and job.end >= high else job.end
+            records.append(f"{job.number}|{job.submit}|{job.start}|{end}|{count}|{folded(hosts)}")
+        else:
+            fields = f"queue=q qtime={job.submit} start={job.start} exec_host={'+'.join(f'{host}/0' for host in hosts)}"
+            for second, sign in ((job.start, "S"), (job.end, "E")):
+                if low <= second < high:
+                    shown = datetime.fromtimestamp(second, UTC).strftime("%m/%d/%Y %H:%M:%S")
+                    ending = f" end={job.end}" * (sign == "E")
+                    records.append((second, f"{shown};{sign};{job.number}.s;{fields}{ending}"))
+    header = {
+        "swf": [f"; UnixStartTime: {low}", f"; MaxNodes: {made.nodes}", f"; MaxProcs: {made.nodes}"],
+        "slurm": ["JobIDRaw|Submit|Start|End|NNodes|NodeList"],
+        "table": ["job,queued,begin,finish,hosts"],
+    }
+    lines = [line for _, line in sorted(records)] if name == "pbs" else records
+    path.write_text("\n".join([*header.get(name, []), *lines, ""]))
+    whole = {} if name == "swf" else {"nodes": folded(made.names(range(made.nodes))), "unseen": "idle"}
+    return name, path, whole | ({"map": TABLE} if name == "table" else {})

@@ -10,7 +10,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
-from bftrainer.schedulers.coverage import empty_spans, judge_coverage, lost_days, missing_ids
+from bftrainer.schedulers.coverage import count_empty_days, judge_coverage, lost_days, missing_ids
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of
@@ -157,7 +157,8 @@ def test_few_long_jobs_at_the_end(tmp_path):
     )
     plain = judge_coverage(*columns)
     lost = [(low * NS + at * 5 * DAY * NS, OPEN_END_NS, 1, low * NS + at * 5 * DAY * NS) for at in range(1, 6)]
-    assert judge_coverage(*np.concatenate((columns, np.array(lost).T), axis=1)).right == plain.right == "ended"
+    late = judge_coverage(*np.concatenate((columns, np.array(lost).T), axis=1))
+    assert late.edges[1] == plain.edges[1] == "ended"
 
 
 def test_a_day_without_ends(tmp_path):
@@ -170,19 +171,16 @@ def test_a_day_without_ends(tmp_path):
     path.write_text("\n".join(kept) + "\n")
     quality = import_log(name, [path], ImportSettings(**own)).quality
     assert 1 <= quality.coverage["empty_days"] < 1.5
-    assert quality.coverage["empty_idle_share"] > 1 / 80
     assert any("days of the window jobs began and none ended" in note for note in quality.notes)
     assert len(kept) < len(rows)
 
 
 def test_a_gap_longer_than_what_is_told():
-    """A year between two weeks of many jobs is found, though most days have none, and named beside what is missing."""
+    """A year between two weeks of many jobs is found, though most days have none; few jobs tell of no gap."""
     start = np.concatenate((np.arange(0, 7 * DAY, 600), np.arange(372 * DAY, 379 * DAY, 600))) * NS
-    end, nodes, window = start + 600 * NS, np.ones(start.size, np.int64), Window(0, 379 * DAY * NS)
-    assert empty_spans((start, end), window).node_s / DAY == pytest.approx(365, abs=0.1)
-    text = judge_coverage(start, end, nodes, start).sentence(window, 0.0, 365.0)
-    assert "about 0.0 % of the window's busy node-time is missing, besides what 365.0 days lack" in text
-    assert not empty_spans((start[::100], end[::100]), window)
+    end, window = start + 600 * NS, Window(0, 379 * DAY * NS)
+    assert count_empty_days((start, end), window) == pytest.approx(365, abs=0.1)
+    assert count_empty_days((start[::100], end[::100]), window) == 0
 
 
 def test_missing_ids(tmp_path):

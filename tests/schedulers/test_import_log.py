@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
+from importlib.metadata import EntryPoint
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from bftrainer import plugins
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expanded
-from bftrainer.schedulers.import_log import import_log
+from bftrainer.schedulers import IMPORTERS
+from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import get_importer, importer_names, recognise
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, importer_names, recognise
 from tests.importing import idle_of
 
 HEADER = "JobIDRaw|Partition|Start|End|NNodes|NodeList"
@@ -58,28 +66,28 @@ def test_window(imported):
     assert (done.log.start_ns, done.log.end_ns) == (100 * NS, 200 * NS)
     quality = done.quality
     assert (quality.records, quality.kept, quality.outside_window, dict(quality.dropped)) == (3, 3, 1, {})
-    assert quality.idle_node_s == 80 + 30 + 100
+    assert (quality.idle_node_s, quality.idle_share) == (80 + 30 + 100, 0.7)
     assert quality.busy_node_s == {"job": 20 + 20 + 50}
-    assert quality.idle_share == 0.7
+    # Times of the window are those of the zone.
+    other = imported(JOBS, zone="+01:00", start="1970-01-01T01:01:40", end="1970-01-01T01:03:20")
+    assert (idle(other), other.quality.zone) == (idle(done), "+01:00")
+    # A window in which nothing ran is one in which everything was idle.
+    assert idle(imported(rows((10, 20, "n1"), (500, 600, "n1")))) == {"n1": [(100, 200)]}
 
 
 def test_records_add_up(imported):
-    """What is read is kept or dropped by one reason."""
-    done = imported(JOBS + "1||90|120|2|n[1-2]\n9||90|120|0|\n8.0||90|120|1|n1\n7||0|0|1|n1\n6||7\n", max_bad=0.2)
-    quality = done.quality
+    """What is read is kept or dropped by one reason; jobs that share a node are a union, never a sum."""
+    text = JOBS + "1||90|120|2|n[1-2]\n9||90|120|0|\n8.0||90|120|1|n1\n7||0|0|1|n1\n6||7\n"
+    quality = imported(text, max_bad=0.2).quality
     assert quality.records == quality.kept + sum(quality.dropped.values()) == 8
-    assert dict(quality.dropped) == {
-        "duplicate": 1, "no nodes": 1, "job step": 1, "zero length": 1, "wrong number of columns": 1,
-    }  # fmt: skip
+    reasons = ("duplicate", "no nodes", "job step", "zero length", "wrong number of columns")
+    assert quality.dropped == dict.fromkeys(reasons, 1)
     assert (quality.duplicates, quality.bad, quality.kept) == (1, 1, 3)
     assert quality.bad_examples[0].endswith("sacct.txt:9: Expected 6 columns, got 3")
-
-
-def test_shared_nodes(imported):
-    """Jobs that share a node are a union, never a sum."""
-    done = imported(rows((100, 140, "n1"), (120, 160, "n1")))
-    assert idle(done) == {"n1": [(160, 200)]}
-    assert done.quality.overlap_factor == 80 / 60
+    with pytest.raises(LogError, match=r"sacct.txt:9: Expected 6 columns, got 3 \(1 of 8 records are unusable"):
+        imported(text, max_bad=0.1)
+    shared = imported(rows((100, 140, "n1"), (120, 160, "n1")))
+    assert (idle(shared), shared.quality.overlap_factor) == ({"n1": [(160, 200)]}, 80 / 60)
 
 
 def test_a_window_that_is_not_asked_for(imported):
@@ -94,7 +102,6 @@ def test_a_window_that_is_not_asked_for(imported):
 @pytest.mark.parametrize(
     ("start", "end", "message"),
     [
-        ("1970-01-01T00:03:20", "1970-01-01T00:01:40", "Expected the window to start before its end"),
         ("1970-01-01T00:03:20", "1970-01-01T00:03:20", "Expected the window to start before its end"),
         ("2026-01-01", "2026-02-01", r"Expected a window within the log, got 2026-.* from 1970-01-01T00:00:10Z"),
         ("1970-01-01", "1970-01-01T00:00:10", r"Expected a window within the log"),
@@ -107,20 +114,12 @@ def test_impossible_windows(imported, start, end, message):
         imported(JOBS, start=start, end=end)
 
 
-def test_an_idle_window_within_the_log(imported):
-    """A window in which nothing ran is one in which everything was idle."""
-    done = imported(rows((10, 20, "n1"), (500, 600, "n1")))
-    assert idle(done) == {"n1": [(100, 200)]}
-
-
-def test_zone_of_the_window(imported):
-    """Times of the window are those of the zone."""
-    done = imported(JOBS, zone="+01:00", start="1970-01-01T01:01:40", end="1970-01-01T01:03:20")
-    assert idle(done) == idle(imported(JOBS))
-    assert done.quality.zone == "+01:00"
-
-
-# --- inventory ---------------------------------------------------------------------------------------------------
+def test_a_log_without_jobs(imported):
+    """A log in which nothing ran gives no node log, and says why."""
+    with pytest.raises(LogError, match=r"no record at all\."):
+        imported(f"{HEADER}\n")
+    with pytest.raises(LogError, match=r"1 records \(1 no nodes\)"):
+        imported(f"{HEADER}\n1||100|200|0|None assigned\n")
 
 
 def test_nodes_seen(imported):
@@ -132,18 +131,13 @@ def test_nodes_seen(imported):
 
 
 def test_unseen_nodes(imported):
-    """Nodes that the log never names are absent unless they are said to be idle."""
-    absent = imported(JOBS, nodes="n[0-4]")
+    """Nodes that the log never names are absent unless they are said to be idle, and were not out of service."""
+    absent, idle_ones = imported(JOBS, nodes="n[0-4]"), imported(JOBS, nodes="n[0-4]", unseen="idle")
     assert absent.log.nodes == ("n1", "n2", "n3")
-    idle_ones = imported(JOBS, nodes="n[0-4]", unseen="idle")
     assert idle_ones.log.nodes == ("n0", "n1", "n2", "n3", "n4")
     assert idle(idle_ones)["n4"] == [(100, 200)]
     for done in (absent, idle_ones):
         assert (done.quality.nodes_seen, done.quality.nodes_unseen) == (3, 2)
-
-
-def test_unseen_nodes_that_were_out_of_service(imported):
-    """A node that takes no jobs when the inventory is taken, and never ran one, was not idle."""
     done = imported(JOBS, nodes="n1 idle\nn2 down*\nn3 idle\nn4 drained\nn5 idle\n", unseen="idle")
     assert done.log.nodes == ("n1", "n2", "n3", "n5")
     assert any(note.startswith("1 of the nodes that the log never names") for note in done.quality.notes)
@@ -160,10 +154,10 @@ def test_nodes_outside_the_inventory(imported):
 
 
 def test_partitions(imported):
-    """Nodes of a partition are those of the inventory, or else those that ran its jobs, whatever else ran there."""
-    text = rows((100, 110, "n1", "gpu"), (120, 130, "n[1-2]", "batch"), (140, 150, "n3", "batch"))
+    """Nodes of a partition are those of the inventory, or else those that ran its jobs, also outside the window."""
+    text = rows((10, 20, "n1", "gpu"), (120, 130, "n[1-2]", "batch"), (140, 150, "n3", "batch"))
     done = imported(text, partitions=("gpu",))
-    assert idle(done) == {"n1": [(110, 120), (130, 200)]}
+    assert idle(done) == {"n1": [(100, 120), (130, 200)]}
     assert done.log.provenance["partitions"] == {"batch": "n1", "gpu": "n1"}
     assert any("ran its jobs" in note for note in done.quality.notes)
     done = imported(text, partitions=("big",), nodes="n1|big|idle\nn3|big|idle\nn2|small|idle\n")
@@ -175,20 +169,6 @@ def test_partitions(imported):
         imported(rows((100, 110, "n1")), partitions=("gpu",))
 
 
-def test_partitions_of_jobs_outside_the_window(imported):
-    """A node that ran a partition's jobs before the window is of that partition within it, idle or not."""
-    text = rows((10, 20, "n1", "a"), (110, 120, "n2", "a"), (90, 120, "n3", "b"))
-    assert idle(imported(text, partitions=("a",))) == {"n1": [(100, 200)], "n2": [(100, 110), (120, 200)]}
-
-
-def test_strangers_among_the_downtimes(imported):
-    """Nodes of downtimes that the machine does not have are told: their names may be of another form."""
-    down = "node,start,end\nn1.site.org,100,150\nn2,100,150\n"
-    notes = imported(JOBS, downtimes=down).quality.notes
-    assert any(note.startswith("1 nodes that downtimes") and note.endswith("n1.site.org.") for note in notes)
-    assert not any("alone name" in note for note in imported(JOBS, downtimes="node,start,end\nn2,1,9\n").quality.notes)
-
-
 def test_excluded_nodes(imported):
     """Nodes that are excluded are not offered; at least one has to be left."""
     assert imported(JOBS, exclude_nodes="n[2-3],m7").log.nodes == ("n1",)
@@ -198,16 +178,73 @@ def test_excluded_nodes(imported):
         imported(JOBS, exclude_nodes="n[1-")
 
 
-# --- what else keeps a node busy ---------------------------------------------------------------------------------
-
-
 def test_downtimes(imported):
     """A node that is down is not idle; without downtimes idle time is an upper bound, and that is noted."""
-    done = imported(JOBS, downtimes="node,start,end\nn1,130,140\nn3,180,None\nn9,0,900\n")
+    done = imported(JOBS, downtimes="node,start,end\nn1,130,140\nn3,180,None\nn9.site.org,0,900\n")
     assert idle(done) == {"n1": [(120, 130), (140, 200)], "n2": [(120, 150)], "n3": [(100, 180)]}
     assert done.quality.busy_node_s == {"job": 90, "down": 30}
     assert not any("upper bound" in note for note in done.quality.notes)
     assert any("upper bound" in note for note in imported(JOBS).quality.notes)
+    # Nodes that the machine does not have are told: their names may be of another form.
+    assert any(
+        note.startswith("1 nodes that downtimes") and note.endswith("n9.site.org.") for note in done.quality.notes
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        # Events of sacctmgr, of which those of the cluster are none; open ones go on.
+        (
+            "NodeName|TimeStart|TimeEnd|State|Reason\nn3|150|160|DOWN*|power | again\n|100|Unknown||count\n",
+            [(150, 160)],
+        ),
+        ("NodeName|TimeStart|TimeEnd|State\nn[3-4]|150|Unknown|DRAIN\n", [(150, 200)]),
+        # Reservations name their columns in another way.
+        ("Cluster|Name|TimeStart|TimeEnd|NodeNames\n|maint|150|160|n[1,3]\n", [(150, 160)]),
+        # A table may have hostlists in brackets or quotes, in any order of columns, and open starts.
+        ('start,end,node,why\nNone,160,"n3,n4",x\n\n180,190,n[2,3],x\n170,170,n3,x\n', [(100, 160), (180, 190)]),
+    ],
+)
+def test_forms_of_downtimes(imported, text, spans):
+    """Tables of downtimes and of reservations as schedulers print them."""
+    for setting in ("downtimes", "reservations"):
+        busy = sorted({100, 200}.union(*spans))
+        wanted = [(low, high) for low, high in pairwise(busy) if (low, high) not in spans]
+        assert idle(imported(JOBS, **{setting: text}))["n3"] == wanted
+
+
+def test_downtimes_in_local_times(imported):
+    """Of an hour that the clock shows twice both passes count; a time of 1970 is unset where the other is of today."""
+    window = {"start": "2026-10-25T00:00", "end": "2026-10-25T06:00", "zone": "Europe/Berlin", "nodes": "n1"}
+    text = f"{HEADER}\n1||1792800000|1892800000|1|n2\n2||1792800000|1792800001|1|n1\n"
+    down = "node|start|end\nn1|2026-10-25T02:30:00|2026-10-25T02:30:00\nn1|2026-10-25T05:00:00|0\n"
+    assert imported(text, downtimes=down, **window).quality.busy_node_s["down"] == 2 * 3600
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("n1|150\n", "Expected 3 columns or more, got 2"),
+        ("n1|160|150\n", "Expected an end after the start, got 150 after 160"),
+        ("n1|noon|170\n", "Expected a time such as .*, got 'noon'"),
+        ("n[1-|150|160\n", "Expected "),
+    ],
+)
+def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
+    """A row that cannot be read is an error if such rows are too many, else a note; the others count."""
+    text = f"node|start|end\nn1|150|160\n{row}"
+    with pytest.raises(LogError, match=rf"downtimes:3: {message}.* \(1 of 2 records are unusable"):
+        imported(JOBS, downtimes=text)
+    done = imported(JOBS, downtimes=text, max_bad=0.5)
+    assert idle(done)["n1"] == [(120, 150), (160, 200)]
+    assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)
+    for other, fault in (
+        ("node|from|end\n", r"downtimes:1: Expected a column timestart or starttime or start, got node, from, end\."),
+        ("\n\n", "downtimes: Expected a header and rows"),
+    ):
+        with pytest.raises(LogError, match=fault):
+            imported(JOBS, downtimes=other)
 
 
 def test_reservations(imported):
@@ -220,8 +257,7 @@ def test_reservations(imported):
 def test_unknown_intervals(imported):
     """Nodes of a list that cannot be trusted are not idle, and counted."""
     done = imported(f"{HEADER}\n1||110|150|7|n1\n2||100|110|1|n1\n")
-    assert idle(done) == {"n1": [(150, 200)]}
-    assert done.quality.unknown == 1
+    assert (idle(done), done.quality.unknown) == ({"n1": [(150, 200)]}, 1)
     assert done.quality.busy_node_s == {"job": 10, "unknown": 40}
 
 
@@ -232,68 +268,48 @@ def test_gaps_and_holes(imported):
     assert idle(imported(text, min_gap_s=4.0)) == {"n1": [(100, 105), (120, 140), (195, 200)]}
     assert idle(imported(text, min_hole_s=5.0)) == {"n1": [(100, 105), (120, 140), (195, 200)]}
     assert idle(imported(text, min_hole_s=6.0)) == {"n1": [(120, 140)]}
-
-
-def test_gaps_across_the_ends_of_the_window(imported):
-    """What a job before the window and one within it leave between them is clean-up too; likewise at the end."""
+    # What a job before the window and one within it leave between them is clean-up too; likewise at the end.
     text = rows((90, 98, "n1"), (101, 198, "n1"), (201, 210, "n1"))
     assert idle(imported(text, min_gap_s=4.0)) == {"n1": []}
     assert idle(imported(text, min_gap_s=3.0)) == {"n1": [(100, 101), (198, 200)]}
-    assert imported(text, min_gap_s=4.0).quality.outside_window == 2
-
-
-def test_default_gap_is_a_second(imported):
-    """A node is idle for a whole second or not at all."""
+    # By default a node is idle for a whole second or not at all.
     text = rows((100, 150, "n1"), (151, 200, "n1"))
     assert idle(imported(text)) == {"n1": [(150, 151)]}
     assert idle(imported(text, min_gap_s=1.5)) == {"n1": []}
 
 
-# --- what is refused, and what is kept beside the log ------------------------------------------------------------
-
-
-def test_too_many_unusable_records(imported):
-    """Above the limit the first unusable record is named; at the limit the import goes through."""
-    text = JOBS + "8||9\n"
-    assert imported(text, max_bad=0.25).quality.bad == 1
-    with pytest.raises(LogError, match=r"sacct.txt:5: Expected 6 columns, got 3 \(1 of 4 records are unusable"):
-        imported(text, max_bad=0.24)
-
-
-def test_a_log_without_jobs(imported):
-    """A log in which nothing ran gives no node log, and says why."""
-    with pytest.raises(LogError, match=r"no record at all\."):
-        imported(f"{HEADER}\n")
-    with pytest.raises(LogError, match=r"1 records \(1 no nodes\)"):
-        imported(f"{HEADER}\n1||100|200|0|None assigned\n")
-
-
 def test_provenance(imported, tmp_path):
-    """The node log says where it comes from and how it was made."""
-    done = imported(JOBS, nodes="n[1-3]", zone="UTC", min_hole_s=3.0)
-    story = done.log.provenance
+    """The node log says where it comes from and how it was made; equal inputs give equal logs."""
+    settings = {"nodes": "n1\nn2\nn3\n", "zone": "UTC", "min_hole_s": 3.0}
+    done, again = imported(JOBS, **settings), imported(JOBS, **settings)
+    story, data = done.log.provenance, (tmp_path / "sacct.txt").read_bytes()
     assert story["tool"].startswith("bftrainer ")
-    assert story["format"] == "slurm"
-    assert [entry["path"] for entry in story["inputs"]] == [str(tmp_path / "sacct.txt")]
-    data = (tmp_path / "sacct.txt").read_bytes()
-    assert (story["inputs"][0]["sha256"], story["inputs"][0]["bytes"]) == (hashlib.sha256(data).hexdigest(), len(data))
-    assert story["window"] == ["1970-01-01T00:01:40Z", "1970-01-01T00:03:20Z"]
-    assert (story["zone"], story["inventory"], story["unseen"]) == ("UTC", "n[1-3]", "absent")
-    assert (story["min_gap_s"], story["min_hole_s"]) == (1.0, 3.0)
-
-
-def test_provenance_of_the_inventory(imported, tmp_path):
-    """What an inventory's file held is told by its checksum, as of all files."""
-    story = imported(JOBS, nodes="n1\nn2\n").log.provenance
     assert [entry["path"] for entry in story["inputs"]] == [str(tmp_path / "sacct.txt"), str(tmp_path / "nodes")]
+    assert (story["inputs"][0]["sha256"], story["inputs"][0]["bytes"]) == (hashlib.sha256(data).hexdigest(), len(data))
+    assert (story["format"], story["window"]) == ("slurm", ["1970-01-01T00:01:40Z", "1970-01-01T00:03:20Z"])
+    assert (story["zone"], story["inventory"], story["unseen"]) == ("UTC", str(tmp_path / "nodes"), "absent")
+    assert (story["min_gap_s"], story["min_hole_s"]) == (1.0, 3.0)
+    assert (again.quality, again.log.provenance) == (done.quality, story)
+    assert np.array_equal(again.log.time_ns, done.log.time_ns)
 
 
-def test_equal_inputs_give_equal_logs(imported):
-    """Nothing of an import depends on anything but its inputs."""
-    one, other = imported(JOBS), imported(JOBS)
-    assert one.quality == other.quality
-    assert one.log.provenance == other.log.provenance
-    assert np.array_equal(one.log.time_ns, other.log.time_ns)
+def test_account_beside_the_log(imported, tmp_path):
+    """The figures lie as plain data beside the node log, under its name, whatever its form."""
+    for name in ("idle.parquet", "idle.csv", "idle.csv.gz", "idle.pkl"):
+        assert quality_path(Path("a") / name) == Path("a/idle.quality.json")
+    quality = imported(JOBS).quality
+    write_quality_json(tmp_path / "q.json", quality)
+    assert json.loads((tmp_path / "q.json").read_text()) == json.loads(json.dumps(quality.summary()))
+
+
+def test_unusable_records_are_shown_in_a_line(imported):
+    """The first ten are named; what stands in a log cannot break the line in which it is shown."""
+    text = f"{HEADER}\n" + "".join(f"{at}||a\x1b[31mb|200|1|n1\n" for at in range(20))
+    done = imported(f"{text}99||100|200|1|n1\n", max_bad=1.0)
+    assert (done.quality.bad, len(done.quality.bad_examples)) == (20, 10)
+    with pytest.raises(LogError) as caught:
+        imported(text)
+    assert str(caught.value).isprintable()
 
 
 @pytest.mark.parametrize(
@@ -302,9 +318,9 @@ def test_equal_inputs_give_equal_logs(imported):
         ({"min_gap_s": -1}, "Expected 0 <= --min-gap"),
         ({"min_hole_s": float("nan")}, "Expected 0 <= --min-hole"),
         ({"max_bad": 1.5}, r"Expected --max-bad between 0 and 100 %, got 150 %"),
-        ({"max_overcommit": -0.1}, "Expected --max-overcommit between"),
-        ({"procs_per_node": 0}, "Expected --procs-per-node >= 1"),
+        ({"procs_per_node": ((12, 0),)}, "Expected --procs-per-node >= 1"),
         ({"nodes": ""}, "Expected --nodes to be"),
+        ({"offer": ("sleep",)}, "Expected --offer to be one of reserved, planned, down"),
     ],
 )
 def test_settings_out_of_range(settings, message):
@@ -313,83 +329,135 @@ def test_settings_out_of_range(settings, message):
         ImportSettings(**settings)
 
 
-def test_registry():
-    """Formats are known by name; a wrong name is answered with the nearest."""
-    for name in importer_names():
-        assert get_importer(name).name == name
-    with pytest.raises(
-        SettingsError, match=r"Expected a known log format or module:callable, got 'slrum'\. Did you mean 'slurm'\?"
-    ):
-        get_importer("slrum")
-    with pytest.raises(LogError, match=r"x: Expected a log of a format that is known \(.*\), got .* 'Dear diary'"):
-        recognise(["", "Dear diary"], "x")
+CLUSTERS = """\
+JobIDRaw|Cluster|Partition|Start|End|NNodes|NodeList
+1|east|batch|100|120|2|n[1-2]
+1|west|batch|100|120|2|n[1-2]
+2|west|gpu|150|160|1|n1
+2|west|gpu|150|160|1|n1
+"""
+EVENTS = """\
+Cluster|NodeName|TimeStart|TimeEnd|State
+east|n2|130|140|MAINT
+west|n2|150|200|POWERED_DOWN
+"""
 
 
-def test_auto(tmp_path):
-    """Without a format's name the first file tells it."""
-    (tmp_path / "a").write_text(JOBS)
-    done = import_log("auto", [tmp_path], ImportSettings(**WINDOW))
-    assert done.quality.format == "slurm"
+def test_two_clusters(imported):
+    """Nodes of one name on two clusters are two nodes, jobs of one number two jobs; a repeated row is one."""
+    done = imported(CLUSTERS, downtimes=EVENTS)
+    assert idle(done) == {
+        "east/n1": [(120, 200)],
+        "east/n2": [(120, 130), (140, 200)],
+        "west/n1": [(120, 150), (160, 200)],
+        "west/n2": [(120, 150)],
+    }
+    quality = done.quality
+    assert (quality.records, quality.kept, quality.duplicates) == (4, 3, 1)
+    assert quality.busy_node_s == {"job": 90, "maintenance": 10, "powered_down": 50}
+    assert set(done.log.provenance["partitions"]) == {"east/batch", "west/batch", "west/gpu"}
+    assert any("2 clusters (east, west)" in note for note in quality.notes)
 
 
-# --- logs without node names -------------------------------------------------------------------------------------
+def test_one_of_two_clusters(imported):
+    """A cluster that is picked has nodes of its own names; rows of the other are counted. Causes can be offered."""
+    done = imported(CLUSTERS, downtimes=EVENTS, cluster="west")
+    assert idle(done) == {"n1": [(120, 150), (160, 200)], "n2": [(120, 150)]}
+    assert done.quality.dropped == {"of another cluster": 1, "duplicate": 1}
+    with pytest.raises(SettingsError, match=r"Unknown cluster 'wets'\. Did you mean 'west'"):
+        imported(CLUSTERS, cluster="wets")
+    offered = imported(CLUSTERS, downtimes=EVENTS, cluster="west", offer=("powered-down",))
+    assert idle(offered)["n2"] == [(120, 200)]
 
 
-def counted(tmp_path, *jobs, capacity=3, **settings):
-    """Import jobs (start, end, nodes) written in SWF."""
-    lines = [f"{n} {start} 0 {end - start} {nodes}" + " -1" * 13 for n, (start, end, nodes) in enumerate(jobs, 1)]
-    (tmp_path / "log.swf").write_text(f"; MaxNodes: {capacity}\n" + "\n".join(lines) + "\n")
-    return import_log("swf", [tmp_path / "log.swf"], ImportSettings(**({"window": "asked"} | settings)))
+class Diary(Importer):
+    """Reads nothing."""
+
+    name = "diary"
+
+    def recognises(self, lines):
+        """Any that begins as diaries do, or as PBS's logs."""
+        return lines[0].startswith(("Dear", "09/"))
+
+    def read(self, paths, reading):  # noqa: ARG002
+        """One node was busy."""
+        reading.tally.records += 1
+        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]), 1)
 
 
-def test_counts(tmp_path):
-    """Jobs are placed on anonymous nodes from the lowest number on, and the log says so."""
-    done = counted(tmp_path, (0, 10, 2), (5, 20, 1), (10, 20, 1))
-    assert done.log.nodes == ("n0001", "n0002", "n0003")
-    assert idle(done) == {"n0001": [], "n0002": [(10, 20)], "n0003": [(0, 5)]}
-    assert done.log.provenance["placement"].startswith("first fit")
-    assert done.quality.over_capacity_share == 0.0
-    assert any("lengths of idle fragments are not" in note for note in done.quality.notes)
-    assert done.quality.nodes_seen == 0
+class Mute:
+    """No importer."""
 
 
-def test_names_for_counts(tmp_path):
-    """An inventory gives the nodes their names, a number tells how many there are."""
-    assert counted(tmp_path, (0, 10, 2), nodes="a[1-4]").log.nodes == ("a1", "a2", "a3", "a4")
-    assert len(counted(tmp_path, (0, 10, 2), nodes="12").log.nodes) == 12
-    with pytest.raises(LogError, match="Expected 1 to 1,000,000 nodes, got 0"):
-        counted(tmp_path, (0, 10, 2), nodes="0")
+class Broken(Diary):
+    """An importer that fails while it reads."""
+
+    def read(self, paths, reading):  # noqa: ARG002
+        """Fail."""
+        raise ValueError("oops")
 
 
-def test_over_capacity(tmp_path):
-    """More demand than nodes is cut down to them for a while, and refused above the limit."""
-    jobs = ((0, 100, 3), (96, 100, 1))
-    done = counted(tmp_path, *jobs)
-    assert done.quality.over_capacity_share == 0.04
-    assert done.quality.idle_node_s == 0
-    with pytest.raises(LogError, match=r"at most 3 nodes at a time, got more for 4 % of the window, above --max-overc"):
-        counted(tmp_path, *jobs, max_overcommit=0.03)
+def test_importers_of_other_packages(tmp_path, monkeypatch):
+    """An importer is found by the name it is registered under, by `module:callable`, and by its logs, before others."""
+    point = EntryPoint("dear", f"{__name__}:Diary", IMPORTERS.group)
+    monkeypatch.setattr(plugins, "entries_of", lambda _: {"dear": (point,)})
+    (tmp_path / "a").write_text("09/01/2026 08:00:00;Q;1;\n")
+    for name in ("dear", f"{__name__}:Diary", "auto"):
+        done = import_log(name, [tmp_path / "a"], ImportSettings(**WINDOW))
+        assert (done.quality.format, idle(done)) == ("diary", {"n1": [(100, 120), (150, 200)]})
 
 
 @pytest.mark.parametrize(
-    ("settings", "flag"),
+    ("name", "message"),
     [
-        ({"partitions": ("a",)}, "--partition"),
-        ({"exclude_nodes": "n0001"}, "--exclude-nodes"),
-        ({"downtimes": ("x",), "reservations": ("x",)}, "--downtimes and --reservations"),
+        ("Mute", "Expected a subclass of Importer, got Mute."),
+        ("Broken", "importer Broken: raised ValueError: oops (test_import_log.py, line"),
     ],
 )
-def test_counts_have_no_names(tmp_path, settings, flag):
-    """What is said by node's name cannot be said of nodes without names; the options that were given are named."""
-    with pytest.raises(SettingsError, match=f"^{flag} cannot be used: the log names no nodes"):
-        counted(tmp_path, (0, 10, 2), **settings)
+def test_a_plug_in_that_fails_is_named(tmp_path, name, message):
+    """One line says which importer failed, and how."""
+    (tmp_path / "log").write_text("dear diary\n")
+    with pytest.raises((LogError, SettingsError), match=re.escape(message)):
+        import_log(f"{__name__}:{name}", [tmp_path / "log"])
 
 
-def test_bad_row_of_downtimes_counts_against_max_bad(imported):
-    """A row that cannot be read is an error if such rows are too many, else a note; the others count."""
-    downtimes = "node,start,end\nn1,150,160\nn1,noon,170\n"
-    with pytest.raises(LogError, match=r"downtimes:3: Expected a time .* \(1 of 2 records are unusable"):
-        imported(JOBS, downtimes=downtimes)
-    done = imported(JOBS, downtimes=downtimes, max_bad=0.5)
-    assert idle(done)["n1"] == [(120, 150), (160, 200)]
-    assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)
+@pytest.mark.parametrize(
+    "change", [{"start_ns": [1.0, float("nan")]}, {"end_ns": [float("nan"), 6.0]}, {"nodes": ["n1", None]}]
+)
+def test_rows_without_times_or_nodes_are_counted(change):
+    """What a plug-in's frame does not say is no idle time: such rows are unusable."""
+    reading = Reading(ImportSettings(max_bad=1.0))
+    frame = {"start_ns": [1.0, 2.0], "end_ns": [5.0, 6.0], "nodes": ["n1", "n2"]}
+    reading.take(pd.DataFrame(frame | change))
+    assert (reading.tally.bad, len(reading.rows.frame())) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Cobalt.*--format table"),
+        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Cobalt.*--format table"),
+        (
+            [":".join(["q", "h", "g", "u", "j", "1", "a", "0", "1", "2", "3", *"x" * 30])],
+            "Expected a log .*--format table",
+        ),
+        (["job_id,finish_time,starting_time,allocated_resources"], "Expected a log .*--format table"),
+        (['[{"job_id": 1, "nodes": "n1"}]'], "a JSON array: .*jobs of Slurm"),
+        (["", "Dear diary"], r"Expected a log of a format that is known \(.*\), got .* 'Dear diary'"),
+    ],
+)
+def test_formats_without_an_importer(lines, message):
+    """What to do with a log of a format that is not read is said in a line; PBS's lines stay PBS's."""
+    with pytest.raises(LogError, match=f"^x: {message}"):
+        recognise(lines, "x")
+    assert recognise(["09/01/2026 08:00:00;S;7;exec_host=a/1", "09/01/2026 08:00:00;E;7;"], "x").name == "pbs"
+
+
+def test_registry(tmp_path):
+    """Formats are known by name, a wrong one is answered with the nearest; without a name the first file tells it."""
+    for name in importer_names():
+        assert get_importer(name).name == name
+    with pytest.raises(SettingsError, match=r"log format or module:callable, got 'slrum'\. Did you mean 'slurm'\?"):
+        get_importer("slrum")
+    (tmp_path / "a").write_text(JOBS)
+    assert import_log("auto", [tmp_path], ImportSettings(**WINDOW)).quality.format == "slurm"

@@ -13,73 +13,44 @@ DAY, STEP = 86_400, 4 * 3600
 START = 1788220800  # 2026-09-01
 WEEKS = {"n1": (0, 56), "old": (0, 28), "new": (28, 56)}
 """One node all the time, one renamed after four weeks: none is ever idle."""
+ROWS = {
+    "slurm": "{number}|{start}|{end}|1|{node}\n",
+    "pbs": "09/01/2026 00:00:00;E;{number}.s;start={start} end={end} exec_host={node}/0\n",
+    "lsf": '"JOB_FINISH" "10.1" {end} {number} 1 1 1 0 0 0 {start} "u" "q" "" "" "" "h" "/" "" "" "" "f" 0 1 "{node}" '
+    '64 1.0 "a" "x"\n',
+    "flux": '{{"id": {number}, "t_run": {start}, "t_inactive": {end}, "nodelist": "{node}"}}\n',
+    "table": "{number},{start},{end},{node}\n",
+}
+HEADERS = {"slurm": "JobIDRaw|Start|End|NNodes|NodeList\n", "table": "job,start,end,nodes\n"}
 
 
-def jobs(lives, step=STEP):
-    """Jobs that follow each other on each node: number, node, start and end."""
+def jobs(lives):
+    """Jobs that follow each other on each node while it is there: node, start and end."""
     spans = [
-        (node, START + at, START + at + step)
+        (node, START + at, START + at + STEP)
         for node, (low, high) in lives.items()
-        for at in range(low * DAY, high * DAY, step)
+        for at in range(low * DAY, high * DAY, STEP)
     ]
-    return [(number, *span) for number, span in enumerate(sorted(spans, key=lambda span: span[1]), start=1)]
+    return sorted(spans, key=lambda span: span[1])
 
 
-def slurm(some):
-    lines = [f"{number}|{start}|{end}|1|{node}" for number, node, start, end in some]
-    return "\n".join(["JobIDRaw|Start|End|NNodes|NodeList", *lines, ""])
-
-
-def slurm_json(some):
-    found = [
-        {"job_id": number, "job_state": "COMPLETED", "nodes": node, "start_time": start, "end_time": end}
-        for number, node, start, end in some
+def imported(tmp_path, some, form="slurm", **settings):
+    """The account of an import of jobs."""
+    rows = [
+        ROWS[form].format(number=number, node=node, start=start, end=end)
+        for number, (node, start, end) in enumerate(some, start=1)
     ]
-    return json.dumps({"jobs": found})
-
-
-def pbs(some):
-    stamp = "09/01/2026 00:00:00"
-    return "".join(f"{stamp};E;{n}.s;start={start} end={end} exec_host={node}/0\n" for n, node, start, end in some)
-
-
-def lsf(some):
-    return "".join(
-        f'"JOB_FINISH" "10.1" {end} {number} 1 1 1 0 0 0 {start} "u" "q" "" "" "" "h" "/" "" "" "" "f" 0 1 "{node}" '
-        '64 1.0 "a" "x"\n'
-        for number, node, start, end in some
-    )
-
-
-def flux(some):
-    return "".join(
-        json.dumps({"id": number, "t_run": start, "t_inactive": end, "nodelist": node}) + "\n"
-        for number, node, start, end in some
-    )
-
-
-def table(some):
-    return "job,start,end,nodes\n" + "".join(f"{n},{start},{end},{node}\n" for n, node, start, end in some)
-
-
-FORMS = {"slurm": slurm, "pbs": pbs, "lsf": lsf, "flux": flux, "table": table}
-MAP = ("start=start", "end=end", "nodes=nodes", "job=job")
-
-
-def imported(tmp_path, form, lives, write=None, **settings):
-    """Import of a log in which each node is busy while it is there."""
-    (tmp_path / "log").write_text((write or FORMS[form])(jobs(lives)))
-    own = {"map": MAP} if form == "table" else {}
+    (tmp_path / "log").write_text(HEADERS.get(form, "") + "".join(rows))
+    own = {"map": ("start=start", "end=end", "nodes=nodes", "job=job")} if form == "table" else {}
     return import_log(form, [tmp_path / "log"], ImportSettings(**(own | settings))).quality
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ROWS)
 def test_renamed_node_is_not_idle_under_either_name(tmp_path, form):
     """What follows the last record of a name, and what comes before its first, is left out and named."""
-    quality = imported(tmp_path, form, WEEKS)
+    quality = imported(tmp_path, jobs(WEEKS), form)
     assert quality.idle_share == 0
-    assert quality.away_node_s == pytest.approx(quality.window_s, rel=1e-6)
-    assert quality.busy_node_s["away"] == quality.away_node_s
+    assert quality.away_node_s == quality.busy_node_s["away"] == pytest.approx(quality.window_s, rel=1e-6)
     note = next(note for note in quality.notes if "added, renamed or retired" in note)
     assert "1 nodes are named in no record before 2026-09-29T00:00:00Z (new)" in note
     assert "1 nodes are named in no record after 2026-09-29T00:00:00Z (old)" in note
@@ -88,21 +59,24 @@ def test_renamed_node_is_not_idle_under_either_name(tmp_path, form):
 
 def test_json_of_slurm_renamed(tmp_path):
     """The same in JSON."""
-    assert imported(tmp_path, "slurm", WEEKS, slurm_json).idle_share == 0
+    found = [
+        {"job_id": number, "job_state": "COMPLETED", "nodes": node, "start_time": start, "end_time": end}
+        for number, (node, start, end) in enumerate(jobs(WEEKS))
+    ]
+    (tmp_path / "log").write_text(json.dumps({"jobs": found}))
+    assert import_log("slurm", [tmp_path / "log"]).quality.idle_share == 0
 
 
 @pytest.mark.parametrize("nodes", ["n1,new", "n1,old", "n1,old,new"])
 def test_inventory_of_today_changes_nothing(tmp_path, nodes):
     """An inventory has today's names, and does not say since when."""
-    assert imported(tmp_path, "slurm", WEEKS, nodes=nodes).idle_share == 0
+    assert imported(tmp_path, jobs(WEEKS), nodes=nodes).idle_share == 0
 
 
 def test_share_is_that_of_the_nodes_that_were_there(tmp_path):
     """Half of a node's time idle is a fourth of a machine of two nodes, however short the second was there."""
-    lives = {"n1": (0, 56), "new": (28, 56)}
-    some = [job for job in jobs(lives) if job[1] == "n1" or (job[2] - START) // STEP % 2]
-    (tmp_path / "log").write_text(slurm(some))
-    quality = import_log("slurm", [tmp_path / "log"], ImportSettings()).quality
+    some = jobs({"n1": (0, 56), "new": (28, 56)})
+    quality = imported(tmp_path, [job for job in some if job[0] == "n1" or (job[1] - START) // STEP % 2])
     there_s = 2 * quality.window_s - quality.away_node_s
     assert quality.idle_share == pytest.approx(quality.idle_node_s / there_s)
     assert quality.idle_share == pytest.approx(1 / 6, abs=0.01)
@@ -110,12 +84,11 @@ def test_share_is_that_of_the_nodes_that_were_there(tmp_path):
 
 def test_days_without_a_job_do_not_retire_a_node(tmp_path):
     """A node that is wanted by nobody for less than a week is idle; so is one between two of its jobs."""
-    quality = imported(tmp_path, "slurm", {"n1": (0, 56), "n2": (5, 51)})
+    quality = imported(tmp_path, jobs({"n1": (0, 56), "n2": (5, 51)}))
     assert quality.away_node_s == 0
     assert quality.idle_node_s > 8 * DAY
-    some = [*jobs({"n1": (0, 56), "n2": (0, 10)}), (9999, "n2", START + 55 * DAY, START + 56 * DAY)]
-    (tmp_path / "log").write_text(slurm(some))
-    quality = import_log("slurm", [tmp_path / "log"], ImportSettings(window="asked")).quality
+    some = [*jobs({"n1": (0, 56), "n2": (0, 10)}), ("n2", START + 55 * DAY, START + 56 * DAY)]
+    quality = imported(tmp_path, some, window="asked")
     assert (quality.away_node_s, quality.idle_node_s) == (0, 45 * DAY)
 
 
@@ -133,16 +106,11 @@ def test_days_without_a_job_do_not_retire_a_node(tmp_path):
 def test_dated_list_of_nodes_rules(tmp_path, text):
     """Where `--nodes` says from when to when nodes were there, they are idle then, whatever the records say."""
     (tmp_path / "nodes").write_text(text)
-    lives = {"n1": (0, 56), "old": (0, 10), "new": (40, 56)}
-    window = {"start": "2026-09-01", "end": "2026-10-27", "window": "asked", "zone": "UTC"}
-    quality = imported(tmp_path, "slurm", lives, nodes=str(tmp_path / "nodes"), **window)
+    some = jobs({"n1": (0, 56), "old": (0, 10), "new": (40, 56)})
+    settings = {"start": "2026-09-01T00:00Z", "end": "2026-10-27T00:00Z", "nodes": str(tmp_path / "nodes")}
+    quality = imported(tmp_path, some, window="asked", zone="UTC", **settings)
     assert quality.idle_node_s == pytest.approx((24 - 10 + 40 - 28) * DAY)
     assert quality.away_node_s == pytest.approx((56 - 24 + 28) * DAY)
     assert any("only while --nodes says" in note for note in quality.notes)
-
-
-def test_dated_list_in_local_times_needs_a_zone(tmp_path):
-    """A time in an unknown zone is refused as in logs."""
-    (tmp_path / "nodes").write_text("node,from,to\nn1,2026-09-01T00:00:00,\n")
-    with pytest.raises(Exception, match="Missing --tz"):
-        imported(tmp_path, "slurm", {"n1": (0, 56)}, nodes=str(tmp_path / "nodes"))
+    with pytest.raises(Exception, match="Missing --tz"):  # a time in an unknown zone is refused as in logs
+        imported(tmp_path, some, window="asked", **settings)

@@ -12,47 +12,30 @@ from bftrainer.schedulers.import_settings import ImportSettings
 
 EIGHT, HOUR = 1788249600, 3600  # 2026-09-01 08:00 UTC
 MORNING = {"start": str(EIGHT), "end": str(EIGHT + 4 * HOUR), "window": "asked"}
-SACCT = "JobIDRaw|JobID|Partition|State|Start|End|Elapsed|Suspended|Timelimit|NNodes|NodeList"
-MAP = ("start=start", "end=end", "nodes=nodes", "job=job")
+SACCT = "JobIDRaw|JobID|Partition|State|Start|End|Elapsed|Suspended|Timelimit|NNodes|NodeList\n"
+TABLE, COUNTS = "job,start,end,nodes\n", "job,start,end,n\n"
 
 
-def sacct(*rows):
-    """Rows of number, state, start, end in hours from eight, elapsed, suspended, limit, and nodes."""
-    lines = [SACCT]
-    for number, state, start, end, elapsed, suspended, limit, nodes in rows:
-        stop = "Unknown" if end is None else EIGHT + int(end * HOUR)
-        times = f"{EIGHT + int(start * HOUR)}|{stop}|{elapsed}|{suspended}|{limit}"
-        lines.append(f"{number}|{number}|batch|{state}|{times}|1|{nodes}")
-    return "\n".join([*lines, ""])
+def row(number, state, hours, elapsed="", suspended="", limit="", nodes="n1"):
+    """A row of sacct that runs for these hours from eight, or has no end."""
+    end = "Unknown" if hours is None else EIGHT + int(hours * HOUR)
+    return f"{number}|{number}|batch|{state}|{EIGHT}|{end}|{elapsed}|{suspended}|{limit}|1|{nodes}\n"
 
 
-def accounting(*jobs):
-    """Jobs as `sacct --json` lists them: number, state, start and end in hours, elapsed and suspended, limit in min."""
-    found = [
-        {
-            "job_id": number,
-            "cluster": "c",
-            "state": {"current": [state]},
-            "nodes": nodes,
-            "allocation_nodes": 1,
-            "time": {
-                "start": EIGHT + int(start * HOUR),
-                "end": 0 if end is None else EIGHT + int(end * HOUR),
-                "elapsed": elapsed,
-                "suspended": suspended,
-                "limit": {"set": bool(limit), "infinite": False, "number": limit},
-            },
-        }
-        for number, state, start, end, elapsed, suspended, limit, nodes in jobs
-    ]
-    return json.dumps({"jobs": found, "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}})
+def document(number, state, hours, elapsed_h=0.0, suspended_h=0.0, limit_h=0, nodes="n1"):
+    """The same as `sacct --json` lists it."""
+    end = 0 if hours is None else EIGHT + int(hours * HOUR)
+    spans = {"elapsed": int(elapsed_h * HOUR), "suspended": int(suspended_h * HOUR)}
+    limit = {"set": bool(limit_h), "infinite": False, "number": 60 * limit_h}
+    job = {"job_id": number, "cluster": "c", "state": {"current": [state]}, "nodes": nodes, "allocation_nodes": 1}
+    job["time"] = {"start": EIGHT, "end": end, **spans, "limit": limit}
+    return json.dumps({"jobs": [job], "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}})
 
 
-def flux(*jobs):
-    return "".join(
-        json.dumps({"id": number, "t_run": EIGHT + start * HOUR, "nodelist": nodes} | end) + "\n"
-        for number, start, end, nodes in jobs
-    )
+def flux(number, hours, nodes="n1"):
+    """The same as Flux lists it."""
+    end = {} if hours is None else {"t_inactive": EIGHT + hours * HOUR}
+    return json.dumps({"id": number, "t_run": EIGHT, "nodelist": nodes} | end) + "\n"
 
 
 def imported(tmp_path, form, *texts, **settings):
@@ -61,83 +44,66 @@ def imported(tmp_path, form, *texts, **settings):
     for number, text in enumerate(texts):
         paths.append(tmp_path / f"{number}.log")
         paths[-1].write_text(text)
-    own = {"map": MAP} if form == "table" else {}
+    column = "nodes=nodes" if texts[0].startswith(TABLE) else "count=n"
+    own = {"map": ("start=start", "end=end", column, "job=job")} if form == "table" else {}
     return import_log(form, paths, ImportSettings(**(MORNING | own | settings))).quality
 
 
-OTHER = (2, "COMPLETED", 0, 4, "04:00:00", "00:00:00", "06:00:00", "n2")
-STALE = (1, "RUNNING", 0, None, "00:10:00", "00:00:00", "2-00:00:00", "n1")
-ENDED = (1, "COMPLETED", 0, 1, "01:00:00", "00:00:00", "2-00:00:00", "n1")
+OTHER = row(2, "COMPLETED", 4, nodes="n2")
+STALE, ENDED = row(1, "RUNNING", None, limit="2-00:00:00"), row(1, "COMPLETED", 1)
+SECOND = f"2,{EIGHT},{EIGHT + 4 * HOUR}"
 
 
 @pytest.mark.parametrize(
     ("form", "texts"),
     [
-        ("slurm", (sacct(STALE), sacct(ENDED, OTHER))),
-        ("slurm", (sacct(ENDED, OTHER), sacct(STALE))),
+        ("slurm", (SACCT + STALE, SACCT + ENDED + OTHER)),
+        ("slurm", (SACCT + ENDED + OTHER, SACCT + STALE)),
         # Text and JSON of one run, which names its cluster there alone.
-        ("slurm", (accounting((1, "RUNNING", 0, None, 600, 0, 2880, "n[1]")), sacct(ENDED, OTHER))),
-        ("slurm", (sacct(STALE, OTHER), accounting((1, "COMPLETED", 0, 1, 3600, 0, 2880, "n1")))),
-        (
-            "flux",
-            (flux((1, 0, {}, "n1")), flux((1, 0, {"t_inactive": EIGHT + HOUR}, "n1"), (2, 0, {}, "n2"))),
-        ),
-        (
-            "table",
-            (
-                f"job,start,end,nodes\n1,{EIGHT},,n1\n",
-                f"job,start,end,nodes\n1,{EIGHT},{EIGHT + HOUR},n1\n2,{EIGHT},{EIGHT + 4 * HOUR},n2\n",
-            ),
-        ),
+        ("slurm", (document(1, "RUNNING", None, limit_h=48, nodes="n[1]"), SACCT + ENDED + OTHER)),
+        ("slurm", (SACCT + STALE + OTHER, document(1, "COMPLETED", 1))),
+        ("flux", (flux(1, None), flux(1, 1) + flux(2, 4, "n2"))),
+        ("table", (f"{TABLE}1,{EIGHT},,n1\n", f"{TABLE}1,{EIGHT},{EIGHT + HOUR},n1\n{SECOND},n2\n")),
+        ("table", (f"{COUNTS}1,{EIGHT},,1\n1,{EIGHT},{EIGHT + HOUR},1\n{SECOND},1\n",)),
     ],
 )
 def test_run_told_before_and_after_its_end_has_ended(tmp_path, form, texts):
     """Of two rows of one run the one with an end counts, in whatever order and form they come; the other is counted."""
-    quality = imported(tmp_path, form, *texts)
+    settings = {"nodes": "2"} if texts[0].startswith(COUNTS) else {}
+    quality = imported(tmp_path, form, *texts, **settings)
     assert (quality.nodes, quality.idle_node_s) == (2, 3 * HOUR)
     assert quality.dropped == {"told again when it had ended": 1}
 
 
-def test_counts_of_nodes_told_twice(tmp_path):
-    """The same of a table that counts nodes."""
-    text = f"job,start,end,n\n1,{EIGHT},,1\n1,{EIGHT},{EIGHT + HOUR},1\n2,{EIGHT},{EIGHT + 4 * HOUR},1\n"
-    quality = imported(tmp_path, "table", text, map=("start=start", "end=end", "count=n", "job=job"), nodes="2")
-    assert quality.idle_node_s == 3 * HOUR
-
-
 @pytest.mark.parametrize(
-    ("row", "idle_h"),
+    ("state", "elapsed_h", "suspended_h", "limit_h", "idle_h"),
     [
         # Suspended for three hours: its limit of two is not over before one.
-        ((1, "RUNNING", 0, None, "01:30:00", "03:00:00", "02:00:00", "n1"), 0),
+        ("RUNNING", 1.5, 3, 2, 0),
         # Longer than its limit, as OverTimeLimit allows, also while it completes.
-        ((1, "RUNNING", 0, None, "03:30:00", "00:00:00", "02:00:00", "n1"), 0.5),
-        ((1, "COMPLETING", 0, None, "03:30:00", "00:00:00", "02:00:00", "n1"), 0.5),
-        ((1, "SUSPENDED", 0, None, "00:30:00", "01:00:00", "02:00:00", "n1"), 1),
-        ((1, "RUNNING", 0, None, "00:30:00", "00:00:00", "02:00:00", "n1"), 2),
-        ((1, "RUNNING", 0, None, "00:30:00", "00:00:00", "UNLIMITED", "n1"), 0),
+        ("RUNNING", 3.5, 0, 2, 0.5),
+        ("COMPLETING", 3.5, 0, 2, 0.5),
+        ("SUSPENDED", 0.5, 1, 2, 1),
+        ("RUNNING", 0.5, 0, 2, 2),
+        ("RUNNING", 0.5, 0, 0, 0),
     ],
 )
-def test_limit_waits_for_suspended_runs_and_is_no_end_of_longer_ones(tmp_path, row, idle_h):
+def test_limit_waits_for_suspended_runs_and_is_no_end_of_longer_ones(
+    tmp_path, state, elapsed_h, suspended_h, limit_h, idle_h
+):
     """A run without an end holds its nodes for its limit or what it ran, and what it was suspended."""
-    assert imported(tmp_path, "slurm", sacct(row, OTHER)).idle_node_s == idle_h * HOUR
-    seconds = [sum(60 ** (2 - at) * int(part) for at, part in enumerate(text.split(":"))) for text in row[4:6]]
-    limit = 0 if row[6] == "UNLIMITED" else 120
-    told = (*row[:4], *seconds, limit, row[7])
-    assert imported(tmp_path, "slurm", accounting(told), sacct(OTHER)).idle_node_s == idle_h * HOUR
+    spans = [f"{int(hours):02}:{int(hours % 1 * 60):02}:00" for hours in (elapsed_h, suspended_h, limit_h)]
+    text = row(1, state, None, *spans[:2], spans[2] if limit_h else "UNLIMITED")
+    assert imported(tmp_path, "slurm", SACCT + text + OTHER).idle_node_s == idle_h * HOUR
+    text = document(1, state, None, elapsed_h, suspended_h, limit_h)
+    assert imported(tmp_path, "slurm", text, SACCT + OTHER).idle_node_s == idle_h * HOUR
 
 
 def test_controller_knows_the_end_that_a_suspended_run_is_allowed(tmp_path):
     """What `squeue --json` gives as the end of a run is after its limit where it was suspended."""
     job = {"job_id": 1, "job_state": "RUNNING", "nodes": "n1", "start_time": EIGHT, "end_time": EIGHT + 3 * HOUR}
     text = json.dumps({"jobs": [job | {"time_limit": {"set": True, "number": 60}, "node_count": 1}]})
-    assert imported(tmp_path, "slurm", text, sacct(OTHER)).idle_node_s == HOUR
-
-
-PBS = {
-    "S": "exec_host=n1/0 Resource_List.walltime=02:00:00 start=1788249600 queue=q",
-    "O": "exec_host=n2/0 start=1788249600 end=1788264000 queue=q",
-}
+    assert imported(tmp_path, "slurm", text, SACCT + OTHER).idle_node_s == HOUR
 
 
 @pytest.mark.parametrize(
@@ -152,18 +118,23 @@ PBS = {
 )
 def test_suspension_of_pbs_moves_when_a_run_is_due(tmp_path, lines, suspended, idle_h):
     """A run of two hours that is suspended goes on when it is resumed, for what is left to it."""
-    entries = [f"09/01/2026 {line};1.s;" for line in lines]
-    text = "\n".join(["09/01/2026 08:00:00;S;1.s;" + PBS["S"], *entries, "09/01/2026 12:00:00;E;2.s;" + PBS["O"], ""])
-    quality = imported(tmp_path, "pbs", text, suspended=suspended, zone="UTC")
-    assert quality.idle_node_s == idle_h * HOUR
+    text = "".join(
+        f"09/01/2026 {line}\n"
+        for line in (
+            f"08:00:00;S;1.s;exec_host=n1/0 Resource_List.walltime=02:00:00 start={EIGHT} queue=q",
+            *(f"{line};1.s;" for line in lines),
+            f"12:00:00;E;2.s;exec_host=n2/0 start={EIGHT} end={EIGHT + 4 * HOUR} queue=q",
+        )
+    )
+    assert imported(tmp_path, "pbs", text, suspended=suspended, zone="UTC").idle_node_s == idle_h * HOUR
 
 
-def machine(rng, nodes=20, days=28):
-    """Jobs that follow each other on whole nodes, with holes: number, start, end and node; seconds from eight."""
+def run_machine(rng, nodes=20, days=28):
+    """Jobs that follow each other on whole nodes, with holes: number, start, end and node; seconds since the epoch."""
     jobs, number = [], 0
     for node in range(nodes):
-        now = rng.randrange(HOUR)
-        while now < days * 24 * HOUR:
+        now = EIGHT + rng.randrange(HOUR)
+        while now < EIGHT + days * 24 * HOUR:
             length = rng.randrange(HOUR, 12 * HOUR)
             number += 1
             jobs.append((number, now, now + length, f"n{node}"))
@@ -171,33 +142,24 @@ def machine(rng, nodes=20, days=28):
     return sorted(jobs, key=lambda job: job[1])
 
 
-def forgotten(form, jobs, lost):
+def write_log(form, jobs, lost):
     """A log of jobs of which some have no end and no limit."""
-    if form == "table":
-        return "job,start,end,nodes\n" + "".join(
-            f"{n},{EIGHT + start},{'' if n in lost else EIGHT + end},{node}\n" for n, start, end, node in jobs
-        )
-    if form == "flux":
-        return "".join(
-            json.dumps(
-                {"id": n, "t_run": EIGHT + start, "nodelist": node} | ({} if n in lost else {"t_inactive": EIGHT + end})
-            )
-            + "\n"
-            for n, start, end, node in jobs
-        )
-    if form == "pbs":
-        lines = []
-        for n, start, end, node in jobs:
-            told = f"{n}.s;start={EIGHT + start} exec_host={node}/0"
-            lines.append((start, f"09/01/2026 00:00:00;S;{told}"))
-            if n not in lost:
-                lines.append((end, f"09/01/2026 00:00:00;E;{told} end={EIGHT + end}"))
-        return "".join(f"{line}\n" for _, line in sorted(lines))
-    rows = []
-    for n, start, end, node in jobs:
-        state, stop = ("RUNNING", "Unknown") if n in lost else ("COMPLETED", EIGHT + end)
-        rows.append(f"{n}|{state}|{EIGHT + start}|{stop}|1|{node}\n")
-    return "".join(["JobIDRaw|State|Start|End|NNodes|NodeList\n", *rows])
+    lines = []
+    for number, start, end, node in jobs:
+        over = "" if number in lost else end
+        if form == "table":
+            lines.append((start, f"{number},{start},{over},{node}"))
+        elif form == "flux":
+            ended = f', "t_inactive": {end}' if over else ""
+            lines.append((start, f'{{"id": {number}, "t_run": {start}, "nodelist": "{node}"{ended}}}'))
+        elif form == "slurm":
+            lines.append((start, f"{number}|{start}|{over or 'Unknown'}|1|{node}"))
+        else:
+            fields = f"{number}.s;start={start} exec_host={node}/0"
+            lines.append((start, f"09/01/2026 00:00:00;S;{fields}"))
+            lines += [(end, f"09/01/2026 00:00:00;E;{fields} end={end}")] if over else []
+    header = {"table": TABLE, "slurm": "JobIDRaw|Start|End|NNodes|NodeList\n"}.get(form, "")
+    return header + "".join(f"{line}\n" for _, line in sorted(lines))
 
 
 @pytest.mark.parametrize("form", ["slurm", "pbs", "flux", "table"])
@@ -205,11 +167,11 @@ def forgotten(form, jobs, lost):
 def test_runaways_end_where_another_job_starts(tmp_path, form, share):
     """The idle share is right to a point though some runs never end, and what that rests on is named."""
     rng = random.Random(5)
-    jobs = machine(rng)
-    lost = {job[0] for job in jobs if job[1] < 20 * 24 * HOUR and rng.random() < share} or {jobs[40][0]}
+    jobs = run_machine(rng)
+    lost = {job[0] for job in jobs if job[1] < EIGHT + 20 * 24 * HOUR and rng.random() < share} or {jobs[40][0]}
     window = {"start": str(EIGHT + 24 * HOUR), "end": str(EIGHT + 27 * 24 * HOUR)}
-    true = imported(tmp_path, form, forgotten(form, jobs, ()), **window)
-    quality = imported(tmp_path, form, forgotten(form, jobs, lost), **window)
+    true = imported(tmp_path, form, write_log(form, jobs, ()), **window)
+    quality = imported(tmp_path, form, write_log(form, jobs, lost), **window)
     assert quality.idle_share == pytest.approx(true.idle_share, abs=0.01)
     assert quality.coverage["runaways"] == len(lost)
     assert (quality.coverage["runaway_share"] > 0.01) == (share > 0.01)
@@ -217,17 +179,9 @@ def test_runaways_end_where_another_job_starts(tmp_path, form, share):
 
 
 def test_shared_nodes_have_no_runaways(tmp_path):
-    """Where jobs share nodes, one that starts says nothing of one that goes on."""
-    rows = [(n, "COMPLETED", n / 10, n / 10 + 1, "", "", "", "n1") for n in range(2, 12)]
-    quality = imported(tmp_path, "slurm", sacct((1, "RUNNING", 0, None, "", "", "", "n1"), *rows))
-    assert quality.idle_node_s == 0
-    assert quality.coverage["runaways"] == 0
-
-
-def test_few_jobs_of_a_node_do_not_make_it_whole_where_others_are_shared(tmp_path):
-    """A node on which two jobs ran one after the other may share as the others do."""
-    shared = [(n, "COMPLETED", n / 10, n / 10 + 1, "", "", "", "n1") for n in range(3, 12)]
-    late = [(1, "RUNNING", 0, None, "", "", "", "n1"), (20, "RUNNING", 0, None, "", "", "", "n2")]
-    few = [(n, "COMPLETED", n - 20, n - 19.5, "", "", "", "n2") for n in (21, 22)]
-    quality = imported(tmp_path, "slurm", sacct(*late, *shared, *few))
+    """Where jobs share nodes, one that starts says nothing of one that goes on, nor do two jobs on another node."""
+    spans = [(number, number / 10, number / 10 + 1, "n1") for number in range(2, 12)]
+    spans += [(21, 1, 1.5, "n2"), (22, 2, 2.5, "n2")]
+    shared = "".join(f"{n},{EIGHT + low * HOUR:.0f},{EIGHT + high * HOUR:.0f},{node}\n" for n, low, high, node in spans)
+    quality = imported(tmp_path, "table", f"{TABLE}1,{EIGHT},,n1\n20,{EIGHT},,n2\n{shared}")
     assert (quality.idle_node_s, quality.coverage["runaways"]) == (0, 0)

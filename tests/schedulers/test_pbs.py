@@ -15,9 +15,10 @@ from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
 from tests.examples import examples
-from tests.importing import OPEN_END, idle_of, records_of
+from tests.importing import OPEN_END, idle_of, read_text, records_of
 
-MIDNIGHT = 1788220800  # 2026-09-01 UTC
+MIDNIGHT, HOUR = 1788220800, 3600  # 2026-09-01 UTC
+JOB = BusyKind.JOB
 
 
 def entry(kind, job="1.pbs", at=0, **fields):
@@ -35,20 +36,68 @@ def run(job="1.pbs", start=0, end=3600, host="c1/0"):
     return begins, entry("E", job, end, start=start, end=end, exec_host=host)
 
 
-def read(tmp_path, *lines, **settings):
+def read(tmp_path, *lines, **given):
     """The reading of some lines, and its runs as (nodes, start, end, kind), seconds from midnight."""
-    (tmp_path / "20260901").write_text("".join(lines))
-    reading = Reading.begun(ImportSettings(**({"max_bad": 1.0} | settings)))
-    PbsImporter().read([tmp_path / "20260901"], reading)
+    reading = read_text(PbsImporter(), tmp_path / "20260901", "".join(lines), **given)
     return reading, records_of(reading, MIDNIGHT)
 
 
-def test_a_run(tmp_path):
-    """A start and an end are one run."""
-    reading, runs = read(tmp_path, *run())
-    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
-    assert (reading.tally.records, reading.tally.dropped.total()) == (2, 0)
-    assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
+START, END = run()
+ALTERED = entry("a", at=600, **{"Resource_List.walltime": "00:30:00"})
+LIMITED = START.rstrip("\n") + " Resource_List.walltime=01:00:00\n"
+SUSPENDED = entry("z", at=600), entry("z", at=700), entry("r", at=1200)
+BOTH_HOSTS = run(host="c1/0+c2/0")
+SHRUNK = entry("u", at=600, start=0, exec_host="c1/0+c2/0"), entry("c", at=600, exec_host="c1/0")
+VNODES = "(c1[0]:ncpus=2+c1[1]:ncpus=2)+(c2:mem=4gb:ncpus=4)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "runs"),
+    [
+        ((START, END), [("c1", 0, 3600)]),
+        # An end tells the start of a run that began before the log; a run without an end goes on.
+        (run(start=-500, end=100)[1:], [("c1", -500, 100)]),
+        ((START,), [("c1", 0, OPEN_END)]),
+        # It ends when its limit says so, which may be altered, and waits while it is suspended.
+        ((LIMITED,), [("c1", 0, 3600)]),
+        ((LIMITED, ALTERED), [("c1", 0, 1800)]),
+        ((LIMITED, entry("z", at=60), entry("r", at=160), ALTERED), [("c1", 0, 1900)]),
+        ((LIMITED, entry("c", at=600, exec_host="c2/0")), [("c1", 0, 600), ("c2", 600, 3600)]),
+        # A start that is repeated changes nothing; another one means that the first run was over.
+        ((START, START, END), [("c1", 0, 3600)]),
+        ((START, *run(start=600, host="c2/0")), [("c1", 0, 600), ("c2", 600, 3600)]),
+        # A request to delete a job ends nothing.
+        ((START, entry("D", at=60, requestor="root"), END), [("c1", 0, 3600)]),
+        # A checkpoint, and the run that goes on from it.
+        (
+            (START, entry("C", at=600), entry("T", at=1200, exec_host="c2/0"), END),
+            [("c1", 0, 600), ("c2", 1200, 3600)],
+        ),
+        # A run gives back nodes, and its end does not take them again.
+        ((BOTH_HOSTS[0], *SHRUNK, entry("e", at=3600), BOTH_HOSTS[1]), [("c1,c2", 0, 600), ("c1", 600, 3600)]),
+        # The same if its start is not in the log: another job's lines tell the zone.
+        (
+            (*run("0.pbs", 0, 60, "c9/0"), *SHRUNK, BOTH_HOSTS[1]),
+            [("c9", 0, 60), ("c1,c2", 0, 600), ("c1", 600, 3600)],
+        ),
+        # A run that starts without nodes that failed never had them.
+        ((BOTH_HOSTS[0], entry("s", at=5, start=0, exec_host="c1/0"), END), [("c1", 0, 3600)]),
+        # A suspended run keeps its nodes.
+        ((START, *SUSPENDED, END), [("c1", 0, 3600)]),
+        # A rerun tells start and nodes again, also of a run that began before the files.
+        ((entry("R", at=7200, start=0, end=1800, exec_host="c2/0-3", run_count=1),), [("c2", 0, 1800)]),
+        # Without hosts, virtual nodes tell them.
+        ((entry("E", at=60, start=0, end=60, exec_vnode=VNODES),), [("c1,c2", 0, 60)]),
+        ((entry("E", at=60, start=0, end=60, exec_host="h1/0", exec_vnode="(v1:ncpus=2)"),), [("h1", 0, 60)]),
+        # What stands in quotes is no field of its own.
+        ((entry("E", at=60, jobname='"my end=5 job"', x="", start=0, exec_host="c1/0", end=60),), [("c1", 0, 60)]),
+    ],
+)
+def test_runs(tmp_path, lines, runs):
+    """What lines of all types make of runs."""
+    reading, records = read(tmp_path, *lines)
+    assert records == [(*row, JOB) for row in runs]
+    assert reading.tally.bad == 0
 
 
 @pytest.mark.parametrize(
@@ -56,7 +105,6 @@ def test_a_run(tmp_path):
     [
         ("c1/0+c1/1+c2/0", "c1,c2"),
         ("c1/0*13+c2/0*13", "c1,c2"),
-        ("c4/0-7", "c4"),
         ("c4/0-2,5+c5/1", "c4,c5"),
         ("c4:15002/0*8", "c4"),
         ("[host_2]/0*0", "[host_2]"),
@@ -68,202 +116,43 @@ def test_hosts(tmp_path, host, nodes):
     assert [name for name, *_ in read(tmp_path, *run(host=host))[1]] == [nodes]
 
 
-def test_virtual_nodes(tmp_path):
-    """Without hosts the virtual nodes tell them; parts of a host are that host."""
-    lines = entry("E", at=60, start=0, end=60, exec_vnode="(c1[0]:ncpus=2+c1[1]:ncpus=2)+(c2:mem=4gb:ncpus=4)")
-    assert read(tmp_path, lines)[1] == [("c1,c2", 0, 60, BusyKind.JOB)]
-    both = entry("E", at=60, start=0, end=60, exec_host="h1/0", exec_vnode="(v1:ncpus=2)")
-    assert read(tmp_path, both)[1] == [("h1", 0, 60, BusyKind.JOB)]
-
-
-def test_an_end_alone(tmp_path):
-    """An end tells the start of a run that began before the log."""
-    assert read(tmp_path, run(start=-500, end=100)[1])[1] == [("c1", -500, 100, BusyKind.JOB)]
-
-
-def test_a_start_alone(tmp_path):
-    """A run without an end goes on to the end of any window, and that is noted."""
-    reading, runs = read(tmp_path, run()[0])
-    assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert int(reading.rows.records()["is_open"].sum()) == 1
-
-
-def test_altered_limits(tmp_path):
-    """A run without an end goes on for the time limit that it has last, also after it was suspended."""
-    start = run()[0].rstrip("\n") + " Resource_List.walltime=01:00:00\n"
-    altered = entry("a", at=600, **{"Resource_List.walltime": "00:30:00"})
-    assert read(tmp_path, start)[1] == [("c1", 0, 3600, BusyKind.JOB)]
-    assert read(tmp_path, start, altered)[1] == [("c1", 0, 1800, BusyKind.JOB)]
-    later = entry("z", at=60), entry("r", at=160)
-    assert read(tmp_path, start, *later, altered)[1] == [("c1", 0, 1900, BusyKind.JOB)]
-
-
-def test_deleting_is_not_ending(tmp_path):
-    """A request to delete a job ends nothing."""
-    start, end = run()
-    reading, runs = read(tmp_path, start, entry("D", at=60, requestor="root"), end)
-    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
-    assert dict(reading.tally.dropped) == {"about no run": 1}
-
-
-def test_a_start_told_twice(tmp_path):
-    """The same start again changes nothing; another one means that the first run was over."""
-    start, end = run()
-    assert read(tmp_path, start, start, end)[1] == [("c1", 0, 3600, BusyKind.JOB)]
-    again = run(start=600, host="c2/0")
-    assert read(tmp_path, start, *again)[1] == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 3600, BusyKind.JOB)]
+@pytest.mark.parametrize("fields", [{"exec_host": "c1/0+c2/0+"}, {"exec_host": "c1/0+c2/0", "unique_node_count": 3}])
+def test_hosts_that_cannot_be_trusted(tmp_path, fields):
+    """A list of hosts that was cut off, or of another length than told, makes their state unknown."""
+    assert read(tmp_path, entry("E", at=60, start=0, end=60, **fields))[1] == [("c1,c2", 0, 60, BusyKind.UNKNOWN)]
 
 
 @pytest.mark.parametrize("kind", ["R", "A", "C"])
 def test_interrupted_runs(tmp_path, kind):
     """A run that is run again, aborted or held is over; its time is in the zone of the lines before it."""
-    start, _ = run()
-    reading, runs = read(tmp_path, start, entry(kind, at=900), *run(start=1800, host="c2/0"))
-    assert runs == [("c1", 0, 900, BusyKind.JOB), ("c2", 1800, 3600, BusyKind.JOB)]
+    again = run(start=1800, host="c2/0")
+    reading, runs = read(tmp_path, START, entry(kind, at=900), *again)
+    assert runs == [("c1", 0, 900, JOB), ("c2", 1800, 3600, JOB)]
     assert "no --tz" in reading.notes[0]
-    _, runs = read(tmp_path, start, entry(kind, at=900, end=800), *run(start=1800, host="c2/0"))
-    assert runs[0] == ("c1", 0, 800, BusyKind.JOB)
+    reading, runs = read(tmp_path, START, entry(kind, at=900, end=800), *again)
+    assert runs[0] == ("c1", 0, 800, JOB)
+    assert not reading.notes  # a time of its own needs no zone
 
 
-def test_interruptions_that_nothing_dates(tmp_path):
-    """If nothing tells the zone, the next start ends the run; that is counted and not fatal."""
-    late = entry("S", at=7 * 60, start=0, exec_host="c1/0")  # seven minutes late: no clock is that far off a zone
-    reading, runs = read(tmp_path, late, entry("R", at=900), entry("R", "9.pbs", at=901), max_bad=0.0)
-    assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert dict(reading.tally.dropped) == {"change at an unknown time": 1, "about no run": 1}
-    reading, runs = read(tmp_path, late, entry("R", at=900), zone="UTC")
-    assert runs == [("c1", 0, 900, BusyKind.JOB)]
+@pytest.mark.parametrize("date", ["09/01", "02/30"])
+def test_interruptions_that_nothing_dates(tmp_path, date):
+    """If nothing tells the zone, or there is no such date, nothing ends the run; that is counted and not fatal."""
+    # Seven minutes late: no clock is that far off a zone.
+    lines = entry("S", at=420, start=0, exec_host="c1/0"), entry("R", at=900).replace("09/01", date)
+    reading, runs = read(tmp_path, *lines, max_bad=0.0)
+    assert runs == [("c1", 0, OPEN_END, JOB)]
+    assert dict(reading.tally.dropped) == {"change at an unknown time": 1}
+    if date == "09/01":
+        assert read(tmp_path, *lines, zone="UTC")[1] == [("c1", 0, 900, JOB)]
 
 
 def test_zones(tmp_path):
-    """Local times alone are those of the zone, if one is given."""
-    start, _ = run(start=0)
-    _, runs = read(tmp_path, start, entry("R", at=7200), zone="Europe/Berlin")
-    assert runs == []  # two in the morning in Berlin is midnight in UTC: of no length
-    _, runs = read(tmp_path, start, entry("R", at=7260), zone="Europe/Berlin")
-    assert runs == [("c1", 0, 60, BusyKind.JOB)]
+    """Local times alone are those of the zone, if one is given: two in the morning in Berlin is midnight in UTC."""
+    assert read(tmp_path, START, entry("R", at=7260), zone="Europe/Berlin")[1] == [("c1", 0, 60, JOB)]
 
 
-def test_the_note_on_zones(tmp_path):
-    """It is there only where a line's local time dates something: an end of its own needs none."""
-    start, end = run()
-    for change, is_noted in ((entry("R", at=900), True), (entry("R", at=900, end=900), False), (end, False)):
-        assert any("no --tz" in note for note in read(tmp_path, start, change)[0].notes) == is_noted
-    assert not read(tmp_path, start, entry("k", "R1", at=900), end)[0].notes  # of a reservation that is not asked for
-
-
-def test_restarts_from_checkpoints(tmp_path):
-    """A run that goes on from a checkpoint has its nodes from then on."""
-    start, end = run()
-    lines = (start, entry("C", at=600), entry("T", at=1200, exec_host="c2/0"), end)
-    assert read(tmp_path, *lines)[1] == [("c1", 0, 600, BusyKind.JOB), ("c2", 1200, 3600, BusyKind.JOB)]
-
-
-def test_phases(tmp_path):
-    """A run that gives back nodes holds the others on; its end does not take them again."""
-    start, end = run(host="c1/0+c2/0")
-    shrunk = (
-        entry("u", at=600, start=0, exec_host="c1/0+c2/0"),
-        entry("c", at=600, exec_host="c1/0"),
-        entry("e", at=3600),
-    )
-    wanted = [("c1,c2", 0, 600, BusyKind.JOB), ("c1", 600, 3600, BusyKind.JOB)]
-    assert read(tmp_path, start, *shrunk, end)[1] == wanted
-    # The same if its start is not in the log: another job's lines tell the zone.
-    assert read(tmp_path, *run("0.pbs", 0, 60, "c9/0"), *shrunk, end)[1][1:] == wanted
-
-
-@pytest.mark.parametrize("kind", ["T", "c"])
-def test_changes_without_nodes(tmp_path, kind):
-    """A run goes on with its nodes where a line that it changes names none."""
-    start, end = run()
-    held = [("c1", 0, 600, BusyKind.JOB), ("c1", 600, 3600, BusyKind.JOB)]
-    assert read(tmp_path, start, entry(kind, at=600), end, suspended="idle")[1] == held
-
-
-def test_pruned_starts(tmp_path):
-    """A run that starts without the nodes that failed never had them."""
-    start, _ = run(host="c1/0+c2/0")
-    lines = (start, entry("s", at=5, start=0, exec_host="c1/0"), entry("E", at=60, start=0, end=60))
-    assert read(tmp_path, *lines)[1] == [("c1", 0, 60, BusyKind.JOB)]
-
-
-def test_suspended_runs(tmp_path):
-    """A suspended run keeps its nodes, unless it is said that they are idle."""
-    start, end = run()
-    lines = (start, entry("z", at=600), entry("z", at=700), entry("r", at=1200), end)
-    assert read(tmp_path, *lines)[1] == [("c1", 0, 3600, BusyKind.JOB)]
-    idle_ones = read(tmp_path, *lines, suspended="idle")[1]
-    assert idle_ones == [("c1", 0, 600, BusyKind.JOB), ("c1", 1200, 3600, BusyKind.JOB)]
-    assert read(tmp_path, start, entry("z", at=600), end, suspended="idle")[1] == [("c1", 0, 600, BusyKind.JOB)]
-    assert read(tmp_path, start, entry("z", at=600), suspended="idle")[1] == [("c1", 0, 600, BusyKind.JOB)]
-    shrunk = (start, entry("z", at=600), entry("u", at=900, exec_host="c1/0"), entry("r", at=1200), end)
-    assert read(tmp_path, *shrunk, suspended="idle")[1] == idle_ones  # a phase's end resumes nothing
-
-
-def test_reservations(tmp_path):
-    """Reserved nodes are busy if it is wished: from begin to end, deletion, or the end that was planned."""
-    begins = entry("B", "R1", start=600, end=1200, nodes="(c2[0]:ncpus=4)")
-    assert read(tmp_path, *run(), begins)[1] == [("c1", 0, 3600, BusyKind.JOB)]
-    for ends, end in ((entry("F", "R1", at=1200), 1200), (entry("k", "R1", at=900), 900), ("", 1200)):
-        runs = read(tmp_path, *run(end=60), begins, ends, reserved_busy=True)[1]
-        assert runs == [("c1", 0, 60, BusyKind.JOB), ("c2", 600, end, BusyKind.RESERVED)]
-
-
-@pytest.mark.parametrize(
-    ("line", "reason", "is_bad"),
-    [
-        (entry("E", at=60, start=0, end=60), "no nodes", False),
-        (entry("E", at=60, end=60, exec_host="c1/0"), "never started", False),
-        (entry("E", at=60, start=60, end=60, exec_host="c1/0"), "zero length", False),
-        (entry("E", at=60, start=70, end=60, exec_host="c1/0"), "end before start", False),
-        (entry("E", at=60, start=0, exec_host="c1/0"), "impossible time", True),
-        (entry("E", at=60, start=0, end="soon", exec_host="c1/0"), "impossible time", True),
-        (entry("E", at=60, start=0, end="1e300", exec_host="c1/0"), "impossible time", True),
-        (entry("u", "2.pbs", start=0, exec_host="c2/0").replace("2026", "9999"), "change at an unknown time", False),
-        (entry("S", exec_host="c1/0"), "start without a time", False),
-        (entry("S", start=0), "start without nodes", False),
-        ("09/01/2026 00:00:00\n", "malformed line", True),
-        ("2026-09-01 00:00:00;E;1;\n", "malformed line", True),
-        ("09/01/2026 00:00:00;E;1;start=1\n", "never started", False),
-        (entry("S", "2.pbs", start=0, exec_host="c2/0").rstrip(), "last line cut off", False),
-        (entry("E", "2.pbs", start=0, exec_host="c2/0", end=1).rstrip()[:-5], "last line cut off", True),
-        ("09/01/2026 00:00:0", "last line cut off", True),
-    ],
-)
-def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
-    """Each line is used, or dropped for a reason; malformed ones are bad."""
-    line = line.replace("E;1;start=1", "E;1;exec_host=c1/0 end=60")
-    reading, runs = read(tmp_path, *run(), line)
-    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
-    assert dict(reading.tally.dropped) == {reason: 1}
-    assert reading.tally.bad == is_bad
-    if is_bad:
-        assert "20260901:3: Expected" in reading.tally.examples[0]
-    if reason == "impossible time":
-        got = line.partition("end=")[2].partition(" ")[0]
-        assert f"Expected end=SECONDS, got {f'end={got}' if got else 'none'}" in reading.tally.examples[0]
-
-
-def test_a_cut_off_time_is_not_believed(tmp_path):
-    """The last digits of a time may lack where a file breaks off: it makes no run, and no window from 1970."""
-    begins = entry("S", "2.pbs", at=60, exec_host="c2/0", start=60)
-    reading, runs = read(tmp_path, *run(), begins.rstrip()[:-4])
-    assert runs == [("c1", 0, 3600, BusyKind.JOB)]
-    assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
-    whole = entry("E", "2.pbs", at=60, start=0, end=60, exec_host="c2/0", Exit_status=271).rstrip()
-    assert read(tmp_path, whole)[1] == [("c2", 0, 60, BusyKind.JOB)]
-
-
-def test_a_rerun_of_what_began_before_the_files(tmp_path):
-    """R tells start and nodes again, as E does, so that its run counts without the line that began it."""
-    again = entry("R", "2.pbs", at=7200, start=0, end=1800, exec_host="c2/0-3", run_count=1)
-    reading, runs = read(tmp_path, *run(), again)
-    assert ("c2", 0, 1800, BusyKind.JOB) in runs
-    assert reading.tally.dropped.total() == 0
-
-
-def test_the_hour_that_comes_twice(tmp_path):
+@pytest.mark.parametrize("zone", [None, "Europe/Berlin"])
+def test_the_hour_that_comes_twice(tmp_path, zone):
     """Lines before that tell both times say which pass of the hour a local time is of, with a zone as without."""
     first = 1792882800  # 2026-10-25T01:00 in Berlin
     lines = (
@@ -271,37 +160,74 @@ def test_the_hour_that_comes_twice(tmp_path):
         f"10/25/2026 02:30:00;S;2.pbs;start={first + 9000} exec_host=c2/0\n",
         "10/25/2026 02:40:00;R;1.pbs;\n",
     )
-    for zone in (None, "Europe/Berlin"):
-        _, runs = read(tmp_path, *lines, zone=zone)
-        assert ("c1", first - MIDNIGHT, first + 9600 - MIDNIGHT, BusyKind.JOB) in runs
+    assert ("c1", first - MIDNIGHT, first + 9600 - MIDNIGHT, JOB) in read(tmp_path, *lines, zone=zone)[1]
+    late = f"10/25/2026 02:50:00;S;1.pbs;start={first + 6600} exec_host=c1/0\n", "10/25/2026 02:10:00;R;1.pbs;\n"
+    if zone:  # a local time that would lie before the line above it is of the hour's second pass
+        assert read(tmp_path, *late, zone=zone)[1] == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, JOB)]
 
 
-def test_the_first_line_after_clocks_went_back(tmp_path):
-    """A local time that would lie before the line above it is of the hour's second pass."""
-    first = 1792882800  # 2026-10-25T01:00 in Berlin
-    lines = (
-        f"10/25/2026 02:50:00;S;1.pbs;start={first + 6600} exec_host=c1/0\n",
-        "10/25/2026 02:10:00;R;1.pbs;\n",
-    )
-    _, runs = read(tmp_path, *lines, zone="Europe/Berlin")
-    assert runs == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, BusyKind.JOB)]
+def test_suspended_runs_that_give_up_their_nodes(tmp_path):
+    """If it is said that suspended jobs are idle, they are from each suspension to the next resumption."""
+    halves = [("c1", 0, 600, JOB), ("c1", 1200, 3600, JOB)]
+    assert read(tmp_path, START, *SUSPENDED, END, suspended="idle")[1] == halves
+    assert read(tmp_path, START, SUSPENDED[0], END, suspended="idle")[1] == halves[:1]
+    assert read(tmp_path, START, SUSPENDED[0], suspended="idle")[1] == halves[:1]
+    # The end of a phase resumes nothing.
+    shrunk = (START, SUSPENDED[0], entry("u", at=900, exec_host="c1/0"), SUSPENDED[2], END)
+    assert read(tmp_path, *shrunk, suspended="idle")[1] == halves
 
 
-def test_hosts_that_cannot_be_trusted(tmp_path):
-    """A list of hosts that was cut off, or of another length than told, makes their state unknown."""
-    cut = entry("E", at=60, start=0, end=60, exec_host="c1/0+c2/0+")
-    short = entry("E", "2", at=60, start=0, end=60, exec_host="c3/0", unique_node_count=2)
-    assert [kind for *_, kind in read(tmp_path, cut, short)[1]] == [BusyKind.UNKNOWN, BusyKind.UNKNOWN]
+def test_reservations(tmp_path):
+    """Reserved nodes are busy if it is wished: from begin to end, deletion, or the end that was planned."""
+    begins = entry("B", "R1", start=600, end=1200, nodes="(c2[0]:ncpus=4)")
+    assert read(tmp_path, START, begins, END)[1] == [("c1", 0, 3600, JOB)]
+    for ends, end in ((entry("F", "R1", at=1200), 1200), (entry("k", "R1", at=900), 900), ("", 1200)):
+        runs = read(tmp_path, *run(end=60), begins, ends, reserved_busy=True)[1]
+        assert runs == [("c1", 0, 60, JOB), ("c2", 600, end, BusyKind.RESERVED)]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "is_bad"),
+    [
+        (entry("E", at=3600, start=0, end=3600), "no nodes", False),
+        (entry("E", at=3600, end=3600, exec_host="c1/0"), "never started", False),
+        (entry("E", at=3600, start=60, end=60, exec_host="c1/0"), "zero length", False),
+        (entry("E", at=3600, start=70, end=60, exec_host="c1/0"), "end before start", False),
+        (entry("E", at=3600, start=0, exec_host="c1/0"), "impossible time", True),
+        (entry("E", at=3600, start=0, end="1e300", exec_host="c1/0"), "impossible time", True),
+        (entry("u", "2.pbs", start=0, exec_host="c2/0").replace("2026", "9999"), "change at an unknown time", False),
+        (entry("R", "2.pbs", at=3600), "about no run", False),
+        (entry("S", at=3600, exec_host="c1/0"), "start without a time", False),
+        (entry("S", at=3600, start=0), "start without nodes", False),
+        ("2026-09-01 00:00:00;E;1;\n", "malformed line", True),
+        # The last digits of a time may lack where a file breaks off: such a field is left out.
+        (entry("S", "2.pbs", at=3600, exec_host="c2/0", start=60).rstrip()[:-4], "start without a time", False),
+        (entry("E", "2.pbs", at=3600, start=0, exec_host="c2/0", end=1).rstrip()[:-5], "last line cut off", True),
+        ("09/01/2026 00:00:0", "last line cut off", True),
+    ],
+)
+def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
+    """Each line is used, or dropped for a reason; malformed ones are bad."""
+    reading, runs = read(tmp_path, START, END, line)
+    assert runs == [("c1", 0, 3600, JOB)]
+    assert dict(reading.tally.dropped) == {reason: 1}
+    assert reading.tally.bad == is_bad
+    assert not is_bad or "20260901:3: Expected" in reading.tally.examples[0]
+    assert reading.window_ns == (MIDNIGHT * 10**9, (MIDNIGHT + 3600) * 10**9)
+
+
+def test_an_unreadable_end_leaves_its_run_busy(tmp_path):
+    """Better busy too long than wrongly idle."""
+    assert read(tmp_path, START, END.replace("end=", "end=?"))[1] == [("c1", 0, OPEN_END, JOB)]
 
 
 def test_files_are_read_in_their_order(tmp_path):
     """Days are put in order by their first lines, whatever they are called."""
-    start, end = run()
-    (tmp_path / "b").write_text(start)
-    (tmp_path / "a").write_text(entry("Q", at=1) + end)
-    reading = Reading.begun(ImportSettings())
+    (tmp_path / "b").write_text(START)
+    (tmp_path / "a").write_text(entry("Q", at=1) + END)
+    reading = Reading(ImportSettings())
     PbsImporter().read([tmp_path / "a", tmp_path / "b"], reading)
-    assert records_of(reading, MIDNIGHT) == [("c1", 0, 3600, BusyKind.JOB)]
+    assert records_of(reading, MIDNIGHT) == [("c1", 0, 3600, JOB)]
 
 
 def test_a_full_day(tmp_path, fixtures):
@@ -309,8 +235,7 @@ def test_a_full_day(tmp_path, fixtures):
     shutil.copy(fixtures / "logs" / "20260901", tmp_path / "20260901")
     day = {"start": "2026-09-01", "end": "2026-09-02", "zone": "America/Chicago", "nodes": "c[1-5]", "window": "asked"}
     done = import_log("pbs", [tmp_path], ImportSettings(**day, reserved_busy=True, suspended="idle", unseen="idle"))
-    hours = idle_of(done.log, MIDNIGHT + 5 * 3600, 3600)
-    assert hours == {
+    assert idle_of(done.log, MIDNIGHT + 5 * HOUR, HOUR) == {
         "c1": [(1, 2), (5, 8), (9, 24)],
         "c2": [(1, 2), (3, 10), (10.5, 11), (12, 24)],
         "c3": [(0, 4), (5, 10), (10.5, 11), (12, 17), (pytest.approx(17 + 1 / 6), pytest.approx(17 + 1 / 3))],
@@ -318,40 +243,26 @@ def test_a_full_day(tmp_path, fixtures):
         "c5": [(0, 24)],
     }
     quality = done.quality
-    assert (quality.records, quality.bad) == (33, 0)
+    assert (quality.records, quality.bad, quality.busy_node_s["reserved"]) == (33, 0, HOUR)
     assert dict(quality.dropped) == {"about no run": 8, "no nodes": 1}
-    assert quality.busy_node_s["reserved"] == 3600
     # Taken as it is by default, suspended and reserved time is what the job and the scheduler make of it.
-    plain = import_log("pbs", [tmp_path], ImportSettings(**day))
-    assert (plain.quality.nodes, plain.quality.nodes_unseen) == (4, 1)
-    assert plain.quality.busy_node_s["job"] - quality.busy_node_s["job"] == pytest.approx(3600)
+    plain = import_log("pbs", [tmp_path], ImportSettings(**day)).quality
+    assert (plain.nodes, plain.nodes_unseen) == (4, 1)
+    assert plain.busy_node_s["job"] - quality.busy_node_s["job"] == pytest.approx(HOUR)
 
 
 @settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(8)))
 def test_lines_in_any_order(tmp_path, order):
-    """Days in any order, forwards or backwards, give the runs that they give in order of time, and that is said."""
-    starts = [6 * 3600 + at * 1800 for at in range(4)]
+    """Lines in any order give the runs that they give in order of time, and that is said."""
+    starts = [6 * HOUR + at * 1800 for at in range(4)]
     lines = [line for start in starts for line in run(f"{start}.s", start=start, end=start + 7000)]
     lines.sort(key=lambda line: line[:19])
-    (tmp_path / "log").write_text("".join(lines[at] for at in order))
-    reading = Reading.begun(ImportSettings())
-    PbsImporter().read([tmp_path / "log"], reading)
-    assert sorted(records_of(reading, MIDNIGHT)) == [("c1", start, start + 7000, BusyKind.JOB) for start in starts]
-    assert int(reading.rows.records()["is_open"].sum()) == 0
+    reading, runs = read(tmp_path, *(lines[at] for at in order))
+    assert sorted(runs) == [("c1", start, start + 7000, JOB) for start in starts]
     assert [note.split(" ", 1)[1] for note in reading.notes] == (
         [] if order == sorted(order) else ["lines are out of order: they were sorted by their times."]
     )
-
-
-def test_a_run_without_an_end(tmp_path):
-    """A run without an end is busy for the time that it may take: ten hours, also if its nodes change."""
-    start = run()[0].rstrip("\n") + " Resource_List.walltime=10:00:00\n"
-    reading, runs = read(tmp_path, start)
-    assert runs == [("c1", 0, 36_000, BusyKind.JOB)]
-    assert int(reading.rows.records()["is_open"].sum()) == 1
-    _, runs = read(tmp_path, start, entry("c", at=600, exec_host="c2/0"))
-    assert runs == [("c1", 0, 600, BusyKind.JOB), ("c2", 600, 36_000, BusyKind.JOB)]
 
 
 def test_submissions_are_told_by_starts_and_ends(tmp_path):
@@ -360,14 +271,28 @@ def test_submissions_are_told_by_starts_and_ends(tmp_path):
         entry("R", "3.pbs", 950, qtime=MIDNIGHT + 30, start=200, exec_host="c2/0"),
         entry("S", "4.pbs", 1000, qtime=MIDNIGHT + 40, start=1000, exec_host="c1/0"),  # has no end
     )
-    reading, _ = read(tmp_path, *lines)
-    assert ((reading.rows.records()["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [30, 40]
+    records = read(tmp_path, *lines)[0].rows.records()
+    assert ((records["submit_ns"] // 10**9) - MIDNIGHT).tolist() == [30, 40]
+    assert records["is_open"].tolist() == [0, 1]
 
 
-def test_values_in_quotes_hold_blanks(tmp_path):
-    """What stands in quotes is no field of its own, nor is a word without a value."""
-    told = f"""jobname="my end=5 job" project='a b' alone x= start={MIDNIGHT} exec_host=c1/0 end={MIDNIGHT + 60}"""
-    assert read(tmp_path, f"09/01/2026 00:01:00;E;1[7].m;{told}\n")[1] == [("c1", 0, 60, BusyKind.JOB)]
+@pytest.mark.parametrize(
+    ("hosts", "told", "idle_h"),
+    [
+        ("c1/4+c2/4", "total_execution_slots=8", 0),
+        ("c1/4+c2/4", "Resource_List.nodes=2:ppn=4", 0),
+        ("c1/4+c2/2", "Resource_List.nodes=1:fast:ppn=4+1:ppn=2", 8),
+        ("c1/3", "total_execution_slots=1", 12),
+        ("c1/1+c1/2+c1/3", "total_execution_slots=3", 4),
+        ("c1/2+c2/2", "", 24),
+    ],
+)
+def test_counts_of_slots(tmp_path, hosts, told, idle_h):
+    """`node/4` is four slots of TORQUE where the job's total says so, else slot 4."""
+    (tmp_path / "log").write_text(entry("E", at=4 * HOUR, start=0, exec_host=f"{hosts} {told}", end=4 * HOUR))
+    window = {"start": str(MIDNIGHT), "end": str(MIDNIGHT + 4 * HOUR), "window": "asked"}
+    done = import_log("pbs", [tmp_path / "log"], ImportSettings(unit="core", cores_per_node=4, **window))
+    assert done.quality.idle_node_s == idle_h * HOUR
 
 
 @pytest.mark.parametrize("text", ["a" * 1_000_000, "a." * 500_000 + "=", '"' * 1_000_000, "x=" + '"' * 500_000])
@@ -376,11 +301,3 @@ def test_hostile_lines_take_linear_time(tmp_path, text):
     begin = time.process_time()
     read(tmp_path, f"09/01/2026 00:01:00;E;1;{text}\n")
     assert time.process_time() - begin < 5
-
-
-def test_impossible_dates_date_nothing(tmp_path):
-    """A line of a date that no calendar has changes no run."""
-    rerun = entry("R", at=900).replace("09/01", "02/30")
-    reading, runs = read(tmp_path, *run()[:1], rerun)
-    assert runs == [("c1", 0, OPEN_END, BusyKind.JOB)]
-    assert dict(reading.tally.dropped) == {"change at an unknown time": 1}

@@ -14,7 +14,7 @@ from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from tests.importing import OPEN_END, records_of
+from tests.importing import OPEN_END, read_text, records_of
 
 DAY = 1788220800
 NEVER = {"set": False, "infinite": False, "number": 0}
@@ -32,11 +32,10 @@ def accounted(**changes):
     return job | {"time": times | changes.pop("time", {})} | changes
 
 
-def read(tmp_path, document, name="jobs.json", **settings):
+def read(tmp_path, document):
     """The reading of a document, and its jobs."""
-    (tmp_path / name).write_text(document if isinstance(document, str) else json.dumps(document))
-    reading = Reading.begun(ImportSettings(**({"max_bad": 1.0} | settings)))
-    SlurmImporter().read([tmp_path / name], reading)
+    text = document if isinstance(document, str) else json.dumps(document)
+    reading = read_text(SlurmImporter(), tmp_path / "jobs.json", text)
     return reading, records_of(reading, DAY)
 
 
@@ -47,44 +46,27 @@ def read(tmp_path, document, name="jobs.json", **settings):
         (accounted(time={"start": given(DAY + 10)}), ("n1", 10, 20, BusyKind.JOB)),
         (accounted(nodes="n[1-2]", allocation_nodes=2), ("n1,n2", 10, 20, BusyKind.JOB)),
         (accounted(nodes="n[1-2]", allocation_nodes=3), ("n1,n2", 10, 20, BusyKind.UNKNOWN)),
-        (accounted(nodes="n1", allocation_nodes=0), ("n1", 10, 20, BusyKind.JOB)),
+        # A job that runs has no end yet.
         (accounted(state={"current": ["RUNNING"]}, time={"end": 0}), ("n1", 10, OPEN_END, BusyKind.JOB)),
         (accounted(state={"current": "RUNNING"}, time={"end": DAY + 99}), ("n1", 10, OPEN_END, BusyKind.JOB)),
         (accounted(state={"current": ["CANCELLED"]}, time={"end": 4294967294}), ("n1", 10, OPEN_END, BusyKind.JOB)),
+        # A pending job may have a start, an archived one a number that stands for none.
+        (accounted(nodes="None assigned", state={"current": ["PENDING"]}), "no nodes"),
+        (accounted(nodes="", time={"start": DAY + 500}, state={"current": ["PENDING"]}), "no nodes"),
+        *((accounted(time={"start": start}), "never started") for start in (4294967294, 0, NEVER)),
+        (accounted(time={"end": DAY + 10}), "zero length"),
+        # What stands for a time and is no number is not taken for a job that did not start or has not ended.
+        (accounted(time={"start": "noon"}), "impossible time"),
+        (accounted(time={"end": []}), "impossible time"),
     ],
 )
 def test_jobs_of_accounting(tmp_path, job, span):
-    """Numbers plain or with `set`, states words or lists; a job that runs has no end yet."""
-    reading, jobs = read(tmp_path, {"jobs": [job]})
-    assert jobs == [span]
-    assert reading.tally.bad == 0
-
-
-@pytest.mark.parametrize(
-    ("job", "reason"),
-    [
-        (accounted(nodes="None assigned", state={"current": ["PENDING"]}), "no nodes"),
-        (accounted(nodes="", time={"start": DAY + 500}, state={"current": ["PENDING"]}), "no nodes"),
-        (accounted(time={"start": 4294967294}, state={"current": ["CANCELLED"]}), "never started"),
-        (accounted(time={"start": 0}), "never started"),
-        (accounted(time={"start": NEVER}), "never started"),
-        (accounted(time={"end": DAY + 10}), "zero length"),
-    ],
-)
-def test_jobs_that_never_ran(tmp_path, job, reason):
-    """A pending job may have a start, an archived one a number that stands for none."""
-    reading, jobs = read(tmp_path, {"jobs": [job]})
-    assert not jobs
-    assert dict(reading.tally.dropped) == {reason: 1}
-
-
-def test_times_that_are_none(tmp_path):
-    """What stands for a time and is no number is refused, not taken for a job that did not start or has not ended."""
-    jobs = [accounted(time={"start": "noon"}), accounted(time={"end": []}), accounted(time={"end": {"number": "x"}})]
-    reading, found = read(tmp_path, {"jobs": [*jobs, accounted()]})
-    assert dict(reading.tally.dropped) == {"impossible time": 3}
-    assert "jobs.json:1: Expected times such as" in reading.tally.examples[0]
-    assert len(found) == 1
+    """Numbers plain or with `set`, states words or lists; rows that give no job are counted by their number."""
+    reading, jobs = read(tmp_path, {"jobs": [accounted(nodes="n9"), job]})
+    assert jobs[1:] == ([] if isinstance(span, str) else [span])
+    assert dict(reading.tally.dropped) == ({span: 1} if isinstance(span, str) else {})
+    assert reading.tally.bad == (span == "impossible time")
+    assert not reading.tally.bad or "jobs.json:2: Expected times such as" in reading.tally.examples[0]
 
 
 @pytest.mark.parametrize("spread", [None, 2])
@@ -93,33 +75,29 @@ def test_jobs_of_the_controller(tmp_path, spread):
     job = {"job_id": 8, "nodes": "n[1-2]", "node_count": given(2), "job_state": ["RUNNING"], "partition": "p|q"}
     job |= {"start_time": given(DAY + 10), "end_time": given(DAY + 3600), "submit_time": given(DAY)}
     done = job | {"job_state": "COMPLETED", "end_time": DAY + 30, "start_time": DAY + 20, "job_id": 9}
-    text = json.dumps({"jobs": [job, done], "last_update": given(DAY + 60)}, indent=spread)
-    _, jobs = read(tmp_path, text)
+    _, jobs = read(tmp_path, json.dumps({"jobs": [job, done], "last_update": given(DAY + 60)}, indent=spread))
     assert jobs == [("n1,n2", 10, OPEN_END, BusyKind.JOB), ("n1,n2", 20, 30, BusyKind.JOB)]
 
 
 def test_many_jobs(tmp_path, monkeypatch):
-    """Documents are read in pieces, in which each job keeps its number."""
+    """Documents are read in pieces."""
     monkeypatch.setattr(slurm_json, "_ROWS_AT_A_TIME", 3)
     jobs = [accounted(job_id=number, nodes=f"n{number}") for number in range(1, 12)]
     jobs[8]["time"]["start"] = -5
     jobs[9]["nodes"] = "n[1-"
-    reading, found = read(tmp_path, {"jobs": jobs})
-    assert len(found) == 10  # a list that is cut off keeps what is known of it
+    reading, records = read(tmp_path, {"jobs": jobs})
+    assert len(records) == 10  # a list that is cut off keeps what is known of it
     assert dict(reading.tally.dropped) == {"never started": 1}
 
 
 @pytest.mark.parametrize(
-    ("version", "is_known"),
-    [("data_parser/v0.0.38", True), ("v0.0.44", True), ("data_parser/v0.0.99", False), ("v0.0.37", False)],
+    ("version", "is_known"), [("data_parser/v0.0.38", True), ("v0.0.44", True), ("data_parser/v0.0.99", False)]
 )
 def test_versions(tmp_path, version, is_known):
     """Documents of versions that nobody knows yet are read all the same, and it is said."""
     reading, jobs = read(tmp_path, {"meta": {"plugin": {"data_parser": version}}, "jobs": [accounted()]})
-    assert len(jobs) == 1
-    assert [note for note in reading.notes if "data parser" in note] == (
-        [] if is_known else [f"{tmp_path}/jobs.json: data parser {version[-6:]} is unknown: read like the known ones."]
-    )
+    note = f"{tmp_path}/jobs.json: data parser {version[-6:]} is unknown: read like the known ones."
+    assert (len(jobs), note in reading.notes) == (1, not is_known)
 
 
 @pytest.mark.parametrize(
@@ -161,21 +139,22 @@ def test_nodes(tmp_path):
 
 def test_downtimes(tmp_path):
     """Nodes out of service are down since their reason was given, reserved ones, if any, as long as it says."""
-    (tmp_path / "nodes.json").write_text(json.dumps(NODES))
     reserved = {"node_list": "n[1-2]", "start_time": given(DAY), "end_time": DAY + 9}
-    (tmp_path / "reserved.json").write_text(json.dumps({"reservations": [reserved]}))
-    reading = Reading.begun(ImportSettings())
-    for name in ("nodes.json", "reserved.json"):
-        read_downtimes(tmp_path / name, reading.rows, reading.clock)
+    documents = {
+        "nodes": NODES,
+        "reserved": {"reservations": [reserved]},
+        "none": {"reservations": [], "meta": {"plugin": {"data_parser": "data_parser/v0.0.41"}}},
+        "jobs": {"jobs": [accounted()]},
+    }
+    reading = Reading(ImportSettings())
+    for name, document in documents.items():
+        (tmp_path / name).write_text(json.dumps(document))
+    for name in ("nodes", "reserved", "none"):
+        read_downtimes(tmp_path / name, reading, reading.rows, BusyKind.DOWN)
     assert records_of(reading, DAY) == [
         ("n2", 30, OPEN_END, BusyKind.DRAIN),
         ("n3", float("-inf"), OPEN_END, BusyKind.DRAIN),
         ("n1,n2", 0, 9, BusyKind.DOWN),
     ]
-    version = {"plugin": {"data_parser": "data_parser/v0.0.41"}}
-    (tmp_path / "none.json").write_text(json.dumps({"reservations": [], "meta": version}))
-    read_downtimes(tmp_path / "none.json", reading.rows, reading.clock)
-    assert len(reading.rows) == 3
-    (tmp_path / "jobs.json").write_text(json.dumps({"jobs": [accounted()]}))
-    with pytest.raises(LogError, match=r"jobs.json: Expected nodes or reservations of Slurm, got jobs"):
-        read_downtimes(tmp_path / "jobs.json", reading.rows, reading.clock)
+    with pytest.raises(LogError, match=r"jobs: Expected nodes or reservations of Slurm, got jobs"):
+        read_downtimes(tmp_path / "jobs", reading, reading.rows, BusyKind.DOWN)

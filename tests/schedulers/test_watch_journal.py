@@ -8,11 +8,11 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.files.line_journal import sealed
-from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
+from tests.importing import idle_of
 
 DAY = 1788220800
 JOB, DOWN = BusyKind.JOB, BusyKind.DOWN
@@ -48,10 +48,7 @@ def imported(tmp_path):
 
 def idle(done):
     """Idle spans of each node, seconds of the day."""
-    spans, found = idle_spans(done.log), {name: [] for name in done.log.nodes}
-    for node, start, end in zip(spans.node, spans.start_ns, spans.end_ns, strict=True):
-        found[done.log.nodes[node]].append((start / 1e9 - DAY, end / 1e9 - DAY))
-    return found
+    return idle_of(done.log, DAY)
 
 
 def busy(done):
@@ -62,7 +59,9 @@ def busy(done):
 
 
 def test_a_state_holds_until_the_next_poll(imported):
-    """From poll to poll, from the first to the last."""
+    """From poll to poll, from the first to the last; half an interval late is no gap."""
+    late = imported(session(0), poll(45, n1=JOB), poll(60))
+    assert (idle(late)["n1"], busy(late)) == ([(0, 45)], {"job": 15 + 60, "down": 60})
     done = imported(session(0), poll(30), poll(60, n1=JOB, n2=None), poll(90, n2=DOWN))
     assert idle(done) == {"n1": [(0, 60)], "n2": [(60, 90)], "n3": []}
     assert busy(done) == {"job": 60 + 30, "down": 90}
@@ -80,22 +79,12 @@ def test_what_nobody_saw_is_not_idle(imported, between):
     assert f"of 30 s nothing is known, so no node is idle: {missing} polls were missed" in done.log.notes[1]
 
 
-def test_a_poll_may_be_a_little_late(imported):
-    """Half an interval is no gap, and a state that changed meanwhile changed when it was seen."""
-    done = imported(session(0), poll(45, n1=JOB), poll(60))
-    assert idle(done)["n1"] == [(0, 45)]
-    assert busy(done) == {"job": 15 + 60, "down": 60}
-
-
 def test_nodes_come_and_go(imported):
     """A node is away before it was first named, and since a session does not name it; renaming is both."""
     done = imported(session(0), poll(30, n4=None, n1=BusyKind.AWAY), session(60, n2=JOB, n4=None, n5=None), poll(90))
     assert idle(done) == {"n1": [(0, 30)], "n2": [], "n3": [], "n4": [(30, 90)], "n5": [(60, 90)]}
     assert busy(done) == {"job": 90, "down": 60, "away": 60 + 30 + 30 + 60}
-
-
-def test_a_node_that_is_away_is_not_unknown(imported):
-    """A gap is about nodes that were there."""
+    # A gap is about nodes that were there.
     done = imported(session(0), poll(30, n1=BusyKind.AWAY), missed(60), poll(90), poll(120, n1=None))
     assert busy(done) == {"job": 90, "down": 90, "away": 90, "unknown": 60}
 
@@ -125,10 +114,8 @@ def test_damage(tmp_path):
     ("parts", "message"),
     [
         ([session(0)], "Expected two polls or more, got one"),
-        ([[session_line(DAY, 30)]], "Expected two polls or more, got none"),
         ([session(0), poll(30), poll(30)], r":5: Expected a time after those above, got '1788220830\.000'"),
         ([session(0), ["1788220830.000 + asleep n1"]], ":4: Expected states of nodes"),
-        ([session(0), ["1788220830.000 + idle"]], ":4: Expected states of nodes"),
         ([session(0), ["1788220830.000 ! x"]], ":4: Expected states of nodes"),
         ([[f"{DAY}.0 = often"]], ":2: Expected states of nodes"),
         ([session(0), ["1788220830.000 + idle n[1-"]], ":4: Expected"),

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.files.log_files import head, line_blocks, whole_text
+from bftrainer.files.documents import json_file
+from bftrainer.files.log_files import LogRow, head
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expanded, numbers
 from bftrainer.nodelogs.inventory import read_inventory
@@ -28,7 +29,6 @@ _UP = -1
 """In place of the cause for which a node is down."""
 _FIRST = 5
 """Lines among which one that is whole tells what a file is."""
-_NAMELESS = "Missing --nodes with all names in order of rank: events name ranks, jobs name nodes."
 
 
 class FluxImporter(Importer):
@@ -50,16 +50,15 @@ class FluxImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the eventlogs and all jobs."""
-        begins_ns = {path: begin_ns for path in paths if (begin_ns := _first_event_ns(path)) is not None}
-        eventlogs = sorted(begins_ns, key=lambda path: begins_ns[path])
+        eventlogs = [path for path in paths if any(_is_event(_parse_object(line)) for line in head(path)[:_FIRST])]
         events = _read_events(eventlogs, reading)
-        jobs = [row for path in paths if path not in eventlogs for row in _read_jobs(path, reading)]
+        jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, reading)]
         ranks = _Ranks(reading, events, jobs)
         downtimes = ranks.follow(events)
         if not jobs:
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
         elif ranks.is_nameless and any(not job["ranks"] for job in jobs):
-            raise SettingsError(_NAMELESS)
+            raise SettingsError("Missing --nodes with all names in order of rank: events name ranks, jobs name nodes.")
         reading.rows.lists.add(ranks.silent)
         reading.rows.extend(downtimes)
         if jobs:
@@ -67,13 +66,6 @@ class FluxImporter(Importer):
             reading.take(pd.DataFrame(rows).drop(columns=["ranks", "names"]))
         if events:
             reading.window_ns = events[0].time_ns, events[-1].time_ns
-
-
-def _first_event_ns(path: Path) -> int | None:
-    """Time of an eventlog's first event; None if the file is no eventlog."""
-    events = (event for line in head(path)[:_FIRST] if (event := _parse_object(line)) is not None and _is_event(event))
-    first = next(events, None)
-    return None if first is None else _time_ns(first["timestamp"]) or 0
 
 
 def _parse_object(text: str) -> dict[str, Any] | None:
@@ -85,8 +77,8 @@ def _parse_object(text: str) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _is_event(value: Mapping[str, Any]) -> bool:
-    return isinstance(value.get("timestamp"), int | float) and isinstance(value.get("name"), str)
+def _is_event(value: Mapping[str, Any] | None) -> bool:
+    return value is not None and isinstance(value.get("timestamp"), int | float) and isinstance(value.get("name"), str)
 
 
 def _time_ns(value: Any) -> int | None:
@@ -95,7 +87,7 @@ def _time_ns(value: Any) -> int | None:
     return time_ns if time_ns is not None and time_ns >= 0 else None
 
 
-def _ids(text: Any) -> tuple[int, ...]:
+def _parse_ids(text: Any) -> Sequence[int]:
     return numbers(str(text).strip("[]"))
 
 
@@ -105,11 +97,11 @@ class _Event:
 
     time_ns: int
     name: str
-    ranks: tuple[int, ...] = ()
+    ranks: Sequence[int] = ()
     names: tuple[str, ...] = ()
-    online: tuple[int, ...] = ()
-    excluded: tuple[int, ...] = ()
-    drained: tuple[int, ...] = ()
+    online: Sequence[int] = ()
+    excluded: Sequence[int] = ()
+    drained: Sequence[int] = ()
 
 
 def _read_event(time_ns: int, name: str, context: Any) -> _Event:
@@ -117,40 +109,37 @@ def _read_event(time_ns: int, name: str, context: Any) -> _Event:
     if name not in _CHANGES:
         return _Event(time_ns, name)
     fields = context if isinstance(context, dict) else {}
-    ranks, is_start = _ids(fields.get("ranks", "")) or _ids(fields.get("idset", "")), name in _STARTS
+    ranks, is_start = _parse_ids(fields.get("ranks", "")) or _parse_ids(fields.get("idset", "")), name in _STARTS
     if not isinstance(context, dict) or not (is_start or ranks):
         raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
     names = expanded(str(fields["nodelist"])) if fields.get("nodelist") else ()
     names = names if len(names) == len(ranks) else ()
     if not is_start:
-        return _Event(time_ns, name, _ids(fields.get("idset", "")), names)
-    online, excluded = (_ids(fields.get(key, "")) for key in ("online", "exclude"))
+        return _Event(time_ns, name, _parse_ids(fields.get("idset", "")), names)
     drains = fields["drain"] if isinstance(fields.get("drain"), dict) else {}
-    return _Event(time_ns, name, ranks, names, online, excluded, tuple(rank for some in drains for rank in _ids(some)))
+    drained = tuple(rank for ids in drains for rank in _parse_ids(ids))
+    online, excluded = (_parse_ids(fields.get(key, "")) for key in ("online", "exclude"))
+    return _Event(time_ns, name, ranks, names, online, excluded, drained)
 
 
 def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
     """Events of the files in order of time; lines that are none are refused."""
     events: list[_Event] = []
-    for block in (block for path in paths for block in line_blocks(path)):
-        for at, line in enumerate(block.lines):
-            if not line.strip():
-                continue
-            reading.tally.records += 1
-            event = _parse_object(line)
-            time_ns = _time_ns(event["timestamp"]) if event is not None and _is_event(event) else None
-            if event is None or time_ns is None:
-                detail = f"Expected an event with timestamp, name and context in JSON, got {one_line(line[:60])!r}"
-                reading.refuse("malformed line", block, at, detail)
-                continue
-            try:
-                events.append(_read_event(time_ns, event["name"], event.get("context")))
-            except LogError as fault:
-                reading.refuse("unreadable set of ranks", block, at, str(fault))
-        reading.tally.check()
+    for row in reading.lines(paths):
+        reading.tally.records += 1
+        event = _parse_object(row.fields[0])
+        time_ns = None if event is None or not _is_event(event) else _time_ns(event["timestamp"])
+        if event is None or time_ns is None:
+            shown = one_line(row.fields[0][:60])
+            detail = f"Expected an event with timestamp, name and context in JSON, got {shown!r}"
+            reading.tally.refuse("malformed line", row, detail)
+            continue
+        try:
+            events.append(_read_event(time_ns, event["name"], event.get("context")))
+        except LogError as fault:
+            reading.tally.refuse("unreadable set of ranks", row, str(fault))
     reading.tally.drop("no change of availability", sum(event.name not in _CHANGES for event in events))
-    late = sum(before.time_ns > after.time_ns for before, after in pairwise(events))
-    if late:
+    if late := sum(before.time_ns > after.time_ns for before, after in pairwise(events)):
         reading.note(f"{late:,} events are out of order: they were sorted by their times.")
     return sorted(events, key=lambda event: event.time_ns)
 
@@ -176,18 +165,15 @@ class _Ranks:
         for ranks, names in (*lists, *((job["ranks"], job["names"]) for job in jobs)):
             if len(ranks) == len(names):
                 self._names = dict(zip(ranks, names, strict=True)) | self._names
-        self.is_nameless = False  # whether events name ranks whose nodes are not known
+        self.is_nameless = False  # whether events name ranks whose nodes are unknown
         self._tells_online = not events or any(event.name in ("online", *_STARTS) for event in events)
         # Nodes that are up as long as no event says otherwise.
         self.silent = () if self._tells_online else tuple(self._names.values())
-        self._offline: set[str] = set()
-        self._drained: set[str] = set()
-        self._excluded: set[str] = set()
-        self._gone: set[str] = set()
-        self._seen: set[str] = set()
+        self._offline, self._drained, self._excluded = set[str](), set[str](), set[str]()
+        self._gone, self._touched = set[str](), set[str]()
 
     def name(self, rank: int) -> str:
-        """Node of a rank, as far as it is known."""
+        """Node of a rank, as far as one is known."""
         return self._names.get(rank, f"rank{rank}")
 
     def follow(self, events: Sequence[_Event]) -> pd.DataFrame:
@@ -197,9 +183,9 @@ class _Ranks:
         for event in events:
             if event.name in _CHANGES:
                 touched = self._apply(event)
-                changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._seen)]
+                changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._touched)]
                 changes += [(node, event.time_ns, self._state(node)) for node in sorted(touched)]
-                self._seen |= touched
+                self._touched |= touched
         states = pd.DataFrame(changes, columns=["nodes", "start_ns", "kind"])
         states = states[states["kind"] != states.groupby("nodes")["kind"].shift(fill_value=_UP - 1)]
         ends_ns = states.groupby("nodes")["start_ns"].shift(-1, fill_value=OPEN_END_NS)
@@ -212,17 +198,16 @@ class _Ranks:
         if event.names:
             names = dict(zip(event.ranks, event.names, strict=True))
             if is_start:
-                self._gone = {*self._names.values(), *self._seen}.difference(event.names)
+                self._gone = {*self._names.values(), *self._touched}.difference(event.names)
             self._names = names if is_start else self._names | names
-        nodes, online, excluded, drained = map(
-            self._find_nodes, (event.ranks, event.online, event.excluded, event.drained)
-        )
+        nodes = self._find_nodes(event.ranks)
         if is_start:
-            nodes |= online | excluded | drained | self._seen
+            online, excluded, drained = map(self._find_nodes, (event.online, event.excluded, event.drained))
+            nodes |= online | excluded | drained | self._touched
             self._offline, self._excluded, self._drained = nodes - online, excluded, self._drained | drained
             return nodes
         if self._tells_online:
-            self._offline |= nodes - self._seen
+            self._offline |= nodes - self._touched
         changed = self._drained if event.name in ("drain", "undrain") else self._offline
         (changed.update if event.name in ("drain", "offline") else changed.difference_update)(nodes)
         return nodes
@@ -240,51 +225,43 @@ class _Ranks:
 
 def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Jobs of a file that ran; the file is one JSON document, or has one per line."""
-    for line, value in _job_objects(path):
+    for row in _job_lines(path, reading):
         reading.tally.records += 1
+        value = _parse_object(row.fields[0])
         if value is None:
-            reading.tally.refuse("malformed line", path, line, "Expected a job in JSON, got something else")
+            reading.tally.refuse("malformed line", row, "Expected a job in JSON, got something else")
         elif value.get("t_run") in (None, 0):
             reading.tally.drop("never started")
         else:
             try:
                 job = _read_job(value)
             except (LogError, TypeError, ValueError) as fault:
-                reading.tally.refuse("malformed job", path, line, f"Expected a job as flux jobs prints it ({fault})")
+                reading.tally.refuse("malformed job", row, f"Expected a job as flux jobs prints it ({fault})")
                 continue
             if job["nodes"] or job["ranks"]:
-                yield job | {"place": f"{path}:{line}"}
+                yield job | {"place": row.place}
             else:
                 reading.tally.drop("no nodes")
 
 
-def _job_objects(path: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
-    """Line, or number in a document, and JSON object of each job."""
+def _job_lines(path: Path, reading: Reading) -> Iterator[LogRow]:
+    """Jobs as lines of JSON, with their numbers in the document if the file is one."""
     first = _parse_object(next((line for line in head(path) if line.strip()), ""))
     if first is not None and "jobs" not in first:
-        for block in line_blocks(path):
-            for number, line in enumerate(block.lines, start=block.first):
-                if line.strip():
-                    yield number, _parse_object(line)
+        yield from reading.lines([path])
         return
-    place, document = str(path), None
-    try:
-        document = json.loads(whole_text(path))
-    except json.JSONDecodeError as fault:
-        place = f"{path}:{fault.lineno}"
-    except (ValueError, RecursionError):
-        pass
+    document = json_file(path, LogError, "a resource eventlog or jobs in JSON")
     jobs = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(jobs, list):
-        raise LogError(f"{place}: Expected a resource eventlog or jobs in JSON, got something else.")
-    yield from ((number, job if isinstance(job, dict) else None) for number, job in enumerate(jobs, start=1))
+        raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
+    for number, job in enumerate(jobs, start=1):
+        yield LogRow(path, number, [json.dumps(job)], is_cut_off=False)
 
 
 def _read_job(value: Mapping[str, Any]) -> dict[str, Any]:
     """A job that ran, as a row with its ranks."""
     nodes = str(value.get("nodelist") or "")
-    ranks = _ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
-    names = expanded(nodes) if nodes else ()
+    ranks = _parse_ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
     # Resources are free when the job is inactive; before that they are being cleaned up.
     end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
     start_ns, end_ns = _time_ns(value.get("t_run")), OPEN_END_NS if end is None else _time_ns(end)
@@ -296,7 +273,7 @@ def _read_job(value: Mapping[str, Any]) -> dict[str, Any]:
         "end_ns": end_ns,
         "nodes": nodes,
         "ranks": ranks,
-        "names": names if ranks else (),
+        "names": expanded(nodes) if nodes and ranks else (),
         "job": str(value["id"]) if value.get("id") is not None else f"{nodes} {ranks}",
         "partition": str(value.get("queue") or ""),
         "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,

@@ -10,13 +10,12 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from bftrainer.errors import LogError
-from bftrainer.files.log_files import line_blocks
+from bftrainer.files.log_files import LogRow
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.clock import natural_number
-from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.reading import Importer, Reading, Tally
 
 _FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
 _SLOTS = re.compile(r"^\d+\*", re.ASCII)
@@ -26,6 +25,7 @@ _ASKED, _FORMER = 22, 10
 """Fields before the number of hosts that a finished job asked for, and that a resized one had until then."""
 _NAME, _INDEX = 2, 29
 """Fields behind the hosts of a finished job: its name, and which member of an array it is."""
+_ROWS_AT_A_TIME = 1 << 16
 
 
 class LsfImporter(Importer):
@@ -45,40 +45,37 @@ class LsfImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files."""
         resized_s: dict[tuple[int, int, int], int] = {}
-        for block in (block for path in paths for block in line_blocks(path)):
-            rows = []
-            for at, line in enumerate(block.lines):
-                if not line.strip():
-                    continue
-                reading.tally.records += 1
-                if reading.tally.records == 1 and not _RECORD.match(line):
-                    place = f"{block.path}:{block.first + at}"
-                    raise LogError(f"{place}: Expected a record of lsb.acct, got {one_line(line[:60])!r}.")
-                try:
-                    row = _read_record(line, resized_s)
-                except (StopIteration, ValueError):
-                    detail = f"Expected all fields of {line.split()[0]}, got {one_line(line[:60])!r}"
-                    reading.refuse("malformed line", block, at, detail)
-                    continue
-                start_s, end_s = row.get("start_s", 0), row.get("end_s", 0)
-                if max(start_s, end_s) >= OPEN_END_NS // NS_PER_S or min(start_s, end_s) < 0:
-                    detail = f"Expected epoch seconds, got {start_s} and {end_s}"
-                    reading.refuse("impossible time", block, at, detail)
-                elif not row or not start_s or not row["nodes"]:
-                    reason = "about no finished job" if not row else "no nodes" if start_s else "never started"
-                    reading.tally.drop(reason)
-                else:
-                    rows.append(row | {"place": f"{block.path}:{block.first + at}"})
-            if rows:
-                jobs = pd.DataFrame(rows)
-                times_ns = {f"{name}_ns": jobs[f"{name}_s"] * NS_PER_S for name in ("start", "end", "submit")}
-                reading.take(jobs.assign(**times_ns).replace({"submit_ns": 0}, OPEN_START_NS))
-            reading.tally.check()
+        rows = reading.lines(paths)
+        while some := list(islice(rows, _ROWS_AT_A_TIME)):
+            reading.tally.records += len(some)
+            jobs = [job | {"place": row.place} for row in some if (job := _read_row(row, resized_s, reading.tally))]
+            if jobs:
+                frame = pd.DataFrame(jobs)
+                times_ns = {f"{name}_ns": frame[f"{name}_s"] * NS_PER_S for name in ("start", "end", "submit")}
+                reading.take(frame.assign(**times_ns).replace({"submit_ns": 0}, OPEN_START_NS))
+
+
+def _read_row(row: LogRow, resized_s: dict[tuple[int, int, int], int], tally: Tally) -> dict[str, Any]:
+    """The job of a row; empty for a row without one, which is counted."""
+    try:
+        job = _read_record(row.fields[0], resized_s)
+    except (StopIteration, ValueError):
+        detail = f"Expected all fields of a record of lsb.acct, got {one_line(row.fields[0][:60])!r}"
+        tally.refuse("malformed line", row, detail)
+        return {}
+    times_s = job.get("start_s", 0), job.get("end_s", 0)
+    if not 0 <= min(times_s) <= max(times_s) < OPEN_END_NS // NS_PER_S:
+        tally.refuse("impossible time", row, f"Expected epoch seconds, got {times_s[0]} and {times_s[1]}")
+    elif not job or not job["start_s"] or not job["nodes"]:
+        tally.drop("about no finished job" if not job else "no nodes" if job["start_s"] else "never started")
+    else:
+        return job
+    return {}
 
 
 def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
     """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
-    fields = (found[2] if found[1] is None else found[1].replace('""', '"') for found in _FIELD.finditer(line))
+    fields = (field[2] if field[1] is None else field[1].replace('""', '"') for field in _FIELD.finditer(line))
     if line.startswith(_RESIZE):
         some = _next(fields, _FORMER)
         end_s, number, index, start_s, last_s = (int(some[at]) for at in (2, 3, 4, 5, 9))
@@ -99,8 +96,10 @@ def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[
         job = hash((number, index, *behind[_NAME : _NAME + 1]))
         # Of a job that was resized the line tells the last hosts only.
         start_s = start_s and max(start_s, min(resized_s.get((number, index, start_s), 0), end_s - 1))
-    else:
+    elif _RECORD.match(line):
         return {}
+    else:
+        raise ValueError(line)
     nodes = ",".join(dict.fromkeys(_SLOTS.sub("", host) for host in hosts))  # each once a slot, or `16*host1`
     times_s = {"start_s": start_s, "end_s": end_s, "submit_s": submit_s}
     return {**times_s, "job": job, "nodes": nodes, "partition": queue}

@@ -7,41 +7,42 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from bftrainer.errors import LogError
-from bftrainer.files.log_files import Block, head, line_blocks
+from bftrainer.files.log_files import LogRow, head
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
-from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number
-from bftrainer.schedulers.reading import CUT_OFF, Importer, Reading
+from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number, read_stamps
+from bftrainer.schedulers.reading import Importer, Reading, Tally
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
+_MOMENT = r"\3-\1-\2T\4"
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
 _PORT = re.compile(r":\d+$", re.ASCII)
 _COUNTED = re.compile(r"([^/]+)/(\d{1,5})", re.ASCII)
 _ASKED_NODES = re.compile(r"(\d{1,6})(?::(?:[^+:]+:)*?ppn=(\d{1,5}))?", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
-_QUARTER_S, _LATE_S, _LATEST_CHANGE_H = 900, 60, 3
-"""Zones differ by quarters of an hour; clocks are put back by an hour at most, in the first hours of a day."""
+_QUARTER_NS, _LATE_NS = 900 * NS_PER_S, 60 * NS_PER_S
+"""Zones differ by quarters of an hour; what comes later by no more is in order."""
 _NO_RUN, _UNDATED = "about no run", "change at an unknown time"
+_ROWS_AT_A_TIME = 1 << 16
 _COLUMNS = {
-    **dict.fromkeys(("type", "id", "queue", "end"), "object"),
+    **dict.fromkeys(("type", "id", "queue"), "object"),
     **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
     "nodes": "int32",
-    **dict.fromkeys(("is_whole", "is_cut_off"), "bool"),
-    "line": "int32",
+    "is_whole": "bool",
 }
-"""Of a line; 0 for a time that it does not tell, -1 for no limit and no nodes. `end` is one that is no time."""
+"""Of a line; 0 for a time that it does not tell, -1 for no limit and no nodes."""
+_OF_RESERVATIONS, _WITHOUT_FIELDS = "BFKk", "zrpFKk"
 
 
 class PbsImporter(Importer):
@@ -62,77 +63,69 @@ class PbsImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
-        hosts = _HostLists(reading)
-        blocks = (block for path in sorted(paths, key=_first_moment) for block in line_blocks(path))
-        lines = pd.concat([_read_block(block, hosts) for block in blocks], ignore_index=True)
-        lines = _sort_lines(lines, reading)
-        runs = _Runs(reading, hosts)
-        for line in lines.assign(at_ns=_date_lines(lines, reading)).itertuples(index=False):
-            runs.apply(line)
+        hosts, blocks = _HostLists(reading), [pd.DataFrame()]
+        rows = reading.lines(sorted(paths, key=_first_moment))
+        while some := list(islice(rows, _ROWS_AT_A_TIME)):
+            blocks.append(_read_lines(some, hosts, reading))
+        lines, runs = pd.concat(blocks, ignore_index=True), _Runs(reading, hosts.shares)
+        lines = _sort_lines(lines.assign(at_ns=_date_lines(lines, reading)), reading)
+        for line in lines.itertuples(index=False):
+            _ACTIONS[line.type](runs, line)
         runs.end_all()
 
 
-def _first_moment(path: Path) -> tuple[str, ...]:
-    found = next(filter(None, map(_LINE.match, head(path))), None)
-    return ("", path.name) if found is None else (found[3], found[1], found[2], found[4], path.name)
+def _first_moment(path: Path) -> str:
+    line = next(filter(None, map(_LINE.match, head(path))), None)
+    return f"{'' if line is None else line.expand(_MOMENT)} {path.name}"
 
 
-def _read_block(block: Block, hosts: _HostLists) -> pd.DataFrame:
-    """Lines of a block as `_COLUMNS`, `local_s` and `path`; others are refused, or counted if of no use."""
-    tally, moments, rows = hosts.reading.tally, [], []
-    for at, text in enumerate(block.lines):
-        if not text:
-            continue
+def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> pd.DataFrame:
+    """Lines as `_COLUMNS`, and `local_ns`, when they were written; others are refused, or counted if of no use."""
+    moments, lines, tally = [], [], reading.tally
+    for row in rows:
         tally.records += 1
-        if (found := _LINE.fullmatch(text)) is not None:
-            if found[5] in hosts.used:
-                month, day, year, time = found.group(1, 2, 3, 4)
-                moments.append(f"{year}-{month}-{day}T{time}")
-                rows.append((*_read_line(found, hosts, is_cut_off=block.is_cut_off(at)), block.first + at))
-            else:
-                tally.drop(_NO_RUN)
-            continue
-        detail = f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {one_line(text[:60])!r}"
-        if tally.records == 1 and not block.cut_off:
-            raise LogError(f"{block.path}:{block.first + at}: {detail}.")
-        hosts.reading.refuse("malformed line", block, at, detail)
-    tally.check()
-    shown = pd.to_datetime(pd.Series(moments, dtype="object"), format="%Y-%m-%dT%H:%M:%S", errors="coerce")
-    local_s = shown.astype("M8[s]").astype("int64")
+        match = _LINE.fullmatch(row.fields[0])
+        if match is None:
+            detail = f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {one_line(row.fields[0][:60])!r}"
+            tally.refuse("malformed line", row, detail)
+        elif match[5] not in _ACTIONS or (match[5] in _OF_RESERVATIONS and not reading.settings.reserved_busy):
+            tally.drop(_NO_RUN)
+        elif (line := _read_line(match, row, hosts, tally)) is not None:
+            moments.append(match.expand(_MOMENT))
+            lines.append(line)
     # Not from_records: its columns of objects would keep all values of the rows.
-    columns = zip(*rows, strict=True) if rows else repeat(())
-    stated_ns = zip(_COLUMNS.items(), columns, strict=False)
-    lines = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in stated_ns})
-    local_s = local_s.mask(shown.isna() | (local_s >= OPEN_END_NS // NS_PER_S), BAD)
-    return lines.assign(local_s=local_s, path=[block.path] * len(lines))
+    columns = zip(*lines, strict=True) if lines else repeat(())
+    values = zip(_COLUMNS.items(), columns, strict=False)
+    frame = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in values})
+    return frame.assign(local_ns=read_stamps(moments).ns)
 
 
-def _read_line(found: re.Match[str], hosts: _HostLists, *, is_cut_off: bool) -> tuple[Any, ...]:
-    """What a line tells of its run; the last field of one that was cut off is left out."""
-    kind, name, text = found.group(5, 6, 7)
-    if kind not in hosts.types:
-        return kind, sys.intern(name), "", "", 0, 0, 0, -1, -1, True, is_cut_off
-    pairs = _FIELD.findall(text or "")
-    fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if is_cut_off else pairs)}
+def _read_line(match: re.Match[str], row: LogRow, hosts: _HostLists, tally: Tally) -> list[Any] | None:
+    """What a line tells of its run, without the last field if it was cut off; None for an end that is refused."""
+    kind, name = sys.intern(match[5]), sys.intern(match[6])
+    if kind in _WITHOUT_FIELDS:
+        return [kind, name, "", 0, 0, 0, -1, -1, True]
+    pairs = _FIELD.findall(match[7] or "")
+    fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if row.is_cut_off else pairs)}
     times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
     limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
-    nodes, is_whole = hosts.find(fields) if kind != "a" else (-1, True)
-    texts = kind, name, fields.get("queue", ""), "" if times_ns[1] else fields.get("end", "")
-    return *map(sys.intern, texts), *times_ns, -1 if limit_s is None else limit_s, nodes, is_whole, is_cut_off
+    nodes = hosts.find(fields) if kind != "a" else -1
+    if kind == "E" and nodes >= 0 and not times_ns[1]:
+        tally.refuse("impossible time", row, f"Expected end=SECONDS, got {fields.get('end', 'none')}")
+        return None
+    queue, is_whole = sys.intern(fields.get("queue", "")), nodes < 0 or hosts.is_whole(nodes, fields)
+    return [kind, name, queue, *times_ns, -1 if limit_s is None else limit_s, nodes, is_whole]
 
 
 def _sort_lines(lines: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """The lines in order of their local time unless clocks that were put back explain another."""
-    behind = np.maximum.accumulate(lines["local_s"]) - lines["local_s"]
-    is_late = (behind > _LATE_S) & (lines["local_s"] > BAD)
-    hour = lines["local_s"] % 86_400 // 3600
-    is_strange = is_late & ((behind > 3600) | (hour > _LATEST_CHANGE_H))
-    is_strange |= is_late.shift(fill_value=False) & (behind > behind.shift())
-    if not is_strange.any():
+    """The lines in order of time, if they are not."""
+    at_ns = lines["at_ns"].where(lines["at_ns"] > 0).ffill().fillna(0)
+    is_late = np.maximum.accumulate(at_ns) - at_ns > _LATE_NS
+    if not is_late.any():
         return lines
     reading.note(f"{int(is_late.sum()):,} lines are out of order: they were sorted by their times.")
     # Of one second, ends come last: they may be those of runs that start in it.
-    return lines.iloc[np.lexsort((lines["type"] == "E", lines["local_s"]))]
+    return lines.iloc[np.lexsort((lines["type"] == "E", at_ns))]
 
 
 def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
@@ -140,25 +133,24 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
 
     Starts and ends have both times: the offset of the zone follows for the lines after them, and before the first.
     """
-    clock, local_s = reading.clock, lines["local_s"]
-    told_ns = lines["start_ns"].where(lines["type"] == "S", lines["end_ns"].where(lines["type"] == "E", 0))
-    if (stated_ns := told_ns[told_ns > 0]).nunique() > 1:
+    clock, local_ns, is_local = reading.clock, lines["local_ns"], lines["local_ns"] > BAD
+    utc_ns = lines["start_ns"].where(lines["type"] == "S", lines["end_ns"].where(lines["type"] == "E", 0))
+    if (stated_ns := utc_ns[utc_ns > 0]).nunique() > 1:
         reading.window_ns = int(stated_ns.min()), int(stated_ns.max())
-    ahead_s = (local_s - told_ns / NS_PER_S).where((told_ns > 0) & (local_s > BAD))
-    offset_s = (ahead_s / _QUARTER_S).round() * _QUARTER_S
-    offset_s = offset_s.where(((ahead_s - offset_s).abs() <= _LATE_S) & (offset_s.abs() <= 15 * 3600)).ffill().bfill()
-    offset_s = offset_s.where(local_s > BAD)
-    by_offset = (local_s - offset_s.fillna(0).astype("int64")) * NS_PER_S
-    by_offset = by_offset.where(offset_s.notna() & (by_offset < OPEN_END_NS), 0)
+    ahead_ns = (local_ns.where(is_local, 0) - utc_ns).where((utc_ns > 0) & is_local)
+    offset_ns = (ahead_ns / _QUARTER_NS).round() * _QUARTER_NS
+    is_near = ((ahead_ns - offset_ns).abs() <= _LATE_NS) & (offset_ns.abs() <= 60 * _QUARTER_NS)
+    offset_ns = offset_ns.where(is_near).ffill().bfill().where(is_local)
+    by_offset = (local_ns.where(is_local, 0) - offset_ns.fillna(0).astype("int64")).where(offset_ns.notna(), 0)
     if clock.zone is None:
-        has_end = lines["type"].isin(list("RAC")) & (lines["end_ns"] > 0)
-        if (lines["type"].isin(list("RACTuczrpFKk")) & ~has_end).any():
+        has_time = lines["type"].isin(list("SsEa")) | (lines["type"].isin(list("RAC")) & (lines["end_ns"] > 0))
+        if not has_time.all():
             reading.note("no --tz: lines with only a local time are dated by others that have both times.")
         return by_offset
-    stamps = Stamps(local_s.to_numpy(), (local_s > BAD).to_numpy())
+    stamps = Stamps(local_ns.to_numpy(), is_local.to_numpy())
     first, second = (clock.utc_ns(stamps, second_pass=is_second) for is_second in (False, True))
     # In an hour that comes twice, earlier lines with both times show which pass it is: lines are in order.
-    is_second = (second == by_offset) | (first < told_ns.cummax() - _LATE_S * NS_PER_S)
+    is_second = (second == by_offset) | (first < utc_ns.cummax() - _LATE_NS)
     return pd.Series(np.where(is_second, second, first), index=lines.index).clip(lower=0)
 
 
@@ -181,103 +173,102 @@ class _Run:
     is_paused: bool = False
     suspended_ns: int = 0
 
+    @classmethod
+    def of(cls, line: Any, start_ns: int) -> _Run:
+        """The run on the nodes of a line; lists that may lack nodes are not trusted."""
+        kind = BusyKind.RESERVED if line.type == "B" else BusyKind.JOB if line.is_whole else BusyKind.UNKNOWN
+        run = cls(start_ns, line.nodes, kind, line.queue, line.submit_ns)
+        if line.type in "PB":
+            run.due_ns = line.end_ns or OPEN_END_NS
+        elif line.limit_s > 0:
+            run.limit_ns = line.limit_s * NS_PER_S
+            run.due_ns = start_ns + run.limit_ns
+        return run
+
 
 class _Runs:
     """Runs that have begun and not ended, by the name of the job or reservation; ended ones go to the rows."""
 
-    def __init__(self, reading: Reading, hosts: _HostLists) -> None:
-        self._reading, self._hosts = reading, hosts
+    def __init__(self, reading: Reading, shares: Mapping[int, Sequence[_Share]]) -> None:
+        self._reading, self._shares = reading, shares
         self._open: dict[str, _Run] = {}
-        handlers = {
-            "Ss": self._start,
-            "E": self._end,
-            "RAC": self._interrupt,
-            "Tuc": self._change,
-            "zr": self._suspend,
-            "a": self._alter,
-            "PpBFKk": self._occupy,
-        }
-        self._handlers = {kind: handler for kinds, handler in handlers.items() for kind in kinds}
 
-    def apply(self, line: Any) -> None:
-        """Let a line begin, change or end a run."""
-        self._handlers[line.type](line)
+    def begin(self, line: Any) -> None:
+        """S: a run starts; the line may be repeated. s: it starts without the nodes that failed at the last moment.
 
-    def _start(self, line: Any) -> None:
-        """S: a run starts; the line may be repeated. s: it starts without the nodes that failed at the last moment."""
-        if not line.start_ns or line.nodes < 0:
-            self._drop(line, "start without nodes" if line.start_ns else "start without a time")
+        P, B: nodes are provisioned for a job, or reserved.
+        """
+        name = _name(line)
+        start_ns = line.start_ns or (line.at_ns if name != line.id else 0)
+        if not start_ns or line.nodes < 0:
+            self._reading.tally.drop("start without nodes" if start_ns else "start without a time")
             return
-        if (provisioning := self._open.pop(f"P {line.id}", None)) is not None:
-            self._write(line.id, provisioning, line.start_ns)
-        run = _Run(line.start_ns, line.nodes, _trust(line), line.queue, line.submit_ns)
-        if line.limit_s > 0:
-            run.limit_ns = line.limit_s * NS_PER_S
-            run.due_ns = run.start_ns + run.limit_ns
-        before = self._open.get(line.id)
-        if before is not None and (before.start_ns != run.start_ns or before.is_continued):
-            self._write(line.id, before, run.start_ns)
+        if (provisioning := self._open.pop(f"P {name}", None)) is not None:
+            self._write(name, provisioning, start_ns)
+        run, before = _Run.of(line, start_ns), self._open.get(name)
+        if before is not None and (before.start_ns != start_ns or before.is_continued):
+            self._write(name, before, start_ns)
             run.submit_ns, run.is_continued = run.submit_ns or before.submit_ns, before.is_continued
-            if line.limit_s <= 0:
+            if run.due_ns == OPEN_END_NS:
                 run.due_ns, run.limit_ns = before.due_ns, before.limit_ns
-        self._open[line.id] = run
+        self._open[name] = run
 
-    def _end(self, line: Any) -> None:
+    def end(self, line: Any) -> None:
         """E: a run ends; the line repeats start and nodes, which count unless they changed on the way."""
-        run = self._open.pop(line.id, None)
-        start_ns, nodes, kind, submit_ns = line.start_ns, line.nodes, _trust(line), line.submit_ns
+        if not line.end_ns:
+            self._reading.tally.drop(_NO_RUN)
+            return
+        run, ended = self._open.pop(line.id, None), _Run.of(line, line.start_ns)
         if run is not None:
-            submit_ns = submit_ns or run.submit_ns
-            start_ns = run.start_ns if not start_ns or run.is_continued else start_ns
-            nodes, kind = (run.nodes, run.kind) if nodes < 0 or run.is_continued else (nodes, kind)
-        if nodes < 0:
-            self._drop(line, "no nodes")
-        elif not line.end_ns:
-            reason = CUT_OFF if line.is_cut_off else "impossible time"
-            got = f"end={line.end}" if line.end else "none"
-            self._reading.tally.refuse(reason, line.path, line.line, f"Expected end=SECONDS, got {got}")
-        elif not start_ns:
-            self._drop(line, "never started")
-        elif start_ns >= line.end_ns:
-            self._reading.tally.drop("end before start" if line.end_ns < start_ns else "zero length")
+            ended.submit_ns = ended.submit_ns or run.submit_ns
+            ended.start_ns = run.start_ns if not ended.start_ns or run.is_continued else ended.start_ns
+            if ended.nodes < 0 or run.is_continued:
+                ended.nodes, ended.kind = run.nodes, run.kind
+        if ended.nodes < 0 or not ended.start_ns:
+            self._reading.tally.drop("never started" if ended.nodes >= 0 else "no nodes")
+        elif ended.start_ns >= line.end_ns:
+            self._reading.tally.drop("end before start" if line.end_ns < ended.start_ns else "zero length")
         elif run is None or not run.is_paused:
-            self._write(line.id, _Run(start_ns, nodes, kind, line.queue, submit_ns), line.end_ns)
+            self._write(line.id, ended, line.end_ns)
 
-    def _interrupt(self, line: Any) -> None:
+    def stop(self, line: Any) -> None:
         """R, A, C: a run is over before its job is: run again, aborted, or held with a checkpoint.
 
-        If it began before the files, the line itself may give start and nodes, as an end does.
+        If it began before the files, the line itself may give start and nodes, as an end does. p, F, K, k: nodes are
+        provisioned, or a reservation is over or deleted.
         """
-        at_ns = line.end_ns or line.at_ns
-        if line.id in self._open:
-            if at_ns:
-                self._write(line.id, self._open.pop(line.id), at_ns)
-            else:  # what comes next, another start or an end, closes the run
-                self._reading.tally.drop(_UNDATED)
+        name, at_ns = _name(line), line.end_ns or line.at_ns
+        if name in self._open and at_ns:
+            run = self._open.pop(name)
+            self._write(name, run, at_ns if name == line.id else min(at_ns, run.due_ns))
+        elif name in self._open:  # what comes next, another start or an end, closes the run
+            self._reading.tally.drop(_UNDATED)
         elif line.nodes >= 0 and 0 < line.start_ns < at_ns:
-            self._write(line.id, _Run(line.start_ns, line.nodes, _trust(line), line.queue, line.submit_ns), at_ns)
+            self._write(name, _Run.of(line, line.start_ns), at_ns)
         else:
-            self._drop(line, _NO_RUN)
+            self._reading.tally.drop(_NO_RUN)
 
-    def _change(self, line: Any) -> None:
+    def change(self, line: Any) -> None:
         """u, c: a run gives back some of its nodes. T: it goes on, from a checkpoint."""
         run, at_ns = self._open.get(line.id), line.at_ns
         if not at_ns:
             self._reading.tally.drop(_UNDATED)
         elif line.type == "u" and run is None and line.nodes >= 0 and line.start_ns:
-            self._write(line.id, _Run(line.start_ns, line.nodes, _trust(line), line.queue), at_ns)
+            self._write(line.id, _Run.of(line, line.start_ns), at_ns)
         elif line.type != "u" and line.nodes >= 0:
-            run = self._open.setdefault(line.id, _Run(at_ns, line.nodes, _trust(line)))
-            self._write(line.id, run, at_ns)
-            run.start_ns, run.nodes, run.kind, run.queue = at_ns, line.nodes, _trust(line), line.queue
-            run.is_continued, run.is_paused, run.suspended_ns = True, False, 0
+            changed = _Run.of(line, at_ns)
+            if run is not None:
+                self._write(line.id, run, at_ns)
+                changed.submit_ns, changed.due_ns, changed.limit_ns = run.submit_ns, run.due_ns, run.limit_ns
+            changed.is_continued = True
+            self._open[line.id] = changed
         elif run is None:
             self._reading.tally.drop(_NO_RUN)
         else:
             self._write(line.id, run, at_ns)
             run.start_ns, run.is_continued = at_ns, True
 
-    def _suspend(self, line: Any) -> None:
+    def suspend(self, line: Any) -> None:
         """z, r: a run is suspended and resumed; its time limit waits for it, its nodes perhaps do not."""
         run, at_ns = self._open.get(line.id), line.at_ns
         is_idle = self._reading.settings.suspended == "idle"
@@ -290,37 +281,19 @@ class _Runs:
             if is_idle:
                 self._write(line.id, run, at_ns)
                 run.is_continued = run.is_paused = True
-        else:
-            if run.is_paused:
-                run.start_ns, run.is_paused = at_ns, False
-            if run.suspended_ns:
-                run.due_ns = min(run.due_ns + at_ns - run.suspended_ns, OPEN_END_NS)
-                run.suspended_ns = 0
+            return
+        if run.is_paused:
+            run.start_ns, run.is_paused = at_ns, False
+        if run.suspended_ns:
+            run.due_ns, run.suspended_ns = min(run.due_ns + at_ns - run.suspended_ns, OPEN_END_NS), 0
 
-    def _alter(self, line: Any) -> None:
+    def alter(self, line: Any) -> None:
         """a: a job is altered; its time limit counts from when it began, and later by what it was suspended."""
         if line.limit_s >= 0 and (run := self._open.get(line.id)) is not None:
             first_ns = run.due_ns - run.limit_ns if run.due_ns < OPEN_END_NS else run.start_ns
             run.limit_ns = line.limit_s * NS_PER_S
             run.due_ns = first_ns + run.limit_ns
         self._reading.tally.drop(_NO_RUN)
-
-    def _occupy(self, line: Any) -> None:
-        """P, B: nodes are provisioned for a job, or reserved. p, F, K, k: this is over, or deleted."""
-        name, at_ns = f"{'P' if line.type in 'Pp' else 'B'} {line.id}", line.at_ns
-        run = self._open.pop(name, None)
-        if line.type in "PB":
-            start_ns, kind = line.start_ns or at_ns, BusyKind.RESERVED if line.type == "B" else _trust(line)
-            if run is not None and start_ns:
-                self._write(name, run, start_ns)
-            if start_ns and line.nodes >= 0:
-                self._open[name] = _Run(start_ns, line.nodes, kind, due_ns=line.end_ns or OPEN_END_NS)
-            else:
-                self._reading.tally.drop("no nodes" if start_ns else _UNDATED)
-        elif run is not None and at_ns:
-            self._write(name, run, min(at_ns, run.due_ns))
-        else:
-            self._reading.tally.drop(_NO_RUN if at_ns else _UNDATED)
 
     def end_all(self) -> None:
         """Write down all that is still open, to its time limit or the end of any window."""
@@ -332,58 +305,81 @@ class _Runs:
         """Write down a run's stretch on its nodes, unless it gave them back or had them for no time."""
         if run.start_ns >= end_ns or run.is_paused:
             return
-        for at, (nodes, units) in enumerate(self._hosts.shares.get(run.nodes, [(run.nodes, ALL_UNITS)])):
-            stretch = run.start_ns, end_ns, nodes, hash(name) + at, run.kind, run.queue, run.submit_ns or None
-            self._reading.rows.add(*stretch, units=units, is_open=is_open)
-
-    def _drop(self, line: Any, reason: str) -> None:
-        self._reading.tally.drop(CUT_OFF if line.is_cut_off else reason)
+        for at, share in enumerate(self._shares.get(run.nodes, [_Share(run.nodes, ALL_UNITS)])):
+            stretch = run.start_ns, end_ns, share.nodes, hash(name) + at, run.kind, run.queue, run.submit_ns or None
+            self._reading.rows.add(*stretch, units=share.units, is_open=is_open)
 
 
-def _trust(line: Any) -> BusyKind:
-    return BusyKind.JOB if line.is_whole else BusyKind.UNKNOWN
+_ACTIONS = {
+    **dict.fromkeys("SsPB", _Runs.begin),
+    **dict.fromkeys("RACpFKk", _Runs.stop),
+    **dict.fromkeys("Tuc", _Runs.change),
+    **dict.fromkeys("zr", _Runs.suspend),
+    "E": _Runs.end,
+    "a": _Runs.alter,
+}
+"""What a line does to a run, by its type."""
+
+
+def _name(line: Any) -> str:
+    """What a run is called: the job, or what was provisioned for it, or a reservation."""
+    kind = {"p": "P", "P": "P"}.get(line.type, "B" if line.type in _OF_RESERVATIONS else "")
+    return f"{kind} {line.id}" if kind else str(line.id)
+
+
+class _Share(NamedTuple):
+    """A list of nodes, and the units that a job had of each."""
+
+    nodes: int
+    units: int
 
 
 class _HostLists:
-    """Lists of nodes that lines name."""
+    """Lists of nodes that lines name, and the `shares` of each if GPUs or cores are offered."""
 
     def __init__(self, reading: Reading) -> None:
-        self.reading = reading
-        is_reserved = reading.settings.reserved_busy
-        self.types = frozenset("ESsRACTucaP" + "B" * is_reserved)  # lines whose fields are used
-        self.used = self.types | frozenset("zrp" + "FKk" * is_reserved)
-        self.shares: dict[int, list[tuple[int, int]]] = {}
+        self._lists, self._unit = reading.rows.lists, reading.settings.unit
+        self.shares: dict[int, list[_Share]] = {}
+        self._shared: dict[tuple[str, ...], int] = {}
 
-    def find(self, fields: Mapping[str, str]) -> tuple[int, bool]:
-        """Number of the list of hosts that a line names, else of those of its virtual nodes; and whether it is whole.
+    def find(self, fields: Mapping[str, str]) -> int:
+        """Number of the list of hosts that a line names, else of those of its virtual nodes; -1 if it names none."""
+        text, vnodes = fields.get("exec_host", ""), _find_vnodes(fields)
+        if text and self._unit != "node" and (vnodes or self._unit == "core"):
+            key = text, vnodes, *(fields.get(name, "") for name in ("total_execution_slots", "Resource_List.nodes"))
+            if key not in self._shared:
+                self._shared[key] = self._add_shares(fields)
+            return self._shared[key]
+        nodes = self._lists.parse(text, _hosts) if text else self._lists.parse(vnodes, _vnodes)
+        return nodes if self._lists.size(nodes) else -1
 
-        The number is -1 if it names none.
-        """
-        lists, unit = self.reading.rows.lists, self.reading.settings.unit
-        text, vnodes = fields.get("exec_host", ""), fields.get("exec_vnode", "")
-        if text and unit != "node" and (vnodes or unit == "core"):
-            total = _total_slots(fields)
-            key = f"{text} {vnodes}" if unit == "gpu" else f"{text} {total}"
-            nodes = lists.parse(key, lambda _: _hosts(text))
-            if nodes not in self.shares:
-                counts = Counter(_slots(text, total) if unit == "core" else _vnode_gpus(vnodes))
-                by_count: dict[int, list[str]] = {}
-                for name in dict.fromkeys(_hosts(text)):
-                    by_count.setdefault(counts[name], []).append(name)
-                self.shares[nodes] = [(lists.add(names), count) for count, names in by_count.items()]
-        elif text:
-            nodes = lists.parse(text, _hosts)
-        else:
-            keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes")
-            text = next((fields[key] for key in keys if fields.get(key)), "")
-            nodes = lists.parse(text, _vnodes)
-        size, stated = lists.size(nodes), natural_number(fields.get("unique_node_count", ""))
-        return (nodes if size else -1), not text.endswith("+") and stated in (None, size)
+    def is_whole(self, nodes: int, fields: Mapping[str, str]) -> bool:
+        """Whether a list was not cut off, and is as long as the line says."""
+        stated = natural_number(fields.get("unique_node_count", ""))
+        return not fields.get("exec_host", "").endswith("+") and stated in (None, self._lists.size(nodes))
+
+    def _add_shares(self, fields: Mapping[str, str]) -> int:
+        """Add the list of a line's hosts, and how many units a job had of each."""
+        text, is_core = fields["exec_host"], self._unit == "core"
+        counts = Counter(_slots(text, _total_slots(fields)) if is_core else _vnode_gpus(_find_vnodes(fields)))
+        by_count: dict[int, list[str]] = {}
+        for name in dict.fromkeys(_hosts(text)):
+            by_count.setdefault(counts[name], []).append(name)
+        nodes = self._lists.add(_hosts(text))
+        self.shares[nodes] = [_Share(self._lists.add(names), count) for count, names in by_count.items()]
+        return nodes
+
+
+def _find_vnodes(fields: Mapping[str, str]) -> str:
+    """What a line says of virtual nodes."""
+    return next(
+        (fields[key] for key in ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if fields.get(key)), ""
+    )
 
 
 def _hosts(text: str) -> list[str]:
     """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash."""
-    hosts = (_PORT.sub("", part.partition("/")[0]) for part in text.split("+"))
+    hosts = (_PORT.sub("", piece.partition("/")[0]) for piece in text.split("+"))
     return [host for host in hosts if host]
 
 
@@ -391,22 +387,22 @@ def _total_slots(fields: Mapping[str, str]) -> int | None:
     """How many slots a job of TORQUE has, by its record of the end or by what it asked for; None if neither tells."""
     if (total := natural_number(fields.get("total_execution_slots", ""))) is not None:
         return total
-    asked = [_ASKED_NODES.match(part) for part in fields.get("Resource_List.nodes", "").split("+")]
-    if not all(asked):
+    requests = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
+    if not all(requests):
         return None
-    return sum(int(part[1]) * int(part[2] or 1) for part in asked if part is not None)
+    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece is not None)
 
 
 def _slots(text: str, total: int | None = None) -> Iterator[str]:
     """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`."""
-    counted = [_COUNTED.fullmatch(part) for part in text.split("+")]
-    sizes = [int(part[2]) for part in counted if part is not None]
+    counted = [_COUNTED.fullmatch(piece) for piece in text.split("+")]
+    sizes = [int(piece[2]) for piece in counted if piece is not None]
     if len(sizes) == len(counted) != total == sum(sizes):
         for host, size in zip(_hosts(text), sizes, strict=True):
             yield from repeat(host, size)
         return
-    for part in filter(None, text.split("+")):
-        host, _, slots = part.partition("/")
+    for piece in filter(None, text.split("+")):
+        host, _, slots = piece.partition("/")
         chosen, _, times = slots.partition("*")
         count = int(times) if times.isdecimal() and len(times) < 6 else max(1, len(numbers(chosen)))
         yield from repeat(_PORT.sub("", host), count)
@@ -414,13 +410,13 @@ def _slots(text: str, total: int | None = None) -> Iterator[str]:
 
 def _vnode_gpus(text: str) -> Iterator[str]:
     """The host of each GPU of `(c1:ncpus=13:ngpus=2)+(c2:ngpus=1)`."""
-    for part in text.split("+"):
-        name, _, resources = part.strip("()").partition(":")
-        if (found := _NGPUS.search(resources)) is not None:
-            yield from repeat(_VNODE.sub("", name), int(found[1]))
+    for piece in text.split("+"):
+        name, _, resources = piece.strip("()").partition(":")
+        if (gpus := _NGPUS.search(resources)) is not None:
+            yield from repeat(_VNODE.sub("", name), int(gpus[1]))
 
 
 def _vnodes(text: str) -> list[str]:
     """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host."""
-    names = (_VNODE.sub("", part.strip("()").partition(":")[0]) for part in text.split("+"))
+    names = (_VNODE.sub("", piece.strip("()").partition(":")[0]) for piece in text.split("+"))
     return [name for name in names if name]

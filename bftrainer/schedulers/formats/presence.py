@@ -12,7 +12,7 @@ import pandas as pd
 
 from bftrainer.errors import NodeLogError, SettingsError, at_place
 from bftrainer.files.documents import json_file
-from bftrainer.files.log_files import head, line_blocks
+from bftrainer.files.log_files import head
 from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, read_spot_trace
 from bftrainer.nodelogs.availability_trace import MOST_NODES, NO_TIME, CountTrace
@@ -57,7 +57,6 @@ class CountsImporter(Importer):
         if _is_sampled(start):
             trace = _read_samples(paths, reading)
         else:
-            _note_cut_off(paths, reading)
             trace = _read_dates(paths, reading) if any(map(_DATED.fullmatch, start[:9])) else read_count_trace(*paths)
         most = int(trace.count.max())
         if most == 0:
@@ -72,12 +71,6 @@ class CountsImporter(Importer):
         reading.note("the trace names no nodes: idle counts are exact, lengths of idle fragments are not.")
 
 
-def _note_cut_off(paths: Sequence[Path], reading: Reading) -> None:
-    for path in paths:
-        if any(block.cut_off for block in line_blocks(path)):
-            reading.note_cut_off(path)
-
-
 def _is_sampled(lines: Sequence[str]) -> bool:
     return lines[0].lstrip().startswith("{") and any(_GAP in line for line in lines[:9])
 
@@ -90,7 +83,7 @@ def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
         metadata, data = (document.get(key) if isinstance(document, dict) else None for key in ("metadata", "data"))
         gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
         gap_ns = exact_ns(str(gap)) if isinstance(gap, int | float) else None
-        is_list = isinstance(data, list) and all(type(each) is int and 0 <= each <= MOST_NODES for each in data)
+        is_list = isinstance(data, list) and all(type(count) is int and 0 <= count <= MOST_NODES for count in data)
         if not is_list or not data or not gap_ns or not 0 < gap_ns * len(data) < OPEN_END_NS - end_ns:
             raise NodeLogError(f"{path}: Expected metadata with gap_seconds above 0, and counts as data.")
         times_ns.append(end_ns + gap_ns * np.arange(len(data)))
@@ -103,14 +96,12 @@ def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
 def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
     """Rows of date, time and count, sorted by time; of several at one instant the last one counts."""
     rows: list[tuple[int, int]] = []
-    for block in (block for path in paths for block in line_blocks(path)):
-        for number, line in enumerate(block.lines, start=block.first):
-            row, place = _DATED.fullmatch(line), f"{block.path}:{number}"
-            if line.strip() and (row is None or int(row[3]) > MOST_NODES):
-                raise NodeLogError(f"{place}: Expected date, time, count, got {one_line(line[:60])!r}.")
-            if row is not None:
-                with at_place(place, SettingsError):
-                    rows.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
+    for line in reading.lines(paths):
+        row = _DATED.fullmatch(line.fields[0])
+        if row is None or int(row[3]) > MOST_NODES:
+            raise NodeLogError(f"{line.place}: Expected date, time, count, got {one_line(line.fields[0][:60])!r}.")
+        with at_place(line.place, SettingsError):
+            rows.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
     counts = pd.DataFrame(rows, columns=["time_ns", "count"], dtype="int64")
     if late := int((counts["time_ns"].diff() < 0).sum()):
         reading.note(f"{late:,} rows stand after a later one: sorted by time.")
@@ -142,7 +133,6 @@ class SpotImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files, one after the other."""
-        _note_cut_off(paths, reading)
         log = read_spot_trace(*paths, start_ns=reading.origin_ns())
         without = log.provenance[NO_TIME]
         reading.tally.drop("node added and removed in the same millisecond", 2 * without["stays"])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from functools import lru_cache
+from itertools import chain, islice
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,20 +17,18 @@ from numpy.typing import NDArray
 from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.log_files import JobTable, LogRow
 from bftrainer.files.opening import one_line
-from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, numbers, outer_parts
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, Stamps, exact_ns, is_instant, set_unset
+from bftrainer.schedulers.busy_records import BusyKind, number_texts
+from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.reading import Check, Importer, Reading
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
 _UNSET = frozenset({"", "NULL", "null", "None", "NaT", "nan", "NaN", "Unknown"})
-_NUMBER = re.compile(r"-?\d+(\.\d+)?(e\+?\d+)?", re.ASCII)
-_ROWS_AT_A_TIME = 1 << 14
-_DAY_NS = 86_400 * NS_PER_S
+_ROWS_AT_A_TIME, _LISTS = 1 << 14, 1 << 14
+_NO_COUNT = -1
 _CAUSES = {"": BusyKind.JOB, "reservation": BusyKind.RESERVED, **{kind.name.lower(): kind for kind in BusyKind}}
 _MIDPLANE = 512
 """Nodes of a Blue Gene's midplane."""
@@ -75,47 +74,38 @@ Besides, `xdmod` stands for a table without a header that Slurm's importer reads
 
 
 def columns_of(
-    header: LogRow, wanted: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
+    header: LogRow, columns: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
     """Index of each role's column: the first of its names that the header has, as written or else in another case."""
-    names_of_header = [name.strip() for name in header.fields]
-    at: dict[str, int] = {}
-    for role, names in wanted.items():
-        spelt = next((name for name in names if name in names_of_header), None)
-        lower = [name.lower() for name in names]
-        found = [
-            place for place, name in enumerate(names_of_header) if (name == spelt if spelt else name.lower() in lower)
-        ]
-        if len(found) > 1:
-            names_of = dict.fromkeys(names_of_header[place] for place in found)
-            shown = one_line(" and ".join(names_of)) if len(names_of) > 1 else f"{len(found)} of that name"
+    headings = [name.strip() for name in header.fields]
+    places: dict[str, int] = {}
+    for role, names in columns.items():
+        spelt, lower = next((name for name in names if name in headings), None), [name.lower() for name in names]
+        at = [at for at, name in enumerate(headings) if (name == spelt if spelt else name.lower() in lower)]
+        if len(at) > 1:
+            shown = one_line(" and ".join(headings[place] for place in at))
             raise LogError(f"{header.place}: Expected one column {names[0]} for {role}, got {shown}.")
-        if found:
-            at[role] = found[0]
+        if at:
+            places[role] = at[0]
         elif role in needed:
-            hint = one_line(suggestion(names[0], names_of_header))
-            raise LogError(
-                f"{header.place}: Expected a column {' or '.join(names)} for {role}{source}, got none.{hint}"
-            )
-    return at
+            expected = f"Expected a column {' or '.join(names)} for {role}{source}"
+            raise LogError(f"{header.place}: {expected}, got none.{one_line(suggestion(names[0], headings))}")
+    return places
 
 
 def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Names of the column of each role, as `--map` and presets give them."""
-    found: dict[str, tuple[str, ...]] = {}
+    columns: dict[str, tuple[str, ...]] = {}
     for pair in pairs:
-        role, _, name = (part.strip() for part in pair.partition("="))
+        role, _, name = map(str.strip, pair.partition("="))
         if not name:
             raise SettingsError(f"--map: Expected pairs such as start=COLUMN, got {pair!r}.")
         if role not in _ROLES:
             raise SettingsError(f"--map: Unknown role {role!r}.{suggestion(role, _ROLES)}")
-        if role in found or tuple(name.split("|")) in found.values():
+        if role in columns or tuple(name.split("|")) in columns.values():
             raise SettingsError(f"--map: Expected each role and each column once, got {pair!r} again.")
-        found[role] = tuple(name.split("|"))
-    return found
-
-
-_NO_COUNT = -1
+        columns[role] = tuple(name.split("|"))
+    return columns
 
 
 @dataclass(slots=True)
@@ -126,26 +116,24 @@ class _Jobs:
     clock: Clock
     is_local: bool | None = None
     counted: list[pd.DataFrame] = field(default_factory=list)
-    sizes: dict[str, int] = field(default_factory=dict)
 
-    def read(self, table: JobTable, at: Mapping[str, int]) -> None:
-        """Take the rows of a file, whose columns stand `at` these places by their roles."""
+    def read(self, table: JobTable, places: Mapping[str, int]) -> None:
+        """Take the rows of a file, whose columns stand at these places by their roles."""
         reading, width = self.reading, len(table.header.fields)
-        rows, self.is_local = table.rows(sorted(at.values())), None
+        rows, self.is_local = table.rows(sorted(places.values())), None
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
             reading.tally.records += len(some)
             complete = [row for row in some if len(row.fields) == width]
             for row in some:
                 if len(row.fields) != width:
                     detail = f"Expected {width} columns, got {len(row.fields)}"
-                    reading.refuse_row("wrong number of columns", row, detail)
+                    reading.tally.refuse("wrong number of columns", row, detail)
                 elif row.is_cut_off:
                     reading.note_cut_off(row.path)
             # Of Parquet only some columns are read, in which two jobs may be alike.
             jobs = [hash(row.place if table.is_parquet else tuple(row.fields)) for row in complete]
-            cells = {role: [row.fields[place].strip() for row in complete] for role, place in at.items()}
+            cells = {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}
             self._take(pd.DataFrame(cells, dtype=object), complete, jobs)
-            reading.tally.check()
 
     def _take(self, cells: pd.DataFrame, rows: Sequence[LogRow], job: Sequence[int]) -> None:
         """Write down the jobs of some rows, or count why not."""
@@ -155,91 +143,81 @@ class _Jobs:
         submit = self._instants(cells["submit"], rows, last=False) if "submit" in cells else np.full(len(rows), BAD)
         texts = cells.reindex(columns=list(_ROLES), fill_value="")
         texts = texts.mask(texts.isin(_UNSET), "")
-        count, cause = _number_texts(texts["count"], _count), texts["cause"].str.lower()
-        nowhere, is_open = (texts["nodes"] == "").to_numpy(), end == UNSET
+        count, cause = number_texts(texts["count"], _count), texts["cause"].str.lower()
+        has_no_names, is_open = (texts["nodes"] == "").to_numpy(), end == UNSET
         end = np.where(is_open, OPEN_END_NS, end)
 
-        def describe_times(at: int) -> str:
+        def expect_times(at: int) -> str:
             begins, ends = (one_line(cells[role][at]) for role in ("start", "end"))
             return f"Expected times such as 2026-09-01 08:00:00 or epoch seconds, got {begins!r} and {ends!r}"
 
-        def describe_number(at: int) -> str:
+        def expect_number(at: int) -> str:
             return f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(texts['count'][at])!r}"
 
-        def describe_cause(at: int) -> str:
+        def expect_cause(at: int) -> str:
             return f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause[at]!r}."
 
-        def refuse(reason: str, at: int, detail: str) -> None:
-            self.reading.refuse_row(reason, rows[at], detail)
-
+        is_number = (count >= 1) & (count <= MOST_NODES)
         checks = (
             Check("never started", start == UNSET),
-            Check("impossible time", (start == BAD) | (end == BAD), describe_times),
-            Check("no nodes", nowhere & (("nodes" in cells) | (texts["count"] == "") | (count == 0))),
-            Check("impossible number of nodes", nowhere & ~count.between(1, MOST_NODES), describe_number),
+            Check("impossible time", (start == BAD) | (end == BAD), expect_times),
+            Check("no nodes", has_no_names & (("nodes" in cells) | (texts["count"] == "") | (count == 0))),
+            Check("impossible number of nodes", has_no_names & ~is_number, expect_number),
             Check("end before start", end < start),
             Check("zero length", end == start),
-            Check("of another cluster", _number_texts(texts["cluster"], self.reading.is_wanted) == 0),
-            Check("unreadable node list", ~cause.isin(_CAUSES), describe_cause),
+            Check("of another cluster", number_texts(texts["cluster"], self.reading.is_wanted) == 0),
+            Check("unreadable node list", ~cause.isin(_CAUSES), expect_cause),
         )
-        kept = self.reading.tally.sift(checks, refuse)
+        is_kept = self.reading.tally.sift(checks, rows.__getitem__)
         frame = texts[["partition", "cluster"]].assign(start_ns=start, end_ns=end, is_open=is_open, count=count)
         frame["submit_ns"] = np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS)
         frame["job"] = [hash(own) if own else other for own, other in zip(texts["job"], job, strict=True)]
-        self.counted.append(frame[kept & nowhere])
-        named = np.flatnonzero(kept & ~nowhere)
-        lists, faults = self._locate(texts["nodes"][named], count[named])
+        self.counted.append(frame[is_kept & has_no_names])
+        faults: dict[int, str] = {}
+        nodes, is_whole = np.full(len(rows), -1), np.ones(len(rows), dtype=np.bool_)
+        for at in np.flatnonzero(is_kept & ~has_no_names).tolist():
+            try:
+                nodes[at] = self._locate(texts["nodes"][at], count[at])
+                is_block = _BLUE_GENE_P.fullmatch(texts["nodes"][at]) is not None
+                is_whole[at] = is_block or count[at] in (_NO_COUNT, self.reading.rows.lists.size(int(nodes[at])))
+            except LogError as fault:
+                faults[at] = str(fault)
         is_faulty = np.isin(np.arange(len(rows)), list(faults))
-        self.reading.tally.sift([Check("unreadable node list", is_faulty, faults.__getitem__)], refuse)
-        kind = np.where(lists["is_whole"], cause[lists.index].map(_CAUSES), BusyKind.UNKNOWN)
-        jobs = frame.loc[lists.index].assign(nodes=lists["nodes"], kind=kind.astype(np.int64))
-        self.reading.rows.extend(jobs)
+        self.reading.tally.sift([Check("unreadable node list", is_faulty, faults.__getitem__)], rows.__getitem__)
+        kind = np.where(is_whole, cause.map(_CAUSES), BusyKind.UNKNOWN)
+        self.reading.rows.extend(frame.assign(nodes=nodes, kind=kind)[nodes >= 0].astype({"kind": "int64"}))
 
     def _instants(self, texts: pd.Series[str], rows: Sequence[LogRow], *, last: bool) -> NDArray[np.int64]:
         """Times in nanoseconds since 1970, `UNSET` or `BAD`."""
-        codes, distinct = pd.factorize(texts)
-        instants = [_instant(text) for text in distinct]
-        count = np.array([time for time, _ in instants], dtype=np.int64)[codes]
-        local, is_known = np.array([is_local for _, is_local in instants], dtype=np.bool_)[codes], count > BAD
-        if self.is_local is None and is_known.any():
-            self.is_local = bool(local[is_known][0])
-        for odd in np.flatnonzero(is_known & (local != bool(self.is_local)))[:1].tolist():
+        stamps = read_stamps(texts.to_list(), _UNSET)
+        is_set = stamps.ns > BAD
+        if self.is_local is None and is_set.any():
+            self.is_local = bool(stamps.local[is_set][0])
+        for odd in np.flatnonzero(is_set & (stamps.local != bool(self.is_local)))[:1].tolist():
             kind = "without" if self.is_local else "with"
             raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(texts[odd])!r}.")
-        seconds = np.where(is_known, count // NS_PER_S, count)
-        utc_ns = self.clock.utc_ns(Stamps(seconds, local & is_known), second_pass=last, place=lambda at: rows[at].place)
-        return np.asarray(np.where(is_known, utc_ns + count % NS_PER_S, count))
+        return self.clock.utc_ns(stamps, second_pass=last, place=lambda at: rows[at].place)
 
-    def _locate(self, texts: pd.Series[str], count: pd.Series[int]) -> tuple[pd.DataFrame, dict[int, str]]:
-        """Number of the list of nodes of each row, and whether it is whole; and faults of other rows."""
-        faults, lists = {}, self.reading.rows.lists
-        numbers: list[tuple[int, int, bool]] = []
-        for at, location, count_told in zip(texts.index.tolist(), texts, count, strict=True):
-            text = location
-            try:
-                size = self.sizes.get(text) or len(expand_location(text))
-                self.sizes[text], is_block = size, _BLUE_GENE_P.fullmatch(text) is not None
-                if is_block:
-                    self.reading.note(f"a node here is a midplane, of {_MIDPLANE} of the machine's nodes.")
-                elif "," in text and count_told > size:  # it was cut off, perhaps in the midst of the last name
-                    text = text.rpartition(",")[0]
-                numbers.append((at, lists.parse(text, expand_location), is_block or count_told in (_NO_COUNT, size)))
-            except LogError as fault:
-                faults[at] = str(fault)
-        frame = pd.DataFrame(numbers, columns=["row", "nodes", "is_whole"]).astype({"row": int, "is_whole": bool})
-        return frame.set_index("row"), faults
+    def _locate(self, text: str, count: int) -> int:
+        """Number of the list of nodes that a text is, which may have been cut off if the job had more."""
+        if _BLUE_GENE_P.fullmatch(text) is not None:
+            self.reading.note(f"a node here is a midplane, of {_MIDPLANE} of the machine's nodes.")
+        elif "," in text and count > len(expand_location(text)):  # perhaps in the midst of the last name
+            text = text.rpartition(",")[0]
+        return self.reading.rows.lists.parse(text, expand_location)
 
     def settle(self) -> None:
         """Hand over the jobs that count their nodes."""
-        rows, counted = self.reading.rows, pd.concat(self.counted or [pd.DataFrame()])
+        clusters, counted = self.reading.rows.clusters, pd.concat(self.counted or [pd.DataFrame()])
         if len(counted):
             self.reading.check_cluster(len(counted))
-            if len(names := list(filter(None, rows.clusters))) > 1 and self.reading.settings.cluster is None:
+            if len(names := list(filter(None, clusters))) > 1 and self.reading.settings.cluster is None:
                 raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
             self.reading.demand = counted.rename(columns={"count": "nodes"})
 
 
-def expand_location(text: str) -> tuple[str, ...]:
+@lru_cache(_LISTS)
+def expand_location(text: str) -> Sequence[str]:
     """Nodes of a location: a list with any separator, or racks of a Blue Gene/P, whose midplanes are its nodes.
 
     Examples
@@ -261,34 +239,12 @@ def expand_location(text: str) -> tuple[str, ...]:
             raise LogError(f"Expected a block of {len(names) * _MIDPLANE:,} nodes in its racks, got {text!r}.")
         return tuple(names)
     complete = text[1:-1] if text.startswith("[") and text.endswith("]") and text.count("[") == 1 else text
-    parts = filter(None, outer_parts(complete.replace("'", "").replace('"', ""), _SEPARATOR))
-    names = [name for part in parts for name in (map(str, numbers(part)) if _RANGE.fullmatch(part) else expanded(part))]
+    pieces = filter(None, outer_parts(complete.replace("'", "").replace('"', ""), _SEPARATOR))
+    lists = (map(str, numbers(piece)) if _RANGE.fullmatch(piece) else expanded(piece) for piece in pieces)
+    names = list(chain.from_iterable(lists))
     if not names:
         raise LogError(f"Expected names of nodes, got {one_line(text)!r}.")
     return tuple(dict.fromkeys(names))
-
-
-def _number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> pd.Series[int]:
-    """A number for each text, which is computed once for each distinct one."""
-    codes, distinct = pd.factorize(texts)
-    return pd.Series(np.array([number(text) for text in distinct], dtype=np.int64)[codes], index=texts.index)
-
-
-def _instant(text: str) -> tuple[int, bool]:
-    """Nanoseconds since 1970, `UNSET` or `BAD`; and whether they are local, as the text names no zone."""
-    if text in _UNSET:
-        return UNSET, False
-    if _NUMBER.fullmatch(text):
-        # No log is older than 1973: larger numbers than its seconds are milliseconds, or finer still.
-        fine = next((step for step, least in ((9, 1e17), (6, 1e14), (3, 1e11)) if float(text) >= least), 0)
-        count = exact_ns(f"{text}e-{fine}" if "e" not in text else str(float(text) / 10**fine))
-        return BAD if count is None or count < 0 else count, False
-    try:
-        count = instant_ns(text)
-    except (ValueError, OverflowError):
-        return BAD, False
-    # The epoch in zones behind UTC is of the last day of 1969.
-    return (max(count, 0) if -_DAY_NS <= count < OPEN_END_NS else BAD), not is_instant(text)
 
 
 def _count(text: str) -> int:
@@ -308,8 +264,8 @@ class TableImporter(Importer):
     def recognises(self, lines: Sequence[str]) -> bool:
         """A header with the columns of the format's preset; a table as such tells nothing of its columns."""
         names = {name.strip('" ') for name in lines[0].split(",")} if lines else set()
-        wanted = _parse_map(PRESETS[self.preset][0].split(",")) if self.preset else {}
-        return self.preset is not None and all(names & set(wanted[role]) for role in _MOST_NEEDED)
+        columns = _parse_map(PRESETS[self.preset][0].split(",")) if self.preset else {}
+        return self.preset is not None and all(names & set(columns[role]) for role in _MOST_NEEDED)
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; each has a header of its own."""
@@ -322,17 +278,17 @@ class TableImporter(Importer):
             raise SettingsError(f"Unknown preset {name!r}.{suggestion(name, (*PRESETS, _XDMOD))}")
         pairs, zone = PRESETS.get(name or "", ("", None))
         mapped = _parse_map(settings.map)
-        wanted = _parse_map(filter(None, pairs.split(","))) | mapped
+        columns = _parse_map(filter(None, pairs.split(","))) | mapped
         jobs = _Jobs(reading, Clock(zone) if zone else reading.clock)
-        needed = {role for role in _MOST_NEEDED if role in wanted} | set(mapped)
+        needed = {role for role in _MOST_NEEDED if role in columns} | set(mapped)
         for path in paths:
             table = JobTable(path)
-            if not wanted:
+            if not columns:
                 shown = one_line(", ".join(table.header.fields))
                 raise SettingsError(f"{table.header.place}: Missing --map or --preset: the columns are {shown}.")
             if not {"start", "end"} <= needed or not {"nodes", "count"} & needed:
                 raise SettingsError("--map: Expected columns for start, end, and nodes or count, got fewer.")
-            at = columns_of(table.header, wanted, needed, f" of preset {name}" if name else "")
+            at = columns_of(table.header, columns, needed, f" of preset {name}" if name else "")
             jobs.read(table, at)
         jobs.settle()
 

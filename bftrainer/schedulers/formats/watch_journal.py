@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from bftrainer.errors import LogError, at_place
 from bftrainer.files.line_journal import unsealed
-from bftrainer.files.log_files import head, line_blocks
+from bftrainer.files.log_files import LogRow, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expanded, folded
@@ -94,7 +94,8 @@ class WatchImporter(Importer):
                         history.is_lost = True
                         reading.tally.records += 1
                         shown = one_line(line[:60].decode(errors="replace"))
-                        reading.refuse("damaged line", block, at, f"Expected a line and its checksum, got {shown!r}")
+                        row = LogRow(path, block.first + at, [], is_cut_off=block.is_cut_off(at))
+                        reading.tally.refuse("damaged line", row, f"Expected a line and its checksum, got {shown!r}")
         history.end(paths[-1])
 
 

@@ -149,18 +149,14 @@ def slurm_controller(folder: Path, history: History) -> Written:
     return Written((folder / "squeue.json",), settings)
 
 
-def _accounting(history: History, hosts: Callable[[Job], str]) -> list[tuple[int, str]]:
-    lines = []
-    for number, job in enumerate(history.jobs, start=1):
-        told = f"queue=q start={DAY + job.start} exec_host={hosts(job)}"
-        lines.append((job.start, f"{_iso(job.start, '%m/%d/%Y %H:%M:%S')};S;{number}.s;{told}"))
-        lines.append((job.end, f"{_iso(job.end, '%m/%d/%Y %H:%M:%S')};E;{number}.s;{told} end={DAY + job.end}"))
-    return lines
-
-
 def pbs(folder: Path, history: History) -> Written:
     """Starts and ends in two files, as if the day changed in between."""
-    lines = sorted(_accounting(history, lambda job: "+".join(f"{node}/0-1" for node in job.nodes)))
+    lines = []
+    for number, job in enumerate(history.jobs, start=1):
+        fields = f"queue=q start={DAY + job.start} exec_host={'+'.join(f'{node}/0-1' for node in job.nodes)}"
+        lines.append((job.start, f"{_iso(job.start, '%m/%d/%Y %H:%M:%S')};S;{number}.s;{fields}"))
+        lines.append((job.end, f"{_iso(job.end, '%m/%d/%Y %H:%M:%S')};E;{number}.s;{fields} end={DAY + job.end}"))
+    lines.sort()
     half = len(lines) // 2
     (folder / "later").write_text("".join(f"{line}\n" for _, line in lines[half:]))
     written = _named(folder, history, "earlier", "".join(f"{line}\n" for _, line in lines[:half]))
@@ -304,21 +300,21 @@ def _swf(history: History, ids: Callable[[Job], str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def counts(folder: Path, history: History) -> Written:
+def _count_changes(history: History, form: str) -> list[str]:
     """How many nodes are idle, whenever that changes."""
     idle = history.idle().sum(axis=0)
-    changes = [0, *(np.flatnonzero(np.diff(idle)) + 1).tolist()]
-    rows = [f"{_iso(START + at)}Z,{idle[at]}" for at in changes]
-    (folder / "counts.csv").write_text("\n".join(["timestamp,count", *rows, ""]))
+    return [f"{_iso(START + at, form)}{idle[at]}\n" for at in (0, *(np.flatnonzero(np.diff(idle)) + 1).tolist())]
+
+
+def counts(folder: Path, history: History) -> Written:
+    """Rows of time and count."""
+    (folder / "counts.csv").write_text("timestamp,count\n" + "".join(_count_changes(history, "%Y-%m-%dT%H:%M:%SZ,")))
     return Written((folder / "counts.csv",), {"nodes": str(len(NODES))})
 
 
 def counts_dated(folder: Path, history: History) -> Written:
     """Rows of date, time and count, the latest first."""
-    idle = history.idle().sum(axis=0)
-    changes = [0, *(np.flatnonzero(np.diff(idle)) + 1).tolist()]
-    rows = [f"{_iso(START + at, '%Y-%m-%d, %H:%M:%S')}, {idle[at]}\n" for at in changes]
-    (folder / "spot.txt").write_text("".join(reversed(rows)))
+    (folder / "spot.txt").write_text("".join(reversed(_count_changes(history, "%Y-%m-%d, %H:%M:%S, "))))
     return Written((folder / "spot.txt",), {"nodes": str(len(NODES))})
 
 

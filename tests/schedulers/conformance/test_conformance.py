@@ -58,7 +58,7 @@ def imported(name, written, **changes):
 
 def test_every_importer_is_here():
     """A format without a writer would be one without a test."""
-    assert tuple(sorted(set(map(importer_of, ALL)))) == importer_names()
+    assert sorted(set(map(importer_of, ALL))) == list(importer_names())
 
 
 @pytest.mark.parametrize("name", NAMED)
@@ -89,34 +89,21 @@ def test_formats_with_counts(tmp_path_factory, name, history):
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_accounts(tmp_path, name):
-    """Every record is kept, or dropped for a reason; node-seconds add up; the account is plain data."""
-    quality = imported(name, ALL[name](tmp_path, PLAIN)).quality
+def test_plain_history(tmp_path, name):
+    """The account adds up and is plain data; the log is recognised, and is the same if it is packed."""
+    written = ALL[name](tmp_path, PLAIN)
+    done = imported(name, written)
+    quality = done.quality
     assert quality.format == importer_of(name)
     assert quality.records == quality.kept + sum(quality.dropped.values())
-    assert quality.bad == 0
-    assert quality.idle_node_s == PLAIN.idle().sum()
-    assert quality.idle_share == PLAIN.idle().mean()
+    assert (quality.bad, quality.idle_node_s, quality.idle_share) == (0, PLAIN.idle().sum(), PLAIN.idle().mean())
     assert json.loads(json.dumps(quality.summary()))["nodes"] == len(NODES)
-
-
-@pytest.mark.parametrize("name", [name for name in ALL if importer_of(name) != "table"])
-def test_formats_are_recognised(tmp_path, name):
-    """Each log is taken for what it is; columns of a table are for the user to tell."""
-    for path in ALL[name](tmp_path, PLAIN).paths:
-        assert recognise(head(path), str(path)).name == importer_of(name)
-
-
-@pytest.mark.parametrize("name", sorted(set(ALL) - {"table (Parquet)"}))
-def test_packing_makes_no_difference(tmp_path, name):
-    """A gzipped log gives the same node log."""
-    written = ALL[name](tmp_path, PLAIN)
-    plain = imported(name, written).log
     for path in written.paths:
-        path.write_bytes(gzip.compress(path.read_bytes()))
-    packed = imported(name, written).log
-    assert np.array_equal(plain.time_ns, packed.time_ns)
-    assert np.array_equal(plain.node, packed.node)
+        if quality.format != "table":  # columns of a table are for the user to tell
+            assert recognise(head(path), str(path)).name == quality.format
+        if path.suffix != ".parquet":
+            path.write_bytes(gzip.compress(path.read_bytes()))
+    np.testing.assert_array_equal(dense(imported(name, written).log), dense(done.log))
 
 
 @pytest.mark.parametrize("name", [name for name in ALL if importer_of(name) not in ("counts", "flux", "spot", "watch")])
@@ -124,46 +111,21 @@ def test_copies_make_no_difference(tmp_path, name):
     """A log that overlaps another one, as exports of two months do, gives the same node log and overlap."""
     written = ALL[name](tmp_path, PLAIN)
     once = imported(name, written)
-    copies = tuple(path.with_name(f"copy of {path.name}") for path in written.paths)
-    for path, copy in zip(written.paths, copies, strict=True):
-        shutil.copy(path, copy)
+    copies = tuple(shutil.copy(path, path.with_name(f"copy of {path.name}")) for path in written.paths)
     twice = imported(name, Written((*written.paths, *copies), written.settings))
     np.testing.assert_array_equal(dense(once.log), dense(twice.log))
     assert twice.quality.overlap_factor == once.quality.overlap_factor
     assert twice.quality.duplicates == len(PLAIN.jobs)
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("name", ALL)
-def test_damaged_logs(tmp_path, name):
-    """Wherever a log breaks off, it is read up to there or refused in one line."""
+def test_logs_of_other_formats(tmp_path, name):
+    """A log is refused in one line by all other importers, never read as something it is not."""
     written = ALL[name](tmp_path, PLAIN)
-    path = written.paths[0]
-    whole = path.read_bytes()
-    outcomes = []
-    for cut in range(0, len(whole), max(1, len(whole) // 40)):
-        path.write_bytes(whole[:cut])
-        try:
-            quality = imported(name, written, max_bad=1.0).quality
-        except InputError as fault:
-            outcomes.append(str(fault))
-        else:
-            assert quality.records == quality.kept + sum(quality.dropped.values())
-    assert not any("\n" in message for message in outcomes)
-
-
-STRANGERS = [
-    (name, other) for name in sorted(set(map(importer_of, ALL))) for other in ALL if name != importer_of(other)
-]
-
-
-@pytest.mark.parametrize(("name", "other"), STRANGERS)
-def test_logs_of_other_formats(tmp_path, name, other):
-    """A log of another format is refused in one line, never read as something it is not."""
-    written = ALL[other](tmp_path, PLAIN)
-    with pytest.raises(InputError) as caught:
-        imported(name, written)
-    assert "\n" not in str(caught.value)
+    for other in set(map(importer_of, ALL)) - {importer_of(name)}:
+        with pytest.raises(InputError) as caught:
+            imported(other, written)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -171,7 +133,7 @@ def test_logs_of_other_formats(tmp_path, name, other):
     ("data", "message"),
     [
         (b"", "got an empty file"),
-        (bytes(range(256)) * 8, "got (binary data|something else|a damaged one)"),
+        (bytes(range(256)) * 8, "got (binary data|something else|a damaged one|1 values)"),
         (gzip.compress(b"x\n" * 9999, mtime=0)[:-8], "got a damaged one"),
         ("é".encode("latin-1") * 999 + b"\n", "Expected"),
     ],

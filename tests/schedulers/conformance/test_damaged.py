@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import InputError
-from bftrainer.schedulers.reading import Tally
 from tests.schedulers.conformance.histories import NODES, History
 from tests.schedulers.conformance.test_conformance import ALL, PLAIN, dense, imported
 
@@ -116,10 +115,3 @@ def histories_without_one(whole) -> list[np.ndarray]:
     rest = [History(tuple(job for job in PLAIN.jobs if job is not lost)) for lost in PLAIN.jobs]
     cells = [(~history.idle()).astype(int) for history in rest]
     return [some.sum(axis=0) if "placement" in whole.log.provenance else some for some in cells]
-
-
-def test_silence_is_found(tmp_path, monkeypatch):
-    """An importer that leaves malformed records out without counting them would not pass."""
-    monkeypatch.setattr(Tally, "refuse", lambda *_: None)
-    with pytest.raises(AssertionError):
-        test_damage_of_one_line(tmp_path, "slurm", scramble)
