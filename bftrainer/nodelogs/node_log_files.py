@@ -114,7 +114,7 @@ def refuse_node_log(path: Path, *, force: bool) -> None:
 
 def metadata_path(path: Path) -> Path:
     """Path of a CSV node log's metadata: `idle.json` for `idle.csv.gz`."""
-    return path.with_name(path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
+    return path.parent / (path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
 
 
 def refuse_shared_metadata(path: Path) -> None:
