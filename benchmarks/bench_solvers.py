@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from benchmarks.conftest import SEED
-from benchmarks.instances import instance, power_instance
+from benchmarks.instances import instance, kinds_instance, power_instance
 from benchmarks.textbook import compile_textbook, solve_by_textbook
 from bftrainer.errors import SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, dynamic_programme
@@ -66,9 +66,14 @@ def draw_instance(tasks: int, nodes: int, most: int, run: int) -> AllocationProb
     return instance(rng, tasks, nodes, max_nodes=most, equal=run % 4 == 3)
 
 
-def draw_capped(tasks: int, nodes: int, run: int) -> AllocationProblem:
+def draw_capped(tasks: int, nodes: int, run: int, *, alike: bool = False) -> AllocationProblem:
     """One with five power limits a task, and a cap that binds."""
-    return power_instance(np.random.default_rng([SEED, tasks, nodes, run]), tasks, nodes, equal=run % 4 == 3)
+    return power_instance(np.random.default_rng([SEED, tasks, nodes, run]), tasks, nodes, equal=alike or run % 4 == 3)
+
+
+def draw_kinds(kinds: int, run: int) -> AllocationProblem:
+    """One of 10 tasks and 130 nodes of several kinds."""
+    return kinds_instance(np.random.default_rng([SEED, kinds, run]), 10, 130, kinds)
 
 
 @pytest.mark.parametrize("solver", ["dp", "cbc", "highs", "gurobi", "node-level", "equal-share"])
@@ -116,6 +121,23 @@ def bench_watts(benchmark: Any, tasks: int, nodes: int, solver: str, prune: bool
     benchmark.group = f"watts {tasks} x {nodes}"
     decide = partial(solve_by_name, solver, replace(LIMITS, prune=prune))
     measure_decisions(benchmark, decide, partial(draw_capped, tasks, nodes), ROUNDS)
+
+
+@pytest.mark.parametrize("solver", ["dp", "highs"])
+def bench_alike(benchmark: Any, solver: str) -> None:
+    """Under a cap, a hundred tasks that differ only in what they hold; how many are proven stands in `extra_info`."""
+    benchmark.group = "alike 100 x 4608"
+    measure_decisions(
+        benchmark, partial(solve_by_name, solver, LIMITS), partial(draw_capped, 100, 4608, alike=True), 40
+    )
+
+
+@pytest.mark.parametrize("solver", ["dp", "cbc", "highs"])
+@pytest.mark.parametrize("kinds", [2, 3])
+def bench_kinds(benchmark: Any, kinds: int, solver: str) -> None:
+    """Nodes of several kinds, each a capacity."""
+    benchmark.group = f"kinds {kinds}, 10 x 130"
+    measure_decisions(benchmark, partial(solve_by_name, solver, LIMITS), partial(draw_kinds, kinds), ROUNDS)
 
 
 @pytest.mark.parametrize("solver", ["dp", "cbc"])

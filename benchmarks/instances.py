@@ -18,7 +18,7 @@ from bftrainer.tasksets.task_generator import IMAGENET_CURVES
 from solvers import AllocationProblem, Limits, TaskOptions, counts_on_offer
 from solvers.registry import get_solver, solve
 
-__all__ = ["equal_tasks", "instance", "near_ties", "power_instance", "problems"]
+__all__ = ["equal_tasks", "instance", "kinds_instance", "near_ties", "power_instance", "problems"]
 
 FORWARD_TIMES_S = (10.0, 60.0, 120.0, 600.0)
 GPUS_PER_NODE, POWER_LIMITS = 6, 5
@@ -124,6 +124,21 @@ def power_instance(
     best = solve(get_solver("dp"), uncapped, Limits()).choices or ()
     draws_w = sum(task.uses.item(choice) for task, choice in zip(made, best, strict=True) if task.uses is not None)
     return replace(uncapped, capacities=(float(rng.uniform(0.3, 0.95)) * draws_w,))
+
+
+def kinds_instance(rng: np.random.Generator, tasks: int, nodes: int, kinds: int) -> AllocationProblem:
+    """`instance` on nodes of several kinds, each a capacity: a task runs on one kind, at a speed of its own."""
+    capacities = rng.multinomial(nodes, [1.0 / kinds] * kinds).astype(float).tolist()
+    made = []
+    for credit, *rest in _draw_tasks(rng, tasks, nodes, 64, 4, equal=False):
+        each = [options(credit * speed, *rest) for speed in rng.uniform(0.5, 1.0, kinds)]
+        counts = np.concatenate(([0], *[one.counts[1:] for one in each]))
+        values = np.concatenate((each[0].values[:1], *[one.values[1:] for one in each]))
+        kind = np.repeat(np.arange(kinds), each[0].counts.size - 1)
+        uses = counts * np.concatenate((np.zeros((kinds, 1)), np.arange(kinds)[:, None] == kind), axis=1)
+        order = counts.argsort(kind="stable")
+        made.append(replace(each[0], counts=counts[order], values=values[order], uses=uses[:, order]))
+    return AllocationProblem(tuple(made), nodes, capacities=tuple(capacities))
 
 
 def _draw_limits(rng: np.random.Generator) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
