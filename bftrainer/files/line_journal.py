@@ -66,18 +66,18 @@ class LineJournal:
             raise OutputError(f"{self.path}: Cannot {verb} the journal: {fault.strerror}.") from None
 
 
-def sealed(text: str) -> bytes:
+def seal_line(text: str) -> bytes:
     """Add the text's checksum, by which damage is told from a record; ends of lines within it become blanks."""
     data = text.replace("\n", " ").replace("\r", " ").encode("utf-8", "backslashreplace")
     return b"%s %08x" % (data, crc32(data))
 
 
-def unsealed(line: bytes) -> str | None:
+def unseal_line(line: bytes) -> str | None:
     """The text of a line without its end; None if it is not as it was written.
 
     Examples
     --------
-    >>> unsealed(b"1788220800.000 + idle n[1-4] fd43640f"), unsealed(b"1788220800.000 + idle n[1-3] fd43640f")
+    >>> unseal_line(b"1788220800.000 + idle n[1-4] fd43640f"), unseal_line(b"1788220800.000 + idle n[1-3] fd43640f")
     ('1788220800.000 + idle n[1-4]', None)
     """
     data, _, seal = line.rpartition(b" ")

@@ -21,7 +21,7 @@ from typing import Any
 
 from bftrainer.errors import LogError, PollError, SettingsError, at_place
 from bftrainer.files.opening import one_line
-from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.inventory import is_out_of_service, state_words
 from bftrainer.nodelogs.slurm_json import states_of, words
 from bftrainer.parallel import interrupts_held
@@ -128,7 +128,7 @@ def _sinfo_rows(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause
         # A state that fills its column runs into the next one: what was cut off may be what is wrong with the node.
         is_whole = len(cells) == 3 or cause is not None
         try:
-            names = expanded(cells[0])
+            names = expand_hostlist(cells[0])
         except LogError:
             names, is_whole = (cells[0],), False
         yield from ((name, cause if is_whole else BusyKind.UNKNOWN) for name in names)
@@ -136,7 +136,7 @@ def _sinfo_rows(answer: str, ours: Collection[str]) -> Iterator[tuple[str, Cause
 
 def _expand(nodes: str) -> tuple[str, ...]:
     try:
-        return expanded(nodes)
+        return expand_hostlist(nodes)
     except LogError as fault:
         raise PollError(str(fault)) from None
 

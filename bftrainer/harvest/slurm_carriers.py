@@ -29,7 +29,7 @@ from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.agent import KEY
 from bftrainer.harvest.carrier_hub import CarrierHub
 from bftrainer.harvest.scheduler_polls import Pool, SlurmPoll, run_command
-from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.clock import duration_s
 
@@ -119,7 +119,7 @@ def _nodes(partition: dict[str, str]) -> set[str]:
     """Nodes of a partition; none if it has none, which Slurm says in brackets of its own."""
     text = partition.get("Nodes", "(null)")
     with at_place("scontrol", PollError):
-        return set() if text == "(null)" else set(expanded(text))
+        return set() if text == "(null)" else set(expand_hostlist(text))
 
 
 def _number(partition: dict[str, str], name: str, usual: int) -> int:

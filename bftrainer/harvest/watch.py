@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bftrainer.errors import PollError, RunDirectoryError, SettingsError
-from bftrainer.files.line_journal import LineJournal, sealed, unsealed
+from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
 from bftrainer.files.writing import lock_file, refuse_existing
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
 from bftrainer.model import iso
@@ -32,17 +32,17 @@ def journal_path(path: Path) -> Path:
 
 def begin_or_continue(journal: LineJournal, source: str) -> str:
     """Last line of a watch's journal, begun if it has none; a `RunDirectoryError` if it is of something else."""
-    title, lines = unsealed(sealed(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
+    title, lines = unseal_line(seal_line(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
     content = journal.path.read_bytes() if not lines and journal.path.exists() else b""
-    if not lines and sealed(title).startswith(content):  # new, or killed just then
-        journal.append([sealed(title)])
+    if not lines and seal_line(title).startswith(content):  # new, or killed just then
+        journal.append([seal_line(title)])
         return title
-    first = (unsealed(lines[0]) or "") if lines else ""
+    first = (unseal_line(lines[0]) or "") if lines else ""
     if first != title:
         about = first.removeprefix(f"{KIND}: ")
         actual = f"one of {about[:_SHOWN]}" if about != first else "something else"
         raise RunDirectoryError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {actual}.")
-    return unsealed(lines[-1]) or ""
+    return unseal_line(lines[-1]) or ""
 
 
 class Watch:
@@ -70,7 +70,7 @@ class Watch:
         refuse_existing(quality_path(output), force=not is_new)
         with ExitStack() as stack:
             stack.enter_context(lock_file(place.with_name(f".{place.name}.writing"), place))
-            self._journal = LineJournal(place, lambda line: unsealed(line) is not None)
+            self._journal = LineJournal(place, lambda line: unseal_line(line) is not None)
             self._last_s = time_of(begin_or_continue(self._journal, poll.source))
             self._open = stack.pop_all()
         self._states: Pool = {}  # as the journal has them
@@ -130,7 +130,7 @@ class Watch:
         self._trouble = trouble
 
     def _append(self, at_s: float, *lines: str) -> None:
-        self._journal.append(map(sealed, lines))
+        self._journal.append(map(seal_line, lines))
         self._last_s = at_s
 
     def write(self) -> Imported | None:

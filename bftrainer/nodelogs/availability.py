@@ -24,7 +24,7 @@ from bftrainer.nodelogs.availability_trace import (
     ChangeTrace,
     CountTrace,
     TraceKind,
-    churned,
+    churn_log,
 )
 from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, read_node_log
 
@@ -161,7 +161,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     if kind == "counts":
         counts = read_count_trace(path)
         recorded = None if terminations is None else _read_terminations(counts, terminations, warn)
-        return AvailabilityTrace.of_counts(counts, recorded)
+        return AvailabilityTrace.from_counts(counts, recorded)
     if kind == "terminations":
         preempted = _read_changes(path)
         if not preempted.time_ns.size:
@@ -178,7 +178,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     for what, count in log.provenance[NO_TIME].items() if kind == "spot" else ():
         if count:
             warn(f"{path}: {count:,} {what} of nodes begin and end in the same millisecond: counted, and left out.")
-    return AvailabilityTrace.of_log(log)
+    return AvailabilityTrace.from_log(log)
 
 
 def _recognise_kind(columns: tuple[str, ...]) -> TraceKind | None:
@@ -224,7 +224,7 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
     changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
     initial = initial_nodes + int(come[0] - gone[0])
     with at_place(preemptions, NodeLogError):
-        return churned((int(times[0]), int(times[-1])), initial, changes, provenance={FORM: "spot"})
+        return churn_log((int(times[0]), int(times[-1])), initial, changes, provenance={FORM: "spot"})
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:

@@ -96,14 +96,14 @@ class AvailabilityTrace:
     counts: CountTrace | None = None
 
     @classmethod
-    def of_log(cls, log: NodeLog) -> AvailabilityTrace:
+    def from_log(cls, log: NodeLog) -> AvailabilityTrace:
         """Make a trace of a node log, or of a spot or count trace that was read as one."""
         form = log.provenance.get(FORM)
         kind: TraceKind = form if form in ("spot", "counts") else "nodes"
         return cls(kind, ChangeTrace.of(log, joins=False), log, CountTrace.of(log))
 
     @classmethod
-    def of_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
+    def from_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
         """Make a trace of counts; terminations are those recorded with it, else the falls of the count."""
         return cls("counts", counts.falls() if terminations is None else terminations, counts.log(), counts)
 
@@ -128,7 +128,7 @@ def node_names(count: int) -> list[str]:
     return [f"n{number:04d}" for number in range(1, count + 1)]
 
 
-def churned(
+def churn_log(
     window_ns: tuple[int, int],
     initial: int,
     changes: Iterable[tuple[int, int, int]],

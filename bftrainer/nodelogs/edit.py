@@ -16,8 +16,8 @@ from bftrainer.files.documents import table_rows
 from bftrainer.files.opening import whole_bytes
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
 from bftrainer.nodelogs.availability_trace import FORM
-from bftrainer.nodelogs.hostlist import expanded, folded
-from bftrainer.nodelogs.inventory import listed, partition_names
+from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
+from bftrainer.nodelogs.inventory import join_names, partition_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle, whole_idle_spans
 
 _OF_WHOLE = " (Said of the log that this is a part of.)"
@@ -61,7 +61,7 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
     lists = log.provenance.get("partitions", {})
     if not isinstance(lists, dict) or not all(isinstance(nodes, str) for nodes in lists.values()):
         raise LogError("Expected the provenance's partitions to be hostlists, got something else.")
-    return {name: expanded(nodes) for name, nodes in lists.items()}
+    return {name: expand_hostlist(nodes) for name, nodes in lists.items()}
 
 
 def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
@@ -88,7 +88,7 @@ def filter_log(
     """
     nodes, in_log = log.nodes if nodes is None else nodes, set(log.nodes)
     if strange := [name for name in (*nodes, *exclude) if name not in in_log]:
-        raise SettingsError(f"Expected nodes of the log ({listed(log.nodes)}), got {listed(strange)}.")
+        raise SettingsError(f"Expected nodes of the log ({join_names(log.nodes)}), got {join_names(strange)}.")
     chosen = set(nodes).difference(exclude)
     groups = partitions_of(log)
     if partitions:
@@ -148,7 +148,7 @@ def _places(log: NodeLog, names: Sequence[str]) -> np.ndarray:
 
 def _fold_partitions(groups: Mapping[str, Sequence[str]]) -> dict[str, dict[str, str]]:
     """Partitions as the provenance has them; no entry without any."""
-    return {"partitions": {name: folded(nodes) for name, nodes in groups.items() if nodes}} if groups else {}
+    return {"partitions": {name: fold_hostlist(nodes) for name, nodes in groups.items() if nodes}} if groups else {}
 
 
 def merge_logs(logs: Sequence[NodeLog]) -> Merged:

@@ -26,13 +26,13 @@ _TAIL = re.compile(r"(.*?)(\d{1,18})([^\d]*)", re.ASCII | re.DOTALL)
 _SHOWN = 60
 
 
-def expanded(text: str) -> tuple[str, ...]:
+def expand_hostlist(text: str) -> tuple[str, ...]:
     """Expand a hostlist (Slurm, scontrol(1)) to its names, each once, in order of first appearance.
 
     Numbers are padded to the width of their range's low bound. What is malformed, or has more than a million names,
     counting repeated ones, is a `LogError`.
 
-    >>> expanded("cpn-[01-02],d[9-11]n[3,05]")
+    >>> expand_hostlist("cpn-[01-02],d[9-11]n[3,05]")
     ('cpn-01', 'cpn-02', 'd9n3', 'd9n05', 'd10n3', 'd10n05', 'd11n3', 'd11n05')
     """
     pieces = []
@@ -56,7 +56,7 @@ def certain_names(text: str) -> tuple[str, ...]:
     is_open = text.count("[") > text.count("]")
     half = _HALF_RANGE.fullmatch(text) if is_open else None
     certain = half[1] if half else text.rpartition(",")[0]
-    return expanded(f"{certain}]" if certain.count("[") > certain.count("]") else certain) if certain else ()
+    return expand_hostlist(f"{certain}]" if certain.count("[") > certain.count("]") else certain) if certain else ()
 
 
 def numbers(text: str) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ def numbers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(itertools.chain.from_iterable(values for values, _ in ranges)))
 
 
-def folded(names: Iterable[str]) -> str:
+def fold_hostlist(names: Iterable[str]) -> str:
     """Fold names into a short hostlist, sorted by name and number: `login,n[07-10]`."""
     groups: dict[tuple[str, str, int], list[int]] = {}
     pieces = []

@@ -12,7 +12,7 @@ from pathlib import Path
 from bftrainer.errors import LogError, SettingsError, at_place, suggestion
 from bftrainer.files.log_files import head, whole_text
 from bftrainer.files.opening import one_line
-from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 
 _EXAMPLES = 10
@@ -89,7 +89,7 @@ def read_inventory(source: str) -> Inventory:
         if "/" in source or path.suffix in (".txt", ".csv", ".log"):
             raise LogError(f"{source}: No such file.")
         with at_place("--nodes", LogError):
-            return Inventory(expanded(source))
+            return Inventory(expand_hostlist(source))
     if is_slurm_json(head(path)):
         nodes = list(SlurmDocument(path, ("nodes",)).shown_nodes())
         with at_place(path, LogError):
@@ -111,7 +111,7 @@ def _gather(rows: Iterable[Mapping[str, str]], *, is_shown: bool = True) -> Inve
     gpus: dict[str, int] = {}
     cores: dict[str, int] = {}
     for row in rows:
-        nodes = dict.fromkeys(expanded(row["NodeName"]))
+        nodes = dict.fromkeys(expand_hostlist(row["NodeName"]))
         names |= nodes
         if is_out_of_service(row.get("State", "")):
             out |= nodes.keys()
@@ -161,7 +161,7 @@ def _parse_line(line: str, columns: list[str]) -> dict[str, str]:
     else:
         partition = fields[at - 1] if at > 1 and not fields[at - 1].isdigit() else ""
         state = fields[at]
-    expanded(nodes)  # fails here, where the line can be named
+    expand_hostlist(nodes)  # fails here, where the line can be named
     return {"NodeName": nodes, "Partitions": partition.removesuffix("*"), "State": state}
 
 
@@ -196,7 +196,7 @@ def partition_names(chosen: Sequence[str], partitions: Mapping[str, Sequence[str
     return frozenset(node for name in chosen for node in partitions[name])
 
 
-def listed(names: Sequence[str]) -> str:
+def join_names(names: Sequence[str]) -> str:
     """The first ten names for a message, and the number of the others."""
     more = f" and {len(names) - _EXAMPLES:,} more" if len(names) > _EXAMPLES else ""
     return ", ".join(names[:_EXAMPLES]) + more

@@ -16,7 +16,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import MOST_NODES, expanded
+from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches, sum_seconds
 
 SPANS_AT_A_TIME = 1 << 20
@@ -73,7 +73,7 @@ class _Ranges(dict[str, bytes]):
     def __missing__(self, text: str) -> bytes:
         if len(self) >= _TEXTS:
             self.clear()
-        nodes = array("i", map(self._names.__getitem__, expanded(f"{self._head}[{text}]")))
+        nodes = array("i", map(self._names.__getitem__, expand_hostlist(f"{self._head}[{text}]")))
         self[text] = data = nodes.tobytes()
         return data
 
@@ -91,9 +91,9 @@ class NodeLists:
         """Add a list, whose repeated names count once; returns its number."""
         return self._add_nodes(dict.fromkeys(map(self.names.__getitem__, names)))
 
-    def _parse(self, text: str, expand: Callable[[str], Iterable[str]] = expanded) -> int:
+    def _parse(self, text: str, expand: Callable[[str], Iterable[str]] = expand_hostlist) -> int:
         """Number of the list that a text is; a hostlist unless another function expands it."""
-        match = _RANGES.fullmatch(text) if expand is expanded else None
+        match = _RANGES.fullmatch(text) if expand is expand_hostlist else None
         if match is None:
             return self.add(expand(text))
         head = match[1]
@@ -109,7 +109,7 @@ class NodeLists:
         self._ends.append(len(self._nodes))
         return len(self._ends) - 2
 
-    def find(self, text: str, faults: dict[str, str], expand: Callable[[str], Iterable[str]] = expanded) -> int:
+    def find(self, text: str, faults: dict[str, str], expand: Callable[[str], Iterable[str]] = expand_hostlist) -> int:
         """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""
         try:
             return self.parse(text, expand)

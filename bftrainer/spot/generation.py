@@ -82,7 +82,7 @@ def generate_holes(
 
 def _compare(log: NodeLog, asked: Mapping[str, float]) -> GeneratedTrace:
     """Set statistics of a log beside what was asked for."""
-    realised = trace_statistics(AvailabilityTrace.of_log(log)).figures
+    realised = trace_statistics(AvailabilityTrace.from_log(log)).figures
     return GeneratedTrace(log, tuple(Figure(name, value, realised[name]) for name, value in asked.items()))
 
 

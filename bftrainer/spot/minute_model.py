@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.type_checks import require
-from bftrainer.nodelogs.availability_trace import FORM, MOST_NODES, AvailabilityTrace, churned
+from bftrainer.nodelogs.availability_trace import FORM, MOST_NODES, AvailabilityTrace, churn_log
 from bftrainer.spot.statistics import trace_statistics
 
 BIG_SIZES = (11, 31)
@@ -163,4 +163,4 @@ class MinuteModel:
         window_ns = (start_ns, start_ns + drawn.minutes * _MINUTE_NS)
         shares = iter(rng.random(int(drawn.taken.sum())).tolist())
         changes = drawn.limit(start_ns, self.initial_nodes, self.max_nodes)
-        return churned(window_ns, self.initial_nodes, changes, lambda live: int(next(shares) * live), {FORM: "spot"})
+        return churn_log(window_ns, self.initial_nodes, changes, lambda live: int(next(shares) * live), {FORM: "spot"})

@@ -22,7 +22,7 @@ from bftrainer.cli.replay.replay import replay
 from bftrainer.cli.spot import simulate, sweep
 from bftrainer.cli.zeus.master import run, status
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churn_log
 from bftrainer.runs import write_run
 from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, COUNTS, DECISIONS, POWER, TASKS, TEXTS
 from bftrainer.schedulers.import_log import import_log as import_files
@@ -104,8 +104,8 @@ def test_every_figure_is_described(tmp_path):
     """Figures beside a node log, of a trace of nodes and of a run on it stand on their pages."""
     (tmp_path / "counts.csv").write_text("timestamp,count\n2026-09-01T08:00:00,1\n2026-09-01T09:00:00,2\n")
     assert_named(import_files("counts", [tmp_path / "counts.csv"]).quality.summary(), page("import"))
-    log, settings = churned((0, 60 * 10**9), 2, []), CheckpointedTraining(load_profile(None)[0])
-    assert_named(trace_statistics(AvailabilityTrace.of_log(log)).as_json(), page("spot"))
+    log, settings = churn_log((0, 60 * 10**9), 2, []), CheckpointedTraining(load_profile(None)[0])
+    assert_named(trace_statistics(AvailabilityTrace.from_log(log)).as_json(), page("spot"))
     assert_named(summarise_run(simulate_training(log, settings), None, {}), page("spot"))
 
 

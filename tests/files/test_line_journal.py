@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import OutputError, RunDirectoryError
-from bftrainer.files.line_journal import LineJournal, sealed, unsealed
+from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
 
 LINES = ["first", "second", "", "ä ☃", "a b c"]
 
@@ -20,25 +20,25 @@ def path(tmp_path):
     """A journal of some lines."""
     journal = LineJournal(tmp_path / "x.journal")
     assert journal.read() == []
-    journal.append(map(sealed, LINES[:1]))
-    journal.append(map(sealed, LINES[1:]))
+    journal.append(map(seal_line, LINES[:1]))
+    journal.append(map(seal_line, LINES[1:]))
     return journal.path
 
 
 def test_lines_come_back(path):
     """In their order; it goes on where it was."""
     journal = LineJournal(path)
-    journal.append([sealed("more")])
-    assert list(map(unsealed, journal.read())) == [*LINES, "more"]
+    journal.append([seal_line("more")])
+    assert list(map(unseal_line, journal.read())) == [*LINES, "more"]
     assert LineJournal(path).read() == journal.read()
 
 
 @given(text=st.text(st.characters(codec=None)))
 def test_any_text_is_one_line(text):
-    """Whatever is sealed, it is one line, and reads back as one."""
-    line = sealed(text)
+    """Whatever is seal_line, it is one line, and reads back as one."""
+    line = seal_line(text)
     assert not set(b"\r\n") & set(line)
-    assert unsealed(line) is not None
+    assert unseal_line(line) is not None
 
 
 def test_a_torn_end_heals(path):
@@ -48,8 +48,8 @@ def test_a_torn_end_heals(path):
     torn = [whole[:end] for end in range(last + 1, len(whole))]
     for data in [*torn, whole[:last] + b"\0" * 4096, whole[:last] + b"x\n\0y\n", whole[:last] + whole[-5:]]:
         path.write_bytes(data)
-        LineJournal(path, lambda line: unsealed(line) is not None).append([sealed("next")])
-        assert list(map(unsealed, LineJournal(path).read())) == [*LINES[:-1], "next"]
+        LineJournal(path, lambda line: unseal_line(line) is not None).append([seal_line("next")])
+        assert list(map(unseal_line, LineJournal(path).read())) == [*LINES[:-1], "next"]
 
 
 @pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bftrainer.cli._shared.signals import Signalled, endable
 from bftrainer.errors import PollError, SettingsError
-from bftrainer.files.line_journal import sealed
+from bftrainer.files.line_journal import seal_line
 from bftrainer.harvest.scheduler_polls import (
     CommandPoll,
     SlurmPoll,
@@ -183,7 +183,7 @@ def test_names_of_any_kind_come_back(tmp_path_factory, rows):
     assert set(pool) == {name for name, _ in rows}
     path = tmp_path_factory.mktemp("names") / "idle.watch"
     lines = [f"{KIND}: x", session_line(1e9, 30.0), poll_line(1e9, pool), poll_line(1e9 + 30, {})]
-    path.write_bytes(b"".join(sealed(line) + b"\n" for line in lines))
+    path.write_bytes(b"".join(seal_line(line) + b"\n" for line in lines))
     done = import_log("watch", [path])
     assert set(done.log.nodes) == set(pool)
     assert {done.log.nodes[node] for node in done.log.node} == {name for name, cause in pool.items() if cause is None}

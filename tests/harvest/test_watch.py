@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import OutputError, PollError, RunDirectoryError, SettingsError
-from bftrainer.files.line_journal import LineJournal, sealed, unsealed
+from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
 from bftrainer.harvest import watch as watching
 from bftrainer.harvest.scheduler_polls import slurm_pool
 from bftrainer.harvest.watch import Watch, begin_or_continue, journal_path
@@ -287,22 +287,22 @@ def test_a_full_disk(tmp_path, monkeypatch):
     assert done.log.window_s == 90 + 30 + 600
 
 
-@pytest.mark.parametrize("line", ["somebody's notes", sealed("bftrainer watch 2: here")])
+@pytest.mark.parametrize("line", ["somebody's notes", seal_line("bftrainer watch 2: here")])
 def test_what_is_no_journal_of_this_stays(tmp_path, line):
     """It is refused in one line and not touched."""
     journal = LineJournal(tmp_path / "x.watch")
     journal.append([line])
     data = journal.path.read_bytes()
     with pytest.raises(RunDirectoryError, match="Expected a journal of here, got something else"):
-        begin_or_continue(LineJournal(journal.path, lambda line: unsealed(line) is not None), "here")
+        begin_or_continue(LineJournal(journal.path, lambda line: unseal_line(line) is not None), "here")
     assert journal.path.read_bytes() == data
 
 
 def test_a_torn_beginning_heals(tmp_path):
     """A journal whose first line was never whole begins anew."""
     path, title = tmp_path / "x.watch", f"{KIND}: here"
-    for end in range(len(sealed(title)) + 1):
-        path.write_bytes(sealed(title)[:end])
+    for end in range(len(seal_line(title)) + 1):
+        path.write_bytes(seal_line(title)[:end])
         assert begin_or_continue(LineJournal(path), "here") == title
-        assert path.read_bytes() == sealed(title) + b"\n"
+        assert path.read_bytes() == seal_line(title) + b"\n"
     assert begin_or_continue(LineJournal(path), "here") == title

@@ -17,7 +17,7 @@ from bftrainer.nodelogs.availability import (
     write_changes,
     write_spot_trace,
 )
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churn_log
 from bftrainer.nodelogs.convert import convert
 from bftrainer.spot import trace_statistics
 from tests.examples import examples
@@ -62,7 +62,7 @@ def test_spot_traces_round_trip(tmp_path_factory, steps, initial):
         taken = min(taken, live)
         live += added - taken
         changes.append((at * 1_000_000, taken, added))
-    log = churned((0, 10**9), initial, changes)
+    log = churn_log((0, 10**9), initial, changes)
     if not log.time_ns.size:
         return
     path = tmp_path_factory.mktemp("spot") / "t.csv"
@@ -88,7 +88,7 @@ def test_what_takes_no_time_is_counted(tmp_path):
     assert (figures["stays_of_no_time"], figures["absences_of_no_time"], figures["fragments"]) == (2, 1, 2)
     assert [note.split(": ", 1)[1].split(" of nodes")[0] for note in notes] == ["2 stays", "1 absences"]
     # Nanoseconds are rounded down when a trace is written: a short stay becomes one of no time.
-    write_spot_trace(tmp_path / "t.csv", churned((0, 10**9), 1, [(5_100_000, 0, 1), (5_900_000, 1, 0)]))
+    write_spot_trace(tmp_path / "t.csv", churn_log((0, 10**9), 1, [(5_100_000, 0, 1), (5_900_000, 1, 0)]))
     assert read_availability(tmp_path / "t.csv", notes.append).log.time_ns.tolist() == [0]
 
 
@@ -206,20 +206,20 @@ def test_additions_carry_the_earlier_time_and_falls_the_later():
 def test_events_of_each_kind():
     """A spot trace counts single nodes, a count trace its rows, a node log its instants, wherever they are kept."""
     changes = [(10 * S, 0, 2), (20 * S, 1, 0)]
-    spot = churned((0, 30 * S), 1, changes, provenance={"availability": "spot"})
-    plain = churned((0, 30 * S), 1, changes)
-    assert (AvailabilityTrace.of_log(spot).kind, AvailabilityTrace.of_log(spot).events) == ("spot", 4)
-    assert (AvailabilityTrace.of_log(plain).kind, AvailabilityTrace.of_log(plain).events) == ("nodes", 4)
+    spot = churn_log((0, 30 * S), 1, changes, provenance={"availability": "spot"})
+    plain = churn_log((0, 30 * S), 1, changes)
+    assert (AvailabilityTrace.from_log(spot).kind, AvailabilityTrace.from_log(spot).events) == ("spot", 4)
+    assert (AvailabilityTrace.from_log(plain).kind, AvailabilityTrace.from_log(plain).events) == ("nodes", 4)
     trace = counts((0, 1), (10, 2), (20, 2))
-    assert AvailabilityTrace.of_counts(trace).events == AvailabilityTrace.of_log(trace.log()).events == 3
+    assert AvailabilityTrace.from_counts(trace).events == AvailabilityTrace.from_log(trace.log()).events == 3
 
 
 def test_churn_gives_names_back():
     """At one time nodes are taken first; those that come get other names, and free ones are used again later."""
-    log = churned((0, 9 * S), 2, [(1 * S, 2, 1), (2 * S, 0, 2)])
+    log = churn_log((0, 9 * S), 2, [(1 * S, 2, 1), (2 * S, 0, 2)])
     assert rows(log) == [(0.0, [0, 1], []), (1.0, [2], [0, 1]), (2.0, [0, 1], [])]
     with pytest.raises(NodeLogError, match=r"00:00:01Z: Expected to take at most the 2 nodes there are, got 3\."):
-        churned((0, 9 * S), 2, [(1 * S, 3, 0)])
+        churn_log((0, 9 * S), 2, [(1 * S, 3, 0)])
 
 
 @given(st.data())
@@ -232,7 +232,7 @@ def test_churn_keeps_count(data):
         live += added - taken
         changes.append((step * S, taken, added))
         expected.append(live)
-    trace = CountTrace.of(churned((0, 10 * S), initial, changes, lambda there: data.draw(st.integers(0, there - 1))))
+    trace = CountTrace.of(churn_log((0, 10 * S), initial, changes, lambda there: data.draw(st.integers(0, there - 1))))
     at = np.searchsorted(trace.time_ns, [time for time, _, _ in changes], side="right") - 1
     assert trace.count[at].tolist() == expected
 

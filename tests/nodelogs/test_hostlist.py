@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import certain_names, expanded, folded, numbers
+from bftrainer.nodelogs.hostlist import certain_names, expand_hostlist, fold_hostlist, numbers
 from bftrainer.schedulers.formats.tables import expand_location
 
 words = st.from_regex(r"[a-z]{1,3}(-[a-z]{1,2})?", fullmatch=True)
@@ -35,7 +35,7 @@ def lists(draw: st.DrawFn) -> str:
 @given(lists())
 def test_agrees_with_clustershell(text):
     """A list expands to the names that ClusterShell gives, each once."""
-    names = expanded(text)
+    names = expand_hostlist(text)
     assert len(set(names)) == len(names)
     assert set(names) == set(NodeSet(text))
 
@@ -53,7 +53,7 @@ def test_agrees_with_clustershell(text):
 )
 def test_expansion(text, names):
     """Commas split outside brackets only, padding is that of the low bound, order is kept and repeats are dropped."""
-    assert expanded(text) == names
+    assert expand_hostlist(text) == names
 
 
 MALFORMED = ("", ",", "a,", "a,,b", "n[1-2", "n1-2]", "n[]", "n[1-]", "n[2-1]", "n[a-b]", "n[1[2]]", "a b", "n[1;2]")
@@ -63,7 +63,7 @@ MALFORMED = ("", ",", "a,", "a,,b", "n[1-2", "n1-2]", "n[]", "n[1-]", "n[2-1]", 
 def test_malformed_lists_are_refused(text):
     """What is no hostlist is refused in one line that shows it."""
     with pytest.raises(LogError, match=r"^Expected .*$"):
-        expanded(text)
+        expand_hostlist(text)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_huge_lists_are_refused_at_once(text):
     began = time.process_time()
     tracemalloc.start()
     with pytest.raises(LogError, match="Expected at most 1,000,000 nodes"):
-        expanded(text)
+        expand_hostlist(text)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 200_000_000
@@ -102,17 +102,17 @@ def test_lists_that_were_cut_off():
 @given(st.sets(st.one_of(words, st.from_regex(r"[a-z]{1,2}[0-9]{1,4}(-ib)?", fullmatch=True)), min_size=1, max_size=30))
 def test_folding_loses_nothing(names):
     """A folded list expands to the same names, equal sets fold to equal text, and that is short."""
-    text = folded(names)
-    assert set(expanded(text)) == names
-    assert folded(sorted(names, reverse=True)) == text
-    assert folded(f"nid{number:05}" for number in range(1, 5001)) == "nid[00001-05000]"
+    text = fold_hostlist(names)
+    assert set(expand_hostlist(text)) == names
+    assert fold_hostlist(sorted(names, reverse=True)) == text
+    assert fold_hostlist(f"nid{number:05}" for number in range(1, 5001)) == "nid[00001-05000]"
 
 
 @pytest.mark.parametrize("text", ["a1," * 60_000 + "b[1-2]", "[" * 60_000, "a[1," * 60_000, "n[" + "1," * 60_000])
 def test_long_lists_take_linear_time(text):
     """A list of a megabyte is looked at once, not once a comma."""
     begin = time.process_time()
-    for expand in (expanded, expand_location):
+    for expand in (expand_hostlist, expand_location):
         try:
             expand(text)
         except LogError as fault:

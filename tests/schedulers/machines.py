@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.nodelogs.hostlist import folded
+from bftrainer.nodelogs.hostlist import fold_hostlist
 
 ORIGIN = 1767225600  # 2026-01-01
 HOUR, DAY = 3600, 86_400
@@ -123,7 +123,7 @@ def written(folder: Path, made: Machine, kind: str, low: int, high: int) -> tupl
             records.append(f"{job.number},{job.submit},{job.start},{job.end},{' '.join(hosts)}")
         elif name == "slurm":
             end = "Unknown" if kind == "overlap" and job.end >= high else job.end
-            records.append(f"{job.number}|{job.submit}|{job.start}|{end}|{count}|{folded(hosts)}")
+            records.append(f"{job.number}|{job.submit}|{job.start}|{end}|{count}|{fold_hostlist(hosts)}")
         else:
             fields = f"queue=q qtime={job.submit} start={job.start} exec_host={'+'.join(f'{host}/0' for host in hosts)}"
             for second, sign in ((job.start, "S"), (job.end, "E")):
@@ -138,5 +138,5 @@ def written(folder: Path, made: Machine, kind: str, low: int, high: int) -> tupl
     }
     lines = [line for _, line in sorted(records)] if name == "pbs" else records
     path.write_text("\n".join([*header.get(name, []), *lines, ""]))
-    whole = {} if name == "swf" else {"nodes": folded(made.names(range(made.nodes))), "unseen": "idle"}
+    whole = {} if name == "swf" else {"nodes": fold_hostlist(made.names(range(made.nodes))), "unseen": "idle"}
     return name, path, whole | ({"map": TABLE} if name == "table" else {})

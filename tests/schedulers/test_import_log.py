@@ -15,7 +15,7 @@ import pytest
 
 from bftrainer import plugins
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
 from bftrainer.schedulers.import_settings import ImportSettings
@@ -31,7 +31,7 @@ def rows(*jobs):
     """Text of jobs (start, end, nodes) or (start, end, nodes, partition)."""
     lines = [HEADER]
     for number, (start, end, nodes, *partition) in enumerate(jobs, start=1):
-        lines.append(f"{number}|{''.join(partition)}|{start}|{end}|{len(expanded(nodes))}|{nodes}")
+        lines.append(f"{number}|{''.join(partition)}|{start}|{end}|{len(expand_hostlist(nodes))}|{nodes}")
     return "\n".join(lines) + "\n"
 
 

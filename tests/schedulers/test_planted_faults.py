@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.nodelogs.hostlist import folded
+from bftrainer.nodelogs.hostlist import fold_hostlist
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.schedulers.machines import DAY, ORIGIN, export, machine
@@ -21,7 +21,7 @@ def row(job, now, *, name="a job", names=None, limit="", forgotten=False):
     """A job as sacct prints it at some time."""
     is_over = job.end <= now and not forgotten
     state, end = ("COMPLETED", job.end) if is_over else ("RUNNING", "Unknown")
-    nodes = folded(names or [f"n{node:03}" for node in job.nodes])
+    nodes = fold_hostlist(names or [f"n{node:03}" for node in job.nodes])
     elapsed_s = (job.end if is_over else now) - job.start
     elapsed = f"{elapsed_s // DAY}-{elapsed_s % DAY // 3600:02}:{elapsed_s % 3600 // 60:02}:{elapsed_s % 60:02}"
     return f"{job.number}|{name}|{state}|{job.start}|{end}|{elapsed}|{limit}|{len(job.nodes)}|{nodes}"

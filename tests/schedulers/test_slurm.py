@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.nodelogs.hostlist import expanded
+from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers.busy_records import BusyKind, NodeLists
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.import_log import import_log
@@ -249,7 +249,7 @@ def test_lists_are_those_of_hostlists(texts):
     names, nodes, ends = list(lists.names), lists.nodes().tolist(), lists.ends().tolist()
     for text, number in zip(texts, numbers, strict=True):
         try:
-            wanted = expanded(text)
+            wanted = expand_hostlist(text)
         except LogError:
             assert text in faults
         else:

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.files.line_journal import sealed
+from bftrainer.files.line_journal import seal_line
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import import_log
@@ -40,7 +40,7 @@ def imported(tmp_path):
 
     def read(*parts, **settings):
         path = tmp_path / "idle.watch"
-        path.write_bytes(b"".join(b"%s\n" % sealed(line) for line in (f"{KIND}: sinfo", *chain(*parts))))
+        path.write_bytes(b"".join(b"%s\n" % seal_line(line) for line in (f"{KIND}: sinfo", *chain(*parts))))
         return import_log("watch", [path], ImportSettings(**settings))
 
     return read
@@ -99,7 +99,7 @@ def test_nothing_is_known_beyond_the_polls(imported):
 def test_damage(tmp_path):
     """A damaged line is counted; nothing is known from there until all nodes are told again."""
     lines = [*session(0), *poll(30), *poll(60, n1=JOB), *poll(90, n1=None), *session(120), *poll(150)]
-    data = bytearray(b"".join(b"%s\n" % sealed(line) for line in (f"{KIND}: sinfo", *lines)))
+    data = bytearray(b"".join(b"%s\n" % seal_line(line) for line in (f"{KIND}: sinfo", *lines)))
     data[data.index(b" + job n1") + 3] ^= 1
     path = tmp_path / "idle.watch"
     path.write_bytes(data)

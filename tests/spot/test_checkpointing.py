@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.availability_trace import churned
+from bftrainer.nodelogs.availability_trace import churn_log
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate
 from bftrainer.spot.run import TIME_ACCOUNTS
 from bftrainer.tasksets.measurements import TrainingProfile
@@ -145,7 +145,7 @@ def test_ticks_delay_what_is_noticed():
 def test_ticks_leave_iterations_as_long_as_they_are(tick_s, iterations):
     """Ten hours of 11.381 s an iteration hold 3,163 of them; the last look at ticks of 5 s, at 35,995 s, sees 3,162."""
     settings = CheckpointedTraining(TrainingProfile((32,), (11.381,), 87.871, 88.996), tick_s=tick_s)
-    figures = run_figures(simulate(churned((0, 36_000 * S), 32, []), settings))
+    figures = run_figures(simulate(churn_log((0, 36_000 * S), 32, []), settings))
     assert figures["iterations_done"] == iterations
     assert figures["training_s"] == 36_000.0
 
@@ -161,7 +161,7 @@ def test_within_a_tick_coming_and_going_is_told_apart():
 def test_iterations_that_take_no_time_to_speak_of():
     """Far beyond the profile iterations are as short as they get, and finite in number."""
     chosen = CheckpointedTraining(TrainingProfile((1,), (1e-6,), 0.0, 0.0), depth=4000, max_world_size=4000)
-    log = churned((0, 1000), 4000, [])
+    log = churn_log((0, 1000), 4000, [])
     assert run_figures(simulate(log, chosen))["iterations_done"] == 1000
 
 

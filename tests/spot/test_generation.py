@@ -60,8 +60,8 @@ def test_the_model_suits_the_trace(tmp_path):
 def test_bounds_of_a_fitted_trace():
     """Like a trace, a generated one opens with its mean number of nodes and never has more than it had."""
     log = minutes(1.0, initial_nodes=10, max_nodes=20)
-    found = trace_statistics(AvailabilityTrace.of_log(log)).figures
-    fitted = fit_minutes(AvailabilityTrace.of_log(log), None)
+    found = trace_statistics(AvailabilityTrace.from_log(log)).figures
+    fitted = fit_minutes(AvailabilityTrace.from_log(log), None)
     bounds = [(round(found["mean_nodes"]), 20), (8, 8), (5, 64)]
     models = [fitted, MinuteModel().adjust(max_nodes=8), MinuteModel().adjust(initial_nodes=5)]
     assert [(model.initial_nodes, model.max_nodes) for model in models] == bounds
@@ -84,7 +84,7 @@ def test_options_of_the_supercomputer():
     }
     for figure in made.figures:
         assert figure.realised == pytest.approx(figure.asked, rel=0.05), figure
-    found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
+    found = trace_statistics(AvailabilityTrace.from_log(made.log)).figures
     assert found["hole_peak_hour"] == pytest.approx(8.0, abs=0.3)
 
 
@@ -155,7 +155,7 @@ def test_the_figures_are_those_of_the_trace():
         *("preemption_chance", "addition_chance", "big_addition_share", "preemption_mean", "regular_addition_mean"),
     }
     assert figures["preemption_chance"].realised < figures["preemption_chance"].asked == 2 * DEFAULT.preemption_chance
-    found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
+    found = trace_statistics(AvailabilityTrace.from_log(made.log)).figures
     assert all(figure.realised == found[name] for name, figure in figures.items())
 
 
@@ -200,7 +200,7 @@ def test_levels_have_a_limit():
 
 def test_a_fitted_model_has_the_figures_of_its_trace():
     """Chances, sizes and bounds are those measured."""
-    trace = AvailabilityTrace.of_log(log_of(DEFAULT.adjust(initial_nodes=500, max_nodes=1000), 5, 50_000))
+    trace = AvailabilityTrace.from_log(log_of(DEFAULT.adjust(initial_nodes=500, max_nodes=1000), 5, 50_000))
     figures, model = trace_statistics(trace).figures, MinuteModel.fit(trace)
     assert (model.preemption_chance, model.addition_chance) == (
         figures["preemption_chance"],
@@ -219,7 +219,7 @@ def test_what_cannot_be_fitted():
     with pytest.raises(
         SettingsError, match=r"at most one event a minute.*addition_chance 2; try --model supercomputer"
     ):
-        MinuteModel.fit(AvailabilityTrace.of_counts(busy))
+        MinuteModel.fit(AvailabilityTrace.from_counts(busy))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.nodelogs.availability import read_availability, write_measured, write_spot_trace
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churn_log
 from bftrainer.report.drawing import plot_counts, render_figure
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, run_figures, simulate
 from bftrainer.spot.generation import generate_trace
@@ -76,7 +76,7 @@ def test_which_traces_can_be_simulated(tmp_path):
     write_spot_trace(tmp_path / "s.csv", log)
     assert same(load_log(tmp_path / "s.csv")[0], read_availability(tmp_path / "s.csv", print).log)
     pair = (tmp_path / "p-additions.csv", tmp_path / "p-preemptions.csv")
-    write_measured(AvailabilityTrace.of_log(log), *pair)
+    write_measured(AvailabilityTrace.from_log(log), *pair)
     with pytest.raises(InputError, match=r"p-preemptions\.csv: Expected additions beside terminations"):
         load_log(tmp_path / "p-preemptions.csv")
     with pytest.raises(InputError, match="no effect: --initial-nodes"):
@@ -145,7 +145,7 @@ def test_bad_sweeps(options, said):
 
 def test_a_log_without_nodes():
     """Nothing there is nothing done, and no failure."""
-    figures = run_figures(simulate(churned((0, 60 * S), 0, []), SETTINGS), Prices(1.0, 2.0))
+    figures = run_figures(simulate(churn_log((0, 60 * S), 0, []), SETTINGS), Prices(1.0, 2.0))
     assert (figures["stalled_s"], figures["cost"]) == (60.0, 0.0)
 
 
@@ -158,7 +158,7 @@ PAIRED = CheckpointedTraining(PROFILE, depth=2, max_world_size=4)
 
 def figures(prices, nodes=3, settings=PAIRED):
     """Ten hours on so many nodes."""
-    return run_figures(simulate(churned((0, 10 * HOUR_NS), nodes, []), settings), prices)
+    return run_figures(simulate(churn_log((0, 10 * HOUR_NS), nodes, []), settings), prices)
 
 
 def test_cost_by_hand():
@@ -202,7 +202,7 @@ def test_bad_prices(make, said):
 
 # --- figures ----------------------------------------------------------------------------------------------------------
 
-LOG = churned((0, 7200 * S), 4, [(1800 * S, 1, 0), (3600 * S, 2, 3)])
+LOG = churn_log((0, 7200 * S), 4, [(1800 * S, 1, 0), (3600 * S, 2, 3)])
 DRAWN = CheckpointedTraining(TrainingProfile((2,), (10.0,), 60.0, 30.0), depth=2)
 RUN = simulate(LOG, DRAWN)
 

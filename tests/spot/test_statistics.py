@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churned
+from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churn_log
 from bftrainer.spot.statistics import survival, trace_statistics
 
 S = 10**9
@@ -36,7 +36,7 @@ def small_log():
 
 def test_a_node_log_by_hand():
     """Nodes over time, fragments, lifetimes and events of four nodes in an hour."""
-    found = figures(AvailabilityTrace.of_log(small_log()))
+    found = figures(AvailabilityTrace.from_log(small_log()))
     # 0, 60, 600, 900, 3600 s: 1, 2, 2, 1, 1 nodes
     assert (found["events"], found["transitions"], found["nodes"], found["span_s"]) == (5, 5, 4, 3600.0)
     assert found["node_hours"] == pytest.approx((60 + 2 * 540 + 2 * 300 + 2700) / 3600)
@@ -60,7 +60,7 @@ def test_a_spot_trace_by_hand():
 
     The third is seen for 3,540 s: until then the mean is 300 + 300 * 2/3 + 2940 * 1/3 s.
     """
-    found = figures(AvailabilityTrace.of_log(replace(small_log(), provenance={"availability": "spot"})))
+    found = figures(AvailabilityTrace.from_log(replace(small_log(), provenance={"availability": "spot"})))
     assert (found["events"], found["nodes"]) == (5, 4)
     assert (found["fragments"], found["fragments_cut_at_start"], found["fragments_cut_at_end"]) == (2, 0, 1)
     assert (found["fragment_mean_s"], found["fragment_under_600_s_share"]) == (450.0, 0.5)
@@ -74,7 +74,7 @@ def test_a_count_trace_by_hand():
 
     Rows at 0, 1, 3, 6, 11 min: 2, 14, 11, 12, 9 nodes. Additions 12 (big) and 1, preemptions 3 and 3.
     """
-    found = figures(AvailabilityTrace.of_counts(counts((0, 2), (60, 14), (180, 11), (360, 12), (660, 9))))
+    found = figures(AvailabilityTrace.from_counts(counts((0, 2), (60, 14), (180, 11), (360, 12), (660, 9))))
     assert found["row_interval_mean_s"] == 165.0
     assert found["row_interval_std_s"] == pytest.approx(np.std([60, 120, 180, 300], ddof=1))
     assert found["preemptions_per_minute"] == pytest.approx(6 / 11)
@@ -88,19 +88,19 @@ def test_a_count_trace_by_hand():
     )
     assert found["termination_interval_mean_s"] == 480.0
     # Two events in a minute are one minute that sees one.
-    found = figures(AvailabilityTrace.of_counts(counts((0, 9), (10, 8), (20, 7), (200, 6), (600, 6))))
+    found = figures(AvailabilityTrace.from_counts(counts((0, 9), (10, 8), (20, 7), (200, 6), (600, 6))))
     assert (found["preemption_chance"], found["preemption_minute_share"]) == pytest.approx((0.3, 0.2))
 
 
 def test_every_kind_has_the_same_keys():
     """What a kind cannot tell is null, never absent; all of it is JSON."""
     log = small_log()
-    spot = churned((0, 10 * MIN), 2, [(MIN, 1, 0)], provenance={"availability": "spot"})
+    spot = churn_log((0, 10 * MIN), 2, [(MIN, 1, 0)], provenance={"availability": "spot"})
     taken = ChangeTrace(np.array([0, MIN]), np.array([1, 2]))
     traces = [
-        AvailabilityTrace.of_log(log),
-        AvailabilityTrace.of_log(spot),
-        AvailabilityTrace.of_counts(CountTrace.of(log)),
+        AvailabilityTrace.from_log(log),
+        AvailabilityTrace.from_log(spot),
+        AvailabilityTrace.from_counts(CountTrace.of(log)),
         AvailabilityTrace("terminations", taken),
     ]
     found = [trace_statistics(trace).as_json() for trace in traces]
@@ -114,12 +114,12 @@ def test_every_kind_has_the_same_keys():
 @pytest.mark.parametrize(
     "trace",
     [
-        AvailabilityTrace.of_counts(CountTrace(np.array([5]), np.array([0]))),
-        AvailabilityTrace.of_counts(CountTrace(np.array([5]), np.array([3]))),
+        AvailabilityTrace.from_counts(CountTrace(np.array([5]), np.array([0]))),
+        AvailabilityTrace.from_counts(CountTrace(np.array([5]), np.array([3]))),
         AvailabilityTrace("terminations", ChangeTrace(np.array([5]), np.array([3]))),
         AvailabilityTrace("terminations", ChangeTrace(np.empty(0, np.int64), np.empty(0, np.int64))),
-        AvailabilityTrace.of_log(churned((0, 0), 2, [])),
-        AvailabilityTrace.of_log(churned((0, MIN), 0, [])),
+        AvailabilityTrace.from_log(churn_log((0, 0), 2, [])),
+        AvailabilityTrace.from_log(churn_log((0, MIN), 0, [])),
     ],
 )
 def test_traces_that_say_little(trace):
@@ -138,7 +138,7 @@ def test_nodes_that_are_there_at_the_start_count_from_their_age_on():
     time, node, idle = (np.array(column) for column in zip(*changes, strict=True))
     names = ("n0", "n1", "n2", "n3")
     log = NodeLog(names, 60 * NS_PER_S, 200 * NS_PER_S, time * NS_PER_S, node.astype(np.int32), idle)
-    found = trace_statistics(AvailabilityTrace.of_log(log))
+    found = trace_statistics(AvailabilityTrace.from_log(log))
     assert (found.survival.time_s.tolist(), found.survival.share.tolist()) == ([20.0, 90.0], [0.5, 0.25])
     assert [found.figures[name] for name in ("fragments", "fragments_cut_at_start", "fragment_mean_s")] == [1, 2, 20.0]
 

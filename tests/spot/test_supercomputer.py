@@ -45,7 +45,7 @@ def test_figures_come_out_as_asked():
 def summit(published):
     """The figures of the Summit log, and the model that is fitted to it."""
     log = read_node_log(published / "ndstat-10sdn6-evt.tar.gz")
-    return trace_statistics(AvailabilityTrace.of_log(log)).figures, SupercomputerModel.fit(log)
+    return trace_statistics(AvailabilityTrace.from_log(log)).figures, SupercomputerModel.fit(log)
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_figures_of_the_published_log(summit, seed):
     """Fitted to the Summit log, two weeks have its figures within 5 %."""
     original, model = summit
     made = check(model, seed)
-    found = trace_statistics(AvailabilityTrace.of_log(made.log)).figures
+    found = trace_statistics(AvailabilityTrace.from_log(made.log)).figures
     for name in (
         *("idle_share", "fragment_mean_s", "fragment_median_s", "fragment_under_600_s_share", "fragment_p90_s"),
         *("holes_per_hour", "hole_mean_nodes", "hole_median_nodes", "hole_group_mean_nodes", "hole_daily_amplitude"),
@@ -70,7 +70,7 @@ def test_a_fitted_model_has_the_figures_of_its_log():
     again = SupercomputerModel.fit(first)
     assert again.nodes == 600
     made = generate_holes(again, np.random.default_rng(2), WINDOW)
-    original = trace_statistics(AvailabilityTrace.of_log(first)).figures
+    original = trace_statistics(AvailabilityTrace.from_log(first)).figures
     for figure in made.figures:
         assert figure.realised == pytest.approx(original[figure.name], rel=WITHIN), figure
 

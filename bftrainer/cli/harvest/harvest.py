@@ -412,14 +412,16 @@ def watch(
 def _print_now(poll: SlurmPoll | CommandPoll, as_json: bool) -> None:
     """Print how many nodes are idle, and why the others are not."""
     from bftrainer.model import iso
-    from bftrainer.nodelogs.hostlist import folded
+    from bftrainer.nodelogs.hostlist import fold_hostlist
     from bftrainer.schedulers.formats.watch_journal import CAUSES
 
     now, nodes = time.time_ns(), defaultdict(list)
     names = {cause: name for name, cause in CAUSES.items()}
     for node, cause in poll().items():
         nodes[names[cause]].append(node)
-    states = {name: {"nodes": len(nodes[name]), "names": folded(nodes[name])} for name in CAUSES if name in nodes}
+    states = {
+        name: {"nodes": len(nodes[name]), "names": fold_hostlist(nodes[name])} for name in CAUSES if name in nodes
+    }
     if as_json:
         counts = {"nodes": sum(map(len, nodes.values())), "idle": len(nodes["idle"])}
         print_json({"time": iso(now), "source": poll.source, **counts, "states": states})

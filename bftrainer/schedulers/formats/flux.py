@@ -15,7 +15,7 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.files.documents import json_file
 from bftrainer.files.log_files import LogRow, head
 from bftrainer.files.opening import one_line
-from bftrainer.nodelogs.hostlist import expanded, numbers
+from bftrainer.nodelogs.hostlist import expand_hostlist, numbers
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
@@ -112,7 +112,7 @@ def _read_event(time_ns: int, name: str, context: Any) -> _Event:
     ranks, is_start = _parse_ids(fields.get("ranks", "")) or _parse_ids(fields.get("idset", "")), name in _STARTS
     if not isinstance(context, dict) or not (is_start or ranks):
         raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
-    names = expanded(str(fields["nodelist"])) if fields.get("nodelist") else ()
+    names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
     names = names if len(names) == len(ranks) else ()
     if not is_start:
         return _Event(time_ns, name, _parse_ids(fields.get("idset", "")), names)
@@ -273,7 +273,7 @@ def _read_job(value: Mapping[str, Any]) -> dict[str, Any]:
         "end_ns": end_ns,
         "nodes": nodes,
         "ranks": ranks,
-        "names": expanded(nodes) if nodes and ranks else (),
+        "names": expand_hostlist(nodes) if nodes and ranks else (),
         "job": str(value["id"]) if value.get("id") is not None else f"{nodes} {ranks}",
         "partition": str(value.get("queue") or ""),
         "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,

@@ -16,7 +16,7 @@ from bftrainer.errors import LogError, SettingsError, suggestion, unused_options
 from bftrainer.files.log_files import Block, LogRow, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.hostlist import certain_names, expanded
+from bftrainer.nodelogs.hostlist import certain_names, expand_hostlist
 from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
@@ -300,7 +300,7 @@ def _find_busy_nodes(frame: pd.DataFrame, row: Callable[[int], LogRow], reading:
 
 def _choose_reader(text: str) -> Callable[[str], Iterable[str]]:
     """What reads a list of nodes: of one that was cut off it gives those that it certainly held."""
-    return _refuse_names if ":" in text or "|" in text else certain_names if _is_cut(text) else expanded
+    return _refuse_names if ":" in text or "|" in text else certain_names if _is_cut(text) else expand_hostlist
 
 
 def _refuse_names(text: str) -> Iterable[str]:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.log_files import JobTable, LogRow
 from bftrainer.files.opening import one_line
-from bftrainer.nodelogs.hostlist import MOST_NODES, expanded, numbers, outer_parts
+from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist, numbers, outer_parts
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind, number_texts
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
@@ -240,7 +240,7 @@ def expand_location(text: str) -> Sequence[str]:
         return tuple(names)
     complete = text[1:-1] if text.startswith("[") and text.endswith("]") and text.count("[") == 1 else text
     pieces = filter(None, outer_parts(complete.replace("'", "").replace('"', ""), _SEPARATOR))
-    lists = (map(str, numbers(piece)) if _RANGE.fullmatch(piece) else expanded(piece) for piece in pieces)
+    lists = (map(str, numbers(piece)) if _RANGE.fullmatch(piece) else expand_hostlist(piece) for piece in pieces)
     names = list(chain.from_iterable(lists))
     if not names:
         raise LogError(f"Expected names of nodes, got {one_line(text)!r}.")

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import ClassVar
 
 from bftrainer.errors import LogError, at_place
-from bftrainer.files.line_journal import unsealed
+from bftrainer.files.line_journal import unseal_line
 from bftrainer.files.log_files import LogRow, head, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.hostlist import expanded, folded
+from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
 from bftrainer.nodelogs.inventory import natural_order
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, nanoseconds
 from bftrainer.schedulers.busy_records import BusyKind
@@ -32,7 +32,7 @@ _NAMES = {cause: name for name, cause in CAUSES.items()}
 _SESSION, _POLL, _MISSED = "=", "+", "?"
 _LATE = 1.5
 """So many intervals after a poll the next one is late, and what came between was not seen."""
-_listed = lru_cache(maxsize=1 << 16)(expanded)
+_listed = lru_cache(maxsize=1 << 16)(expand_hostlist)
 
 
 def session_line(time_s: float, every_s: float) -> str:
@@ -51,7 +51,9 @@ def poll_line(time_s: float, changed: Mapping[str, Cause]) -> str:
     groups = defaultdict(list)
     for name, cause in changed.items():
         groups[_NAMES[cause]].append(name)
-    return " ".join([f"{time_s:.3f} {_POLL}", *(f"{name} {folded(some)}" for name, some in sorted(groups.items()))])
+    return " ".join(
+        [f"{time_s:.3f} {_POLL}", *(f"{name} {fold_hostlist(some)}" for name, some in sorted(groups.items()))]
+    )
 
 
 def missed_line(time_s: float, reason: str) -> str:
@@ -86,7 +88,7 @@ class WatchImporter(Importer):
                 raise LogError(f"{path}: Expected a journal of bftrainer watch, got something else.")
             for block in line_blocks(path):
                 for at, line in enumerate(block.data.split(b"\n")):
-                    text = unsealed(line.rstrip(b"\r"))
+                    text = unseal_line(line.rstrip(b"\r"))
                     if text is not None:
                         with at_place(f"{path}:{block.first + at}", LogError):
                             history.take(text)

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from bftrainer.files.line_journal import sealed
-from bftrainer.nodelogs.hostlist import folded
+from bftrainer.files.line_journal import seal_line
+from bftrainer.nodelogs.hostlist import fold_hostlist
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND, Cause, poll_line, session_line
 
@@ -82,7 +82,7 @@ def _iso(second: int, form: str = "%Y-%m-%dT%H:%M:%S") -> str:
 def _named(folder: Path, history: History, name: str, text: str) -> Written:
     """A log with a table of downtimes beside it."""
     (folder / name).write_text(text)
-    settings: dict[str, Any] = {"nodes": folded(NODES), "unseen": "idle"}
+    settings: dict[str, Any] = {"nodes": fold_hostlist(NODES), "unseen": "idle"}
     if history.downtimes:
         rows = "".join(f"{node},{DAY + start},{DAY + end}\n" for node, start, end in history.downtimes)
         (folder / "downtimes.csv").write_text(f"node,start,end\n{rows}")
@@ -93,7 +93,7 @@ def _named(folder: Path, history: History, name: str, text: str) -> Written:
 def slurm(folder: Path, history: History) -> Written:
     """Rows of sacct, times in UTC."""
     rows = [
-        f"{number}|COMPLETED|{_iso(job.start)}|{_iso(job.end)}|{len(job.nodes)}|{folded(job.nodes)}|a|b"
+        f"{number}|COMPLETED|{_iso(job.start)}|{_iso(job.end)}|{len(job.nodes)}|{fold_hostlist(job.nodes)}|a|b"
         for number, job in enumerate(history.jobs, start=1)
     ]
     text = "\n".join(["JobIDRaw|State|Start|End|NNodes|NodeList|JobName", *rows, ""])
@@ -111,7 +111,7 @@ def slurm_accounting(folder: Path, history: History) -> Written:
         {
             "job_id": number,
             "allocation_nodes": len(job.nodes),
-            "nodes": folded(job.nodes),
+            "nodes": fold_hostlist(job.nodes),
             "state": {"current": ["RUNNING" if job.end > END else "COMPLETED"], "reason": "None"},
             "time": {"start": DAY + job.start, "end": 0 if job.end > END else DAY + job.end, "limit": _set(60)},
             "steps": [{"nodes": {"list": [*job.nodes]}}],
@@ -128,7 +128,7 @@ def slurm_controller(folder: Path, history: History) -> Written:
         {
             "job_id": number,
             "node_count": _set(len(job.nodes)),
-            "nodes": folded(job.nodes),
+            "nodes": fold_hostlist(job.nodes),
             "job_state": "RUNNING" if job.end > END else ["COMPLETED"],
             "start_time": _set(DAY + job.start),
             "end_time": DAY + job.end,
@@ -196,7 +196,7 @@ def _table(folder: Path, history: History, name: str, used: str) -> Written:
 
 def table_csv(folder: Path, history: History) -> Written:
     """A table of our own with semicolons, local times, and nodes in a hostlist."""
-    rows = "".join(f"{_iso(job.start)};{_iso(job.end)};{folded(job.nodes)};x\n" for job in history.jobs)
+    rows = "".join(f"{_iso(job.start)};{_iso(job.end)};{fold_hostlist(job.nodes)};x\n" for job in history.jobs)
     (folder / "jobs.csv").write_text(f"began;finished;hosts;began by\n{rows}")
     written = _table(folder, history, "jobs.csv", "nodes=hosts")
     return Written(written.paths, written.settings | {"zone": "UTC"})
@@ -248,11 +248,11 @@ def flux(folder: Path, history: History) -> Written:
     lines = [{"timestamp": float(DAY + time), "name": name, "context": told} for time, name, told in events]
     (folder / "eventlog").write_text("".join(json.dumps(line) + "\n" for line in lines))
     jobs = [
-        {"id": number, "t_run": DAY + job.start, "t_cleanup": DAY + job.end, "nodelist": folded(job.nodes)}
+        {"id": number, "t_run": DAY + job.start, "t_cleanup": DAY + job.end, "nodelist": fold_hostlist(job.nodes)}
         for number, job in enumerate(history.jobs)
     ]
     (folder / "jobs.json").write_text(json.dumps({"jobs": jobs}, indent=1))
-    return Written((folder / "eventlog", folder / "jobs.json"), {"nodes": folded(NODES)})
+    return Written((folder / "eventlog", folder / "jobs.json"), {"nodes": fold_hostlist(NODES)})
 
 
 def spot(folder: Path, history: History) -> Written:
@@ -276,7 +276,7 @@ def watch(folder: Path, history: History) -> Written:
         now = {node: min((cause for name, cause in causes if name == node), default=None) for node in NODES}
         lines.append(poll_line(DAY + time, dict(now.items() - before.items())))
         before = now
-    (folder / "idle.watch").write_bytes(b"".join(b"%s\n" % sealed(line) for line in lines))
+    (folder / "idle.watch").write_bytes(b"".join(b"%s\n" % seal_line(line) for line in lines))
     return Written((folder / "idle.watch",), {})
 
 
