@@ -426,7 +426,7 @@ def evaluate_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduct
     """Simulate checkpointed training over levels of preemption, as a trace of spot instances has them."""
     notes: list[str] = []
     model = fit_minutes(None if log is None else read_availability(log, notes.append), log)
-    settings, repeats = CheckpointedTraining(load_profile(None)[0]), 10 if quick else 100
+    settings, repeats = CheckpointedTraining(load_profile(None)), 10 if quick else 100
     levels = (0.0, 0.25, 0.5, 1.0, 2.0) if quick else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
     sweep = SpotSweep(model, settings, levels, repeats=repeats, prices=Prices(0.3, 1.0))
     points = list(product(sweep.levels, range(repeats)))

@@ -66,13 +66,14 @@ class _Request:
         """Take what both commands have out of their options; refuse places of results that cannot be used."""
         from bftrainer.files.directories import check_free
         from bftrainer.spot.checkpointing import CheckpointedTraining
-        from bftrainer.spot.run import Prices, load_profile
+        from bftrainer.spot.run import Prices, load_profile, profile_source
 
         directory, force = options.pop("output_dir"), options.pop("force")
         if directory is not None:
             check_free(directory, force=force)
         usage.refuse_figure(figure, force=force)
-        profile, source = load_profile(options.pop("profile"))
+        path = options.pop("profile")
+        profile, source = load_profile(path), profile_source(path)
         usage.refuse_unused(
             {
                 "load_on_reconfigure": not profile.load_s and "the profile has no time to load a checkpoint",

@@ -27,7 +27,7 @@ _FLAGS = ("nodes", "idle_share", "initial_nodes", "max_nodes", "preemption_scale
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One statistic of a generated trace by its key: the value asked for, and that of the trace."""
+    """One statistic of a generated trace by its key: the value targets for, and that of the trace."""
 
     name: str
     asked: float
@@ -36,7 +36,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedTrace:
-    """A generated trace, and its statistics beside what was asked for."""
+    """A generated trace, and its statistics beside what was targets for."""
 
     log: NodeLog
     figures: tuple[Figure, ...]
@@ -52,14 +52,14 @@ def generate_minutes(
     """Generate a spot trace minute by minute, from `start_ns` on (nanoseconds since the Unix epoch)."""
     log = model.generate(rng, model.draw(rng, minutes), start_ns)
     log = replace(log, provenance={**log.provenance, **provenance})
-    asked = {
+    targets = {
         "preemption_chance": model.preemption_chance,
         "addition_chance": model.addition_chance,
         "big_addition_share": model.big_addition_share,
         "preemption_mean": model.preemption_mean,
         "regular_addition_mean": model.addition_mean,
     }
-    return _compare(log, asked)
+    return _compare(log, targets)
 
 
 def generate_holes(
@@ -69,7 +69,7 @@ def generate_holes(
     provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> GeneratedTrace:
     """Generate the idle nodes of a machine with a batch scheduler in a window (nanoseconds since the Unix epoch)."""
-    asked = {
+    targets = {
         "idle_share": model.idle_share,
         "fragment_mean_s": model.fragment_s.mean,
         "fragment_median_s": float(model.fragment_s.values(np.array(0.5))),
@@ -77,13 +77,13 @@ def generate_holes(
         "holes_per_hour": model.idle_share * model.nodes / model.fragment_s.mean / model.hole_nodes.mean * 3600.0,
         "hole_daily_amplitude": model.cycle.harmonic().amplitude,
     }
-    return _compare(model.generate(rng, window_ns, provenance), asked)
+    return _compare(model.generate(rng, window_ns, provenance), targets)
 
 
-def _compare(log: NodeLog, asked: Mapping[str, float]) -> GeneratedTrace:
-    """Set statistics of a log beside what was asked for."""
+def _compare(log: NodeLog, targets: Mapping[str, float]) -> GeneratedTrace:
+    """Set statistics of a log beside what was targets for."""
     realised = trace_statistics(AvailabilityTrace.from_log(log)).figures
-    return GeneratedTrace(log, tuple(Figure(name, value, realised[name]) for name, value in asked.items()))
+    return GeneratedTrace(log, tuple(Figure(name, value, realised[name]) for name, value in targets.items()))
 
 
 def generate_trace(

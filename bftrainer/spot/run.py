@@ -119,11 +119,17 @@ def settings_summary(settings: CheckpointedTraining, prices: Prices | None) -> d
     return {**values, **profile, "price": prices and prices.spot, "on_demand_price": prices and prices.on_demand}
 
 
-def load_profile(path: Path | None) -> tuple[TrainingProfile, dict[str, str]]:
-    """Read a profile, by default the embedded one; returns its source too."""
-    place = sample_path(SAMPLE_SPOT_PROFILE) if path is None else path
-    profile = read_training_profile(place)
-    return profile, file_source(place) if path is not None else {**file_source(place), "path": place.name}
+def load_profile(path: Path | None) -> TrainingProfile:
+    """Read a profile, by default the embedded one."""
+    return read_training_profile(sample_path(SAMPLE_SPOT_PROFILE) if path is None else path)
+
+
+def profile_source(path: Path | None) -> dict[str, str]:
+    """Path and checksum of a profile, of the embedded one its name."""
+    if path is not None:
+        return file_source(path)
+    place = sample_path(SAMPLE_SPOT_PROFILE)
+    return file_source(place) | {"path": place.name}
 
 
 def load_log(

@@ -38,12 +38,12 @@ def run_figure(run: SpotRun, figures: Mapping[str, Any]) -> Figure:
     above.margins(x=0)
     above.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
     total = sum(figures[f"{name}_s"] for name in _TIMES) or 1.0
-    left = 0.0
+    begin = 0.0
     for name, (shade, hatch) in _TIMES.items():
         share, color = 100.0 * figures[f"{name}_s"] / total, palette()[shade]
         look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch}
-        below.barh(0, share, left=left, label=f"{name} {share:.1f} %", **look)
-        left += share
+        below.barh(0, share, left=begin, label=f"{name} {share:.1f} %", **look)
+        begin += share
     below.set(xlabel="share of the time (%)", xlim=(0, 100), yticks=[])
     below.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize="small")
     return figure

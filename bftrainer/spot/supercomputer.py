@@ -73,7 +73,7 @@ Distribution = Quantiles | LogNormal
 
 
 def even_shares(count: int) -> Floats:
-    """Midpoints of `count` equal parts of the unit interval, shape (count,)."""
+    """Midpoints of `count` equal blocks of the unit interval, shape (count,)."""
     return (np.arange(count) + 0.5) / count
 
 
@@ -203,11 +203,11 @@ class SupercomputerModel:
             raise SettingsError(f"Expected a window in which a node becomes idle, got one of {window_s} s.")
         starts, sizes = self.draw_holes(rng, target, window_ns)
         groups, lengths = self._groups(rng, sizes)
-        parts = []
+        blocks = []
         for time, node, idle in _transitions(rng, (starts, sizes), (groups, lengths), self.nodes):
             inside = slice(0, int(np.searchsorted(time, window_s)))
-            parts.append((window_ns[0] + time[inside] * NS_PER_S, node[inside].astype(np.int32), idle[inside]))
-        times, nodes, states = map(np.concatenate, zip(*parts, strict=True))
+            blocks.append((window_ns[0] + time[inside] * NS_PER_S, node[inside].astype(np.int32), idle[inside]))
+        times, nodes, states = map(np.concatenate, zip(*blocks, strict=True))
         return NodeLog(
             nodes=tuple(f"n{index:04d}" for index in range(self.nodes)),
             start_ns=window_ns[0],

@@ -276,7 +276,7 @@ def test_the_published_trace(published):
         pytest.skip(f"no {path}")
     from bftrainer.spot.run import load_profile
 
-    chosen = CheckpointedTraining(load_profile(None)[0])
+    chosen = CheckpointedTraining(load_profile(None))
     figures = run_figures(simulate(read_availability(path, print).log, chosen))
     assert abs(sum(times(figures)) - 38_760.0) < 1e-6
     assert figures["preemptions"] == 74

@@ -15,7 +15,7 @@ from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace,
 from bftrainer.report.drawing import plot_counts, render_figure
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, run_figures, simulate
 from bftrainer.spot.generation import generate_trace
-from bftrainer.spot.run import COST_FIGURES, load_log, load_profile, summarise_run, write_spot
+from bftrainer.spot.run import COST_FIGURES, load_log, load_profile, profile_source, summarise_run, write_spot
 from bftrainer.spot.run_plots import run_figure, trace_figure
 from bftrainer.spot.statistics import Survival
 from bftrainer.spot.sweep import SWEPT, SpotSweep, sweep_spot, write_sweep
@@ -34,12 +34,12 @@ def same(one, two):
 
 # --- simulated runs ----------------------------------------------------------------------------------------------
 
-SETTINGS = CheckpointedTraining(load_profile(None)[0])
+SETTINGS = CheckpointedTraining(load_profile(None))
 
 
 def test_the_embedded_profile():
     """It has the published means."""
-    profile, source = load_profile(None)
+    profile, source = load_profile(None), profile_source(None)
     assert profile.world_size == (16, 32, 48, 64)
     assert profile.iteration_s == (17.994, 11.381, 9.318, 8.283)
     assert (profile.reconfiguration_s, profile.checkpoint_s, profile.load_s) == (87.871, 88.996, 46.831)
