@@ -27,7 +27,7 @@ _FLAGS = ("nodes", "idle_share", "initial_nodes", "max_nodes", "preemption_scale
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One statistic of a generated trace by its key: the value targets for, and that of the trace."""
+    """One statistic of a generated trace by its key: the value asked for, and that of the trace."""
 
     name: str
     asked: float
@@ -36,7 +36,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GeneratedTrace:
-    """A generated trace, and its statistics beside what was targets for."""
+    """A generated trace, and its statistics beside what was asked for."""
 
     log: NodeLog
     figures: tuple[Figure, ...]
@@ -81,7 +81,7 @@ def generate_holes(
 
 
 def _compare(log: NodeLog, targets: Mapping[str, float]) -> GeneratedTrace:
-    """Set statistics of a log beside what was targets for."""
+    """Set statistics of a log beside what was asked for."""
     realised = trace_statistics(AvailabilityTrace.from_log(log)).figures
     return GeneratedTrace(log, tuple(Figure(name, value, realised[name]) for name, value in targets.items()))
 

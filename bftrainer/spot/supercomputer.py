@@ -73,7 +73,7 @@ Distribution = Quantiles | LogNormal
 
 
 def even_shares(count: int) -> Floats:
-    """Midpoints of `count` equal blocks of the unit interval, shape (count,)."""
+    """Midpoints of `count` equal parts of the unit interval, shape (count,)."""
     return (np.arange(count) + 0.5) / count
 
 
