@@ -26,7 +26,7 @@ NO_LICENCE, SIZE_LIMIT_EXCEEDED = 10009, 10010
 # https://docs.gurobi.com/projects/optimizer/en/current/reference/numericcodes/statuscodes.html
 OPTIMAL, INFEASIBLE, INFEASIBLE_OR_UNBOUNDED, NODE_LIMIT, TIME_LIMIT = 2, 3, 4, 8, 9
 TIGHTEST = 1e-9
-_environments: dict[tuple[str, int], gurobipy.Env] = {}
+_environments = threading.local()
 
 
 class GurobiSolver(MilpSolver):
@@ -97,9 +97,9 @@ def environment() -> gurobipy.Env:
     """The started, silent environment of this thread; a `SolverUnavailableError` if no licence lets it start."""
     import gurobipy
 
-    # It may take seconds to start (a licence server is asked) and belongs to one thread.
-    key = os.environ.get("GRB_LICENSE_FILE", ""), threading.get_ident()
-    if key not in _environments:
+    # It may take seconds to start (a licence server is asked), belongs to one thread, and ends with it.
+    key, started = os.environ.get("GRB_LICENSE_FILE", ""), vars(_environments)
+    if key not in started:
         # An environment that is not empty prints its licence before it can be told not to.
         env = gurobipy.Env(empty=True)
         try:
@@ -108,8 +108,9 @@ def environment() -> gurobipy.Env:
         except gurobipy.GurobiError as error:
             env.dispose()
             raise to_solver_error(error.errno, str(error)) from error
-        _environments[key] = env
-    return _environments[key]
+        started[key] = env
+    environment: gurobipy.Env = started[key]
+    return environment
 
 
 def to_solver_error(code: int, message: str, variables: int = 0) -> SolverError:

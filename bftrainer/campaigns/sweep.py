@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,11 +14,19 @@ from typing import TYPE_CHECKING, Any
 from bftrainer._version import __version__
 from bftrainer.campaigns.engines import Engine
 from bftrainer.campaigns.sweep_file import SweepPoint, SweepSpec, plain_value
-from bftrainer.errors import BftrainerError, InputError, OutputError, RunDirectoryError, SettingsError
+from bftrainer.errors import (
+    BftrainerError,
+    InputError,
+    OutputError,
+    RunDirectoryError,
+    SettingsError,
+    SolverUnavailableError,
+)
 from bftrainer.files.directories import (
     LOCK,
     MANIFEST,
     SUMMARY,
+    check_free,
     clear_leftovers,
     list_written,
     remove_if_empty,
@@ -132,7 +140,7 @@ def run_sweep(
         _check_names(spec, points)
         _check_inputs(points)
         _check_effects(spec, points)
-        drop = partial(_drop_results, directory, spec) if force else None
+        drop = partial(_drop_results, directory, spec, {point.key for point in points}) if force else None
         result = _compute_points(points, directory, engine, on_done, drop)
         save_description(directory, spec)
         _write_table(result, directory / TABLE)
@@ -198,6 +206,7 @@ def _compute_points(
 
     with closing(engine.run(partial(_compute_point, directory.resolve()), pending)) as outcomes:
         if drop is not None:
+            _refuse_failing(pending)
             drop()
         for index, outcome in outcomes:
             for point in points:
@@ -207,6 +216,22 @@ def _compute_points(
                     results[point.number] = result
                     on_done(result)
     return SweepResult(tuple(results[point.number] for point in points))
+
+
+def _refuse_failing(points: Sequence[SweepPoint]) -> None:
+    """Refuse to replace results by points that all fail at their first event: a `SettingsError`."""
+    first: Exception | None = None
+    for point in points:
+        try:
+            run_replay(inputs=load_inputs(replace(point.config(), max_events=1, baseline=False)))
+        except SolverUnavailableError:  # a solver may be licensed on the workers only
+            return
+        except Exception as error:  # a user's objective or solver may raise anything
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise SettingsError(f"Nothing was replaced, as all points failed: {first}") from first
 
 
 def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
@@ -331,11 +356,17 @@ def _undo(path: Path) -> None:
             (path / MANIFEST).unlink()
 
 
-def _drop_results(path: Path, spec: SweepSpec) -> None:
-    """Delete table and runs of an earlier sweep, and task sets that are none of `spec`; other files stay."""
-    for run in sorted((path / RUNS).iterdir()):
-        if not run.is_symlink() and SUMMARY in written_files(run):
-            remove_written(run)
+def _drop_results(path: Path, spec: SweepSpec, keys: Collection[str]) -> None:
+    """Delete table and runs of an earlier sweep, and task sets that are none of `spec`; other files stay.
+
+    An `OutputError`, before anything is deleted, if one of them is in the place of a run with one of the `keys`.
+    """
+    runs = [run for run in sorted((path / RUNS).iterdir()) if not run.is_symlink() and SUMMARY in written_files(run)]
+    for run in runs:
+        if run.name in keys:
+            check_free(run, force=True)
+    for run in runs:
+        remove_written(run)
     names = written_files(path).keys()
     gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
     for name in {TABLE, *gone}:

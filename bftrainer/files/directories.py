@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from bftrainer.errors import InputError, OutputError
 from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import file_source, flush, lock_file, replacing
+from bftrainer.files.writing import file_source, flush, lock_file, lock_holder, replacing
 
 LOCK = ".writing"
 """File that the process that is writing to a directory has locked."""
@@ -74,8 +74,15 @@ def remove_if_empty(directory: Path) -> None:
 
 
 def is_free(path: Path) -> bool:
-    """Whether a place holds neither anything nor an unfinished run."""
-    return not path.exists() and not (_working_directory(path.resolve()) / JOURNAL).exists()
+    """Whether a place holds neither anything nor an unfinished run, and nobody writes there."""
+    working = _working_directory(path.resolve())
+    is_written = bool(lock_holder(working.with_name(f"{working.name}{LOCK}")))
+    return not (path.exists() or is_written or (working / JOURNAL).exists())
+
+
+def is_unfinished(path: Path) -> bool:
+    """Whether a place holds nothing but an unfinished run."""
+    return not path.exists() and (_working_directory(path.resolve()) / JOURNAL).exists()
 
 
 def check_free(path: Path, *, force: bool) -> None:

@@ -124,9 +124,15 @@ def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
     for number, output in enumerate(outputs):
         uses = {path: f"{called}, which is read" for path, called in inputs.items()}
         for path, use in (uses | {other: f"{other}, which is written too" for other in outputs[:number]}).items():
-            does_exist = output.exists() and path.exists()
-            if os.path.samefile(output, path) if does_exist else output.resolve() == path.resolve():
+            if _is_same(output, path):
                 raise OutputError(f"{output}: Would overwrite {use}.")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:  # one does not exist yet
+        return os.path.realpath(one) == os.path.realpath(other)
 
 
 @contextmanager

@@ -76,11 +76,13 @@ class Coverage:
             trusted_ns = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
         return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
 
-    def sentence(self, window: Window, idle_node_s: float) -> str:
+    def sentence(self, window: Window, idle_node_s: float, empty_days: float) -> str:
         """What part of a window is trusted, and what lies outside: `idle_node_s`, and more that is missing."""
         doubtful_s, missing = self.untrusted_s(window), self.missing_share(window)
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
         share = f"{share} of the window's busy node-time is missing"
+        if empty_days:
+            share += f", besides what {empty_days:,.1f} days lack in which no job starts or none ends"
         trusted = f"Nothing of the log can be trusted: {self.reason}"
         if self.trusted is not None:
             times = f"{iso(self.trusted.start_ns)} to {iso(self.trusted.end_ns)}"

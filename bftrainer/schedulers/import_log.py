@@ -471,7 +471,7 @@ def _account_coverage(result: SweptLog, reading: Reading) -> dict[str, Any] | No
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
     account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
-    text = coverage.sentence(window, account["untrusted_idle_node_s"])
+    text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")

@@ -30,6 +30,7 @@ CUT_OFF = "last line cut off"
 _CLEAN_UP_S = 1.0
 _NEEDED = ["start_ns", "end_ns", "nodes"]
 _EXAMPLES = 10
+_SURE = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,6 +66,8 @@ class Tally:
         self.bad += 1
         if len(self.examples) < _EXAMPLES:
             self.examples.append(f"{row.place}: {one_line(detail)}")
+        if self.bad > _SURE and self.bad > self.max_bad * self.records:
+            self.check()  # so many tell that the file is another one, long before its end
 
     def sift(self, checks: Sequence[Check], row: Callable[[int], LogRow]) -> NDArray[np.bool_]:
         """Count rows by the first check that they fail; which ones pass all. `row` is the one of an index."""
@@ -266,7 +269,13 @@ _HOMES = {
 _TABLE = "make a table of it (docs/import-formats.md), for `import --format table`"
 # What logs without an importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
 _ADVICE = {
-    r"\A\s*\[\s*\{": f"a JSON array: `jq '{{jobs: .}}'` makes jobs of Slurm or Flux of it; or {_TABLE}",
+    r"\A\s*\[\s*\{": (
+        "a JSON array: `jq '{jobs: .}'` makes jobs of Slurm or Flux of it, `jq -c '.[]'` lines for "
+        "`import --format table`"
+    ),
+    r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
+        "jobs of Batsim: use `import --format table` with the columns that docs/import-formats.md names"
+    ),
     r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": f"Cobalt's accounting log: {_TABLE}",
     r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": f"Cobalt's accounting log: {_TABLE}",
 }
@@ -315,4 +324,6 @@ def recognise(lines: Sequence[str], path: str) -> Importer:
             return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
     expected = f"Expected a log of a format that is known ({', '.join(importer_names())})"
-    raise LogError(f"{path}: {expected}, got one that begins with {shown!r}: {_TABLE}.")
+    is_table = "," in shown
+    hint = "a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN"
+    raise LogError(f"{path}: {expected}, got one that begins with {shown!r}: {hint if is_table else _TABLE}.")

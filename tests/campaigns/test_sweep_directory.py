@@ -26,6 +26,11 @@ max_events = 5
 replay = module.run_replay
 
 
+def fail(*_):
+    """An objective that raises."""
+    raise TypeError("unhashable")
+
+
 @pytest.fixture
 def swept(tmp_path):
     """`swept("[grid] ...")` runs a sweep of that in the directory `out`."""
@@ -74,6 +79,16 @@ def test_a_refused_sweep_replaces_nothing(swept, tmp_path):
     before = contents(tmp_path / "out")
     with pytest.raises(SettingsError, match="nope"):
         swept('[grid]\nobjective = ["nope"]', force=True)
+    assert contents(tmp_path / "out") == before
+    # Points that all fail, and a file that is none of a run's.
+    with pytest.raises(SettingsError, match=r"Nothing was replaced, as all points failed: .*unhashable"):
+        swept(f'[grid]\nobjective = ["{__name__}:fail"]', force=True)
+    assert contents(tmp_path / "out") == before
+    run = next(iter((tmp_path / "out" / "runs").iterdir()))
+    (run / "mine").touch()
+    with pytest.raises(OutputError, match=r"found mine; move it away first"):
+        swept("[grid]\nTfwd = [5, 10]", force=True)
+    (run / "mine").unlink()
     assert contents(tmp_path / "out") == before
 
 

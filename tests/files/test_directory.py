@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+from contextlib import suppress
 
 import pytest
 
@@ -238,6 +239,10 @@ def test_one_writer(tmp_path, monkeypatch):
     """A second one is refused by the first one's number, in another process and in the same."""
     monkeypatch.setattr(writing, "PATIENCE_S", 0.0)
     place = write_results(tmp_path / "out")
+    assert is_free(tmp_path / "new")
+    with suppress(KeyboardInterrupt), result_directory(tmp_path / "new"):
+        assert not is_free(tmp_path / "new")
+        raise KeyboardInterrupt
     with result_directory(place, force=True):
         with pytest.raises(OutputError, match=f"{place}: Process {os.getpid()} on .* is writing there"):
             write_results(place, force=True)

@@ -234,13 +234,14 @@ def replay(
 
 def _named_directory(ctx: click.Context, name: str, *, force: bool) -> Path:
     """``<name>-itrOut`` as published, or the first free one beside it; of the sample the first free one."""
-    from bftrainer.files.directories import is_free
+    from bftrainer.files.directories import is_free, is_unfinished
 
     options = ("node_log", "tasks", "name", "from_harvest")
     if all(ctx.get_parameter_source(option) is ParameterSource.DEFAULT for option in options):
         return next(filter(is_free, (Path(f"sample-{number}-itrOut") for number in count(1))))
     first = Path(f"{name}-itrOut")
-    if force or is_free(first):
+    is_named = ctx.get_parameter_source("name") is not ParameterSource.DEFAULT
+    if force or is_free(first) or (is_named and is_unfinished(first)):  # which is refused, as it can be resumed
         return first
     return next(filter(is_free, (Path(f"{name}-{number}-itrOut") for number in count(2))))
 
