@@ -17,7 +17,7 @@ from bftrainer.files.opening import whole_bytes
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
-from bftrainer.nodelogs.inventory import join_names, partition_names
+from bftrainer.nodelogs.inventory import partition_names, shorten_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle, whole_idle_spans
 
 _OF_WHOLE = " (Said of the log that this is a part of.)"
@@ -88,7 +88,7 @@ def filter_log(
     """
     nodes, in_log = log.nodes if nodes is None else nodes, set(log.nodes)
     if strange := [name for name in (*nodes, *exclude) if name not in in_log]:
-        raise SettingsError(f"Expected nodes of the log ({join_names(log.nodes)}), got {join_names(strange)}.")
+        raise SettingsError(f"Expected nodes of the log ({shorten_names(log.nodes)}), got {shorten_names(strange)}.")
     chosen = set(nodes).difference(exclude)
     groups = partitions_of(log)
     if partitions:

@@ -196,7 +196,7 @@ def partition_names(chosen: Sequence[str], partitions: Mapping[str, Sequence[str
     return frozenset(node for name in chosen for node in partitions[name])
 
 
-def join_names(names: Sequence[str]) -> str:
+def shorten_names(names: Sequence[str]) -> str:
     """The first ten names for a message, and the number of the others."""
     more = f" and {len(names) - _EXAMPLES:,} more" if len(names) > _EXAMPLES else ""
     return ", ".join(names[:_EXAMPLES]) + more

@@ -23,7 +23,7 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.instants import local_iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
-from bftrainer.nodelogs.inventory import inventory_paths, join_names
+from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.schedulers import idle_spans
 from bftrainer.schedulers.busy_records import (
@@ -260,7 +260,7 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     window = _window(reading, extent_ns(every.rows[is_own]), coverage)
     if rare := jobs.rare_nodes():
         reading.note(
-            f"{len(rare):,} nodes are in under 0.1 % of the records: {join_names(rare)}. Are they this machine's?"
+            f"{len(rare):,} nodes are in under 0.1 % of the records: {shorten_names(rare)}. Are they this machine's?"
         )
     records = every.where(~is_lost & _is_near(every.rows, window, reading))
     if not reading.is_exact and not np.isin(records["kind"], OUT_OF_SERVICE).any():
@@ -307,7 +307,7 @@ def _sweep_units(
     names_of = {name: tuple(f"{name}/{unit}{at}" for at in range(chosen.units[name])) for name in chosen.names}
     names = tuple(itertools.chain.from_iterable(names_of.values()))
     if not names:
-        raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {join_names(chosen.names)} without.")
+        raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {shorten_names(chosen.names)} without.")
     sizes = list(map(len, names_of.values()))
     by_kind, crowded = idle_spans.place_on_units(records, place, sizes)
     if crowded:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
-from bftrainer.nodelogs.inventory import Inventory, join_names, natural_order, partition_names, read_inventory
+from bftrainer.nodelogs.inventory import Inventory, natural_order, partition_names, read_inventory, shorten_names
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 from bftrainer.schedulers.busy_records import BusyRecords
 from bftrainer.schedulers.clock import natural_number
@@ -60,11 +60,11 @@ def choose_nodes(
     outside = natural_order([name for name in in_log if name not in listed_names])
     if in_log and len(outside) == len(in_log):
         raise LogError(
-            f"Expected an inventory with nodes of the log ({join_names(natural_order(in_log))}), got others "
-            f"({join_names(inventory.names)}); a range is written n[01-16]."
+            f"Expected an inventory with nodes of the log ({shorten_names(natural_order(in_log))}), got others "
+            f"({shorten_names(inventory.names)}); a range is written n[01-16]."
         )
     if strange := natural_order([name for name in elsewhere if name not in listed_names]):
-        names = join_names(strange)
+        names = shorten_names(strange)
         reading.note(f"{len(strange):,} nodes that downtimes or reservations alone name are left out: {names}.")
     unseen = listed_names.difference(in_log)
     absent = unseen if unseen_are == "absent" else inventory.out_of_service & unseen
@@ -196,6 +196,6 @@ def describe_lives(lives: NodeSpans, names: Sequence[str], window: Window) -> st
         (gone, f"after {iso(int(gone.end_ns.max(initial=OPEN_START_NS)))}"),
     ):
         if len(spans):
-            nodes = join_names([names[node] for node in spans.node.tolist()])
+            nodes = shorten_names([names[node] for node in spans.node.tolist()])
             shown.append(f"{len(spans):,} nodes are named in no record {when} ({nodes})")
     return "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"
