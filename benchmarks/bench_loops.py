@@ -74,7 +74,7 @@ def bench_spot(benchmark: Any, days: int, tick_s: float | None) -> None:
     benchmark.group = f"spot, {days} days"
     rng, model = np.random.default_rng([SEED, days]), MinuteModel()
     log = model.generate(rng, model.draw(rng, days * DAY_MIN))
-    training = CheckpointedTraining(load_profile(None)[0], tick_s=tick_s)
+    training = CheckpointedTraining(load_profile(None), tick_s=tick_s)
     benchmark.pedantic(simulate, args=(log, training), rounds=5)
 
 
