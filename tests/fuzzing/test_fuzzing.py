@@ -63,6 +63,7 @@ def run(words: list[str]) -> Done:
     """Run a command in this process, as its entry point does."""
     with pytest.MonkeyPatch.context() as patch, CliRunner().isolation() as (out, err, _):
         patch.setattr(sys, "argv", ["bftrainer", *words])
+        sys.stdout.reconfigure(errors="backslashreplace")  # as the entry point does
         before = signal.signal(signal.SIGALRM, _hang), signal.setitimer(signal.ITIMER_REAL, SLOWEST_S)
         try:
             status = guarded(cli, "bftrainer")
