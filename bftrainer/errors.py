@@ -1,4 +1,16 @@
-"""Every error that bftrainer raises on purpose: a `BftrainerError`, and an `InputError` where the user can mend it.
+"""Every error that bftrainer raises on purpose.
+
+::
+
+    BftrainerError              exit status 1
+    ├── InputError              exit status 2: NodeLogError, LogError, InvalidTaskError, UnsafePickleError,
+    │   │                       SettingsError, ObjectiveError, RunDirectoryError, OutputError
+    │   └── TuningInputError    (a ValueError too): UnsupportedScalingError (a NotImplementedError)
+    ├── RunFailedError, PollError
+    ├── TuningError             (a RuntimeError too): AllPrunedError (a ValueError)
+    ├── SolverError: SolverUnavailableError, exit status 2
+    └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError,
+                                ServerRequestError, TrainingStoppedError; UnusableValueError: NothingConvergedError
 
 A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
 so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
@@ -187,6 +199,9 @@ def nearest(number: float, choices: Iterable[float]) -> str:
     return f" Closest: {', '.join(map(str, close))}." if close else ""
 
 
+_MOST_KNOWN = 30
+
+
 def suggestion(word: str, choices: Iterable[str]) -> str:
     """Ending of a message about an unknown word: `` Did you mean 'x'?``, or known ones, `` Known: a, b, c.``.
 
@@ -199,9 +214,6 @@ def suggestion(word: str, choices: Iterable[str]) -> str:
     if len(names) > _MOST_KNOWN:
         return f" Closest of {len(names):,}: {', '.join(get_close_matches(word, names, n=10, cutoff=0.0))}."
     return f" Known: {', '.join(names) or 'none'}."
-
-
-_MOST_KNOWN = 30
 
 
 @contextmanager

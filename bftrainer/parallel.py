@@ -87,7 +87,7 @@ def _compute_until_error(work: Work, items: Sequence[Any]) -> tuple[list[Any], E
     results: list[Any] = []
     try:
         results.extend(map(work, items))
-    except Exception as error:
+    except Exception as error:  # whatever `work` raises is raised again where its item is due
         return results, error
     return results, None
 

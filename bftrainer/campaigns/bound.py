@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from bftrainer.campaigns.verdict import name_tasks
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate, ratio
 from bftrainer.report.metrics import Intervals
+from bftrainer.report.words import name_tasks
 from bftrainer.runs.run import RunResult, run_replay
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
 

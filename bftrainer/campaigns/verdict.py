@@ -11,7 +11,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import find_limit
-from bftrainer.report.words import join_names, limit_in_words
+from bftrainer.report.words import join_names, limit_in_words, name_tasks
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01
@@ -219,11 +219,6 @@ def _describe_mostly_empty(kind: Mapping[str, Any], answer: Mapping[str, Any], *
         f"stood mostly empty (that time holds {format_value(empty['share'], 'share')} of the idle time); they are not "
         "counted."
     )
-
-
-def name_tasks(kind: str) -> str:
-    """The tasks of a kind, in words."""
-    return "your tasks" if kind == "own" else f"{kind} models"
 
 
 def _why_none(answer: Mapping[str, Any], thresholds: Thresholds) -> list[str]:

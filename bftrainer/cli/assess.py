@@ -209,7 +209,7 @@ def _read(
 
 def _print(answer: dict[str, Any]) -> None:
     """Print the verdict and the figures that it rests on."""
-    from bftrainer.campaigns.verdict import name_tasks
+    from bftrainer.report.words import name_tasks
 
     idle, log, best = answer["idle"], answer["log"], answer["recommended"]
     share = f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes"

@@ -314,6 +314,7 @@ class WaitingJobs:
         They leave once in a while for each job, as it may need other nodes; again if others took those that were left.
         """
         count, now_s, ours = 0, time.time(), free + in_use
+        self._served = {job: served for job, served in self._served.items() if job in waiting}
         for job, nodes in waiting.items():
             served_s, ours_then = self._served.get(job, (-math.inf, 0))
             is_served = now_s < served_s + _EARLIER_S and ours >= ours_then

@@ -13,7 +13,7 @@ from bftrainer.report.glossary import GLOSSARY, Unit, format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
 from bftrainer.report.run_figures import draw_idle, ledger_picture
-from bftrainer.report.words import limit_in_words
+from bftrainer.report.words import limit_in_words, name_tasks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,7 @@ _CARDS = {
 def assessment_page(result: Assessment) -> Page:
     """Make the page of an assessment, from the JSON of `bftrainer.campaigns.assess.assess`."""
     log, kind = result["log"], _best_kind(result)
-    limit, name = limit_in_words(kind), _name_kind(kind["name"])
+    limit, name = limit_in_words(kind), name_tasks(kind["name"])
     is_new = limit is not None and limit not in result["sentence"]
     texts = [result["sentence"], result["mostly_empty"], is_new and f"What limits {name}: {limit}."]
     partitions = [
@@ -94,10 +94,6 @@ def _best_kind(result: Assessment) -> Kind:
     return kind
 
 
-def _name_kind(name: str) -> str:
-    return "your tasks" if name == "own" else f"{name} models"
-
-
 def _cards(result: Assessment, kind: Kind) -> Iterator[Card]:
     """Figures of the log and of the best kind."""
     idle, notes = result["idle"], " ".join(result["log"]["provenance"].get("notes") or [])
@@ -125,7 +121,7 @@ def _describe_amount(kind: Kind, key: str) -> str:
 
 def _pictures(result: Assessment, kind: Kind) -> Iterator[Picture]:
     """Pictures of the first side: idle nodes and their use by week or day, and the ledger."""
-    name, has_empty = _name_kind(kind["name"]), bool(result["idle"]["mostly_empty"]["node_hours"])
+    name, has_empty = name_tasks(kind["name"]), bool(result["idle"]["mostly_empty"]["node_hours"])
     reading = "The light area is what the machine left idle, the dark line how many of those nodes did lasting work."
     reading += _NOT_COUNTED * has_empty
     yield Picture("window", f"Idle nodes, and what {name} made of them", reading, partial(_draw_window, result), 2.3)
@@ -154,7 +150,7 @@ def _advice(result: Assessment) -> Iterator[str]:
     """Settings to begin with, if harvesting is recommended."""
     if (best := result["recommended"]) is not None:
         yield (
-            f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {_name_kind(best['kind'])}: "
+            f"Begin with -Tfwd {best['forward_time_s']:g} -maxJ {best['max_tasks']} for {name_tasks(best['kind'])}: "
             f"each decision plans {best['forward_time_s'] / 60:g} min ahead, and at most {best['max_tasks']} tasks run "
             "at once."
         )
@@ -235,7 +231,7 @@ def _causes(log: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 
 def _assumptions(result: Assessment) -> Iterator[tuple[str, str]]:
     """Tasks of each kind, thresholds, prices and sources."""
-    yield from ((_name_kind(kind["name"]), _describe_tasks(kind)) for kind in result["kinds"])
+    yield from ((name_tasks(kind["name"]), _describe_tasks(kind)) for kind in result["kinds"])
     values = {**result, **result["thresholds"], **result["prices"]}
     if values["price_node_hour"] is None:
         values["worth_value"] = None  # it decides nothing then

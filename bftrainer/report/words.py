@@ -146,3 +146,8 @@ def fallback_in_words(summary: Summary) -> str | None:
     """How often the fallback answered, as the solver failed; None if it never did, or there is none."""
     number = summary.get("decisions_fallback")
     return f"{summary['solver']} failed in {number:,} of {summary['decisions']:,} decisions" if number else None
+
+
+def name_tasks(kind: str) -> str:
+    """The tasks of a kind of an assessment, in words."""
+    return "your tasks" if kind == "own" else f"{kind} models"
