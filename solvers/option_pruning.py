@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import accumulate, pairwise
@@ -39,6 +40,8 @@ CUTTING_PLANES = 60
 Mix = list[tuple[float, NDArray[np.int64]]]
 # The first budget leaves this many options per task on average, or is this share of what is known to be enough.
 FIRST_OPTIONS, FIRST_SHARE, GROWTH = 3, 2.0**-9, 2.0
+# A partial search looks at this many candidates in all steps together, but at no fewer labels in one.
+PARTIAL, LEAST_LABELS = 300_000, 100
 # One step may have this many candidates, which take some 300 MB.
 MOST_AT_ONCE = 2**23
 # Labels are extended in blocks of this many candidates.
@@ -240,8 +243,9 @@ def search(table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: 
         while not best.is_proven:
             best = passes.search_within(min(budget, best.shortfall), best)
             budget *= GROWTH
-    except _LimitReached:
-        pass
+    except _LimitReached:  # a better incumbent leaves a smaller model
+        with suppress(_LimitReached):
+            return passes.search_within(best.shortfall, best, is_partial=True) if effort > PARTIAL else best
     return best
 
 
@@ -268,8 +272,11 @@ class _Search:
     deadline: float
     effort: float
 
-    def search_within(self, budget: float, incumbent: SearchResult) -> SearchResult:
-        """Find the best of all allocations within `budget` of the bound."""
+    def search_within(self, budget: float, incumbent: SearchResult, *, is_partial: bool = False) -> SearchResult:
+        """Find the best of all allocations within `budget` of the bound.
+
+        A partial search follows the most promising labels only, so that it proves nothing.
+        """
         most = min(budget + self.margin, sys.float_info.max)
         options = [inside.nonzero()[0] for inside in self.relaxed.losses <= most]
         order = self._order(options)
@@ -278,7 +285,7 @@ class _Search:
         trail: list[NDArray[np.int64]] = []
         for step, number in enumerate(order):
             self.effort -= lost.size * options[number].size
-            if self.effort < 0.0:
+            if self.effort < 0.0 and not is_partial:
                 raise _LimitReached
             losses = self.relaxed.losses[number, options[number]]
             pairs = self._extend(lost, losses, most)
@@ -293,6 +300,9 @@ class _Search:
                 inside &= use <= gauge.most[step]
             places = (inside & (shortfall <= (most if step + 1 < len(order) else math.inf))).nonzero()[0]
             places = places[drop_dominated([use[places] for use in used], worth[places], self.margin / len(order))]
+            if is_partial:
+                room = PARTIAL // (len(order) * options[order[min(step + 1, len(order) - 1)]].size)
+                places = np.sort(places[shortfall[places].argsort(kind="stable")[: max(LEAST_LABELS, room)]])
             lost, used, shortfall = lost[places], [use[places] for use in used], shortfall[places]
             trail.append(pairs[:, places])
         choices, best = incumbent.choices, incumbent.shortfall
@@ -302,7 +312,7 @@ class _Search:
             for number, (label, option) in zip(reversed(order), reversed(trail), strict=True):
                 choices[number] = options[number][option[place]]
                 place = label.item(place)
-        return SearchResult(choices, best, max(incumbent.least, min(budget, best)))
+        return SearchResult(choices, best, incumbent.least if is_partial else max(incumbent.least, min(budget, best)))
 
     def _order(self, options: list[NDArray[np.int64]]) -> list[int]:
         """Order tasks so that those whose options differ most in use come first: dead ends then show early."""

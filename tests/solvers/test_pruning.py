@@ -14,6 +14,7 @@ from solvers import AllocationProblem, Limits, check, objective, option_pruning
 from solvers.dynamic_programme import DynamicProgramme
 from solvers.option_pruning import (
     EFFORT,
+    PARTIAL,
     SearchResult,
     drop_dominated,
     fitting_options,
@@ -120,6 +121,19 @@ def test_the_effort_of_a_search() -> None:
     results = [search_from_relaxation(asked, effort=2.0**exponent) for exponent in (-1, 12, 16, 24)]
     assert [one.is_proven for one in results[::3]] == [False, True]
     assert [one.shortfall for one in results] == sorted([one.shortfall for one in results], reverse=True)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 3, 5])
+def test_a_search_that_proves_nothing_finds_something(seed: int) -> None:
+    """Where its effort ends, the most promising labels are followed to the end, and most of the shortfall goes."""
+    asked = power_instance(np.random.default_rng(seed), 30, 391, equal=True)
+    start, ended = (search_from_relaxation(asked, effort=effort) for effort in (PARTIAL, PARTIAL + 1))
+    assert not start.is_proven
+    assert not ended.is_proven
+    assert ended.least == start.least
+    assert ended.shortfall < 0.15 * start.shortfall
+    value = check(asked, choices=ended.choices.tolist())
+    assert value == near(relax(option_table(asked)).bound - ended.shortfall)
 
 
 def test_undominated_labels_by_hand() -> None:
