@@ -26,8 +26,8 @@ from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, ma
 from bftrainer.campaigns.model_kinds import KINDS, ModelKind, saturate_pool
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, evaluate_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
-from bftrainer.files.documents import first_row
 from bftrainer.files.opening import Form, form_of
+from bftrainer.files.text_files import first_row
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.nodelogs.edit import idle_node_s, read_departures
@@ -330,7 +330,7 @@ def is_node_log(path: Path) -> bool:
     try:
         if (form := form_of(path)) is not Form.CSV:
             return form is not Form.TOML
-        header = first_row(path, InputError)
+        header = first_row(path)
     except InputError:
         return False
     return {"time", "node", "idle"} <= {name.strip() for name in header}

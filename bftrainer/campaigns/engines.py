@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from bftrainer.errors import SettingsError, suggestion
 from bftrainer.extras import require_extra
-from bftrainer.files.documents import toml_file
+from bftrainer.files.text_files import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
 
 CONNECT_S = 10.0

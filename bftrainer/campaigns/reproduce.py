@@ -21,8 +21,8 @@ from bftrainer.campaigns.sweep import PointResult, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.files.directories import LOCK, list_written, result_directory, written_files
-from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
+from bftrainer.files.text_files import write_csv
 from bftrainer.files.writing import lock_file, replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
@@ -255,7 +255,6 @@ def reproduce_paper(
         with lock_file(directory / LOCK, directory):
             list_written(directory, {*_FILES, *written_files(directory)})
             _write(result, directory, command)
-            list_written(directory, written_files(directory), final=True)
         return result
     with result_directory(directory, force=force) as place:
         evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo

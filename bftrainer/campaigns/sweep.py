@@ -331,9 +331,7 @@ def open_sweep(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> Ite
             yield
         finally:
             with interrupts_held():
-                if (path / TABLE).is_file() or any((path / RUNS).glob(f"*/{SUMMARY}")):
-                    list_written(path, written_files(path), final=True)
-                else:
+                if not ((path / TABLE).is_file() or any((path / RUNS).glob(f"*/{SUMMARY}"))):
                     _undo(path)
 
 
@@ -366,7 +364,7 @@ def _drop_results(path: Path, spec: SweepSpec, keys: Collection[str]) -> None:
             check_free(run, force=True)
     for run in runs:
         remove_written(run)
-    names = written_files(path).keys()
+    names = written_files(path)
     gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
     for name in {TABLE, *gone}:
         (path / name).unlink(missing_ok=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import BftrainerError, SettingsError, suggestion
-from bftrainer.files.documents import toml_file
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.text_files import toml_file
 from bftrainer.model import TaskSpec, instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig

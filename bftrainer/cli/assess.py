@@ -149,7 +149,7 @@ class _Steps:
 
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
         from bftrainer.files.directories import JOURNAL
-        from bftrainer.files.line_journal import LineJournal
+        from bftrainer.files.writing import LineJournal
 
         self._count = count
         self._journal = LineJournal(directory.working / JOURNAL)

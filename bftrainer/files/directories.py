@@ -1,12 +1,11 @@
 """Result directories: one writer each, filled beside their place, and put there whole by a rename.
 
-Results are written to ``.NAME.new`` beside their place, under a lock, and flushed to the disk with a list of them.
-Earlier ones are renamed to ``.NAME.old`` then. What a killed process leaves goes, or comes back, at the next use.
+Results are written to ``.NAME.new`` beside their place, under a lock, and flushed to the disk with a list of them. Then
+earlier ones are deleted, their summary first. What a killed process leaves goes at the next use, or takes that place.
 """
 
 from __future__ import annotations
 
-import filecmp
 import os
 import re
 import shutil
@@ -17,54 +16,42 @@ from pathlib import Path, PurePosixPath
 
 from bftrainer.errors import InputError, OutputError
 from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import file_source, flush, lock_file, lock_holder, replacing
+from bftrainer.files.writing import flush, lock_file, lock_holder, replacing
 
 LOCK = ".writing"
 """File that the process that is writing to a directory has locked."""
 MANIFEST = ".bftrainer"
-"""File that lists which files of a directory are results of ours, with their SHA-256 when they were written."""
+"""File that lists which files of a directory are results of ours."""
 JOURNAL = "unfinished.journal"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 SUMMARY = "summary.json"
 """File that all results have, by which readers know them."""
-_NEW, _OLD = ".new", ".old"
-_HEADER = "# Files that bftrainer has written here"
-_LINE = re.compile(r"(?:(?P<digest>[0-9a-f]{64})  )?(?P<name>.+)", re.DOTALL)
+_NEW = ".new"
+_HEADER = "# Files that bftrainer has written here. --force replaces these, and touches nothing else."
 
 
-def written_files(directory: Path) -> dict[str, str | None]:
-    """Files that a directory lists as results, with the SHA-256 of those that are final; none beyond the directory."""
+def written_files(directory: Path) -> set[str]:
+    """Files that a directory lists as results; none beyond the directory."""
     try:
-        header, *lines = whole_bytes(directory / MANIFEST).decode().splitlines()
+        header, *names = whole_bytes(directory / MANIFEST).decode().splitlines()
     except (OSError, ValueError, InputError):
-        return {}
-    matches = filter(None, map(_LINE.fullmatch, lines)) if header.startswith(_HEADER) else ()
-    listed = {match["name"]: match["digest"] for match in matches}
-    inside = {name for name in listed if not name.startswith("/") and ".." not in PurePosixPath(name).parts}
-    return {name: listed[name] for name in inside - {MANIFEST}}
+        return set()
+    inside = {name for name in names if not name.startswith("/") and ".." not in PurePosixPath(name).parts}
+    return inside - {MANIFEST} if header == _HEADER else set()
 
 
-def list_written(directory: Path, names: Iterable[str], *, final: bool = False) -> None:
-    """List these files as results; `final` ones with their SHA-256. An `OutputError` if the list cannot be written."""
-    lines = [f"{_HEADER}, with their SHA-256. --force replaces these, and touches nothing else."]
-    for name in sorted(names):
-        is_whole = final and (directory / name).is_file()
-        lines.append(f"{file_source(directory / name)['sha256']}  {name}" if is_whole else name)
+def list_written(directory: Path, names: Iterable[str]) -> None:
+    """List these files as results: `OutputError` if the list cannot be written."""
     with replacing(directory / MANIFEST) as stream:
-        stream.writelines(f"{line}\n".encode() for line in lines)
+        stream.writelines(f"{line}\n".encode() for line in (_HEADER, *sorted(names)))
 
 
 def remove_written(directory: Path) -> None:
-    """Delete results, and their directory if nothing else is in it: `OSError` if one cannot be deleted."""
-    for name in sorted(written_files(directory)):
-        if _is_file_or_link(directory / name):
+    """Delete results, the list last, and their directory if nothing else is in it: `OSError` if that fails."""
+    for name in (SUMMARY, JOURNAL, *sorted(written_files(directory)), MANIFEST):
+        with suppress(FileNotFoundError, IsADirectoryError):
             (directory / name).unlink()
-    (directory / MANIFEST).unlink(missing_ok=True)
     remove_if_empty(directory)
-
-
-def _is_file_or_link(path: Path) -> bool:
-    return path.is_symlink() or path.is_file()
 
 
 def remove_if_empty(directory: Path) -> None:
@@ -75,14 +62,13 @@ def remove_if_empty(directory: Path) -> None:
 
 def is_free(path: Path) -> bool:
     """Whether a place holds neither anything nor an unfinished run, and nobody writes there."""
-    working = _working_directory(path.resolve())
-    is_written = bool(lock_holder(working.with_name(f"{working.name}{LOCK}")))
-    return not (path.exists() or is_written or (working / JOURNAL).exists())
+    working = _beside(path.resolve(), _NEW)
+    return not (path.exists() or (working / JOURNAL).exists() or lock_holder(_beside(path.resolve(), _NEW + LOCK)))
 
 
 def is_unfinished(path: Path) -> bool:
     """Whether a place holds nothing but an unfinished run."""
-    return not path.exists() and (_working_directory(path.resolve()) / JOURNAL).exists()
+    return not path.exists() and (_beside(path.resolve(), _NEW) / JOURNAL).exists()
 
 
 def check_free(path: Path, *, force: bool) -> None:
@@ -106,7 +92,7 @@ def check_free(path: Path, *, force: bool) -> None:
             f"{path}: Expected results to replace (a {SUMMARY} that {MANIFEST} lists), found other files, or "
             "results of an earlier version; not deleted."
         )
-    ours = {name for name in listed if _is_file_or_link(place / name)} | {MANIFEST, JOURNAL}
+    ours = {name for name in listed if not (place / name).is_dir()} | {MANIFEST, JOURNAL}
     if foreign := sorted(names - ours):
         raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
 
@@ -129,79 +115,55 @@ def result_directory(path: Path, *, force: bool = False, resume: bool = False) -
     working directory. An `OutputError` if the place is not free, or cannot be written to.
     """
     try:
-        with _fill_place(path, force=force, resume=resume) as directory:
-            yield directory
+        with _claim_place(path) as working:
+            target, journal = path.resolve(), working / JOURNAL
+            if not resume or journal.exists() or (target / JOURNAL).exists():
+                check_free(path, force=force or resume)
+            if journal.exists() and not (resume or force):
+                raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
+            _empty(working, {MANIFEST, JOURNAL} if resume else {MANIFEST})
+            working.mkdir(exist_ok=True)
+            (working / MANIFEST).touch()
+            directory = ResultDirectory(path, working)
+            try:
+                yield directory
+                names = {child.name for child in working.iterdir()} - {MANIFEST}
+                for name in names:
+                    flush(working / name)
+                list_written(working, names - {JOURNAL} if directory.is_finished else names)
+            except BaseException:  # an interrupt too: what can be resumed stays
+                if not journal.exists():
+                    _discard(working)
+                raise
+            _put_in_place(directory, force=force or resume)
     except OSError as error:
         raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from error
-
-
-@contextmanager
-def _fill_place(path: Path, *, force: bool, resume: bool) -> Iterator[ResultDirectory]:
-    with _claim_place(path) as working:
-        target, journal = path.resolve(), working / JOURNAL
-        if not resume or journal.exists() or (target / JOURNAL).exists():
-            check_free(path, force=force or resume)
-        if journal.exists() and not (resume or force):
-            raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
-        _empty(working, {MANIFEST, JOURNAL} if resume else {MANIFEST})
-        working.mkdir(exist_ok=True)
-        (working / MANIFEST).touch()
-        directory = ResultDirectory(path, working)
-        try:
-            yield directory
-            _seal(directory)
-        except BaseException:  # an interrupt too: what can be resumed stays
-            if not journal.exists() or ((target / JOURNAL).exists() and filecmp.cmp(journal, target / JOURNAL)):
-                _discard(working)
-            raise
-        try:
-            check_free(path, force=force or resume)
-            _put_in_place(working, target)
-        except (OSError, OutputError) as error:
-            reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
-            with suppress(OSError):
-                working = working.rename(target.with_name(f"{target.name}-{os.getpid()}"))  # no later run clears that
-            raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
-        if directory.is_finished:
-            (target / JOURNAL).unlink(missing_ok=True)
-        with suppress(OSError):  # the next run here does that
-            _recover(target)
-            flush(target.parent)
 
 
 @contextmanager
 def _claim_place(path: Path) -> Iterator[Path]:
     """Be the only one that writes results to a place, after clearing what a killed process left; yield where."""
     target = path.resolve()
-    working = _working_directory(target)
+    working = _beside(target, _NEW)
     missing = [parent for parent in working.parents if not parent.exists()]
     working.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with lock_file(working.with_name(f"{working.name}{LOCK}"), path):
+        with lock_file(_beside(target, _NEW + LOCK), path):
             names = sorted(child.name for child in working.iterdir()) if working.exists() else []
             if names and not {MANIFEST, JOURNAL} & {*names}:
                 raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {names[0]}.")
-            _recover(target)
+            is_cut_off = not (target / SUMMARY).exists() and (not target.exists() or SUMMARY in written_files(target))
+            if is_cut_off and SUMMARY in written_files(working):
+                _replace(working, target)
             yield working
     finally:
         for parent in missing:
             remove_if_empty(parent)
 
 
-def _working_directory(target: Path) -> Path:
-    return target.with_name(f".{target.name}{_NEW}")
-
-
-def _recover(target: Path) -> None:
-    """Put results back that a killed process has renamed, or delete them if others have taken their place."""
-    old = target.with_name(f".{target.name}{_OLD}")
-    if SUMMARY not in written_files(old):
-        return
-    if target.exists():
-        (old / JOURNAL).unlink(missing_ok=True)
-        remove_written(old)  # a file that was put there meanwhile stays
-    else:
-        old.rename(target)
+def _beside(target: Path, suffix: str) -> Path:
+    """The hidden path of a suffix beside a place."""
+    return target.with_name(f".{target.name}{suffix}")
 
 
 def _empty(working: Path, without: set[str]) -> None:
@@ -219,29 +181,28 @@ def _discard(working: Path) -> None:
         remove_if_empty(working)
 
 
-def _seal(directory: ResultDirectory) -> None:
-    """List finished results, and flush them to the disk."""
-    working = directory.working
-    unlisted = {MANIFEST, JOURNAL} if directory.is_finished else {MANIFEST}
-    names = {child.name for child in working.iterdir()} - unlisted
-    for name in names:
-        flush(working / name)
-    list_written(working, names, final=True)
-    flush(working)
+def _replace(working: Path, target: Path) -> None:
+    """Put whole results in the place of earlier ones."""
+    if SUMMARY in written_files(target):
+        remove_written(target)
+    working.rename(target)  # which may be an empty directory, and fails on any other
 
 
-def _put_in_place(working: Path, target: Path) -> None:
-    """Rename a directory to its place, and results that are there out of the way."""
-    old = target.with_name(f".{target.name}{_OLD}")
-    is_old = SUMMARY in written_files(target)
-    if is_old:
-        target.rename(old)
+def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
+    """Put whole results in their place, or beside it if others have taken it."""
+    path, working, target = directory.path, directory.working, directory.path.resolve()
     try:
-        working.rename(target)  # which may be an empty directory, and fails on any other
-    except BaseException:  # an interrupt too
-        if is_old:
-            old.rename(target)
-        raise
+        check_free(path, force=force)
+        _replace(working, target)
+    except (OSError, OutputError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+        with suppress(OSError):
+            working = working.rename(target.with_name(f"{target.name}-{os.getpid()}"))  # no later run clears that
+        raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
+    if directory.is_finished:
+        (target / JOURNAL).unlink(missing_ok=True)
+    with suppress(OSError):
+        flush(target.parent)
 
 
 def clear_leftovers(directory: Path, names: re.Pattern[str]) -> None:
@@ -250,7 +211,7 @@ def clear_leftovers(directory: Path, names: re.Pattern[str]) -> None:
     An `OSError` or `OutputError` if something cannot be deleted, or a process is writing there.
     """
     for path in sorted(directory.iterdir()):
-        name = path.name[1:].removesuffix(LOCK)[:-4]
-        if path.name.startswith(".") and path.name.endswith((_NEW, _OLD, f"{_NEW}{LOCK}")) and names.fullmatch(name):
+        name = path.name[1:].removesuffix(LOCK).removesuffix(_NEW)
+        if path.name in (f".{name}{_NEW}", f".{name}{_NEW}{LOCK}") and names.fullmatch(name):
             with _claim_place(directory / name) as working:
                 _discard(working)

@@ -1,4 +1,4 @@
-"""Lock files, write files whole or not at all, record input checksums and versions."""
+"""Lock files, write them whole or not at all, append lines to journals, record checksums of inputs and versions."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import hashlib
 import os
 import platform
 import socket
-import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import BinaryIO, cast
+from zlib import crc32
 
 from bftrainer.errors import OutputError
-from bftrainer.files.opening import open_file
+from bftrainer.files.opening import most_bytes, open_file
 
 # A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
@@ -26,8 +26,6 @@ _POLL_S = 0.02
 _HOLDER = b"Process "
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 """Errors of file systems that have no locks, where nobody is kept out."""
-_UMASK = os.umask(0)
-os.umask(_UMASK)
 
 
 @contextmanager
@@ -60,8 +58,7 @@ def _try_to_lock(path: Path, mode: int) -> int | None:
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, mode)
     with ExitStack() as unlocked:
         unlocked.callback(os.close, file)
-        status = os.fstat(file)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        if os.fstat(file).st_nlink > 1:
             raise OSError(errno.EEXIST, f"{path.name} is not a file of ours")
         if _flock(file, fcntl.LOCK_EX) and _has_name(file, path):
             os.ftruncate(file, 0)
@@ -151,19 +148,18 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
 
     The last one is what readers look for: it is gone while the others are exchanged.
     """
-    path = paths[-1]
+    path, mode = paths[-1], 0o600 if private else 0o666
     try:
         with ExitStack() as locks:
-            files = [locks.enter_context(lock_file(temporary_path(each), each, mode=0o600)) for each in paths]
+            files = [locks.enter_context(lock_file(temporary_path(each), each, mode=mode)) for each in paths]
             for file, target in zip(files, paths, strict=True):
                 os.ftruncate(file, 0)
-                os.fchmod(file, 0o600)
+                if private:
+                    os.fchmod(file, mode)  # of a leftover too
                 if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
                     os.fchown(file, target.stat().st_uid, target.stat().st_gid)
             with ExitStack() as opened:
                 yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
-            for file in () if private else files:
-                os.fchmod(file, 0o666 & ~_UMASK)
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
             for target in paths:
@@ -201,6 +197,77 @@ def flush(path: Path) -> None:
         os.fsync(file)
     finally:
         os.close(file)
+
+
+class LineJournal:
+    """Lines of a file, each on the disk at once; a lock on its directory sees to it that nobody else writes to it.
+
+    Lines at the end that are not `is_whole` are cut off, as is one without its end. The first lines make the file.
+    """
+
+    def __init__(self, path: Path, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:
+        self.path, content = path, b""
+        if path.exists():
+            with self._translate_errors("read"), open_file(path) as file:
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    raise OutputError(f"{path}: Expected a journal of your own, found one of another user.")
+                if os.fstat(file.fileno()).st_size > most_bytes():
+                    raise OutputError(f"{path}: Expected a journal, got a file that is too large for one.")
+                content = file.read()
+        lines = content.split(b"\n")[:-1]
+        while lines and not is_whole(lines[-1]):
+            lines.pop()
+        self._size = sum(map(len, lines)) + len(lines)
+
+    def read(self) -> list[bytes]:
+        """Read the whole lines, without their ends."""
+        if not self._size:
+            return []
+        with self._translate_errors("read"), open_file(self.path) as file:
+            return file.read(self._size - 1).split(b"\n")
+
+    def append(self, lines: Iterable[str | bytes]) -> None:
+        """Append lines, all of them or none, over one that was cut off; they are on the disk when this returns."""
+        data = b"".join(b"%s\n" % (line.encode() if isinstance(line, str) else line) for line in lines)
+        with self._translate_errors("write"), self.path.open("ab", buffering=0) as file:
+            file.truncate(self._size)
+            unwritten = memoryview(data)
+            try:
+                while unwritten:
+                    unwritten = unwritten[file.write(unwritten) :]
+                os.fsync(file.fileno())
+            except BaseException:  # a signal too may come in between
+                file.truncate(self._size)
+                raise
+        if not self._size:
+            with suppress(PermissionError):  # a directory that one may write to, and not read
+                flush(self.path.parent)
+        self._size += len(data)
+
+    @contextmanager
+    def _translate_errors(self, verb: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as fault:
+            raise OutputError(f"{self.path}: Cannot {verb} the journal: {fault.strerror}.") from None
+
+
+def seal_line(text: str) -> bytes:
+    """Add the text's checksum, by which damage is told from a record; ends of lines within it become blanks."""
+    data = text.replace("\n", " ").replace("\r", " ").encode("utf-8", "backslashreplace")
+    return b"%s %08x" % (data, crc32(data))
+
+
+def unseal_line(line: bytes) -> str | None:
+    """The text of a line without its end; None if it is not as it was written.
+
+    Examples
+    --------
+    >>> unseal_line(b"1788220800.000 + idle n[1-4] fd43640f"), unseal_line(b"1788220800.000 + idle n[1-3] fd43640f")
+    ('1788220800.000 + idle n[1-4]', None)
+    """
+    data, _, seal = line.rpartition(b" ")
+    return data.decode(errors="replace") if seal == b"%08x" % crc32(data) else None
 
 
 def file_source(path: Path) -> dict[str, str]:

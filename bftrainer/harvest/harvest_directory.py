@@ -18,9 +18,8 @@ import numpy as np
 
 from bftrainer.errors import OutputError
 from bftrainer.files.directories import LOCK, list_written
-from bftrainer.files.documents import json_file
-from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.writing import file_source, lock_holder, replacing
+from bftrainer.files.text_files import json_file
+from bftrainer.files.writing import LineJournal, file_source, lock_holder, replacing
 from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.controller import Controller
 from bftrainer.harvest.harvest_events import event_row, read_event
@@ -209,7 +208,7 @@ def write_harvest(result: RunResult, directory: Path) -> None:
         for name in names:
             (new / name).replace(directory / name)
         new.rmdir()
-        list_written(directory, [*names, NODE_LOG, TASKS, MEASURED], final=True)
+        list_written(directory, [*names, NODE_LOG, TASKS, MEASURED])
     except OSError as fault:
         raise OutputError(f"{directory}: Cannot write results: {fault.strerror or fault}.") from None
 

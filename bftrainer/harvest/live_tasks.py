@@ -16,8 +16,8 @@ from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, Validat
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from bftrainer.errors import InvalidTaskError, suggestion
-from bftrainer.files.documents import fault_text, toml_tables
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import fault_text, toml_tables
 from bftrainer.model import TaskSpec
 from bftrainer.tasksets import ScalingModel
 from bftrainer.tasksets.native_tasks import TASK_KEYS, toml_draft

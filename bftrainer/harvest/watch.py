@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from bftrainer.errors import OutputError, PollError, SettingsError
-from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
-from bftrainer.files.writing import lock_file, refuse_existing
+from bftrainer.files.writing import LineJournal, lock_file, refuse_existing, seal_line, unseal_line
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
 from bftrainer.model import iso
 from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log

@@ -12,8 +12,8 @@ from typing import TypeVar
 import numpy as np
 
 from bftrainer.errors import LogError, at_place, legible
-from bftrainer.files.documents import csv_rows, first_row, table_rows, whole_cell, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
+from bftrainer.files.text_files import csv_rows, first_row, number_cell, table_rows, write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
 from bftrainer.nodelogs.availability_trace import (
@@ -49,7 +49,7 @@ def read_count_trace(*paths: Path) -> CountTrace:
 
 def _read_changes(path: Path, which: str = "terminations") -> ChangeTrace:
     """Read the times at which nodes were preempted, or added, and their numbers."""
-    columns = first_row(path, LogError)
+    columns = first_row(path)
     pair = next((pair for pair in CHANGE_COLUMNS[which] if set(pair) <= set(columns)), None)
     if pair is None:
         names = " or ".join(",".join(pair) for pair in CHANGE_COLUMNS[which])
@@ -69,7 +69,7 @@ def _read_numbers(trace: type[_Trace], paths: Sequence[Path], columns: tuple[str
         if times and time < times[-1]:
             raise LogError(f"{where}: Expected times to ascend, got {text} after {iso(times[-1])}.")
         times.append(time)
-        numbers.append(whole_cell(where, columns[1], cells[columns[1]], LogError, least=least, most=MOST_NODES))
+        numbers.append(number_cell(where, columns[1], cells[columns[1]], LogError, int, least, MOST_NODES))
     return trace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
 
 
@@ -120,7 +120,7 @@ def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int,
     for where, cells in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
         if len(cells) != 3:
             raise LogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
-        moment = whole_cell(where, "milliseconds", cells[0], LogError, most=_LAST_MS - start_ns // _NS_PER_MS)
+        moment = number_cell(where, "milliseconds", cells[0], LogError, int, 0, _LAST_MS - start_ns // _NS_PER_MS)
         action, node = cells[1].strip(), cells[2].strip()
         if moment < before:
             raise LogError(f"{where}: Expected times to ascend, got {moment} after {before} ms.")
@@ -154,7 +154,7 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     `terminations` are those that were recorded with a count trace; by default the falls of the count are used.
     """
     path = Path(path)
-    columns = first_row(path, LogError) if form_of(path, LogError) is Form.CSV else COLUMNS
+    columns = first_row(path) if form_of(path, LogError) is Form.CSV else COLUMNS
     kind = _recognise_kind(columns)
     if terminations is not None and kind != "counts":
         raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import LogError, SettingsError, suggestion
-from bftrainer.files.documents import table_rows
 from bftrainer.files.opening import whole_bytes
+from bftrainer.files.text_files import table_rows
 from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
 from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist

@@ -10,8 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 
 from bftrainer.errors import LogError, SettingsError, at_place, suggestion
-from bftrainer.files.log_files import head, whole_text
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import head, whole_text
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, OutputError, SettingsError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
-from bftrainer.files.documents import csv_rows, json_file, parse_json, write_csv
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
+from bftrainer.files.text_files import csv_rows, json_file, parse_json, write_csv
 from bftrainer.files.writing import refuse_existing, replacing, replacing_together
 from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, instant_ns, iso

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import LogError
-from bftrainer.files.log_files import Block, line_blocks
 from bftrainer.files.opening import DOCUMENT_BYTES, check_bytes, most_bytes
+from bftrainer.files.text_files import Block, line_blocks
 
 _ARRAY = re.compile(r'"(jobs|nodes|reservations)"\s*:\s*\[')
 _SIGNS = re.compile(r'"(job_id|job_state|data_parser|node_list|hostname|partitions)"\s*:|openapi/')

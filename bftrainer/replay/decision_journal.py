@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import OutputError
-from bftrainer.files.line_journal import LineJournal
+from bftrainer.files.writing import LineJournal
 from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, check
 
 Ask = Callable[[AllocationProblem], SolveResult]

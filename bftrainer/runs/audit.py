@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 import solvers
 from bftrainer.errors import OutputError, escaped
-from bftrainer.files.directories import written_files
-from bftrainer.files.documents import json_file
+from bftrainer.files.text_files import json_file
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
@@ -108,7 +107,7 @@ def audit(directory: str | Path, objective: Objective | None = None) -> Findings
     An `InputError` if it is no finished run, or a file or an input is missing or damaged.
     """
     directory, findings = Path(directory), Findings()
-    run = read_record(directory, findings)
+    run = read_record(directory)
     inputs, code = load_recorded(run, objective, findings)
     judge = DecisionJudge(inputs, run.decisions, code, findings)
     hits = check_nodes(run, inputs, findings)
@@ -129,8 +128,8 @@ def audit(directory: str | Path, objective: Objective | None = None) -> Findings
     return findings
 
 
-def read_record(directory: Path, findings: Findings) -> RecordedRun:
-    """Read a result directory, and compare its files with the checksums beside them."""
+def read_record(directory: Path) -> RecordedRun:
+    """Read a result directory: its summary, and the tables that it has."""
     path = directory / "summary.json"
     if not path.is_file():  # a pipe would have no end
         raise OutputError(f"{path}: Expected this file of a run, found none.")
@@ -140,12 +139,6 @@ def read_record(directory: Path, findings: Findings) -> RecordedRun:
     more = [table for table in (ATTEMPTS, BELIEFS, POWER) if (directory / table.file).exists()]
     schemas = [STEPS, DECISIONS, TASKS, ALLOCATION, *more]
     tables = {schema.file: plain_times(read_run_rows(directory / schema.file, schema)) for schema in schemas}
-    sealed = written_files(directory)
-    for name, digest in sealed.items():
-        same = (directory / name).is_file() and digest in (None, file_source(directory / name)["sha256"])
-        findings.expect(same, f"{name} is missing, or not as it was written, by .bftrainer")
-    if not any(sealed.values()):
-        findings.unchecked["files: no checksums (.bftrainer) tell whether they are as they were written"] += 1
     decisions = tables[DECISIONS.file].to_pylist()
     for place, row in enumerate(decisions):
         lists = [row["tasks"], row["before"], row["after"]]

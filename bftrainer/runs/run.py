@@ -23,9 +23,8 @@ from bftrainer.errors import (
     suggestion,
 )
 from bftrainer.files.directories import JOURNAL, ResultDirectory
-from bftrainer.files.documents import json_file
-from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.writing import versions
+from bftrainer.files.text_files import json_file
+from bftrainer.files.writing import LineJournal, versions
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, iso
 from bftrainer.model.records import RUN_SCHEMA, PowerRecord, Recording
 from bftrainer.nodelogs.edit import idle_node_s, list_kinds

@@ -19,8 +19,8 @@ from pyarrow import csv
 
 from bftrainer.errors import OutputError, escaped
 from bftrainer.files.arrow import instants, lists, make_column, open_native, parquet_file, texts
-from bftrainer.files.documents import json_file
 from bftrainer.files.opening import translated
+from bftrainer.files.text_files import json_file
 from bftrainer.model import instants_ns, iso_column
 from bftrainer.model.columns import Coded, Lists, Table
 from bftrainer.model.records import PowerSample

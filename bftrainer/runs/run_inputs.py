@@ -13,8 +13,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from bftrainer.errors import InvalidTaskError, SettingsError, SolverError, at_place, legible, unused_options
-from bftrainer.files.documents import number_cell, table_rows
 from bftrainer.files.opening import SAMPLE_NODE_LOG, SAMPLE_TASKS, file_stamp, sample_path
+from bftrainer.files.text_files import number_cell, table_rows
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, TaskSpec, instant_ns
 from bftrainer.nodelogs import read_node_log
@@ -293,7 +293,8 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
     """
     steps = list[tuple[float, float]]()
     for where, cells in table_rows(path, ("time", column), SettingsError):
-        time_s, value = _time(where, cells["time"], start_ns), number_cell(where, column, cells[column], SettingsError)
+        time_s = _time(where, cells["time"], start_ns)
+        value = number_cell(where, column, cells[column], SettingsError, float)
         if value < 0:
             raise SettingsError(f"{where}: Expected {column} of 0 or more, got {value:g}.")
         if steps and not time_s > steps[-1][0]:

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bftrainer.errors import LogError, SettingsError, at_place
-from bftrainer.files.log_files import LogRow, head
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow, head
 from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json

@@ -17,7 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.files.log_files import head, log_paths
+from bftrainer.files.text_files import head, log_paths
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.instants import local_iso

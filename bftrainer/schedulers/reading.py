@@ -16,8 +16,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible, suggestion
-from bftrainer.files.log_files import LogRow, line_blocks
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow, line_blocks
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
 from bftrainer.plugins import answering

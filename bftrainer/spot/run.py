@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import SettingsError, unused_options
-from bftrainer.files.documents import write_csv
 from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
+from bftrainer.files.text_files import write_csv
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import read_availability, read_pair

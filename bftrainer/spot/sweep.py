@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bftrainer.errors import SettingsError
-from bftrainer.files.documents import write_csv
+from bftrainer.files.text_files import write_csv
 from bftrainer.model.type_checks import require
 from bftrainer.parallel import in_order, usable_processors
 from bftrainer.report.intervals import estimate

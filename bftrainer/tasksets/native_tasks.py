@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import InvalidTaskError
-from bftrainer.files.documents import SCHEMA, toml_tables
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import SCHEMA, toml_tables
 from bftrainer.files.writing import replacing
 from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
 from bftrainer.model.task import SAVING_FIELDS, NodePoints

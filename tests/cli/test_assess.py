@@ -145,7 +145,7 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
         check_refusal(call("assess", log, "-o", "parted", "--resume"))
         journal.write_bytes(before)
     with monkeypatch.context() as patch:
-        patch.setattr("bftrainer.files.line_journal.os.geteuid", lambda: 12345)
+        patch.setattr("bftrainer.files.writing.os.geteuid", lambda: 12345)
         check_refusal(call("assess", log, "-o", "parted", "--resume"))
     check_refusal(call("assess", log, "-o", "parted", "--offer-after", 60, "--resume"))
     with journal.open("ab") as file:

@@ -9,7 +9,6 @@ import shutil
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.files.directories import result_directory
 from tests.cli.conftest import check_refusal
 from tests.replayed import change_summary, plain_run
 
@@ -35,7 +34,6 @@ def test_runs_are_right_or_wrong(call, good, wrong):
     done = call("audit", good)
     assert done.status == 0
     assert "not checked: summary.json baseline_s, command, engine" in done.out
-    assert "not checked: files: no checksums (.bftrainer)" in done.out
     done = call("audit", good, wrong)
     assert done.status == 1
     assert re.search(r"wrong: summary\.json occupancy: \d\.\d+ recorded, \d\.\d+ computed", done.out)
@@ -43,18 +41,6 @@ def test_runs_are_right_or_wrong(call, good, wrong):
     first, second = call("audit", good, wrong, "--json").json["runs"]
     assert (first["wrong"], len(second["wrong"])) == ([], 1)
     assert first["checked"] > 500
-
-
-def test_files_of_a_run_are_compared_with_its_manifest(call, good, tmp_path):
-    """One that was changed is named, as is one that is gone; without a manifest there is nothing to compare."""
-    run = tmp_path / "sealed"
-    with result_directory(run) as directory:
-        shutil.copytree(good, directory.working, dirs_exist_ok=True)
-    assert "no checksums" not in call("audit", run).out
-    (run / "step-logs.csv").write_text((run / "step-logs.csv").read_text() + "\n")
-    done = call("audit", run)
-    assert done.status == 1
-    assert "step-logs.csv is missing, or not as it was written" in done.out
 
 
 def test_what_cannot_be_audited_is_one_line(call, good, wrong):

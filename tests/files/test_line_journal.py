@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import OutputError
-from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
+from bftrainer.files.writing import LineJournal, seal_line, unseal_line
 
 LINES = ["first", "second", "", "ä ☃", "a b c"]
 

@@ -8,8 +8,8 @@ import zipfile
 import pytest
 
 from bftrainer.errors import InputError, LogError
-from bftrainer.files import log_files
-from bftrainer.files.log_files import head, line_blocks, log_paths, whole_text
+from bftrainer.files import text_files
+from bftrainer.files.text_files import head, line_blocks, log_paths, whole_text
 
 TEXT = "first\nsecond line\r\n\nfourth é\n"
 LINES = ["first", "second line", "", "fourth é"]
@@ -31,7 +31,7 @@ def packed(path, data):
 @pytest.mark.parametrize("chunk", [3, 7, 1 << 20])
 def test_lines(tmp_path, monkeypatch, name, chunk):
     """Lines and their numbers are the same however a file is packed and cut into chunks."""
-    monkeypatch.setattr(log_files, "_CHUNK", chunk)
+    monkeypatch.setattr(text_files, "_CHUNK", chunk)
     path = packed(tmp_path / name, TEXT.encode())
     blocks = list(line_blocks(path))
     assert [line for block in blocks for line in block.lines] == LINES
@@ -98,7 +98,7 @@ def test_archives_of_other_kinds(tmp_path, after, byte):
 
 def test_endless_lines_are_refused(tmp_path, monkeypatch):
     """A file without line ends does not fill the memory."""
-    monkeypatch.setattr(log_files, "most_bytes", lambda _: 100)
+    monkeypatch.setattr(text_files, "most_bytes", lambda _: 100)
     packed(tmp_path / "log", b"x" * 101)
     with pytest.raises(InputError, match=r"log: Expected at most 0 MiB in a line, got more; BFTRAINER_MAX_GIB raises"):
         list(line_blocks(tmp_path / "log"))

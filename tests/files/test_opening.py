@@ -10,8 +10,8 @@ import pytest
 
 from bftrainer.errors import InputError
 from bftrainer.files import opening
-from bftrainer.files.documents import MOST_NESTED, json_file, toml_file
 from bftrainer.files.opening import Form, form_of, open_plain, sample_path
+from bftrainer.files.text_files import MOST_NESTED, json_file, toml_file
 
 
 def read_toml(path, error):

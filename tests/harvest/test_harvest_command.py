@@ -14,7 +14,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from bftrainer.files import line_journal
+from bftrainer.files import writing
 from bftrainer.files.directories import LOCK
 from bftrainer.files.writing import lock_file, lock_holder
 from bftrainer.harvest import harvest_directory
@@ -189,7 +189,7 @@ def test_a_full_disk_ends_it(call, tasks, monkeypatch):
 
     file = tasks(("a", 5))
     with monkeypatch.context() as patched:
-        patched.setattr(line_journal.os, "fsync", full)
+        patched.setattr(writing.os, "fsync", full)
         done = call("harvest", "run", file, "--max-nodes", 1, "-o", "h")
     assert (done.status, done.err.count("\n")) == (1, 2), done
     assert_matches("No space left on device", done.err)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from bftrainer.cli._shared.signals import Signalled, endable
 from bftrainer.errors import PollError, SettingsError
-from bftrainer.files.line_journal import seal_line
+from bftrainer.files.writing import seal_line
 from bftrainer.harvest.scheduler_polls import (
     CommandPoll,
     SlurmPoll,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import OutputError, PollError, SettingsError
-from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
+from bftrainer.files.writing import LineJournal, seal_line, unseal_line
 from bftrainer.harvest import watch as watching
 from bftrainer.harvest.scheduler_polls import slurm_pool
 from bftrainer.harvest.watch import Watch, begin_or_continue, journal_path

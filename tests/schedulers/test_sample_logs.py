@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.files.log_files import head
+from bftrainer.files.text_files import head
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.downtimes import read_downtimes

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer.errors import InputError, LogError, SettingsError
-from bftrainer.files.log_files import log_rows
+from bftrainer.files.text_files import log_rows
 from bftrainer.nodelogs.node_spans import OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.tables import TableImporter, expand_location

@@ -7,7 +7,7 @@ from itertools import chain
 import pytest
 
 from bftrainer.errors import LogError
-from bftrainer.files.line_journal import seal_line
+from bftrainer.files.writing import seal_line
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import import_log

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 COMMANDS: dict[str, str] = {
-    "runs": "check results by `bftrainer audit`, or `sha256sum -c .bftrainer`; the next run there clears leftovers.",
+    "runs": "check results by `bftrainer audit`; the next run there clears leftovers.",
     "solve": "use `bftrainer replay --fallback dp` where a solver fails.",
     "bso change": "register the job under a new job_id instead.",
     "bso clone": "register a job under a new job_id instead.",

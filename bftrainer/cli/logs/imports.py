@@ -158,7 +158,7 @@ def import_log(
 ) -> None:
     """Turn a scheduler's log into a node log."""
     _refuse_former_words(files, format_name)
-    from bftrainer.files.log_files import head, log_paths
+    from bftrainer.files.text_files import head, log_paths
     from bftrainer.files.writing import refuse_clash
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.import_log import import_log as import_files

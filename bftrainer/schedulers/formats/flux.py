@@ -12,9 +12,8 @@ from typing import Any, ClassVar
 import pandas as pd
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.files.documents import json_file
-from bftrainer.files.log_files import LogRow, head
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow, head, json_file
 from bftrainer.nodelogs.hostlist import expand_hostlist, numbers
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS

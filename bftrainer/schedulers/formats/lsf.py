@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 import pandas as pd
 
-from bftrainer.files.log_files import LogRow
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.clock import natural_number

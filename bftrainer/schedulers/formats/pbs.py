@@ -14,8 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pandas as pd
 
-from bftrainer.files.log_files import LogRow, head
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS

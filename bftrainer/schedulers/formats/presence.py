@@ -11,9 +11,8 @@ import numpy as np
 import pandas as pd
 
 from bftrainer.errors import LogError, SettingsError, at_place
-from bftrainer.files.documents import json_file
-from bftrainer.files.log_files import head
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import head, json_file
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, read_spot_trace
 from bftrainer.nodelogs.availability_trace import MOST_NODES, NO_TIME, CountTrace
 from bftrainer.nodelogs.node_spans import OPEN_END_NS

@@ -13,8 +13,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, suggestion, unused_options
-from bftrainer.files.log_files import Block, LogRow, head, line_blocks
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import Block, LogRow, head, line_blocks
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import certain_names, expand_hostlist
 from bftrainer.nodelogs.inventory import tres_count

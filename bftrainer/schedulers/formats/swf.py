@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from bftrainer.errors import LogError, SettingsError
-from bftrainer.files.log_files import LogRow
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
 from bftrainer.schedulers.busy_records import BusyKind

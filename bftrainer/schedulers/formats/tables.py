@@ -15,8 +15,8 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, suggestion
-from bftrainer.files.log_files import JobTable, LogRow
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import JobTable, LogRow
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist, numbers, outer_parts
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind, number_texts

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import ClassVar
 
 from bftrainer.errors import LogError, at_place
-from bftrainer.files.line_journal import unseal_line
-from bftrainer.files.log_files import LogRow, head, line_blocks
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow, head, line_blocks
+from bftrainer.files.writing import unseal_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
 from bftrainer.nodelogs.inventory import natural_order

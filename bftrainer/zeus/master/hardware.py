@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, Val
 
 from bftrainer.errors import SettingsError
 from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
-from bftrainer.files.documents import fault_text, json_file
+from bftrainer.files.text_files import fault_text, json_file
 from bftrainer.zeus.master.script import write_json
 
 # Distance between the power limits that are tried, from the highest down.

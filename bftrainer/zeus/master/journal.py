@@ -19,9 +19,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from bftrainer.errors import OutputError, TuningInputError
-from bftrainer.files.documents import fault_text
-from bftrainer.files.line_journal import LineJournal
-from bftrainer.files.writing import lock_holder
+from bftrainer.files.text_files import fault_text
+from bftrainer.files.writing import LineJournal, lock_holder
 from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first

@@ -13,8 +13,8 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from pydantic_core import PydanticKnownError
 
 from bftrainer.errors import BftrainerError, InputError, OutputError, TuningError, TuningInputError
-from bftrainer.files.documents import fault_text, json_file, toml_file
 from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import fault_text, json_file, toml_file
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import JobSettings
 

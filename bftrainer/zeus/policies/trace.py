@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.errors import TuningInputError, nearest, suggestion
-from bftrainer.files.documents import table_rows
+from bftrainer.files.text_files import table_rows
 from bftrainer.zeus.policies.job import Job, check_knobs, zeus_cost
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from bftrainer.errors import OutputError
-from bftrainer.files.documents import write_csv
+from bftrainer.files.text_files import write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.server.messages import PRIVATE_FIELDS, JobSummary, TrialRow, abbreviate
 

@@ -12,7 +12,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import InputError, OutputError
-from bftrainer.files.documents import fault_text, json_file
+from bftrainer.files.text_files import fault_text, json_file
 from bftrainer.files.writing import replacing
 from bftrainer.zeus.policies.job import HistoryEntry
 from bftrainer.zeus.simulation.campaign import SimulationResult

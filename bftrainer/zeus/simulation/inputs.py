@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 
 from bftrainer.errors import SettingsError, TuningInputError, suggestion
-from bftrainer.files.documents import fault_text, toml_tables
 from bftrainer.files.opening import sample_path
+from bftrainer.files.text_files import fault_text, toml_tables
 from bftrainer.files.writing import file_source, versions
 from bftrainer.zeus.policies.job import Job, JobSettings
 from bftrainer.zeus.policies.trace import TrainingTrace

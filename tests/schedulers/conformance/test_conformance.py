@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 
 from bftrainer.errors import InputError
-from bftrainer.files.log_files import head
+from bftrainer.files.text_files import head
 from bftrainer.nodelogs.node_spans import idle_spans
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings

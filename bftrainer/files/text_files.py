@@ -1,0 +1,386 @@
+"""Read texts: JSON and TOML documents, CSV, and logs in blocks of lines; errors are one line that names the place."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import chain, count, islice, repeat
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+
+from bftrainer.errors import BftrainerError, InputError, LogError, suggestion
+from bftrainer.files.opening import (
+    DOCUMENT_BYTES,
+    Form,
+    check_bytes,
+    form_of,
+    most_bytes,
+    one_line,
+    open_plain,
+    read_head,
+    translated,
+    whole_bytes,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pydantic import ValidationError
+
+Number = TypeVar("Number", int, float)
+SCHEMA = 1
+_HEAD = 1 << 16
+"""Bytes that a header is searched in."""
+_CHUNK = 1 << 23
+_BATCH = 1 << 14
+_LONGEST_FIELD = 1 << 26
+"""Node lists of a large machine exceed the csv module's limit of 128 KiB."""
+_UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
+_NUL = re.compile(r"\\(u0000|U00000000|x00)")
+"""TOML's escapes of the character that neither paths nor arguments can hold."""
+MOST_NESTED = 100
+"""Maximum nesting of lists and tables: none of ours has more than ten levels, and Python crashes beyond its limit."""
+
+
+def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]:
+    """Content of a TOML file, and its text; `error` if it is no TOML, or holds the character NUL."""
+    with translated(path, error):
+        data = whole_bytes(path)
+    table: dict[str, Any] = _parse(path, lambda: tomllib.loads(data.decode()), "TOML", error)
+    text = data.decode()
+    if nul := _NUL.search(text):
+        line = text.count("\n", 0, nul.start()) + 1
+        raise error(f"{path}:{line}: Expected text without the character NUL.")
+    return table, text
+
+
+def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
+    """Content of a JSON file, which messages call `what`; `error` if it cannot be read, or is none."""
+    with translated(path, error):
+        text = whole_bytes(path)
+    return parse_json(path, text, error, what)
+
+
+def parse_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
+    """Parse a JSON text, which messages call `what`; `error`, naming `where`, if it is none or nested too deeply."""
+    return _parse(where, lambda: json.loads(text), what, error)
+
+
+def _parse(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
+    try:
+        value = parse()
+        if _count_levels(value) <= MOST_NESTED:
+            return value
+    except ValueError as fault:  # not JSON, not UTF-8, or a number of too many digits
+        raise error(f"{where}: Expected {what}, got something else ({str(fault).partition(';')[0]}).") from None
+    except RecursionError:
+        pass
+    raise error(f"{where}: Expected {what} of at most {MOST_NESTED} levels, got more.")
+
+
+def _count_levels(value: Any) -> int:
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(_count_levels, value.values() if isinstance(value, dict) else value), default=0)
+
+
+def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
+    """Content of a TOML file; `error` if it cannot be read, or does not have ``schema = 1``."""
+    content, _ = toml_file(path, error)
+    schema = content.get("schema")
+    if type(schema) is not int or schema != SCHEMA:
+        raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")
+    return content
+
+
+def toml_tables(path: Path, key: str, error: type[InputError]) -> list[dict[str, Any]]:
+    """The ``[[key]]`` tables of a TOML file; `error` if it has anything else besides ``schema = 1``."""
+    content = toml_content(path, error)
+    for name in content:
+        if name not in ("schema", key):
+            raise error(f"{path}: Unknown key {name!r}.{suggestion(name, ['schema', key])}")
+    tables = content.get(key, [])
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise error(f"{path}: Expected {key}s as [[{key}]] tables, got something else.")
+    return tables
+
+
+def fault_text(fault: ValidationError, keys: Callable[[tuple[int | str, ...]], list[str]] = lambda _: []) -> str:
+    """Describe the most telling fault that pydantic found in a table; `keys` says which ones a table at a path has."""
+    # An unknown key often is why another one is missing.
+    error: Any = min(fault.errors(), key=lambda one: one["type"] not in _UNKNOWN)
+    path, message = error["loc"], str(error["msg"]).removeprefix("Value error, ")
+    if not path:  # what a model says of several of its fields
+        return message
+    *outer, key = map(str, path)
+    if error["type"] in _UNKNOWN:
+        inside = "".join(f" in {name}" for name in outer)
+        return f"Unknown key {key!r}{inside}.{suggestion(key, keys(path[:-1]))}"
+    if error["type"] == "missing":
+        return f"Missing key {key!r}."
+    reason = message if error["type"] == "value_error" else f"{message}, got {error['input']!r}."
+    return f"{'.'.join((*outer, key))}: {reason}"
+
+
+def first_row(path: Path) -> tuple[str, ...]:
+    """Cells of a CSV file's first row, however large the file is; a `LogError` as of `line_blocks`."""
+    return tuple(cell.strip() for cell in next(filter(None, csv.reader(head(path))), [""]))
+
+
+def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[tuple[str, list[str]]]:
+    """Places (`file:line`) and cells of the rows of a CSV file that are not blank; `error` if it is no CSV."""
+    form_of(path, error)
+    with translated(path, error), open_plain(path, usual) as stream:
+        rows = csv.reader((line.decode("utf-8-sig") for line in stream), strict=True)
+        try:
+            for row in rows:
+                if row:
+                    yield f"{path}:{rows.line_num}", row
+        except UnicodeDecodeError as fault:
+            got = one_line(fault.object.rstrip().decode(errors="backslashreplace"))
+            raise error(f"{path}:{rows.line_num + 1}: Expected text in UTF-8, got '{got}'.") from None
+        except csv.Error as fault:
+            raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
+
+
+def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> Iterator[tuple[str, dict[str, str]]]:
+    """Places of the rows of a CSV file with a header, and cells by column.
+
+    Raises `error` if one of `columns` is missing or occurs twice, or a row has another number of values.
+    """
+    rows = csv_rows(path, error)
+    where, head = next(rows, (f"{path}:1", []))
+    header = [column.strip() for column in head]
+    for column in columns:
+        if header.count(column) != 1:
+            names = one_line(", ".join(header))
+            raise error(f"{where}: Expected columns {', '.join(columns)}, each once, got {names}.")
+    for place, cells in rows:
+        if len(cells) != len(header):
+            raise error(f"{place}: Expected {len(header)} values, got {len(cells)}.")
+        yield place, dict(zip(header, cells, strict=True))
+
+
+def number_cell(
+    where: str,
+    name: str,
+    text: str,
+    error: type[InputError],
+    kind: type[Number],
+    least: float = -math.inf,
+    most: float = math.inf,
+) -> Number:
+    """Parse a cell as a finite number, a whole one if `kind` is `int`, within bounds."""
+    try:
+        value = kind(text)
+    except ValueError:
+        expected = "a whole number" if kind is int else "a number"
+        raise error(f"{where}: Expected {name} to be {expected}, got {one_line(text)!r}.") from None
+    if not -math.inf < value < math.inf:
+        raise error(f"{where}: Expected {name} to be finite, got {one_line(text)}.")
+    if not least <= value <= most:
+        bound = f">= {least}" if value < least else f"<= {most}"
+        raise error(f"{where}: Expected {name} {bound}, got {one_line(text)}.")
+    return value
+
+
+def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Write a header, if given, and rows."""
+    text = io.TextIOWrapper(stream, encoding="utf-8", newline="")
+    csv.writer(text, lineterminator="\n").writerows(chain([header] if header else [], rows))
+    text.flush()
+    text.detach()
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive lines of a file from number `first`, in UTF-8; `cut_off` if the file's last line lacks its end."""
+
+    path: Path
+    first: int
+    data: bytes
+    cut_off: bool = False
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines without their ends."""
+        return [line.removesuffix("\r") for line in self.data.decode().split("\n")]
+
+    def is_cut_off(self, at: int) -> bool:
+        """Whether a line, by its index, lacks its end."""
+        return self.cut_off and at == len(self.lines) - 1
+
+
+def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
+    """Expand paths to files: a directory stands for its files by name, without hidden ones."""
+    files: list[Path] = []
+    for path in paths:
+        if path.is_dir():
+            inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
+            if not inside:
+                raise LogError(f"{path}: Expected a directory with log files, got one without.")
+            files += inside
+        elif path.exists():
+            files.append(path)
+        else:
+            raise LogError(f"{path}: No such file.")
+    return tuple(files)
+
+
+def line_blocks(path: Path) -> Iterator[Block]:
+    """Read a file in blocks of lines, some megabytes each; a `LogError` if it is empty, binary or damaged."""
+    first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
+    with translated(path, LogError), open_plain(path) as stream:
+        for chunk in iter(partial(stream.read, _CHUNK), b""):
+            lines, end, tail = _check_text(path, first, tail + chunk).rpartition(b"\n")
+            check_bytes(path, len(tail), most, "in a line")
+            if end:
+                yield Block(path, first, _as_utf8(lines))
+                first += lines.count(b"\n") + 1
+    if tail:
+        yield Block(path, first, _as_utf8(tail), cut_off=True)
+    elif first == 1:
+        _check_text(path, first, tail)
+
+
+def head(path: Path) -> list[str]:
+    """The first whole lines of a file, enough to recognise its format; a `LogError` as of `line_blocks`."""
+    with translated(path, LogError):
+        start = read_head(path, _HEAD)
+    lines, end, tail = _check_text(path, 1, start).rpartition(b"\n")
+    return Block(path, 1, _as_utf8(lines if end else tail)).lines
+
+
+def whole_text(path: Path) -> str:
+    """Whole text of a small file; a `LogError` as of `line_blocks`."""
+    return "\n".join(line for block in line_blocks(path) for line in block.lines)
+
+
+def _as_utf8(text: bytes) -> bytes:
+    # Names of jobs and users may be in any encoding; all that is needed from a log is ASCII.
+    return text if text.isascii() else text.decode("utf-8-sig", errors="replace").encode()
+
+
+def _check_text(path: Path, line: int, text: bytes) -> bytes:
+    """Text that begins in a line of a file; a `LogError` if there is none, or it is binary."""
+    if not text:
+        raise LogError(f"{path}: Expected lines, got an empty file.")
+    if (at := text.find(b"\0")) >= 0:
+        raise LogError(f"{path}:{line + text.count(10, 0, at)}: Expected text, got binary data.")
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class LogRow:
+    """A row of a table; `is_cut_off` of a file's last one without a line end."""
+
+    path: Path
+    line: int
+    fields: list[str]
+    is_cut_off: bool
+
+    @property
+    def place(self) -> str:
+        """File and line, for messages."""
+        return f"{self.path}:{self.line}"
+
+
+def log_lines(path: Path) -> Iterator[LogRow]:
+    """Lines of a file, each a row of one cell; a `LogError` as of `line_blocks`."""
+    for block in line_blocks(path):
+        for at, line in enumerate(block.lines):
+            yield LogRow(path, block.first + at, [line], block.is_cut_off(at))
+
+
+def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
+    """Non-blank rows of a CSV file; cells in quotes may hold line ends. A `LogError` names a row with an open quote."""
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    last, first = None, 1
+
+    def lines() -> Iterator[str]:
+        nonlocal last
+        for last in log_lines(path):
+            yield f"{last.fields[0]}\n"
+
+    rows = csv.reader(lines(), delimiter=delimiter, strict=True)
+    try:
+        for fields in rows:
+            if fields:
+                yield LogRow(path, first, fields, last is not None and last.is_cut_off)
+            first = rows.line_num + 1
+    except csv.Error as fault:
+        raise LogError(f"{path}:{first}: Expected a row of a table, got something else ({fault}).") from None
+
+
+class JobTable:
+    """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
+
+    def __init__(self, path: Path) -> None:
+        from bftrainer.files.arrow import parquet_file  # which needs NumPy
+
+        self._path, self._open, self.is_parquet = path, parquet_file, form_of(path, LogError) is Form.PARQUET
+        if self.is_parquet:
+            with parquet_file(path, LogError) as file:
+                self.header = LogRow(path, 1, list(file.schema_arrow.names), is_cut_off=False)
+            return
+        first = next((line for line in head(path) if line.strip()), "")
+        if (begun := "".join(first.split())).startswith("["):
+            program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
+            raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
+        self._objects = first.startswith("{")
+        self._delimiter = max(",;|\t", key=first.count)
+        row = next(self._json_rows(None) if self._objects else log_rows(path, self._delimiter), None)
+        if row is None:
+            raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
+        self.header = row
+
+    def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
+        """The rows below the header; of Parquet only these columns, and other cells empty."""
+        if self.is_parquet:
+            return self._parquet_rows(columns)
+        if self._objects:
+            return self._json_rows(self.header.fields)
+        return islice(log_rows(self._path, self._delimiter), 1, None)
+
+    def _json_rows(self, names: Sequence[str] | None) -> Iterator[LogRow]:
+        """Cells of each line's object; without names, the names."""
+        for row in log_lines(self._path):
+            if (line := row.fields[0]).strip():
+                try:
+                    value = json.loads(line)
+                except (ValueError, RecursionError):
+                    value = None
+                cells = list(value) if isinstance(value, dict) else []
+                if names is not None and cells:
+                    cells = [_cell(value.get(name)) for name in names]
+                yield replace(row, fields=cells)
+
+    def _parquet_rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
+        names, number = self.header.fields, count(1)
+        with self._open(self._path, LogError) as file:
+            for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
+                texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
+                for cells in zip(*(texts.get(name, repeat("", batch.num_rows)) for name in names), strict=True):
+                    yield LogRow(self._path, next(number), list(cells), is_cut_off=False)
+
+
+def _cells(values: pa.Array) -> list[str]:
+    """Texts of a column of Parquet; times without a zone remain without one."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind := values.type):
+        values = values.cast(pa.timestamp(kind.unit, kind.tz and "UTC")).cast(pa.string())
+    return [_cell(value) for value in values.to_pylist()]
+
+
+def _cell(value: object) -> str:
+    """Text of a value in JSON or Parquet; of a list its parts between commas."""
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)
