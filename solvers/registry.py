@@ -19,8 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from bftrainer.errors import BftrainerError, SettingsError, SolverError, SolverUnavailableError
-from bftrainer.extras import EXTRAS, absent, installing, pip_install
-from bftrainer.plugins import Plugins, answering, blame
+from bftrainer.plugins import EXTRAS, Plugins, absent, answering, blame, installing, pip_install
 from solvers import supervised
 from solvers.evaluation import add_time, verify_result
 from solvers.option_pruning import upper_bound

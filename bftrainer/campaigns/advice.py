@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S, Objective
 from bftrainer.objectives import name_of_objective
+from bftrainer.plugins import require_extra
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import GLOSSARY, ON_SCALING, check_metrics
 from bftrainer.runs.config import ReplayConfig

@@ -14,9 +14,9 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from bftrainer.errors import SettingsError, suggestion
-from bftrainer.extras import require_extra
 from bftrainer.files.text_files import toml_file
 from bftrainer.parallel import MOST_TRIES, Lost, Work, as_ready, usable_processors
+from bftrainer.plugins import require_extra
 
 CONNECT_S = 10.0
 

@@ -81,8 +81,8 @@ def assess(
     """
     from bftrainer.campaigns.assess import AssessPlan, assessment_of
     from bftrainer.campaigns.verdict import MachinePrices, Thresholds
-    from bftrainer.extras import require_extra
     from bftrainer.files.directories import check_free, result_directory
+    from bftrainer.plugins import require_extra
     from bftrainer.tasksets import read_task_set
 
     of_value = options["price_node_hour"] is None and "of the net value, which takes --price-node-hour"

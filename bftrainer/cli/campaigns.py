@@ -423,7 +423,7 @@ def reproduce(
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
     """
     from bftrainer.campaigns.reproduce import check_log, reproduce_paper, steps
-    from bftrainer.extras import require_extra
+    from bftrainer.plugins import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"
     usage.refuse_unused({"resume": alone or (force and "--force computes all anew")})

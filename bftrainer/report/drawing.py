@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.errors import OutputError, SettingsError, suggestion
-from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.availability_trace import CountTrace
+from bftrainer.plugins import require_extra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

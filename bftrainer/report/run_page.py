@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bftrainer.extras import absent, require_extra
 from bftrainer.files.writing import refuse_existing, replacing
+from bftrainer.plugins import absent, require_extra
 from bftrainer.report import words
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
 from bftrainer.report.finished_run import FinishedRun, machine_in_words

@@ -141,7 +141,7 @@ def test_bad_plans(given, said):
 
 def test_without_the_library(monkeypatch):
     """One line says how to get it."""
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r"extra advise .*pip install '\.\[advise\]'"):
         advise(AdvicePlan(ReplayConfig()))
 

@@ -82,7 +82,7 @@ def test_engines_need_workers_and_a_place(monkeypatch):
     for given in ({}, {"scheduler": "tcp://x:1", "jobqueue": Path("x")}):
         with pytest.raises(SettingsError, match="either --scheduler or --dask-jobqueue"):
             DaskEngine(**given)
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r"extra dask .*pip install '\.\[dask\]'"):
         DaskEngine("tcp://x:1")
 

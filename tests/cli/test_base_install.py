@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from bftrainer.extras import EXTRAS, installing
+from bftrainer.plugins import EXTRAS, installing
 from tests.base_install import ROOT, make_base_install
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB

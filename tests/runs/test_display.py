@@ -32,7 +32,7 @@ def test_a_notebook_shows_the_brief(result):
 
 def test_without_matplotlib_there_is_a_sentence(result, monkeypatch):
     """Notebooks show the sentence of a prompt where the libraries of pages are missing."""
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
     assert result._repr_html_() is None
 
 

@@ -199,8 +199,8 @@ NODE_LOG_OUTPUT = output_option("Node log to write: .parquet, .csv, .csv.gz or .
 
 def check_report(report: Path | None, *, force: bool) -> None:
     """Refuse a page that could not be made or written, or opened without being made, before anything is replayed."""
-    from bftrainer.extras import require_extra
     from bftrainer.files.writing import refuse_existing
+    from bftrainer.plugins import require_extra
 
     refuse_unused({"open": report is None and "there is no --report"})
     if report is not None:

@@ -162,8 +162,8 @@ def _check_engine(options: dict[str, Any]) -> None:
 
 def _show_prediction(directory: Path, *, quiet: bool) -> None:
     """Replay what happened, and set both side by side: as a table, and on a page."""
-    from bftrainer.extras import EXTRAS, absent, missing_extra
     from bftrainer.harvest.fidelity import predict
+    from bftrainer.plugins import EXTRAS, absent, missing_extra
     from bftrainer.report.run_page import write_page
     from bftrainer.runs.run_files import read_runs, read_summary
 

@@ -16,7 +16,7 @@ from bftrainer.cli._shared.group import LazyGroup
 from bftrainer.cli._shared.stdio import counted, print_json, print_records, write_rows
 from bftrainer.cli._shared.usage import FILE
 from bftrainer.errors import BatchSizeServerError, SettingsError, suggestion
-from bftrainer.extras import require_extra
+from bftrainer.plugins import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
-from bftrainer.extras import require_extra
+from bftrainer.plugins import require_extra
 from bftrainer.zeus.master.hardware import ModelMeter
 from bftrainer.zeus.master.training import TrialDriver, training_run
 

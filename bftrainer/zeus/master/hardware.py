@@ -16,8 +16,8 @@ from typing import Annotated, Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from bftrainer.errors import SettingsError
-from bftrainer.extras import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.files.text_files import fault_text, json_file
+from bftrainer.plugins import EXTRAS, absent, missing_extra, require_extra
 from bftrainer.zeus.master.script import write_json
 
 # Distance between the power limits that are tried, from the highest down.

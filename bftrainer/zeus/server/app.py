@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, TypeAdapter
 
-from bftrainer.extras import requiring
+from bftrainer.plugins import requiring
 
 with requiring("The server needs", "server", "fastapi"):
     from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response

@@ -17,7 +17,7 @@ from uuid import uuid4
 from pydantic import TypeAdapter, ValidationError
 
 from bftrainer.errors import BatchSizeServerError, SettingsError, TrainingStoppedError
-from bftrainer.extras import require_extra
+from bftrainer.plugins import require_extra
 from bftrainer.zeus.server.access import first_token, is_loopback, own_path
 from bftrainer.zeus.server.messages import (
     LEASE_S,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.extras import requiring
+from bftrainer.plugins import requiring
 from bftrainer.zeus.server.access import ANYBODY, AccessFile, Role, User, token_key
 
 with requiring("The server needs", "server", "fastapi"):

@@ -8,7 +8,7 @@ from hashlib import sha256
 from importlib import resources
 from typing import Annotated, Any
 
-from bftrainer.extras import requiring
+from bftrainer.plugins import requiring
 
 with requiring("The server needs", "server", "fastapi", "jinja2"):
     from fastapi import APIRouter, Depends, Query, Request

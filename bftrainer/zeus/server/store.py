@@ -18,7 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bftrainer.extras import require_extra, requiring
+from bftrainer.plugins import require_extra, requiring
 
 with requiring("The server needs", "server", "sqlalchemy"):
     import sqlalchemy as sa

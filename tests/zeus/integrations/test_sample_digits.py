@@ -46,6 +46,6 @@ def test_batch_size_matters():
 
 def test_without_the_library(monkeypatch):
     """One line says how to get it."""
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
     with pytest.raises(SettingsError, match=r"extra sample .*pip install '\.\[sample\]'"):
         load_images()

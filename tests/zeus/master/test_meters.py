@@ -63,7 +63,7 @@ def test_the_zeus_package_is_asked_window_by_window(monkeypatch):
         assert found.open == []
     with pytest.raises(SettingsError, match="zeus package found no GPU"):
         ZeusMeter(Monitor(gpus=0))
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda name: name)
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda name: name)
     monkeypatch.setattr(hardware, "import_module", lambda _: SimpleNamespace(ZeusMonitor=lambda: 1 / 0))
     with pytest.raises(SettingsError, match=r"zeus package .*: ZeroDivisionError"):
         open_meter("zeus", 100.0, None)
@@ -111,7 +111,7 @@ def test_auto_takes_the_first_that_is_there(monkeypatch):
     assert open_meter("auto", 100.0, None).name == "model"
     with pytest.raises(SettingsError, match="No GPU found"):
         open_meter("nvml", 100.0, None)
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
     for name, extra in (("zeus", "zeus"), ("nvml", "gpu")):
         with pytest.raises(SettingsError, match=rf"extra {extra} .*pip install '\.\[{extra}\]'"):
             open_meter(name, 100.0, None)
