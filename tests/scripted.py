@@ -13,6 +13,7 @@ class Scripted:
     name = "scripted"
     exact = False
     extra_rows = False
+    capacities = True
     requires = ()
 
     def __init__(self, *script: tuple[int, ...] | Exception | None) -> None:

@@ -62,6 +62,21 @@ def numbered(rows: Sequence[tuple[float, Sequence[str], Sequence[str]]]) -> tupl
     ], names
 
 
+def pool(end_s: float, *steps: tuple[float, int]) -> NodeLog:
+    """A log of nodes n0, n1, ...: at each step's time, so many of them are idle from then on, the first ones."""
+    most = max(count for _, count in steps)
+    time, node, idle, held = [], [], [], 0
+    for time_s, count in steps:
+        for number in range(min(held, count), max(held, count)):
+            time.append(round(time_s * NS))
+            node.append(number)
+            idle.append(count > held)
+        held = count
+    names = tuple(f"n{number}" for number in range(most))
+    arrays = np.array(time, dtype=np.int64), np.array(node, dtype=np.int32), np.array(idle, dtype=np.bool_)
+    return NodeLog(names, 0, round(end_s * NS), *arrays)
+
+
 @st.composite
 def node_logs(draw: st.DrawFn) -> NodeLog:
     """Up to 8 nodes that flip at random whole seconds within some minutes."""

@@ -8,16 +8,20 @@ import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import packages_distributions, requires
+from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from bftrainer.plugins import EXTRAS, installing
-from tests.base_install import ROOT, make_base_install
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
 from tests.recurring import TRACES, write_world
 from tests.tiny import write_inputs
 
+ROOT = Path(__file__).parents[2]
 WORLD = "-ndmap evt.pkl -bdfn tasks.toml --solver dp"
 ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
 # Line of a command, after `bftrainer`, and the extra that it cannot do without; in this order.
@@ -55,13 +59,14 @@ CALLS = (
 )
 DRIVER = """
 import json, sys
-sys.path.insert(0, sys.argv[1])
+calls, absent = json.load(sys.stdin)
+sys.modules.update(dict.fromkeys(absent))
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from bftrainer.cli._shared.group import cli, guarded
 found = []
-for words in json.load(sys.stdin):
+for words in calls:
     logs = next(iter(Path("logs").glob("*")), Path("none"))
     out, err = TextIOWrapper(BytesIO()), TextIOWrapper(BytesIO())
     sys.argv = ["bftrainer", *(word.replace("{logs}", str(logs)) for word in words)]
@@ -76,12 +81,24 @@ json.dump(found, sys.stdout)
 """
 
 
+def absent_modules() -> list[str]:
+    """Modules that are installed here, but not by bftrainer without extras."""
+    base: set[tuple[str, str]] = set()
+    ahead = [("bftrainer", "")]
+    while ahead:
+        if (wanted := ahead.pop()) not in base:
+            base.add(wanted)
+            for required in map(Requirement, requires(wanted[0]) or ()):
+                if required.marker is None or required.marker.evaluate({"extra": wanted[1]}):
+                    ahead += [(required.name, extra) for extra in ("", *required.extras)]
+    names = {canonicalize_name(name) for name, _ in base}
+    return [name for name, owners in packages_distributions().items() if not names & {*map(canonicalize_name, owners)}]
+
+
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
     """Of each call its status and what it said on stderr, all in one process that has nothing but a base install."""
-    folder = tmp_path_factory.mktemp("base")
-    packages, work = make_base_install(folder / "packages"), folder / "work"
-    work.mkdir()
+    work = tmp_path_factory.mktemp("base")
     write_inputs(work)
     write_world(work)
     (work / "log.swf").write_text(SWF)
@@ -96,10 +113,10 @@ def answers(tmp_path_factory):
         'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
     )
     done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", DRIVER, str(packages)],
+        [sys.executable, "-c", DRIVER],
         cwd=work,
         env=os.environ | {"PATH": f"{work}:{os.environ['PATH']}"},
-        input=json.dumps([shlex.split(line) for line, _ in CALLS]),
+        input=json.dumps([[shlex.split(line) for line, _ in CALLS], absent_modules()]),
         capture_output=True,
         text=True,
         check=False,

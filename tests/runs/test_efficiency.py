@@ -1,8 +1,9 @@
-"""Efficiency U and where the rest goes, on cases small enough to work out by hand."""
+"""Efficiency U and where the rest goes: on cases small enough to work out by hand, and by the independent replayer."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,31 +11,18 @@ import pytest
 from hypothesis import given
 
 import solvers
-from bftrainer import RunResult, Settings, run_replay
+from bftrainer import RunResult, run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
-from bftrainer.objectives import as_given
+from bftrainer.report.metrics import Intervals
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from solvers.dynamic_programme import DynamicProgramme
 from tests.examples import examples
-from tests.worlds import World, inputs_of, worlds
+from tests.reference.replayer import Replay
+from tests.reference.rules import Rules
+from tests.worlds import NS, World, inputs_of, pool, worlds
 
-NS = 1_000_000_000
-
-
-def pool(end_s: float, *steps: tuple[float, int]) -> NodeLog:
-    """A log of nodes n0, n1, ...: at each step's time, so many of them are idle from then on, the first ones."""
-    most = max(count for _, count in steps)
-    time, node, idle, held = [], [], [], 0
-    for time_s, count in steps:
-        for number in range(min(held, count), max(held, count)):
-            time.append(round(time_s * NS))
-            node.append(number)
-            idle.append(count > held)
-        held = count
-    names = tuple(f"n{number}" for number in range(most))
-    arrays = np.array(time, dtype=np.int64), np.array(node, dtype=np.int32), np.array(idle, dtype=np.bool_)
-    return NodeLog(names, 0, round(end_s * NS), *arrays)
+many = examples(60)
 
 
 def task(name: str = "J0", **changes: Any) -> TaskSpec:
@@ -131,30 +119,6 @@ def test_no_time_and_no_pool_have_no_efficiency():
     assert empty.efficiency.eq_nodes == 0.0
 
 
-def assert_shares_add_up(found: Efficiency, recording: Recording) -> None:
-    """The four losses and the work booked make one, as shares of the ideal."""
-    booked = [(event.work, event.rescale_booked, event.preemption_cost) for event in recording.timeline]
-    shares_of_ideal = [part / found.ideal_work for parts in booked for part in parts]
-    total = math.fsum((found.loss_variability_share, found.loss_horizon_share, *shares_of_ideal))
-    assert total == pytest.approx(1.0, abs=1e-9)
-
-
-@examples(60)
-@given(worlds())
-def test_shares_add_up_in_any_world(world: World):
-    """The same for random logs and curves."""
-    recording = world.replay()
-    completions = "reported" if world.decide_on == "all" else "noticed"
-    settings_ = Settings(
-        objective=as_given, solver="dp", forward_time_s=60.0, max_tasks=world.max_tasks, completions=completions
-    )
-    found = compute_efficiency(inputs_of(world.tasks, settings_), recording, lambda: False)
-    assert found is not None
-    if found.loss_variability_share is not None:
-        assert_shares_add_up(found, recording)
-        assert found.loss_horizon_share >= -1e-9, "nothing beats the instantaneous optimum"
-
-
 def test_tasks_that_no_row_notices_have_no_ideal():
     """Deciding on rows only, a task submitted after the last row is never active: no work, and no shares of nothing."""
     result = replayed(pool(40, (0, 2)), task(submit_s=5.0), decide_on="nodes")
@@ -182,3 +146,85 @@ def test_an_interrupt_ends_the_search_for_the_ideal(monkeypatch):
     assert result.efficiency is None
     assert result.is_partial
     assert 0 < len(asked) < needed
+
+
+def play(world: World, until_s: float | None = None) -> Replay:
+    """Replay a world by the reference, up to a time."""
+    log = world.log
+    if until_s is not None:
+        end_ns = round(until_s * NS)
+        rows = log.time_ns <= end_ns
+        log = replace(log, end_ns=end_ns, time_ns=log.time_ns[rows], node=log.node[rows], idle=log.idle[rows])
+    return Replay(log, world.tasks, Rules(world.decide_on, max_tasks=world.max_tasks), {}).run()
+
+
+def work_at(world: World, time_s: float) -> float:
+    """Work of all tasks then, by the reference."""
+    return math.fsum(account.totals["work_done"] for account in play(world, time_s).accounts)
+
+
+def on_constant_pool(world: World, size: int, begin_s: float, end_s: float | None = None) -> World:
+    """The same tasks on so many nodes that are idle from a time on."""
+    time_ns, nodes = np.full(size, round(begin_s * NS), dtype=np.int64), np.arange(size, dtype=np.int32)
+    end_ns = world.log.end_ns if end_s is None else round(end_s * NS)
+    log = NodeLog(tuple(f"d{number}" for number in range(size)), 0, end_ns, time_ns, nodes, np.ones(size, dtype=bool))
+    return replace(world, log=log, decide_on="all")
+
+
+def measure(world: World, recording: Recording) -> Efficiency:
+    """Efficiency by the product."""
+    efficiency = compute_efficiency(inputs_of(world.tasks, world.allocator().settings), recording, lambda: False)
+    assert efficiency is not None
+    return efficiency
+
+
+def reference_u(world: World) -> float | None:
+    """U by its definition; None if the constant pools do no work."""
+    harvested, begin_s = play(world), max(0.0, min(task.submit_s for task in world.tasks))
+    end_s = harvested.now_s
+    if end_s <= begin_s:
+        return None
+    eq_nodes = round((harvested.idle_node_s - play(world, begin_s).idle_node_s) / (end_s - begin_s), 9)
+    low, high = math.floor(eq_nodes), math.ceil(eq_nodes)
+    pools = {size: on_constant_pool(world, size, begin_s, end_s) for size in {low, high} - {0}}
+    runs = [play(pool) for pool in pools.values()]
+    h = min([end_s, *(run.now_s for run in runs if not (run.active or run.waiting))])
+    work = {0: 0.0} | {size: work_at(pool, h) for size, pool in pools.items()}
+    static = work[low] + (eq_nodes - low) * (work[high] - work[low])
+    return work_at(world, h) / static if static > 1e-9 else None
+
+
+@many
+@given(worlds())
+def test_efficiency_is_that_of_the_reference(world: World):
+    """U of any small world, decided on everything or on rows only; losses and work booked make one."""
+    recording = world.replay()
+    found, expected = measure(world, recording), reference_u(world)
+    assert found.value == (None if expected is None else pytest.approx(expected, rel=1e-6, abs=1e-6))
+    if found.loss_variability_share is not None:
+        booked = [(event.work, event.rescale_booked, event.preemption_cost) for event in recording.timeline]
+        parts = [part / found.ideal_work for some in booked for part in some]
+        assert math.fsum((found.loss_variability_share, found.loss_horizon_share, *parts)) == pytest.approx(1, abs=1e-9)
+        assert found.loss_horizon_share >= -1e-9, "nothing beats the instantaneous optimum"
+
+
+@many
+@given(worlds())
+def test_work_at_any_time_is_that_of_the_reference(world: World):
+    """Harvested work between events; nobody does more than there is to do."""
+    recording = world.replay()
+    intervals, total = Intervals.of(recording), math.fsum(task.work for task in world.tasks)
+    for time_s in np.linspace(0.1, max(0.1, recording.end_s - 0.1), 5).tolist():
+        assert intervals.work_at(time_s) == pytest.approx(work_at(world, time_s), abs=1e-4)
+        assert intervals.work_at(time_s) <= total * (1 + 1e-12)
+
+
+@many
+@given(worlds())
+def test_a_constant_pool_is_its_own_measure(world: World):
+    """Nodes that are there from the first submission on are the dedicated ones: U is 1, whatever rescaling costs."""
+    begin_s = max(0, min(int(task.submit_s) for task in world.tasks))
+    constant = on_constant_pool(world, len(world.log.nodes), begin_s)
+    efficiency = measure(constant, constant.replay())
+    assert efficiency.eq_nodes == len(world.log.nodes)
+    assert efficiency.value is None or efficiency.value == pytest.approx(1.0, rel=1e-12)

@@ -67,30 +67,6 @@ def crowd() -> tuple[TaskSpec, ...]:
     return tuple(replace(task, submit_s=0.0, submit_ns=None) for task in tasks)
 
 
-# --- determinism -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("initial", ["solve", "random"])
-@pytest.mark.parametrize("decide_on", ["all", "nodes"])
-def test_equal_runs_give_equal_files(tmp_path, initial, decide_on):
-    """Two runs with the same inputs and seed differ in nothing but what the wall clock says."""
-    options = {
-        "tasks": crowd(),
-        "solver": "dp",
-        "max_events": 80,
-        "initial": initial,
-        "decide_on": decide_on,
-        "seed": 5,
-    }
-    one, other = (write(run_replay(**options), tmp_path / name) for name in ("one", "other"))
-    for name in ("step-logs.csv", "tasks.parquet", "allocation.parquet"):
-        assert (one / name).read_bytes() == (other / name).read_bytes()
-    tables = [pq.read_table(place / "decisions.parquet").drop(["solve_s", "backend_s"]) for place in (one, other)]
-    assert tables[0].equals(tables[1])
-    texts = [json.dumps(steady(json.loads((place / "summary.json").read_text()))) for place in (one, other)]
-    assert texts[0] == texts[1]
-
-
 def test_the_seed_matters_to_a_random_start_alone(tmp_path):
     """Another seed gives another random allocation, and the same decisions where nothing is random."""
     files = {}
@@ -102,9 +78,6 @@ def test_the_seed_matters_to_a_random_start_alone(tmp_path):
             files[initial, seed] = (place / "allocation.parquet").read_bytes()
     assert files["solve", 1] == files["solve", 2]
     assert files["random", 1] != files["random", 2]
-
-
-# --- schema ------------------------------------------------------------------------------------------------------
 
 
 def test_summary_has_all_keys(tmp_path):
@@ -190,6 +163,3 @@ def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
     assert (summary["decisions_optimal"], summary["decisions_incumbent"]) == (0, 1)
     assert summary["decisions_kept"] == len(table["held"]) - 1
     assert summary["gap_max"] == pytest.approx(0.2)
-
-
-# --- agreement ---------------------------------------------------------------------------------------------------

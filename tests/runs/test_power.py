@@ -11,15 +11,13 @@ import pytest
 from bftrainer import run_replay
 from bftrainer.errors import InputError, InvalidTaskError, SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
+from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Settings
 from bftrainer.runs import write_run
-from solvers import Held, SolveResult, StopReason
-from solvers.registry import get_solver
 from tests import tuned
-
-NS = 1_000_000_000
+from tests.scripted import Scripted
+from tests.worlds import pool
 
 
 def test_a_falling_cap_takes_nodes_away_at_once():
@@ -38,30 +36,10 @@ def test_a_falling_cap_takes_nodes_away_at_once():
     assert (first.after, second.time_s, second.after) == ((4,), 10.0, (2,))
 
 
-class FirstOnly:
-    """Answers once, as HiGHS does, and never again."""
-
-    name = "first-only"
-    exact = False
-    extra_rows = False
-    capacities = True
-    requires = ()
-
-    def __init__(self):
-        self.asked = 0
-
-    def solve(self, problem, limits):
-        """The answer to the first problem, nothing to others."""
-        self.asked += 1
-        if self.asked == 1:
-            return get_solver("highs").solve(problem, limits)
-        return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-
-
 def test_what_is_kept_is_kept_under_the_cap():
     """Without an answer in time tasks keep what they hold, but for those admitted last that a lower cap rules out."""
     tasks = tuned.recurrences(2, most=2)
-    asked = Settings(objective=as_given, solver=FirstOnly(), power_cap_w=1e6)
+    asked = Settings(objective=as_given, solver=Scripted((2, 2), None), power_cap_w=1e6)
     live = Allocator(tasks, asked, tuner=tuned.tuner(tasks))
     live.on_event(Event.join(0.0, "a", "b", "c", "d"))
     per_node = max(power_w for _, power_w in tuned.POINTS.values())
@@ -81,25 +59,19 @@ def test_live_caps_are_checked(cap_w):
     assert live.on_event(Event.join(6.0, "c")).cap_w == 300.0
 
 
-def log(nodes: int, hours: int) -> NodeLog:
-    """So many nodes, idle all the time."""
-    return NodeLog(
-        nodes=tuple(f"n{number}" for number in range(nodes)),
-        start_ns=0,
-        end_ns=hours * 3600 * NS,
-        time_ns=np.zeros(nodes, dtype=np.int64),
-        node=np.arange(nodes, dtype=np.int32),
-        idle=np.ones(nodes, dtype=np.bool_),
-    )
-
-
 def test_emissions_are_the_integral_of_power_and_intensity(tmp_path):
     """Two idle nodes of 100 W for two hours, PUE 1.5, at 300 and then 100 g/kWh: 60 + 20 g, times 1.5."""
     carbon = tmp_path / "carbon.csv"
     carbon.write_text("time,gco2_per_kwh\n0,300\n3600,100\n", encoding="utf-8")
     task = TaskSpec("late", 1, 1, 1.0, ScalingCurve.linear(1.0, 1), submit_s=7199.0)
     result = run_replay(
-        node_log=log(2, 2), tasks=(task,), solver="dp", idle_power_w=100.0, pue=1.5, carbon=carbon, baseline=False
+        node_log=pool(7200, (0, 2)),
+        tasks=(task,),
+        solver="dp",
+        idle_power_w=100.0,
+        pue=1.5,
+        carbon=carbon,
+        baseline=False,
     )
     summary = result.summary()
     assert summary["emissions_gco2"] == pytest.approx(1.5 * (0.2 * 300 + 0.2 * 100))
@@ -129,7 +101,7 @@ def test_caps_that_are_refused():
         run_replay(solver="highs", power_cap=1e6)
     options = {"tasks": sample_path(SAMPLE_TUNED_TASKS), "power_cap": 100.0, "idle_power_w": 100.0, "pue": 1.5}
     with pytest.raises(SettingsError, match=r"covers the idle draw, got 100 W for 2 idle nodes that draw 300 W, 0 s"):
-        run_replay(node_log=log(2, 1), **options)
+        run_replay(node_log=pool(3600, (0, 2)), **options)
 
 
 @pytest.mark.parametrize(
