@@ -6,20 +6,22 @@ import json
 import math
 import os
 import random
+import re
+import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from bftrainer.files.directories import JOURNAL, LOCK, written_files
-from tests.chaos.processes import Ended, Trouble, run
-from tests.chaos.results import facts
-from tests.tiny import write_inputs
+from tests.test_determinism import values_of
+from tests.tiny import Done, installed, write_inputs
+from tests.waiting import alive, until
 from tests.zeus.master.driven import FAKE, PYTHON
 
 SACCT = "JobIDRaw|Start|End|NNodes|NodeList\n1|2026-09-01T08:00:00|2026-09-01T09:00:00|2|n[1-2]\n"
@@ -52,6 +54,32 @@ command = {json.dumps([*PYTHON, str(FAKE), "{bs}", "{lr}", "{seed}", "{epochs}",
 VARIANTS = ("10", "20")
 KILLS, FAULTS = ("main", "group", "self"), ("full", "read-only", "broken")
 KINDS = ("kill", "kill", "fault", "size")
+MOMENT = re.compile(r"\+20\d{12}(\+\d+)?")  # jobs that begin within one second are numbered
+INSIDE = Path(__file__).parent / "inside"
+NEVER = 10**9
+_numbers = count()
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """What a command meets, and at which event.
+
+    `what` is "main", "group" or "self": who is killed; or "full", "read-only" or "broken": how calls fail from then on.
+    """
+
+    what: str = "main"
+    at: int = NEVER
+    file_bytes: int | None = None
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended, and how many events it had."""
+
+    done: Done
+    events: int
+
+
 NO_TROUBLE = Trouble(at=0)
 
 
@@ -87,6 +115,50 @@ COMMANDS = {
 }
 
 
+def _family(mark: str) -> list[int]:
+    """Processes that a command has started, whoever their parent is now."""
+    family = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdecimal() and mark.encode() in (entry / "environ").read_bytes():
+                family.append(int(entry.name))
+    return [pid for pid in family if alive(pid)]
+
+
+def run(words: list[str], cwd: Path, trouble: Trouble, env: dict[str, str]) -> Ended:
+    """Run a command, which may meet trouble, until nothing of it is left."""
+    mark = f"{os.getpid()}-{next(_numbers)}"
+    path = os.pathsep.join([str(INSIDE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    limit = [] if trouble.file_bytes is None else ["prlimit", f"--fsize={trouble.file_bytes}"]
+    with tempfile.NamedTemporaryFile() as counter:
+        inside = {"PYTHONPATH": path, "CHAOS_COUNT": counter.name, "CHAOS_AT": str(trouble.at), "CHAOS_ID": mark}
+        inside |= {"CHAOS_WHAT": trouble.what, "CHAOS_MAIN": ""}
+        process = subprocess.Popen(
+            [*limit, installed(words[0]), *words[1:]],
+            cwd=cwd,
+            env=os.environ | inside | env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,  # which has room for all that these commands say
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        process.wait()
+        until(lambda: not _family(f"CHAOS_ID={mark}"))
+        out, err = process.communicate()
+        return Ended(Done(process.returncode, out, err), os.stat(counter.name).st_size)
+
+
+def facts(folder: Path, wanted: Callable[[str], bool] = lambda _: True) -> dict[str, str]:
+    """Paths below a folder, hidden ones too, and what is in the files, but for place, moment and what took time."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        if wanted(name := MOMENT.sub("", str(path.relative_to(folder)))):
+            has_values = path.is_file() and path.name != "lock"  # which says who had it last
+            found[name] = MOMENT.sub("", values_of(path).replace(str(folder), "")) if has_values else ""
+    return found
+
+
 @contextmanager
 def world() -> Iterator[Path]:
     """A folder with what commands read; keys of its own beside it."""
@@ -108,7 +180,7 @@ def world() -> Iterator[Path]:
 class Reference:
     """What a command leaves that meets no trouble, its number of events, and the bytes that it wrote."""
 
-    facts: dict[str, Any]
+    facts: dict[str, str]
     events: int
     bytes: int
 
@@ -150,7 +222,7 @@ def check_end(ended: Ended, kind: str) -> None:
         assert len(errors) == 1 or "failed: " in ended.done.err
 
 
-def check_results(here: Path, command: Command, allowed: list[dict[str, Any]]) -> None:
+def check_results(here: Path, command: Command, allowed: list[dict[str, str]]) -> None:
     """What is there is whole, or readers are told that it is not."""
     place = here / (command.results or ("none",))[0]
     if not place.exists():
