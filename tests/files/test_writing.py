@@ -1,5 +1,8 @@
+"""Files and journals hold what they were given, whole, whatever becomes of the process, the disk or the machine."""
+
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import resource
@@ -8,14 +11,18 @@ import stat
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bftrainer.errors import OutputError
 from bftrainer.files import writing
-from bftrainer.files.writing import lock_file, replacing, replacing_together
+from bftrainer.files.writing import LineJournal, lock_file, replacing, replacing_together, seal_line, unseal_line
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
 from tests.killing import run_killed
 from tests.tiny import contents
+
+LINES = ["first", "second", "", "ä ☃", "a b c"]
 
 
 def test_failure_leaves_the_earlier_file(tmp_path):
@@ -124,3 +131,66 @@ def test_a_private_file_is_never_open_to_others(tmp_path):
         stream.write(b"ours")
         assert (tmp_path / ".x.csv.bftpart").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "x.csv").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.fixture
+def journal_path(tmp_path):
+    """A journal of some lines."""
+    journal = LineJournal(tmp_path / "x.journal")
+    assert journal.read() == []
+    journal.append(map(seal_line, LINES[:1]))
+    journal.append(map(seal_line, LINES[1:]))
+    return journal.path
+
+
+def test_lines_come_back(journal_path):
+    """A journal has lines in their order; it goes on where it was."""
+    journal = LineJournal(journal_path)
+    journal.append([seal_line("more")])
+    assert list(map(unseal_line, journal.read())) == [*LINES, "more"]
+    assert LineJournal(journal_path).read() == journal.read()
+
+
+@given(text=st.text(st.characters(codec=None)))
+def test_any_text_is_one_line(text):
+    """Whatever is seal_line, it is one line, and reads back as one."""
+    line = seal_line(text)
+    assert not set(b"\r\n") & set(line)
+    assert unseal_line(line) is not None
+
+
+def test_a_torn_end_heals(journal_path):
+    """Wherever the last line breaks off, whatever stands there now, whole ones stay and the next one follows."""
+    whole = journal_path.read_bytes()
+    last = len(whole.removesuffix(b"\n").rpartition(b"\n")[0]) + 1
+    torn = [whole[:end] for end in range(last + 1, len(whole))]
+    for data in [*torn, whole[:last] + b"\0" * 4096, whole[:last] + b"x\n\0y\n", whole[:last] + whole[-5:]]:
+        journal_path.write_bytes(data)
+        LineJournal(journal_path, lambda line: unseal_line(line) is not None).append([seal_line("next")])
+        assert list(map(unseal_line, LineJournal(journal_path).read())) == [*LINES[:-1], "next"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), KeyboardInterrupt()])
+def test_a_write_that_failed_leaves_nothing_of_itself(journal_path, monkeypatch, error):
+    """The journal goes on when there is room."""
+    journal, before = LineJournal(journal_path), journal_path.read_bytes()
+
+    def fail(_):
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises((OutputError, KeyboardInterrupt), match=r"x\.journal: Cannot write .*: No space left|^$"):
+            journal.append(["too much", "and more"])
+    assert journal_path.read_bytes() == before
+    journal.append(["fits"])
+    assert journal.read()[-1] == b"fits"
+
+
+def test_places_that_are_refused(journal_path, tmp_path, monkeypatch):
+    """One that is not there, and another user's journal, as its lines decide what is done."""
+    with pytest.raises(OutputError, match="No such file or directory"):
+        LineJournal(tmp_path / "nowhere" / "x.journal").append(["a"])
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    with pytest.raises(OutputError, match="Expected a journal of your own, found one of another user"):
+        LineJournal(journal_path)
