@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime, timedelta, timezone
 
 import numpy as np
@@ -49,29 +50,17 @@ def test_the_effort_is_a_limit_of_decisions():
         ReplayConfig(effort=0)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [("first_node", "x"), ("max_events", "5"), ("large_idle", 2.5), ("baseline", None), ("pue", "a"), ("seed", True)],
+FILES = ("node_log", "tasks", "scalability", "scaling", "since", "until", "power_cap", "carbon")
+WRONG = (
+    *(("first_node", "x"), ("max_events", "5"), ("large_idle", 2.5), ("baseline", None), ("pue", "a"), ("seed", True)),
+    *((name, value) for name in FILES for value in ({}, 1j, [1], True, object)),
+    *((name, 2**63) for name in ("max_events", "seed", "skip_events", "effort")),  # beyond what summaries hold
 )
+
+
+@pytest.mark.parametrize(("name", "value"), WRONG)
 def test_values_of_another_type(name, value):
     """An option of another type is refused by its name and value, when it is given."""
-    with pytest.raises(SettingsError, match=f"{name} .*{value!r}"):
+    shown = re.escape("the class object" if value is object else repr(value))
+    with pytest.raises(SettingsError, match=f"^Expected {name} to be .*{shown}"):
         ReplayConfig(**{name: value})
-
-
-@pytest.mark.parametrize(
-    "name", ["node_log", "tasks", "scalability", "scaling", "since", "until", "power_cap", "carbon"]
-)
-@pytest.mark.parametrize("value", [{}, 1j, [1], True, object])
-def test_other_types_are_refused(name, value):
-    """What is neither a file, nor what may be handed over in its place, is refused by its name."""
-    with pytest.raises(SettingsError, match=f"^Expected {name} to be "):
-        ReplayConfig(**{name: value})
-
-
-@pytest.mark.parametrize("name", ["max_events", "seed", "skip_events", "effort"])
-def test_numbers_are_those_that_summaries_hold(name):
-    """One beyond 64 bits is refused where it is given: the results of the run could not be read."""
-    with pytest.raises(SettingsError, match=f"Expected {name} to be a number of 64 bits, got 9223372036854775808"):
-        ReplayConfig(**{name: 2**63})
-    assert getattr(ReplayConfig(**{name: 2**63 - 1}), name) == 2**63 - 1

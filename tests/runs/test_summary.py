@@ -1,4 +1,4 @@
-"""The summary of a whole small run, worked out by hand.
+"""The summary of a whole small run, worked out by hand, and what else a result shows of itself.
 
 The world of `tests.tiny`: J0 (50 work) takes the two nodes a, b at 0 s; at 10 s c and d go to J1, whose start is free,
 rather than to J0, whose growth costs; at 25 s J0 is done and J1 grows from 2 to 4 nodes, which costs 2 s at 2 work/s;
@@ -7,9 +7,19 @@ at 30 s it loses two nodes, which costs 1 s at 4 work/s; the log ends at 40 s.
 
 from __future__ import annotations
 
+import re
+from html import unescape
+from io import StringIO
+
 import pytest
 
 from bftrainer import RunResult, run_replay
+from bftrainer.campaigns.bound import bound_work
+from bftrainer.cli.replay.result_table import render_summary
+from bftrainer.report.words import headline
+from bftrainer.runs import ReplayConfig, load_inputs, write_run
+from bftrainer.runs.run_files import read_run
+from tests.runs.test_resumable import SAVING
 from tests.tiny import write_inputs
 
 
@@ -116,3 +126,58 @@ def test_the_facade_takes_objects(result):
     again = run_replay(node_log=read_node_log(paths[0]), tasks=read_task_set(paths[1]).tasks, solver="dp", max_tasks=2)
     assert again.recording.events == result.recording.events
     assert again.inputs.sources["node_log"] is None
+
+
+@pytest.fixture(scope="module")
+def shown():
+    """A short replay of the sample."""
+    return run_replay(solver="dp", baseline=False, max_events=60, command="bftrainer-replay --made <b>up</b>")
+
+
+def test_a_notebook_shows_the_brief(shown, monkeypatch):
+    """Headline, figures and both pictures, without scripts or requests, in a frame that keeps its style to itself."""
+    (content,) = re.fullmatch(r'<iframe srcdoc="([^"]*)"[^>]*></iframe>', shown._repr_html_()).groups()
+    page = unescape(content)
+    text = unescape(re.sub(r"<[^>]+>", "", page))
+    assert headline(shown.summary()) in text
+    assert "occupancy" in text
+    assert page.count("<svg") == 2
+    assert "<script" not in page
+    assert all(link.startswith("#") for link in re.findall(r' (?:src|href|xlink:href)="([^"]*)"', page))
+    assert shown._repr_html_() == shown._repr_html_()
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
+    assert shown._repr_html_() is None  # without the libraries of pages it shows what a prompt does
+
+
+def test_a_prompt_shows_a_sentence(shown):
+    """And not all that was recorded."""
+    assert repr(shown) == f"<RunResult: {headline(shown.summary())}>"
+
+
+def test_what_saves_cost_is_written_and_read(tmp_path):
+    """It is in the summary, in the ledger of node-time, in both tables, and in what people read."""
+    result = run_replay(tasks=SAVING, solver="dp", max_events=150, baseline=False, forward_time_s=120.0)
+    summary = result.summary()
+    lost = sum(task.saving_cost for task in result.recording.tasks)
+    assert lost > 0
+    assert summary["saving_loss_work"] == pytest.approx(lost)
+    assert summary["saving_loss_share"] > 0
+    assert summary["ledger"]["saving"] > 0
+    write_run(result, tmp_path)
+    run = read_run(tmp_path)
+    assert run.summary["saving_loss_work"] == summary["saving_loss_work"]
+    assert result.frame("tasks")["saving_cost"].sum() == pytest.approx(lost)
+    head, *rows = ((line.split(",")) for line in (tmp_path / "step-logs.csv").read_text().splitlines())
+    booked = result.recording.events["saving_cost"].tolist()
+    assert [float(row[head.index("SaveCost")]) for row in rows] == pytest.approx(booked)
+    shown = StringIO()
+    render_summary(summary, shown)
+    assert "saving " in shown.getvalue()
+
+
+def test_the_ceiling_is_free_of_saves_too():
+    """Where changes are free, tasks neither save nor lose anything; all others do less."""
+    config = ReplayConfig(tasks=SAVING, solver="dp", forward_time_s=120.0, max_events=60)
+    *others, free = bound_work(load_inputs(config), [60.0, 600.0, 3600.0]).bounds
+    assert free.rescale_share == free.departure_share == 0.0
+    assert all(each.work < free.work for each in others)
