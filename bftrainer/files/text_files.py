@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from bftrainer.errors import BftrainerError, InputError, LogError, suggestion
 from bftrainer.files.opening import (
     DOCUMENT_BYTES,
+    LOG_BYTES,
     Form,
     check_bytes,
     form_of,
@@ -134,19 +135,12 @@ def first_row(path: Path) -> tuple[str, ...]:
 
 
 def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[tuple[str, list[str]]]:
-    """Places (`file:line`) and cells of the rows of a CSV file that are not blank; `error` if it is no CSV."""
+    """Places (`file:line`) and cells of the rows of a CSV file that are not blank; `error` if it is no CSV in UTF-8."""
     form_of(path, error)
-    with translated(path, error), open_plain(path, usual) as stream:
-        rows = csv.reader((line.decode("utf-8-sig") for line in stream), strict=True)
-        try:
-            for row in rows:
-                if row:
-                    yield f"{path}:{rows.line_num}", row
-        except UnicodeDecodeError as fault:
-            got = one_line(fault.object.rstrip().decode(errors="backslashreplace"))
-            raise error(f"{path}:{rows.line_num + 1}: Expected text in UTF-8, got '{got}'.") from None
-        except csv.Error as fault:
-            raise error(f"{path}:{max(1, rows.line_num)}: Expected CSV, got something else ({fault}).") from None
+    for row in log_rows(path, ",", error, usual):
+        if "\ufffd" in (text := ",".join(row.fields)):
+            raise error(f"{row.place}: Expected text in UTF-8, got {one_line(text)!r}.")
+        yield row.place, row.fields
 
 
 def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> Iterator[tuple[str, dict[str, str]]]:
@@ -233,12 +227,12 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
     return tuple(files)
 
 
-def line_blocks(path: Path) -> Iterator[Block]:
-    """Read a file in blocks of lines, some megabytes each; a `LogError` if it is empty, binary or damaged."""
+def line_blocks(path: Path, error: type[InputError] = LogError, usual: int = LOG_BYTES) -> Iterator[Block]:
+    """Read a file in blocks of lines, some megabytes each; an `error` if it is empty, binary or damaged."""
     first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
-    with translated(path, LogError), open_plain(path) as stream:
+    with translated(path, error), open_plain(path, usual) as stream:
         for chunk in iter(partial(stream.read, _CHUNK), b""):
-            lines, end, tail = _check_text(path, first, tail + chunk).rpartition(b"\n")
+            lines, end, tail = _check_text(path, first, tail + chunk, error).rpartition(b"\n")
             check_bytes(path, len(tail), most, "in a line")
             if end:
                 yield Block(path, first, _as_utf8(lines))
@@ -246,7 +240,7 @@ def line_blocks(path: Path) -> Iterator[Block]:
     if tail:
         yield Block(path, first, _as_utf8(tail), cut_off=True)
     elif first == 1:
-        _check_text(path, first, tail)
+        _check_text(path, first, tail, error)
 
 
 def head(path: Path) -> list[str]:
@@ -267,12 +261,12 @@ def _as_utf8(text: bytes) -> bytes:
     return text if text.isascii() else text.decode("utf-8-sig", errors="replace").encode()
 
 
-def _check_text(path: Path, line: int, text: bytes) -> bytes:
-    """Text that begins in a line of a file; a `LogError` if there is none, or it is binary."""
+def _check_text(path: Path, line: int, text: bytes, error: type[InputError] = LogError) -> bytes:
+    """Text that begins in a line of a file; an `error` if there is none, or it is binary."""
     if not text:
-        raise LogError(f"{path}: Expected lines, got an empty file.")
+        raise error(f"{path}: Expected lines, got an empty file.")
     if (at := text.find(b"\0")) >= 0:
-        raise LogError(f"{path}:{line + text.count(10, 0, at)}: Expected text, got binary data.")
+        raise error(f"{path}:{line + text.count(10, 0, at)}: Expected text, got binary data.")
     return text
 
 
@@ -291,21 +285,23 @@ class LogRow:
         return f"{self.path}:{self.line}"
 
 
-def log_lines(path: Path) -> Iterator[LogRow]:
-    """Lines of a file, each a row of one cell; a `LogError` as of `line_blocks`."""
-    for block in line_blocks(path):
+def log_lines(path: Path, error: type[InputError] = LogError, usual: int = LOG_BYTES) -> Iterator[LogRow]:
+    """Lines of a file, each a row of one cell; an `error` as of `line_blocks`."""
+    for block in line_blocks(path, error, usual):
         for at, line in enumerate(block.lines):
             yield LogRow(path, block.first + at, [line], block.is_cut_off(at))
 
 
-def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
-    """Non-blank rows of a CSV file; cells in quotes may hold line ends. A `LogError` names a row with an open quote."""
+def log_rows(
+    path: Path, delimiter: str = ",", error: type[InputError] = LogError, usual: int = LOG_BYTES
+) -> Iterator[LogRow]:
+    """Non-blank rows of a CSV file; cells in quotes may hold line ends. An `error` names a row with an open quote."""
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     last, first = None, 1
 
     def lines() -> Iterator[str]:
         nonlocal last
-        for last in log_lines(path):
+        for last in log_lines(path, error, usual):
             yield f"{last.fields[0]}\n"
 
     rows = csv.reader(lines(), delimiter=delimiter, strict=True)
@@ -315,7 +311,7 @@ def log_rows(path: Path, delimiter: str = ",") -> Iterator[LogRow]:
                 yield LogRow(path, first, fields, last is not None and last.is_cut_off)
             first = rows.line_num + 1
     except csv.Error as fault:
-        raise LogError(f"{path}:{first}: Expected a row of a table, got something else ({fault}).") from None
+        raise error(f"{path}:{first}: Expected CSV, got something else ({fault}).") from None
 
 
 class JobTable:

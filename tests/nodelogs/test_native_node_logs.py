@@ -136,7 +136,7 @@ ROWS = {
     "short": (GOOD + "2021-02-10T00:00:01Z,a\n", r":3: Expected 3 values, got 2\."),
     "no node": (GOOD + "2021-02-10T00:00:01Z,,1\n", ":3: Expected the name of a node, got nothing"),
     "nothing": ("", r": Expected transitions or metadata, got neither\."),
-    "no UTF-8": (b"2021-02-10T00:00:00Z,\xe9t\xe9,1\n", r":2: .*'2021-02-10T00:00:00Z,\\xe9t\\xe9,1'"),
+    "no UTF-8": (b"2021-02-10T00:00:00Z,\xe9t\xe9,1\n", ":2: Expected text in UTF-8, got '[^']*Z,\ufffdt\ufffd,1'"),
 }
 
 
@@ -157,7 +157,7 @@ def test_bad_columns_of_csv(tmp_path, header):
     with pytest.raises(LogError, match=r"idle\.csv:1: Expected columns time, node, idle, got "):
         read_node_log(tmp_path / "idle.csv")
     (tmp_path / "idle.csv").write_bytes(header.encode("utf-16"))
-    with pytest.raises(LogError, match=r"idle\.csv:1: Expected text in UTF-8"):
+    with pytest.raises(LogError, match=r"idle\.csv:1: Expected text, got binary data"):
         read_node_log(tmp_path / "idle.csv")
 
 

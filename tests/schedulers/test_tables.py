@@ -115,7 +115,7 @@ def test_a_last_line_that_may_be_cut_off(tmp_path):
 def test_a_quote_that_nothing_closes(tmp_path, text):
     """It would swallow the rows below, which would be idle nodes that were busy: its line is named."""
     (tmp_path / "t.csv").write_text(text)
-    with pytest.raises(LogError, match=r"t\.csv:2: Expected a row of a table, got something else"):
+    with pytest.raises(LogError, match=r"t\.csv:2: Expected CSV, got something else"):
         list(log_rows(tmp_path / "t.csv"))
 
 

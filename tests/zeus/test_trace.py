@@ -207,7 +207,7 @@ def test_floats_are_correctly_rounded(tmp_path):
         (b'value\n"1\n', "Expected CSV, got something else"),
         (gzip.compress(TEXT.encode(), mtime=0)[:-5], "damaged"),
         (b"name,value\n\xff\xfe,1\n", "UTF-8"),
-        (b'name,value\na,1\n"b\nc",1_000\n', ":4, column value: Expected a number above 0, 1e30 at most, got '1_000'"),
+        (b'name,value\na,1\n"b\nc",1_000\n', ":3, column value: Expected a number above 0, 1e30 at most, got '1_000'"),
     ],
 )
 def test_malformed_files(tmp_path, content, message):
