@@ -11,7 +11,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
-from tests.logs import random_log
+from tests.worlds import random_log
 
 LINEAR = ScalingCurve.linear(10.0, 4)
 

@@ -43,11 +43,11 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_the_effort_is_a_limit_of_decisions():
-    """It reaches solvers as they take it: without one nothing is counted. It is a whole number of 1 or more."""
+    """It reaches solvers as they take it: without one nothing is counted. A PUE below 1 is refused there, too."""
     limits = [ReplayConfig(effort=effort).settings(throughput, "dp").limits for effort in (None, 5)]
     assert [each.effort for each in limits] == [math.inf, 5.0]
-    with pytest.raises(SettingsError, match="Expected effort >= 1, got 0"):
-        ReplayConfig(effort=0)
+    with pytest.raises(SettingsError, match="Expected a PUE of 1 or more"):
+        ReplayConfig(pue=0.9).settings(throughput, "dp")
 
 
 FILES = ("node_log", "tasks", "scalability", "scaling", "since", "until", "power_cap", "carbon")
@@ -56,6 +56,21 @@ WRONG = (
     *((name, value) for name in FILES for value in ({}, 1j, [1], True, object)),
     *((name, 2**63) for name in ("max_events", "seed", "skip_events", "effort")),  # beyond what summaries hold
 )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("power_cap", math.nan, "Expected power_cap >= 0, got nan."),
+        ("carbon", -3.0, "Expected carbon >= 0, got -3.0."),
+        ("effort", 0, "Expected effort >= 1, got 0."),
+        ("power_options", "some", "Expected power_options to be chosen or pareto or all, got 'some'."),
+    ],
+)
+def test_values_out_of_range(name, value, said):
+    """Each is refused by name and value."""
+    with pytest.raises(SettingsError, match=re.escape(said)):
+        ReplayConfig(**{name: value})
 
 
 @pytest.mark.parametrize(("name", "value"), WRONG)
