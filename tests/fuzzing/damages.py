@@ -41,18 +41,6 @@ def place(draw: Draw, size: int) -> int:
     return int(draw(st.integers(0, max(size - 1, 0))))
 
 
-def cut(draw: Draw, data: bytes) -> bytes:
-    """Break off, at either end."""
-    at = place(draw, len(data))
-    return data[:at] if draw(st.booleans()) else data[at:]
-
-
-def splice(draw: Draw, data: bytes) -> bytes:
-    """Put another part of the data, or noise, in the place of a part."""
-    at, size, other = place(draw, len(data)), place(draw, 64), place(draw, len(data))
-    return data[:at] + draw(st.sampled_from([data[other : other + 64], b"", b"\0" * 8])) + data[at + size :]
-
-
 def change_parts(draw: Draw, parts: list[bytes]) -> list[bytes]:
     """Leave out, repeat, exchange or break off parts."""
     one, other = place(draw, len(parts)), place(draw, len(parts))
@@ -60,17 +48,11 @@ def change_parts(draw: Draw, parts: list[bytes]) -> list[bytes]:
     return draw(st.sampled_from([*changes, parts[:one] + parts[other : other + 1] + parts[one:]]))  # type: ignore[no-any-return]
 
 
-def change_lines(draw: Draw, data: bytes) -> bytes:
-    """Leave out, repeat or exchange lines."""
-    return b"".join(change_parts(draw, data.splitlines(keepends=True)))
-
-
-def change_fields(draw: Draw, data: bytes) -> bytes:
-    """Leave out, repeat or exchange fields of a line."""
-    rows = data.splitlines(keepends=True) or [b""]
-    at, by = place(draw, len(rows)), draw(st.sampled_from([b",", b"|", b";", b" ", b"\t", b"=", b":"]))
-    rows[at] = by.join(change_parts(draw, rows[at].split(by)))
-    return b"".join(rows)
+def change_pieces(draw: Draw, data: bytes) -> bytes:
+    """Leave out, repeat, exchange or break off lines, fields or bytes."""
+    by_sixteen = [data[at : at + 16] for at in range(0, len(data), 16)]
+    pieces = [data.splitlines(keepends=True), re.split(rb"([,|; \t=:\n])", data), by_sixteen]
+    return b"".join(change_parts(draw, draw(st.sampled_from(pieces))))
 
 
 def change_tokens(draw: Draw, data: bytes) -> bytes:
@@ -144,11 +126,11 @@ def change_parquet(draw: Draw, data: bytes) -> bytes:
         ][kind]()
         pq.write_table(changed, out)
     except (pa.ArrowException, OSError, ValueError, TypeError, OverflowError, IndexError):
-        return cut(draw, data)
+        return change_pieces(draw, data)
     return out.getvalue()
 
 
-_PLAIN = (change_tokens, change_fields, change_lines, splice, cut)
+_PLAIN = (change_tokens, change_pieces, change_pieces, change_pieces)
 _OWN = {".json": change_document, ".jsonl": change_document, ".pkl": change_pickle, ".parquet": change_parquet}
 
 
