@@ -155,7 +155,7 @@ class _JobQueue:
 
 
 def _read_jobqueue(path: Path, job_logs: Path | None) -> _JobQueue:
-    table, _ = toml_file(path, SettingsError)
+    table = toml_file(path, SettingsError)
     system, jobs = str(table.pop("system", "")), table.pop("jobs", None)
     # Importing the library writes its configuration into the home directory.
     dask_jobqueue = import_jobqueue() if system else None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import BftrainerError, SettingsError, suggestion
-from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path, whole_bytes
 from bftrainer.files.text_files import toml_file
 from bftrainer.model import TaskSpec, instant_ns
 from bftrainer.objectives.credits import as_given
@@ -180,8 +180,8 @@ def read_sweep(path: Path) -> SweepSpec:
     SettingsError
         If it cannot be read, or an option is unknown or has an invalid value; the message names the line.
     """
-    tables, text = toml_file(path, SettingsError)
-    reader = _Reader(path, text)
+    tables, text = toml_file(path, SettingsError), whole_bytes(path)
+    reader = _Reader(path, text.decode())
     for name in tables:
         reader.check_key(name, _SECTIONS, "a section of a sweep")
     if tables.get("schema") != SCHEMA or isinstance(tables["schema"], bool):
@@ -200,7 +200,7 @@ def read_sweep(path: Path) -> SweepSpec:
     points = points or [{}]
     for point in points:
         reader.check_point(base, point)
-    return SweepSpec(path, text.encode(), base, tuple(points))
+    return SweepSpec(path, text, base, tuple(points))
 
 
 class _Reader:

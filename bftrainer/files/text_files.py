@@ -43,22 +43,21 @@ _BATCH = 1 << 14
 _LONGEST_FIELD = 1 << 26
 """Node lists of a large machine exceed the csv module's limit of 128 KiB."""
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")  # of pydantic's models and of dataclasses
-_NUL = re.compile(r"\\(u0000|U00000000|x00)")
+_NUL = re.compile(rb"\\(u0000|U00000000|x00)")
 """TOML's escapes of the character that neither paths nor arguments can hold."""
 MOST_NESTED = 100
 """Maximum nesting of lists and tables: none of ours has more than ten levels, and Python crashes beyond its limit."""
 
 
-def toml_file(path: Path, error: type[InputError]) -> tuple[dict[str, Any], str]:
-    """Content of a TOML file, and its text; `error` if it is no TOML, or holds the character NUL."""
+def toml_file(path: Path, error: type[InputError]) -> dict[str, Any]:
+    """Content of a TOML file; `error` if it is no TOML, or holds the character NUL."""
     with translated(path, error):
         data = whole_bytes(path)
     table: dict[str, Any] = _parse(path, lambda: tomllib.loads(data.decode()), "TOML", error)
-    text = data.decode()
-    if nul := _NUL.search(text):
-        line = text.count("\n", 0, nul.start()) + 1
+    if nul := _NUL.search(data):
+        line = data.count(b"\n", 0, nul.start()) + 1
         raise error(f"{path}:{line}: Expected text without the character NUL.")
-    return table, text
+    return table
 
 
 def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
@@ -93,7 +92,7 @@ def _count_levels(value: Any) -> int:
 
 def toml_content(path: Path, error: type[InputError]) -> dict[str, Any]:
     """Content of a TOML file; `error` if it cannot be read, or does not have ``schema = 1``."""
-    content, _ = toml_file(path, error)
+    content = toml_file(path, error)
     schema = content.get("schema")
     if type(schema) is not int or schema != SCHEMA:
         raise error(f"{path}: Expected schema = {SCHEMA}, got {schema!r}.")

@@ -17,7 +17,7 @@ from bftrainer.files.text_files import MOST_NESTED, head, json_file, line_blocks
 
 def read_toml(path, error):
     """Content of a TOML file."""
-    return toml_file(path, error)[0]["x"]
+    return toml_file(path, error)["x"]
 
 
 READERS = {"json": json_file, "toml": read_toml, "form": form_of}

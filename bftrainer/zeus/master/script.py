@@ -247,7 +247,7 @@ def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
 
     Paths of the file are relative to its directory, those of `changes` to the current one; all become absolute.
     """
-    content, _ = toml_file(path, TuningInputError)
+    content = toml_file(path, TuningInputError)
     file = check_table(JobFile, content | dict(changes), TuningInputError, path)
     here = path.parent.resolve()
     bases = {name: Path.cwd() if name in changes else here for name in ("log_base", "monitor_path")}
