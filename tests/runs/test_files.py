@@ -1,22 +1,32 @@
-"""The files of a run: what is in them, that they agree with one another, and that two equal runs give equal ones."""
+"""The files of a run: what is in them, that equal runs give equal ones, reading them back, and what is refused."""
 
 from __future__ import annotations
 
 import csv
 import json
+import os
 import pickle
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import ReplayConfig, RunResult, run_replay
+from bftrainer.errors import OutputError
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import NodeLog, TaskSpec, columns
-from bftrainer.runs import load_inputs, write_run
+from bftrainer.report.comparison import run_names
+from bftrainer.report.run_page import write_page
+from bftrainer.runs import load_inputs, read_results, write_run
+from bftrainer.runs.audit import audit
+from bftrainer.runs.run_files import read_run, read_runs
+from tests.finished import write_sample_run
 from tests.scripted import Scripted
 from tests.tiny import write_inputs
 
@@ -163,3 +173,176 @@ def test_what_a_solver_does_not_finish_is_recorded(tmp_path):
     assert (summary["decisions_optimal"], summary["decisions_incumbent"]) == (0, 1)
     assert summary["decisions_kept"] == len(table["held"]) - 1
     assert summary["gap_max"] == pytest.approx(0.2)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A directory with one finished run, never changed."""
+    return write_sample_run(tmp_path_factory.mktemp("finished") / "run-itrOut")
+
+
+def test_columns_are_those_of_the_recording(tmp_path):
+    """Times, counts and totals read are those that were recorded."""
+    result = run_replay(solver="dp", baseline=False, max_events=200)
+    write_run(result, tmp_path)
+    run, recording = read_run(tmp_path), result.recording
+    assert run.summary == json.loads(json.dumps(result.summary()))
+    assert run.steps["time_s"] == pytest.approx([event.time_s for event in recording.events], abs=1e-9)
+    assert run.steps["idle"].tolist() == [event.idle for event in recording.events]
+    assert run.steps["used"].tolist() == [event.used for event in recording.events]
+    assert run.tasks["name"].tolist() == [task.spec.name for task in recording.tasks]
+    assert run.tasks["preemptions"].tolist() == [task.preemptions for task in recording.tasks]
+    done = [task.completed_s if task.completed_s is not None else np.nan for task in recording.tasks]
+    assert run.tasks["completed_s"] == pytest.approx(done, abs=1e-9, nan_ok=True)
+    assert run.decisions["solve_s"].tolist() == [each.solve_s for each in recording.decisions]
+
+
+def test_frames_have_what_was_written(finished, tmp_path):
+    """Rows are those that the summary counts, times are times; a string is a path, too; damage is named in one line."""
+    frames = read_results(str(finished))
+    assert len(frames.events) == frames.summary["events"]
+    assert len(frames.decisions) == frames.summary["decisions"]
+    assert len(frames.tasks) == frames.summary["tasks_total"]
+    assert frames.decisions["time"].dt.tz is not None
+    assert {"task", "node"} <= {*frames.allocation.columns}
+    copy = damaged(finished, tmp_path, lambda copy: (copy / "tasks.parquet").write_bytes(b"PAR1"))
+    with pytest.raises(OutputError, match=r"^[^\n]*tasks\.parquet: [^\n]*$"):
+        read_results(copy)
+
+
+@pytest.mark.parametrize(
+    ("paths", "names"),
+    [
+        (["/t/a/x", "b/x", "c/y"], ("a/x", "b/x", "y")),
+        (["/t/a/1/x", "/t/b/1/x", "/t/b/2/x"], ("a/1/x", "b/1/x", "2/x")),
+        (["a/x-itrOut", "a/x"], ("x-itrOut", "x")),
+        (["a/x", "a/x", "b/x"], ("a/x (1)", "a/x (2)", "b/x")),
+        (["a/x", "b/../a/x"], ("x (1)", "x (2)")),
+    ],
+)
+def test_names_tell_runs_apart(paths, names, tmp_path):
+    """Directory names with as much before them as it takes, numbers where paths are equal."""
+    assert run_names([type(tmp_path)(path) for path in paths]) == names
+
+
+@pytest.mark.long
+def test_the_page_of_a_run_in_memory(tmp_path):
+    """A run needs no directory to have its page: the one in memory is the one that its files give."""
+    result = run_replay(solver="dp", max_events=60, tasks=sample_path(SAMPLE_TUNED_TASKS), idle_power_w=50.0)
+    (tmp_path / "run-itrOut").mkdir()
+    write_run(result, tmp_path / "run-itrOut")
+    write_page(read_runs([tmp_path / "run-itrOut"]), tmp_path / "run.html")
+    result.report(tmp_path / "run-itrOut.html")
+    assert (tmp_path / "run-itrOut.html").read_bytes() == (tmp_path / "run.html").read_bytes()
+
+
+def damaged(finished, tmp_path, change):
+    """A copy of the run that `change` has been at."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    change(copy)
+    return copy
+
+
+def with_summary(**changes):
+    """Change fields of the summary, or drop those that are None."""
+
+    def change(copy):
+        summary = json.loads((copy / "summary.json").read_text()) | changes
+        summary = {key: value for key, value in summary.items() if value is not None}
+        (copy / "summary.json").write_text(json.dumps(summary))
+
+    return change
+
+
+def with_table(name, edit):
+    """Edit a table."""
+    return lambda copy: pq.write_table(edit(pq.read_table(copy / name)), copy / name)
+
+
+def with_values(name, column, value):
+    """Put one value into all of a column."""
+
+    def fill(table):
+        values = pa.array([value] * table.num_rows, table[column].type if value is None else None)
+        return table.set_column(table.column_names.index(column), column, values)
+
+    return with_table(name, fill)
+
+
+def test_wrong_content_is_left_to_the_audit(finished, tmp_path):
+    """Events out of order, and other figures, have the form of a run: its page is made, and the audit tells."""
+
+    def change(copy):
+        lines = (copy / "step-logs.csv").read_text().splitlines(keepends=True)
+        (copy / "step-logs.csv").write_text("".join([lines[0], *lines[2:], lines[1]]))
+        with_summary(nodes_total=-5)(copy)
+
+    copy = damaged(finished, tmp_path, change)
+    write_page(read_runs([copy]), tmp_path / "page.html")
+    found = audit(copy).wrong
+    assert any("step-logs.csv row 0 evtTime" in line for line in found)
+    assert any("summary.json nodes_total" in line for line in found)
+
+
+def test_a_start_without_a_zone_is_utc(finished, tmp_path):
+    """Times in tables are counted from the summary's start, which is in UTC unless it says otherwise."""
+    start = json.loads((finished / "summary.json").read_text())["window_start"]
+    copy = damaged(finished, tmp_path, with_summary(window_start=start.removesuffix("Z")))
+    assert read_run(copy).steps["time_s"].tolist() == read_run(finished).steps["time_s"].tolist()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda copy: (copy / "summary.json").unlink(), "with a summary.json, found none"),
+        (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
+        (lambda copy: (copy / "summary.json").write_text("[1]"), "summary of schema 1 or older, got None"),
+        (with_summary(schema=99), "schema 1 or older, got 99; a newer one takes a newer version"),
+        (with_summary(window_s=None), "window_s: Field required"),
+        (with_summary(occupancy=float("nan")), "occupancy: Input should be a finite number. It is 'nan'."),
+        (with_summary(window_start="yesterday"), "window_start, window_end: Expected times"),
+        (with_summary(window_s=1e6), "window_end: Expected times (they are not window_s apart, 1e+06 s)"),
+        (with_summary(ledger={"useful": 1.0}), "ledger.idle_node_s: Field required"),
+        (with_summary(inputs={"node_log": {"path": 3}}), "inputs.node_log"),
+        (with_summary(settings={"decide_on": "all", "skip_events": [1]}), "settings.skip_events"),
+        (with_summary(makespan_s="x" * 500), f"makespan_s: Input should be a valid number. It is '{'x' * 80}'."),
+        (with_values("tasks.parquet", "rescales", "many"), "tasks.parquet: Expected this table of a run (Failed to"),
+        (with_values("tasks.parquet", "preemptions", None), "Casting field 'preemptions' with null values"),
+        (with_values("tasks.parquet", "task", b"\xff"), "tasks.parquet: Expected"),
+        (
+            with_table("tasks.parquet", lambda table: table.append_column("work_done", table["work_done"])),
+            '(Field "work_done" exists 2 times in schema)',
+        ),
+        (
+            with_table("allocation.parquet", lambda table: table.drop_columns(["node"])),
+            '(Field "node" does not exist in schema)',
+        ),
+        (lambda copy: (copy / "tasks.parquet").unlink(), "tasks.parquet: No such file."),
+        (lambda copy: (copy / "decisions.parquet").write_bytes(b"PAR1"), "decisions.parquet: Expected a whole Parquet"),
+        (lambda copy: (copy / "step-logs.csv").write_text("evtTime,Thr\n"), "does not exist in schema)"),
+        (
+            lambda copy: (copy / "step-logs.csv").write_text("evtTime\nyesterday\n"),
+            "step-logs.csv: Expected this table",
+        ),
+    ],
+)
+def test_bad_directories_are_refused(finished, tmp_path, change, said):
+    """One line that names the file and what is missing."""
+    copy = damaged(finished, tmp_path, change)
+    with pytest.raises(OutputError) as caught:
+        read_run(copy)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_names_that_are_no_text(finished, tmp_path):
+    """A directory may be called anything: its run is shown with escapes, in names as on the page."""
+    odd = tmp_path / os.fsdecode(b"run\xff\x1b[2J-itrOut")
+    shutil.copytree(finished, odd)
+    assert read_run(odd).name == "run\\udcff\\x1b[2J"
+    assert run_names([odd, tmp_path / "other" / odd.name])[0].isprintable()
+    change = with_summary(command=f"bftrainer-replay {odd}", inputs={"node_log": {"path": str(odd), "sha256": "0"}})
+    change(odd)
+    write_page(read_runs([odd]), tmp_path / "page.html", force=False)
+    assert "\\udcff" in (tmp_path / "page.html").read_text(encoding="utf-8")
