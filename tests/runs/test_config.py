@@ -54,6 +54,8 @@ FILES = ("node_log", "tasks", "scalability", "scaling", "since", "until", "power
 WRONG = (
     *(("first_node", "x"), ("max_events", "5"), ("large_idle", 2.5), ("baseline", None), ("pue", "a"), ("seed", True)),
     *((name, value) for name in FILES for value in ({}, 1j, [1], True, object)),
+    *((name, value) for name in ("objective", "solver", "fallback") for value in (3, [1])),
+    *((name, object) for name in ("solver", "fallback")),
     *((name, 2**63) for name in ("max_events", "seed", "skip_events", "effort")),  # beyond what summaries hold
 )
 

@@ -140,21 +140,6 @@ def test_advice_takes_own_objectives(replay, tmp_path):
     assert advice["given"]["objective"] == f"{HERE}:root"
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"objective": 3}, "name of an objective or a callable, got 3"),
-        ({"solver": 3}, "solver to be a name or an object with name and solve, got 3"),
-        ({"solver": Counting}, "got the class Counting: make one of it"),
-        ({"fallback": object}, "fallback to be a name or an object with name and solve, got the class object"),
-    ],
-)
-def test_what_is_neither(options, said):
-    """One line says what was expected, before anything is read."""
-    with pytest.raises(SettingsError, match=said):
-        run_replay("absent.parquet", **options)
-
-
 class Breaking(Observer):
     """An observer that fails at an event or a decision of some number, or at the end."""
 
