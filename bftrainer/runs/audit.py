@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 
 import solvers
 from bftrainer.errors import OutputError, escaped
-from bftrainer.files.text_files import json_file
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, Objective, ScalingCurve, TaskState, instant_ns, is_static
 from bftrainer.model.columns import Table
-from bftrainer.model.records import HELD, RUN_SCHEMA, DecisionRecord, Floats
+from bftrainer.model.records import HELD, DecisionRecord, Floats
 from bftrainer.nodelogs.edit import list_kinds
 from bftrainer.objectives.modifiers import names_code
 from bftrainer.replay import Cluster, ClusterChange, Observer
@@ -47,6 +46,7 @@ from bftrainer.runs.run_files import (
     find_inputs,
     load_options,
     read_run_rows,
+    read_summary,
     run_tables,
 )
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs, read_tasks
@@ -130,12 +130,7 @@ def audit(directory: str | Path, objective: Objective | None = None) -> Findings
 
 def read_record(directory: Path) -> RecordedRun:
     """Read a result directory: its summary, and the tables that it has."""
-    path = directory / "summary.json"
-    if not path.is_file():  # a pipe would have no end
-        raise OutputError(f"{path}: Expected this file of a run, found none.")
-    summary = json_file(path, OutputError, "the summary of a run in JSON")
-    if not isinstance(summary, dict) or (summary.get("schema"), type(summary.get("settings"))) != (RUN_SCHEMA, dict):
-        raise OutputError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
+    summary = read_summary(directory)
     more = [table for table in (ATTEMPTS, BELIEFS, POWER) if (directory / table.file).exists()]
     schemas = [STEPS, DECISIONS, TASKS, ALLOCATION, *more]
     tables = {schema.file: plain_times(read_run_rows(directory / schema.file, schema)) for schema in schemas}
