@@ -66,18 +66,12 @@ def tuned_tasks(folder: Path, default: int = DEFAULT) -> Path:
     return folder / "tasks.toml"
 
 
-def saving_tasks(folder: Path, path: Path, interval_s: float | None = None) -> Path:
-    """The tasks of a file, which save now."""
-    tasks = read_task_set(path).tasks
-    saving: dict[str, Any] = {"checkpoint_s": 6.0, "restart_s": NodePoints((1, 3), (20.0, 11.0))}
-    saving["checkpoint_interval_s"] = interval_s
-    write_task_set(folder / "saving.toml", [replace(task, **saving) for task in tasks])
-    return folder / "saving.toml"
-
-
-def saving_run(folder: Path, **options: Any) -> Path:
+def saving_run(folder: Path) -> Path:
     """A run of tasks that save."""
-    return plain_run(folder, tasks=saving_tasks(folder, plain_tasks(folder)), **options)
+    saving: dict[str, Any] = {"checkpoint_s": 6.0, "restart_s": NodePoints((1, 3), (20.0, 11.0))}
+    tasks = [replace(task, **saving) for task in read_task_set(plain_tasks(folder)).tasks]
+    write_task_set(folder / "saving.toml", tasks)
+    return plain_run(folder, tasks=folder / "saving.toml")
 
 
 def plain_run(folder: Path, **options: Any) -> Path:
@@ -101,17 +95,13 @@ def tuned_run(folder: Path, default: int = DEFAULT, **options: Any) -> Path:
 def change_cell(path: Path, column: str, changed: Callable[[Any], Any]) -> None:
     """Change the last cell of a Parquet column that is not empty, or the first one where all are."""
     table = pq.read_table(path)
-    values = table[column].to_pylist() if not pa.types.is_timestamp(table[column].type) else _stamps(table[column])
-    place = max((number for number, value in enumerate(values) if value not in (None, [])), default=0)
     kind = table[column].type
-    values[place] = values[place] + NS if pa.types.is_timestamp(kind) else changed(values[place])
-    array = pa.array(values, pa.int64()).cast(kind) if pa.types.is_timestamp(kind) else pa.array(values, kind)
+    plain = pa.int64() if pa.types.is_timestamp(kind) else kind
+    values = table[column].cast(plain).to_pylist()
+    place = max((number for number, value in enumerate(values) if value not in (None, [])), default=0)
+    values[place] = values[place] + NS if plain != kind else changed(values[place])
+    array = pa.array(values, plain).cast(kind)
     pq.write_table(table.set_column(table.schema.get_field_index(column), column, array), path)
-
-
-def _stamps(column: pa.ChunkedArray) -> list[int | None]:
-    stamps: list[int | None] = column.cast(pa.int64()).to_pylist()
-    return stamps
 
 
 def other(value: Any) -> Any:
