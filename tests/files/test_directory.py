@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from contextlib import suppress
@@ -206,20 +205,6 @@ def test_what_others_put_there_meanwhile_stays(tmp_path, force):
     assert names(place) == ["theirs"]
     (kept,) = tmp_path.glob("out-*")
     assert names(kept) == ["ours"]
-
-
-def test_a_directory_in_a_read_only_one(tmp_path, monkeypatch):
-    """Nothing can be put beside it, which is one line."""
-    place = tmp_path / "mine" / "out"
-    place.mkdir(parents=True)
-
-    def refuse(*_: object) -> None:
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(writing, "_try_to_lock", refuse)
-    with pytest.raises(OutputError, match=r"out: cannot be written \(Permission denied\)\."):
-        write_results(place)
-    assert names(place) == []
 
 
 def test_a_link_is_followed(tmp_path):
