@@ -5,11 +5,11 @@
     BftrainerError              exit status 1
     ├── InputError              exit status 2: LogError, InvalidTaskError, SettingsError, OutputError,
     │                           TuningInputError (a ValueError too)
-    ├── RunFailedError, PollError
+    ├── RunFailedError, PollError, TrainingStoppedError
     ├── TuningError             (a RuntimeError too): AllPrunedError (a ValueError)
     ├── SolverError: SolverUnavailableError, exit status 2
-    └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError,
-                                TrainingStoppedError; UnusableValueError: NothingConvergedError
+    └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError;
+                                UnusableValueError: NothingConvergedError
 
 A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
 so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
@@ -142,8 +142,8 @@ class StoreUnavailableError(BatchSizeServerError):
     """The database cannot be reached, read or written at this moment."""
 
 
-class TrainingStoppedError(BatchSizeServerError):
-    """The server had a trial stop before its target was reached."""
+class TrainingStoppedError(BftrainerError):
+    """A run of a recurring job was to stop before its target was reached."""
 
 
 def unused_options(reasons: Mapping[str, str]) -> SettingsError:
