@@ -136,6 +136,24 @@ def test_killed_at_any_step(tmp_path, monkeypatch):
     assert number > 20
 
 
+def test_whole_results_take_their_place_at_the_next_use(tmp_path, monkeypatch):
+    """Those of a process that ended when the earlier ones had gone."""
+    place = write_results(tmp_path / "out", "old")
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(place), "rename", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            write_results(place, "new", force=True)
+    assert not place.exists()
+    with pytest.raises(OutputError, match="Directory exists"):
+        write_results(place)
+    assert names(place) == ["new", "summary.json"]
+    assert names(tmp_path) == ["out"]
+
+
 def test_what_is_needed_to_resume_goes_last(tmp_path):
     """A run that is killed at any instant can be resumed once it has a journal, or its results are whole."""
     place = tmp_path / "out"
