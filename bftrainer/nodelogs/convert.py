@@ -10,16 +10,17 @@ import numpy as np
 
 from bftrainer.errors import InputError, NodeLogError, OutputError, legible, unused_options
 from bftrainer.files.opening import Form, form_of, open_pickle, suffix_form
-from bftrainer.legacy.frame import read_pickled_frame
+from bftrainer.legacy import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
     COUNT_COLUMNS,
+    ChangeTrace,
+    CountTrace,
     read_availability,
     write_changes,
     write_spot_trace,
 )
-from bftrainer.nodelogs.availability_trace import ChangeTrace, CountTrace
 from bftrainer.nodelogs.node_log_files import write_node_log
 from bftrainer.tasksets.task_files import read_task_set, write_task_set
 

@@ -14,10 +14,11 @@ import numpy as np
 from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.documents import table_rows
 from bftrainer.files.opening import whole_bytes
-from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
-from bftrainer.nodelogs.availability_trace import FORM
+from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
 from bftrainer.nodelogs.inventory import partition_names, shorten_names
+from bftrainer.nodelogs.node_log_files import instant_cell
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle, whole_idle_spans
 
 _OF_WHOLE = " (Said of the log that this is a part of.)"
@@ -120,9 +121,9 @@ def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
 
 def idle_node_s(log: NodeLog, length_s: float) -> float:
     """Idle node-seconds of the first `length_s` of a log's window."""
-    time_ns, joined, changed = log.changes()
-    edges = np.clip(np.append(time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
-    return float(np.cumsum(2 * joined - changed) @ (np.diff(edges) / NS_PER_S))
+    rows = log.row_index
+    edges = np.clip(np.append(rows.time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
+    return float(np.cumsum(2 * log.count_joining() - rows.size) @ (np.diff(edges) / NS_PER_S))
 
 
 def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]:
@@ -133,10 +134,7 @@ def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]
         if name not in names:
             closest = suggestion(name, names)
             raise SettingsError(f"{where}, column node: Expected a node of the log, got {name!r}.{closest}")
-        try:
-            departures.append((instant_ns(time), name))
-        except (ValueError, OverflowError):
-            raise SettingsError(f"{where}, column time: Expected an ISO time, got {time!r}.") from None
+        departures.append((instant_cell(where, "time", time, SettingsError), name))
     return departures
 
 

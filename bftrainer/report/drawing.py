@@ -24,7 +24,7 @@ import numpy as np
 from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.availability_trace import CountTrace
+from bftrainer.nodelogs.availability import CountTrace
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

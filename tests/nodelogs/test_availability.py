@@ -11,13 +11,16 @@ from bftrainer.errors import NodeLogError, OutputError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import (
+    AvailabilityTrace,
+    ChangeTrace,
+    CountTrace,
+    churn_log,
     read_availability,
     read_pair,
     read_spot_trace,
     write_changes,
     write_spot_trace,
 )
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churn_log
 from bftrainer.nodelogs.convert import convert
 from bftrainer.spot import trace_statistics
 from tests.examples import examples

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from bftrainer.errors import BftrainerError, NodeLogError, SettingsError
-from bftrainer.model import NodeLog, node_rows
+from bftrainer.model import NodeLog, node_log
 from bftrainer.nodelogs import node_log_files, read_node_log, write_node_log
 from tests.strategies import node_logs
 
@@ -215,12 +215,12 @@ METADATA = [
     ({"nodes": ["a", "\ud800"]}, r"Metadata: Expected node names in Unicode, got '\ud800' in one"),
     ({"nodes": ["a"]}, "Expected one of the log's 1 nodes, got 'b'"),
     ({"window": HOUR[:1]}, "Metadata: Expected window to be two times, got ['1970-01-01T00:00:00Z']"),
-    ({"window": None}, "Metadata: Expected window to be a list of times, got None"),
-    ({"window": ["now", "now"]}, "Metadata: Expected window to be ISO dates and times"),
-    ({"window": ["1970-01-01", "3021-01-01"]}, "Metadata: Expected window to be ISO dates and times"),
+    ({"window": None}, "Metadata: Expected window to be a list of ISO dates and times, got None"),
+    ({"window": ["now", "now"]}, "Metadata: Expected window to be a list of ISO dates and times"),
+    ({"window": ["1970-01-01", "3021-01-01"]}, "Metadata: Expected window to be a list of ISO dates and times"),
     ({"window": ["1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z"]}, "before the window's end"),
     ({"more": 1}, "Metadata: Unknown key 'more'"),
-    ({"unchanged_rows": 3}, "Metadata: Expected unchanged_rows to be a list of times, got 3"),
+    ({"unchanged_rows": 3}, "Metadata: Expected unchanged_rows to be a list of ISO dates and times, got 3"),
     ({"unchanged_rows": ["1970-01-01T00:00:03Z"] * 2}, "Expected times of unchanged rows to ascend"),
     ({"unchanged_rows": ["1970-01-02"]}, "Expected unchanged rows within the window"),
     ({"provenance": None}, "Expected provenance to be a mapping, got None"),
@@ -293,7 +293,7 @@ def seven(node=NODE, time=TIME):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7])
 def test_row_groups_of_any_size_are_one_log(size, tmp_path, monkeypatch):
     """Read in groups and written in groups, a log is the same as at once, and messages count rows of the file."""
-    for module in (node_rows, node_log_files):
+    for module in (node_log, node_log_files):
         monkeypatch.setattr(module, "BLOCK", size)
     path = tmp_path / "idle.parquet"
     pq.write_table(seven(), path, row_group_size=size)

@@ -94,7 +94,7 @@ def test_nothing_is_foreseen():
     ("text", "said"),
     [
         ("node,when\nn0,1\n", "plan.csv:1: Expected columns node, time, each once, got node, when."),
-        ("node,time\nn0,soon\n", "plan.csv:2, column time: Expected an ISO time, got 'soon'."),
+        ("node,time\nn0,soon\n", "plan.csv:2: Expected time to be an ISO date and time, got 'soon'."),
         ("node,time\nn9,2021-02-10T00:00:00\n", "plan.csv:2, column node: Expected a node of the log, got 'n9'."),
     ],
 )

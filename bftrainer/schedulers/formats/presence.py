@@ -14,8 +14,8 @@ from bftrainer.errors import NodeLogError, SettingsError, at_place
 from bftrainer.files.documents import json_file
 from bftrainer.files.log_files import head
 from bftrainer.files.opening import one_line
-from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, read_spot_trace
-from bftrainer.nodelogs.availability_trace import MOST_NODES, NO_TIME, CountTrace
+from bftrainer.nodelogs.availability import COUNT_COLUMNS, NO_TIME, CountTrace, read_count_trace, read_spot_trace
+from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
