@@ -49,12 +49,15 @@ def select_window(log: NodeLog, start_ns: int | None, end_ns: int | None) -> Nod
 
 def _mark_notes(log: NodeLog) -> dict[str, Any]:
     """Provenance of a part of a log: its notes are told as those of the whole, whose figures they name."""
-    story = {key: value for key, value in log.provenance.items() if key != "notes"}
-    stories = story.get("merged")
-    if isinstance(stories, list):
-        story["merged"] = [{key: value for key, value in one.items() if key != "notes"} for one in stories]
+    story = _drop_notes(dict(log.provenance))
+    if isinstance(story.get("merged"), list):
+        story["merged"] = [_drop_notes(one) if isinstance(one, dict) else one for one in story["merged"]]
     notes = [note if note.endswith(_OF_WHOLE) else f"{note}{_OF_WHOLE}" for note in log.notes]
     return story | ({"notes": notes} if notes else {})
+
+
+def _drop_notes(story: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in story.items() if key != "notes"}
 
 
 def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
@@ -67,11 +70,9 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
 
 def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
     """The partitions of each node that is in any, by its number: `LogError` if they are malformed."""
-    kinds: dict[str, frozenset[str]] = {}
-    for partition, nodes in partitions_of(log).items():
-        for node in nodes:
-            kinds[node] = kinds.get(node, frozenset()) | {partition}
-    return {number: kinds[name] for number, name in enumerate(log.nodes) if name in kinds}
+    groups = {partition: set(nodes) for partition, nodes in partitions_of(log).items()}
+    kinds = (frozenset(some for some, nodes in groups.items() if name in nodes) for name in log.nodes)
+    return {number: some for number, some in enumerate(kinds) if some}
 
 
 def filter_log(
