@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from bftrainer.errors import BftrainerError, NodeLogError, SettingsError
+from bftrainer.errors import BftrainerError, LogError, SettingsError
 from bftrainer.model import NodeLog, node_log
 from bftrainer.nodelogs import node_log_files, read_node_log, write_node_log
 from tests.strategies import node_logs
@@ -136,7 +136,7 @@ for header in ("time,node", "time,node,state", "time,node,idle,more", "time,idle
 def test_bad_csv(tmp_path, capfd, content, said):
     """A malformed row or header is refused in one line that names file and line, and nothing else is printed."""
     (tmp_path / "idle.csv").write_bytes(content)
-    with pytest.raises(NodeLogError, match=rf"idle\.csv{said}") as caught:
+    with pytest.raises(LogError, match=rf"idle\.csv{said}") as caught:
         read_node_log(tmp_path / "idle.csv")
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
@@ -162,7 +162,7 @@ TYPES = {
 @pytest.mark.parametrize("column", ["time", "node", "idle"])
 def test_types_of_parquet(tmp_path, column, kind, meta):
     """A column that is missing, or of another type, nested ones included."""
-    with pytest.raises(NodeLogError, match=r"idle\.parquet.*: Expected ") as caught:
+    with pytest.raises(LogError, match=r"idle\.parquet.*: Expected ") as caught:
         read_node_log(parquet(tmp_path, columns(**{column: TYPES[kind]}), **meta))
     assert column in str(caught.value) or kind == "text that is none"
     assert str(caught.value).isprintable()
@@ -183,7 +183,7 @@ TABLES = {
 @pytest.mark.parametrize(("table", "said"), TABLES.values(), ids=TABLES.keys())
 def test_bad_tables_of_parquet(tmp_path, table, said):
     """Other columns and values are refused by file and row."""
-    with pytest.raises(NodeLogError, match=rf"idle\.parquet.*{said}"):
+    with pytest.raises(LogError, match=rf"idle\.parquet.*{said}"):
         read_node_log(parquet(tmp_path, table))
 
 
@@ -230,7 +230,7 @@ def test_metadata_of_parquet_that_are_none(tmp_path, key, value):
     raw = f"bftrainer.{key}".encode(errors="surrogateescape")
     kept = pq.read_table(path)
     pq.write_table(kept.replace_schema_metadata(kept.schema.metadata | {raw: value}), path)
-    with pytest.raises(NodeLogError, match=r"idle\.parquet: ") as caught:
+    with pytest.raises(LogError, match=r"idle\.parquet: ") as caught:
         read_node_log(path)
     assert str(caught.value).isprintable()
 
@@ -242,7 +242,7 @@ def test_files_beside_a_table_that_are_no_metadata(tmp_path, text, said):
     """They are refused, not ignored."""
     write_node_log(tmp_path / "idle.csv", small())
     (tmp_path / "idle.json").write_text(text)
-    with pytest.raises(NodeLogError, match=said):
+    with pytest.raises(LogError, match=said):
         read_node_log(tmp_path / "idle.csv")
 
 
@@ -252,13 +252,13 @@ def test_damaged_parquet(tmp_path):
     write_node_log(path, small())
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    with pytest.raises(NodeLogError, match=r"Expected a whole Parquet file, got a damaged one") as caught:
+    with pytest.raises(LogError, match=r"Expected a whole Parquet file, got a damaged one") as caught:
         read_node_log(path)
     assert "\n" not in str(caught.value)
     rows, footer = small().node.size, content.index(b"schema")  # its root; the count of rows stands after it
     at = content.index(bytes((0x16, 2 * rows, 0x19)), footer) + 1  # a 64-bit field, zigzag; then the list of parts
     path.write_bytes(content[:at] + bytes((2 * rows - 2,)) + content[at + 1 :])
-    with pytest.raises(NodeLogError, match=rf"damaged one \(its footer counts {rows - 1} rows, its parts {rows}\)"):
+    with pytest.raises(LogError, match=rf"damaged one \(its footer counts {rows - 1} rows, its parts {rows}\)"):
         read_node_log(path)
 
 
@@ -294,7 +294,7 @@ def test_row_groups_of_any_size_are_one_log(size, tmp_path, monkeypatch):
         (seven(node=[*NODE[:5], "b", "b"]), r"row 7: Expected every transition to change the state"),
     ):
         pq.write_table(broken, path, row_group_size=size)
-        with pytest.raises(NodeLogError, match=f"idle.parquet, {what}"):
+        with pytest.raises(LogError, match=f"idle.parquet, {what}"):
             read_node_log(path)
 
 
