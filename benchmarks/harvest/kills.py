@@ -23,7 +23,7 @@ import numpy as np
 
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import write_node_log
-from bftrainer.tasksets.native_tasks import toml_text
+from bftrainer.tasksets.task_files import toml_text
 
 _BFTRAINER = (sys.executable, "-c", "from bftrainer.cli import main; main()")
 KINDS = ("controller", "carrier", "rank", "supervisor")

@@ -58,9 +58,10 @@ class MostlyEmpty:
 
 def _idle_levels(log: NodeLog) -> tuple[Floats, NDArray[np.int64]]:
     """Edges of a log's rows within its window, and idle nodes between them."""
-    time_ns, joined, changed = log.changes()
-    edges_s = np.concatenate(([0.0], np.clip((time_ns - log.start_ns) / NS_PER_S, 0, log.window_s), [log.window_s]))
-    return edges_s, np.append(0, np.cumsum(2 * joined - changed))
+    rows = log.row_index
+    times_s = np.clip((rows.time_ns - log.start_ns) / NS_PER_S, 0, log.window_s)
+    level = np.append(0, np.cumsum(2 * log.count_joining() - rows.size))
+    return np.concatenate(([0.0], times_s, [log.window_s])), level
 
 
 def _integrals(cuts_s: Floats, edges_s: Floats, amount: Floats) -> Floats:
@@ -70,13 +71,12 @@ def _integrals(cuts_s: Floats, edges_s: Floats, amount: Floats) -> Floats:
 
 def measure_idle_time(log: NodeLog) -> dict[str, Any]:
     """Idle time of a log: how much, on how many nodes, where and when."""
-    _, joined, changed = log.changes()
     edges_s, level = _idle_levels(log)
     length_s = np.diff(edges_s)
     node_s = level * length_s
     total, is_empty = float(level @ length_s), 2 * level > len(log.nodes)
     empty = float(node_s[is_empty].sum())
-    departed = (changed - joined)[edges_s[1:-1] > 0]
+    departed = (log.row_index.size - log.count_joining())[edges_s[1:-1] > 0]
     order = np.argsort(level, kind="stable")
     passed = np.cumsum(length_s[order])
     places = np.searchsorted(passed, np.array(_POOL_PERCENT) / 100 * passed[-1])

@@ -36,7 +36,7 @@ from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import fit_minutes
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
-from bftrainer.tasksets.native_tasks import toml_text
+from bftrainer.tasksets.task_files import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 from bftrainer.zeus.simulation.campaign import simulate_all
 from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces

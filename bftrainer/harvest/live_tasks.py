@@ -20,7 +20,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import fault_text, toml_tables
 from bftrainer.model import TaskSpec
 from bftrainer.tasksets import ScalingModel
-from bftrainer.tasksets.native_tasks import TASK_KEYS, toml_draft
+from bftrainer.tasksets.task_files import TASK_KEYS, toml_draft
 from bftrainer.tasksets.task_set import finish_tasks
 
 REPORTED = "reported"

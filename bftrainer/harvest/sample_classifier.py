@@ -32,7 +32,7 @@ def sample_inputs(directory: Path) -> tuple[Path, NodeLog]:
     from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
     from bftrainer.files.writing import replacing
     from bftrainer.nodelogs import read_node_log
-    from bftrainer.tasksets.native_tasks import toml_text
+    from bftrainer.tasksets.task_files import toml_text
 
     module, tasks = [sys.executable, "-P", "-m", "bftrainer.harvest.sample_classifier"], []
     for seed, (pace_s, most, work) in enumerate(((0.001, 3, 6e4), (0.002, 4, 4e4), (0.004, 6, 3e4)), start=1):

@@ -1,33 +1,33 @@
-"""Read and write availability traces: node logs, spot event traces, counts, terminations; recognised by content."""
+"""Availability traces: nodes that come and go, counts over time, terminations; read, written, made into node logs."""
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, at_place, legible
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.text_files import csv_rows, first_row, number_cell, table_rows, write_csv
 from bftrainer.files.writing import replacing
-from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
-from bftrainer.nodelogs.availability_trace import (
-    FORM,
-    MOST_NODES,
-    NO_TIME,
-    AvailabilityTrace,
-    ChangeTrace,
-    CountTrace,
-    TraceKind,
-    churn_log,
-)
-from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, read_node_log
+from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.nodelogs.hostlist import MOST_NODES
+from bftrainer.nodelogs.node_log_files import COLUMNS, Warn, instant_cell, read_node_log
+from bftrainer.nodelogs.node_spans import stretches
 
+TraceKind = Literal["nodes", "spot", "counts", "terminations"]
+FORM = "availability"
+"""Key of a node log's provenance: the kind of trace that the log was made from."""
+NO_TIME = "of_no_time"
+"""Key of a node log's provenance: the number of stays and absences of length 0, which a log cannot hold."""
 COUNT_COLUMNS = ("timestamp", "count")
 CHANGE_COLUMNS = {
     "terminations": (("timestamp", "number"), ("dt", "preemptions")),
@@ -36,41 +36,186 @@ CHANGE_COLUMNS = {
 """Column names of a trace of changes: as recorded, and as generated."""
 _NS_PER_MS = 1_000_000
 _LAST_MS = np.iinfo(np.int64).max // _NS_PER_MS
-_Trace = TypeVar("_Trace", CountTrace, ChangeTrace)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChangeTrace:
+    """Ascending times (ns since 1970) at which nodes were taken, or added, and their numbers, at least 1."""
+
+    time_ns: NDArray[np.int64]
+    number: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
+        """Number of nodes that join, or leave, at each instant of a log after its window's start."""
+        rows, joined = log.row_index, log.count_joining()
+        number = joined if joins else rows.size - joined
+        some = (number > 0) & (rows.time_ns > log.start_ns)
+        return cls(rows.time_ns[some], number[some])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CountTrace:
+    """Number of live nodes at ascending times (ns since 1970); of rows with equal times the last one counts."""
+
+    time_ns: NDArray[np.int64]
+    count: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, log: NodeLog) -> CountTrace:
+        """Count live nodes at each row of a node log, including the ends of its window."""
+        times = log.row_times_ns()
+        row = np.searchsorted(times, np.maximum(log.row_index.time_ns, log.start_ns))
+        net = np.bincount(row, 2 * log.count_joining() - log.row_index.size, minlength=times.size)
+        return cls(times, np.cumsum(net).astype(np.int64))
+
+    def additions(self) -> ChangeTrace:
+        """For each pair of consecutive rows whose count rises: the earlier row's time, and the rise."""
+        rise = np.diff(self.count)
+        return ChangeTrace(self.time_ns[:-1][rise > 0], rise[rise > 0])
+
+    def falls(self) -> ChangeTrace:
+        """For each pair of consecutive rows whose count falls: the later row's time, and the fall."""
+        fall = -np.diff(self.count)
+        return ChangeTrace(self.time_ns[1:][fall > 0], fall[fall > 0])
+
+    def log(self) -> NodeLog:
+        """Turn the counts into a log of nodes `n0001`, `n0002`, ...: last in, first out; rows without change stay."""
+        last = np.append(self.time_ns[1:] != self.time_ns[:-1], True)
+        time, count = self.time_ns[last], self.count[last]
+        before = np.append(0, count[:-1])
+        size = np.abs(count - before)
+        # Last in, first out: node k is live while the count is above k, so each change affects consecutive nodes.
+        row = np.repeat(np.arange(time.size), size)
+        return NodeLog(
+            nodes=tuple(node_names(int(count.max()))),
+            start_ns=int(time[0]),
+            end_ns=int(time[-1]),
+            time_ns=time[row],
+            node=stretches(np.minimum(before, count), size).astype(np.int32),
+            idle=(count > before)[row],
+            provenance={FORM: "counts"},
+            unchanged_ns=time[1:-1][size[1:-1] == 0],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvailabilityTrace:
+    """An availability trace of any kind; of terminations alone there is neither a log nor a count of nodes."""
+
+    kind: TraceKind
+    terminations: ChangeTrace
+    log: NodeLog | None = None
+    counts: CountTrace | None = None
+
+    @classmethod
+    def from_log(cls, log: NodeLog) -> AvailabilityTrace:
+        """Make a trace of a node log, or of a spot or count trace that was read as one."""
+        form = log.provenance.get(FORM)
+        kind: TraceKind = form if form in ("spot", "counts") else "nodes"
+        return cls(kind, ChangeTrace.of(log, joins=False), log, CountTrace.of(log))
+
+    @classmethod
+    def from_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
+        """Make a trace of counts; terminations are those recorded with it, else the falls of the count."""
+        return cls("counts", counts.falls() if terminations is None else terminations, counts.log(), counts)
+
+    @property
+    def events(self) -> int:
+        """Number of rows: instants in a node log, nodes added or removed in a spot trace."""
+        if self.log is not None and self.kind == "spot":
+            return int(self.log.node.size)
+        return int((self.terminations if self.counts is None else self.counts).time_ns.size)
+
+    @property
+    def window_ns(self) -> tuple[int, int]:
+        """First and last instant of the observation."""
+        if self.log is not None:
+            return self.log.start_ns, self.log.end_ns
+        times = self.terminations.time_ns
+        return (int(times[0]), int(times[-1])) if times.size else (0, 0)
+
+
+def node_names(count: int) -> list[str]:
+    """Names of nodes that have none: `n0001`, `n0002`, ..."""
+    return [f"n{number:04d}" for number in range(1, count + 1)]
+
+
+def churn_log(
+    window_ns: tuple[int, int],
+    initial: int,
+    changes: Iterable[tuple[int, int, int]],
+    pick: Callable[[int], int] = lambda live: live - 1,
+    provenance: Mapping[str, Any] | None = None,
+) -> NodeLog:
+    """Make a log of nodes `n0001`, `n0002`, ... that are taken and added; a new node gets the lowest free number.
+
+    Of `initial` nodes at the window's start, at each time of `changes` (time_ns, taken, added) within it, ascending,
+    some are taken before others are added, which get other names. `pick` gives, of so many live nodes in order of
+    arrival, the index of the next one to take. If there are too few to take: `LogError`.
+    """
+    times, nodes, states = array("q"), array("i"), array("b")
+    live: list[int] = []
+    free: list[int] = []
+    names = 0
+    for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
+        if taken > len(live):
+            nodes_there = f"the {len(live)} nodes there are"
+            raise LogError(f"{iso(time_ns)}: Expected to take at most {nodes_there}, got {taken}.")
+        gone = []
+        for _ in range(taken):
+            place = pick(len(live))
+            live[place], live[-1] = live[-1], live[place]
+            gone.append(live.pop())
+        while len(free) < added:
+            free.append(names)  # larger than all free numbers, so that the list stays a heap
+            names += 1
+        come = [heapq.heappop(free) for _ in range(added)]
+        for node in gone:
+            heapq.heappush(free, node)
+        live += come
+        times.extend([time_ns] * (taken + added))
+        nodes.extend(gone + come)
+        states.extend([0] * taken + [1] * added)
+    return NodeLog(
+        nodes=tuple(node_names(names)),
+        start_ns=window_ns[0],
+        end_ns=window_ns[1],
+        time_ns=np.array(times, dtype=np.int64),
+        node=np.array(nodes, dtype=np.int32),
+        idle=np.array(states, dtype=np.bool_),
+        provenance=provenance or {},
+    )
 
 
 def read_count_trace(*paths: Path) -> CountTrace:
     """Read the number of live nodes over time; each file continues the previous one, and names its malformed row."""
-    trace = _read_numbers(CountTrace, paths, COUNT_COLUMNS, least=0)
-    if not trace.time_ns.size:
-        raise LogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
-    return trace
+    rows = _read_numbers(paths, COUNT_COLUMNS, least=0)
+    return CountTrace(rows.time_ns, rows.number)
 
 
-def _read_changes(path: Path, which: str = "terminations") -> ChangeTrace:
+def _read_changes(path: Path, which: str = "terminations", least_rows: int = 0) -> ChangeTrace:
     """Read the times at which nodes were preempted, or added, and their numbers."""
-    columns = first_row(path)
-    pair = next((pair for pair in CHANGE_COLUMNS[which] if set(pair) <= set(columns)), None)
+    columns, pairs = first_row(path), CHANGE_COLUMNS[which]
+    pair = next((pair for pair in pairs if set(pair) <= set(columns)), None)
     if pair is None:
-        names = " or ".join(",".join(pair) for pair in CHANGE_COLUMNS[which])
+        names = " or ".join(map(",".join, pairs))
         raise LogError(f"{path}:1: Expected columns {names}, got {one_line(','.join(columns))}.")
-    return _read_numbers(ChangeTrace, (path,), pair, least=1)
+    return _read_numbers((path,), pair, least=1, least_rows=least_rows)
 
 
-def _read_numbers(trace: type[_Trace], paths: Sequence[Path], columns: tuple[str, str], least: int) -> _Trace:
+def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int, least_rows: int = 1) -> ChangeTrace:
     """Times and numbers, checked row by row so that a message can name the line."""
     times, numbers = array("q"), array("q")
     for where, cells in itertools.chain.from_iterable(table_rows(path, columns, LogError) for path in paths):
-        text = cells[columns[0]].strip()
-        try:
-            time = instant_ns(text)
-        except (OverflowError, ValueError):
-            raise LogError(f"{where}: Expected {columns[0]} to be an ISO date and time, got {text!r}.") from None
+        time = instant_cell(where, columns[0], cells[columns[0]].strip())
         if times and time < times[-1]:
-            raise LogError(f"{where}: Expected times to ascend, got {text} after {iso(times[-1])}.")
+            raise LogError(f"{where}: Expected times to ascend, got {iso(time)} after {iso(times[-1])}.")
         times.append(time)
         numbers.append(number_cell(where, columns[1], cells[columns[1]], LogError, int, least, MOST_NODES))
-    return trace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
+    if len(times) < least_rows:
+        raise LogError(f"{paths[0]}: Expected rows of {' and '.join(columns)}, got none.")
+    return ChangeTrace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
 
 
 def write_changes(path: Path, trace: ChangeTrace | CountTrace, columns: tuple[str, str]) -> None:
@@ -155,42 +300,30 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     """
     path = Path(path)
     columns = first_row(path) if form_of(path, LogError) is Form.CSV else COLUMNS
-    kind = _recognise_kind(columns)
-    if terminations is not None and kind != "counts":
+    is_counts = set(COUNT_COLUMNS) <= set(columns)
+    if terminations is not None and not is_counts:
         raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
-    if kind == "counts":
+    if is_counts:
         counts = read_count_trace(path)
         recorded = None if terminations is None else _read_terminations(counts, terminations, warn)
         return AvailabilityTrace.from_counts(counts, recorded)
-    if kind == "terminations":
-        preempted = _read_changes(path)
-        if not preempted.time_ns.size:
-            raise LogError(f"{path}: Expected rows of {' and '.join(columns)}, got none.")
-        return AvailabilityTrace("terminations", preempted)
-    if kind is None:
+    if set(COLUMNS).intersection(columns):
+        log = read_node_log(path, warn=warn)
+    elif any(set(pair) <= set(columns) for pair in CHANGE_COLUMNS["terminations"]):
+        return AvailabilityTrace("terminations", _read_changes(path, least_rows=1))
+    elif columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)):  # even if malformed
+        log = read_spot_trace(path)
+        for what, count in log.provenance[NO_TIME].items():
+            if count:
+                warn(f"{path}: {count:,} {what} of nodes begin and end in the same millisecond: counted, and left out.")
+    else:
         raise LogError(
             f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
             f"counts (timestamp,count) or terminations (timestamp,number), got {one_line(','.join(columns))!r}."
         )
-    log = read_spot_trace(path) if kind == "spot" else read_node_log(path, warn=warn)
     for note in log.notes:
         warn(note)
-    for what, count in log.provenance[NO_TIME].items() if kind == "spot" else ():
-        if count:
-            warn(f"{path}: {count:,} {what} of nodes begin and end in the same millisecond: counted, and left out.")
     return AvailabilityTrace.from_log(log)
-
-
-def _recognise_kind(columns: tuple[str, ...]) -> TraceKind | None:
-    """Kind of trace in a CSV file with this first row, even if malformed; None if it is not recognised."""
-    names = set(columns)
-    if set(COUNT_COLUMNS) <= names:
-        return "counts"
-    if names & set(COLUMNS):
-        return "nodes"
-    if any(set(pair) <= names for pair in CHANGE_COLUMNS["terminations"]):
-        return "terminations"
-    return "spot" if columns[0].lstrip("-").isdigit() or columns[1:2] in (("add",), ("remove",)) else None
 
 
 def _read_terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:

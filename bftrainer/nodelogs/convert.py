@@ -10,20 +10,20 @@ import numpy as np
 
 from bftrainer.errors import InputError, LogError, OutputError, legible, unused_options
 from bftrainer.files.opening import Form, form_of, open_pickle, suffix_form
-from bftrainer.legacy.frame import read_pickled_frame
+from bftrainer.legacy import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import (
     CHANGE_COLUMNS,
     COUNT_COLUMNS,
+    ChangeTrace,
+    CountTrace,
     read_availability,
     write_changes,
     write_spot_trace,
 )
-from bftrainer.nodelogs.availability_trace import ChangeTrace, CountTrace
 from bftrainer.nodelogs.node_log_files import write_node_log
 from bftrainer.tasksets.task_files import read_task_set, write_task_set
 
-Kind = Literal["node log", "task set"]
 TraceForm = Literal["spot", "counts", "terminations"]
 TRACES: dict[TraceForm, str] = {
     "spot": "spot event trace",
@@ -60,7 +60,7 @@ def convert(
     `InputError`.
     """
     source, target = Path(source), Path(target)
-    if kind_of(source) == "task set":
+    if is_task_set(source):
         if to is not None:
             raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
         task_set = read_task_set(source, scaling_path, scaling)
@@ -103,15 +103,14 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
     return [loss for loss, is_lost in losses.items() if is_lost]
 
 
-def kind_of(path: Path) -> Kind:
-    """Kind of a file: task sets are TOML, or pickles with their columns; traces of nodes count as node logs."""
+def is_task_set(path: Path) -> bool:
+    """Whether a file is a task set: TOML, or a pickle with its columns; all others are node logs or traces of nodes."""
     form = form_of(path)
     if form in (Form.CSV, Form.PARQUET, Form.TOML):
-        return "task set" if form is Form.TOML else "node log"
+        return form is Form.TOML
     with open_pickle(path) as stream:
         columns = set(read_pickled_frame(stream, str(path)).columns)
     if {"Ns", "Ps"} <= columns:
-        raise InputError(
-            f"{path}: Expected a node log or task bounds, got scalability: name its bounds (Jbnd) instead."
-        )
-    return "task set" if {"Jmin", "Jmax", "Pmax"} & columns else "node log"
+        expected = "a node log or task bounds, got scalability: name its bounds (Jbnd) instead"
+        raise InputError(f"{path}: Expected {expected}.")
+    return bool({"Jmin", "Jmax", "Pmax"} & columns)

@@ -14,10 +14,11 @@ import numpy as np
 from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.opening import whole_bytes
 from bftrainer.files.text_files import table_rows
-from bftrainer.model import NS_PER_S, NodeLog, instant_ns, iso
-from bftrainer.nodelogs.availability_trace import FORM
+from bftrainer.model import NS_PER_S, NodeLog, iso
+from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
 from bftrainer.nodelogs.inventory import partition_names, shorten_names
+from bftrainer.nodelogs.node_log_files import instant_cell
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, idle_spans, last_changes, log_of_idle, whole_idle_spans
 
 _OF_WHOLE = " (Said of the log that this is a part of.)"
@@ -48,12 +49,15 @@ def select_window(log: NodeLog, start_ns: int | None, end_ns: int | None) -> Nod
 
 def _mark_notes(log: NodeLog) -> dict[str, Any]:
     """Provenance of a part of a log: its notes are told as those of the whole, whose figures they name."""
-    story = {key: value for key, value in log.provenance.items() if key != "notes"}
-    stories = story.get("merged")
-    if isinstance(stories, list):
-        story["merged"] = [{key: value for key, value in one.items() if key != "notes"} for one in stories]
+    story = _drop_notes(dict(log.provenance))
+    if isinstance(story.get("merged"), list):
+        story["merged"] = [_drop_notes(one) if isinstance(one, dict) else one for one in story["merged"]]
     notes = [note if note.endswith(_OF_WHOLE) else f"{note}{_OF_WHOLE}" for note in log.notes]
     return story | ({"notes": notes} if notes else {})
+
+
+def _drop_notes(story: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in story.items() if key != "notes"}
 
 
 def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
@@ -66,11 +70,9 @@ def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:
 
 def list_kinds(log: NodeLog) -> dict[int, frozenset[str]]:
     """The partitions of each node that is in any, by its number: `LogError` if they are malformed."""
-    kinds: dict[str, frozenset[str]] = {}
-    for partition, nodes in partitions_of(log).items():
-        for node in nodes:
-            kinds[node] = kinds.get(node, frozenset()) | {partition}
-    return {number: kinds[name] for number, name in enumerate(log.nodes) if name in kinds}
+    groups = {partition: set(nodes) for partition, nodes in partitions_of(log).items()}
+    kinds = (frozenset(some for some, nodes in groups.items() if name in nodes) for name in log.nodes)
+    return {number: some for number, some in enumerate(kinds) if some}
 
 
 def filter_log(
@@ -120,9 +122,9 @@ def note_unknown_ages(log: NodeLog, start_ns: int, after_ns: int) -> list[str]:
 
 def idle_node_s(log: NodeLog, length_s: float) -> float:
     """Idle node-seconds of the first `length_s` of a log's window."""
-    time_ns, joined, changed = log.changes()
-    edges = np.clip(np.append(time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
-    return float(np.cumsum(2 * joined - changed) @ (np.diff(edges) / NS_PER_S))
+    rows = log.row_index
+    edges = np.clip(np.append(rows.time_ns, np.iinfo(np.int64).max) - log.start_ns, 0, round(length_s * NS_PER_S))
+    return float(np.cumsum(2 * log.count_joining() - rows.size) @ (np.diff(edges) / NS_PER_S))
 
 
 def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]:
@@ -133,10 +135,7 @@ def read_departures(path: Path, nodes: tuple[str, ...]) -> list[tuple[int, str]]
         if name not in names:
             closest = suggestion(name, names)
             raise SettingsError(f"{where}, column node: Expected a node of the log, got {name!r}.{closest}")
-        try:
-            departures.append((instant_ns(time), name))
-        except (ValueError, OverflowError):
-            raise SettingsError(f"{where}, column time: Expected an ISO time, got {time!r}.") from None
+        departures.append((instant_cell(where, "time", time, SettingsError), name))
     return departures
 
 

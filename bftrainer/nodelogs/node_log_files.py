@@ -6,6 +6,7 @@ import json
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,16 +15,15 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, OutputError, SettingsError, at_place, legible
+from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.text_files import csv_rows, json_file, parse_json, write_csv
 from bftrainer.files.writing import refuse_existing, replacing, replacing_together
-from bftrainer.legacy.frame import Frame, read_pickled_frame, shorten
+from bftrainer.legacy import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, instant_ns, iso
-from bftrainer.model.node_log import check_node_names
-from bftrainer.model.node_rows import BLOCK, Rows
-from bftrainer.model.type_checks import check_keys, instances
+from bftrainer.model.node_log import BLOCK, Rows, check_node_names
+from bftrainer.model.type_checks import check_keys, require
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -68,14 +68,9 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     """
     path = Path(path)
     form = form_of(path, LogError)
-    if form is Form.PARQUET:
-        log = _read_parquet(path, warn)
-    elif form is Form.CSV:
-        log = _read_csv(path, warn)
-    elif form in (Form.PICKLE, Form.TAR):
-        log = _read_pickled(path)
-    else:
+    if form not in _READERS:
         raise LogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
+    log = _READERS[form](path, warn)
     with at_place(path, SettingsError):
         return log.skip_rows(skip_events)
 
@@ -149,14 +144,12 @@ def _metadata(log: NodeLog) -> dict[str, Any]:
     } | ({"unchanged_rows": unchanged} if unchanged else {})
 
 
-def _parse_instants(name: str, texts: Sequence[Any]) -> list[int]:
+def _parse_instants(name: str, texts: Any) -> list[int]:
     """Nanoseconds since the epoch of times in metadata."""
-    if not isinstance(texts, list):
-        raise LogError(f"Expected {name} to be a list of times, got {one_line(texts)}.")
-    try:
-        return [instant_ns(text) for text in instances(name, texts, str, LogError)]
-    except (LogError, OverflowError, ValueError):
-        raise LogError(f"Expected {name} to be ISO dates and times, got {one_line(texts)}.") from None
+    with suppress(TypeError, OverflowError, ValueError):
+        if isinstance(texts, list):
+            return [instant_ns(text) for text in texts]
+    raise LogError(f"Expected {name} to be a list of ISO dates and times, got {one_line(texts)}.")
 
 
 def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Warn, meta_name: str = "") -> NodeLog:
@@ -172,12 +165,12 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
         check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], LogError, "metadata")
         nodes, window_ns = meta["nodes"], _parse_instants("window", meta["window"])
         unchanged_ns = _parse_instants("unchanged_rows", meta.get("unchanged_rows", []))
-        if meta["schema"] != SCHEMA:
-            raise LogError(f"Expected schema to be {SCHEMA}, got {one_line(meta['schema'])}.")
-        if not isinstance(nodes, list):
-            raise LogError(f"Expected nodes to be a list of names, got {one_line(nodes)}.")
-        if len(window_ns) != 2:
-            raise LogError(f"Expected window to be two times, got {one_line(meta['window'])}.")
+        require(
+            LogError,
+            (meta["schema"] == SCHEMA, f"schema to be {SCHEMA}, got {one_line(meta['schema'])}"),
+            (isinstance(nodes, list), f"nodes to be a list of names, got {one_line(nodes)}"),
+            (len(window_ns) == 2, f"window to be two times, got {one_line(meta['window'])}"),
+        )
         check_node_names(nodes)
     index = {node: number for number, node in enumerate(nodes)}
     places = np.array([index.get(label, -1) for label in rows.nodes], dtype=np.int32)
@@ -236,7 +229,7 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
             raise LogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
         time, label, state = cells[place[0]], cells[place[1]], cells[place[2]].lower()
         if time not in instants:
-            instants[time] = _parse_time(where, time)
+            instants[time] = instant_cell(where, "time", time)
         if not label:
             raise LogError(f"{where}: Expected the name of a node, got nothing.")
         if state not in _STATES:
@@ -254,11 +247,12 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
     return _make_log(_Transitions(*columns, tuple(labels)), meta, str(path), locate, warn, str(beside))
 
 
-def _parse_time(where: str, text: str) -> int:
+def instant_cell(where: str, name: str, text: str, error: type[InputError] = LogError) -> int:
+    """Nanoseconds since the epoch of a cell; without a zone it is UTC."""
     try:
         return instant_ns(text)
     except (OverflowError, ValueError):
-        raise LogError(f"{where}: Expected time to be an ISO date and time, got {text!r}.") from None
+        raise error(f"{where}: Expected {name} to be an ISO date and time, got {text!r}.") from None
 
 
 # --- Parquet, one row group after another ---------------------------------------------------------------------------
@@ -339,7 +333,7 @@ def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transition
 # --- Pickles, a matrix of states ------------------------------------------------------------------------------------
 
 
-def _read_pickled(path: Path) -> NodeLog:
+def _read_pickled(path: Path, _: Warn) -> NodeLog:
     """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
     with open_pickle(path, LogError) as stream:
         frame = read_pickled_frame(stream, str(path), LogError, "node names")
@@ -411,8 +405,6 @@ def _state_changes(frame: Frame) -> Iterator[NDArray[np.int64]]:
         yield 2 * (rows * len(frame.columns) + node) + idle[rows]
 
 
-_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]] = {
-    Form.PARQUET: _write_parquet,
-    Form.CSV: _write_csv,
-    Form.PICKLE: _write_pickled,
-}
+_READERS = {Form.PARQUET: _read_parquet, Form.CSV: _read_csv, Form.PICKLE: _read_pickled, Form.TAR: _read_pickled}
+_WRITERS: dict[Form | None, Callable[[Path, NodeLog], None]]
+_WRITERS = {Form.PARQUET: _write_parquet, Form.CSV: _write_csv, Form.PICKLE: _write_pickled}

@@ -23,7 +23,7 @@ import numpy as np
 
 from bftrainer.errors import OutputError, SettingsError, suggestion
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.availability_trace import CountTrace
+from bftrainer.nodelogs.availability import CountTrace
 from bftrainer.plugins import require_extra
 
 if TYPE_CHECKING:

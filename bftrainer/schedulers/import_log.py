@@ -21,7 +21,7 @@ from bftrainer.files.text_files import head, log_paths
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.instants import local_iso
-from bftrainer.nodelogs.availability_trace import FORM
+from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
 from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
 from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds

@@ -12,8 +12,7 @@ import numpy as np
 
 from bftrainer.errors import SettingsError, at_place, unused_options
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace
+from bftrainer.nodelogs.availability import AvailabilityTrace, read_availability
 from bftrainer.spot.minute_model import MinuteModel
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
 from bftrainer.model.type_checks import require
-from bftrainer.nodelogs.availability_trace import FORM, MOST_NODES, AvailabilityTrace, churn_log
+from bftrainer.nodelogs.availability import FORM, AvailabilityTrace, churn_log
+from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.spot.statistics import trace_statistics
 
 BIG_SIZES = (11, 31)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.model import NS_PER_S
-from bftrainer.nodelogs.availability_trace import CountTrace
+from bftrainer.nodelogs.availability import CountTrace
 from bftrainer.report.drawing import palette, plot_counts
 from bftrainer.spot.checkpointing import SpotRun
 from bftrainer.spot.statistics import Survival

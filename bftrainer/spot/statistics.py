@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.type_checks import require
-from bftrainer.nodelogs.availability_trace import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
+from bftrainer.nodelogs.availability import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.nodelogs.node_spans import whole_idle_spans
 from bftrainer.report.intervals import ratio
 

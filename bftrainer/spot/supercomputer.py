@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.model.node_rows import BLOCK
+from bftrainer.model.node_log import BLOCK
 from bftrainer.model.type_checks import require
-from bftrainer.nodelogs.availability_trace import MOST_NODES, ChangeTrace
+from bftrainer.nodelogs.availability import ChangeTrace
+from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.spot.statistics import HOURS, DailyCycle, Fragments, daily_cycle, hour_cuts, hour_of_day
 
 Floats = NDArray[np.float64]

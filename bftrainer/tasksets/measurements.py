@@ -15,7 +15,7 @@ from bftrainer.files.text_files import number_cell, table_rows, toml_content
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
 from bftrainer.model.type_checks import convert_fields, make_record, require
-from bftrainer.tasksets.native_tasks import scaling_table, toml_text
+from bftrainer.tasksets.task_files import scaling_table, toml_text
 
 
 def read_throughput_csv(path: str | Path) -> ScalingCurve:

@@ -1,9 +1,12 @@
-"""Read task sets in any form, recognised by content, and write them in the form that the file name asks for."""
+"""Read task sets from TOML or pickles, recognised by content, and write them in the form that a name asks for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +14,193 @@ import numpy as np
 
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.opening import DOCUMENT_BYTES, Form, form_of, one_line, open_pickle, suffix_form
-from bftrainer.files.writing import replacing_together
-from bftrainer.legacy.frame import label_texts, read_pickled_frame, shorten
-from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.model.task import SAVING_FIELDS
-from bftrainer.tasksets.native_tasks import toml_drafts, write_toml_tasks
-from bftrainer.tasksets.task_set import Draft, ScalingModel, TaskSet, finish_tasks, locating, parse_scaling_model
+from bftrainer.files.text_files import SCHEMA, toml_tables
+from bftrainer.files.writing import replacing, replacing_together
+from bftrainer.legacy import label_texts, read_pickled_frame, shorten
+from bftrainer.model import ScalingCurve, TaskSpec, TuningSpec, iso
+from bftrainer.model.task import SAVING_FIELDS, NodePoints
+from bftrainer.model.type_checks import check_keys, make_record
+from bftrainer.tasksets.task_set import (
+    Draft,
+    ScalingModel,
+    TaskSet,
+    finish_tasks,
+    locating,
+    parse_scaling_model,
+    time_fields,
+)
 
+TASK_KEYS = (
+    *("name", "group", "user", "submit", "min_nodes", "max_nodes", "work", "grow_cost_s", "shrink_cost_s", "weight"),
+    *("deadline", "gpus_per_node", *SAVING_FIELDS, "scaling", "zeus"),
+)
+"""Keys that a task's table may have."""
+_TRACES = ("train_trace", "power_trace")
+"""Files of a tuning section: their paths start from the task set's folder."""
+_LAWS = {"linear": ("rate_1",), "amdahl": ("parallel_fraction", "rate_1"), "learned": ()}
+"""Keys that a scaling section may have, by its model; without one it has points."""
 _BOUNDS = {"Tcup": "grow_cost_s", "Tcdw": "shrink_cost_s", "Jmin": "min_nodes", "Jmax": "max_nodes", "Pmax": "work"}
 """Numbers of a task's bounds, and the fields that they are; `Tsub` stands beside them."""
 _CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
 _FEW = 3
 _MOST_NUMBER = 1 << 64
 _REAL = (float, int, np.integer, np.floating)  # made once, as a task set has tens of thousands of numbers
+
+
+def read_task_set(
+    path: str | Path, scaling_path: str | Path | None = None, scaling: str | ScalingModel | None = None
+) -> TaskSet:
+    """Read a task set: native TOML, or pickled bounds (columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub).
+
+    A task's curve is that in `scaling_path`; else its own; else, for pickled bounds, that in the file named like
+    them with `JNPs` for `Jbnd`; else `scaling`.
+
+    Parameters
+    ----------
+    path : str or Path
+    scaling_path : str or Path, optional
+        Pickled scalability of the same tasks: columns Ns, Ps, Os, Tsub.
+    scaling : str or ScalingModel, optional
+        `linear` or `amdahl:F`; linear at 1 work/s and node if None.
+
+    Raises
+    ------
+    InvalidTaskError
+        If a file is missing or not a task set; the message names file and task or line.
+    InputError
+        If a pickle asks for more than pandas and numpy data.
+    SettingsError
+        If `scaling` is no model.
+    """
+    path = Path(path)
+    model = parse_scaling_model(scaling) if isinstance(scaling, str) else scaling
+    curves_path = None if scaling_path is None else Path(scaling_path)
+    form = form_of(path, InvalidTaskError)
+    if form in (Form.PICKLE, Form.TAR):
+        return _read_pickled(path, curves_path, model)
+    if form is not Form.TOML:
+        instead = " Write a [[task]] table for each row, in TOML (docs/tasks.md)." if form is Form.CSV else ""
+        raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value}.{instead}")
+    tables = toml_tables(path, "task", InvalidTaskError)
+    drafts = [toml_draft(path, number, table) for number, table in enumerate(tables, start=1)]
+    measured = None if curves_path is None else _read_scalability(curves_path, drafts, path)
+    task_set = finish_tasks(path, drafts, measured, model)
+    return task_set if curves_path is None else replace(task_set, sources=(path, curves_path))
+
+
+def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+    """Write a task set in the form its name ends in: .toml, or .pkl (bounds, with Jbnd in the name).
+
+    Returns
+    -------
+    tuple of str
+        One line for each fact that the form cannot hold.
+
+    Raises
+    ------
+    OutputError
+        If the name ends in none of these, or a file cannot be written.
+    InvalidTaskError
+        If the form cannot hold the tasks: pickled tasks need submission dates, and cannot be tuned.
+    """
+    path = Path(path)
+    form = suffix_form(path)
+    if form is Form.PICKLE:
+        return tuple(_write_pickled(path, tasks))
+    if form is not Form.TOML:
+        raise OutputError(f"{path}: Expected a name ending in .toml or .pkl.")
+    with replacing(path) as stream:
+        tables = [_table(task, path.parent) for task in tasks]
+        stream.write(toml_text({"schema": SCHEMA, "task": tables}).encode())
+    return ()
+
+
+# --- TOML, a table for each task, checked key by key -----------------------------------------------------------------
+
+
+def toml_draft(path: Path, number: int, table: dict[str, Any]) -> Draft:
+    """Read a task from its table, the `number`-th of a file; errors name file and task."""
+    name = table.get("name")
+    where = f"{path}, task {one_line(name) if isinstance(name, str) and name else number}"
+    with locating(where):
+        check_keys(table, TASK_KEYS, ("name", "min_nodes", "max_nodes"), InvalidTaskError)
+        if not isinstance(name, str):
+            raise InvalidTaskError(f"Expected name to be text, got {name!r}.")
+        task: dict[str, Any] = {key: table[key] for key in TASK_KEYS if key in table}
+        scaling, zeus = task.pop("scaling", None), task.pop("zeus", None)
+        if zeus is not None:
+            tuning = make_record(TuningSpec, zeus, InvalidTaskError, "zeus")
+            traces: dict[str, Any] = {key: str(path.parent / getattr(tuning, key)) for key in _TRACES}
+            task["tuning"] = replace(tuning, **traces)
+            if "work" in task:
+                raise InvalidTaskError("Work cannot be given with a zeus section, which counts in epochs.")
+            task["work"] = float(task["tuning"].max_epochs)
+        elif "work" not in task:
+            raise InvalidTaskError("Missing key 'work'.")
+        for key in SAVING_FIELDS:
+            if isinstance(task.get(key), Mapping):
+                with locating(key):
+                    task[key] = make_record(NodePoints, task[key], InvalidTaskError)
+        for key in ("submit", "deadline"):
+            if key in task:
+                task |= time_fields(key, task.pop(key))
+        curve = None if scaling is None else _read_scaling(scaling)
+        return Draft(where, task, curve, is_learned=scaling is not None and curve is None)
+
+
+def _read_scaling(table: Any) -> ScalingCurve | ScalingModel | None:
+    """Curve or law of a scaling section, None if it is learned."""
+    if not isinstance(table, Mapping) or "model" not in table:
+        return make_record(ScalingCurve, table, InvalidTaskError, "scaling")
+    law = {key: value for key, value in table.items() if key != "model"}
+    model = table["model"]
+    if model not in list(_LAWS):
+        raise InvalidTaskError(f"Expected scaling.model to be one of {', '.join(_LAWS)}, got {model!r}.")
+    check_keys(law, _LAWS[model], _LAWS[model][:-1], InvalidTaskError, f"scaling of model {model}")
+    return None if model == "learned" else ScalingModel(**law)
+
+
+def toml_text(document: Mapping[str, Any]) -> str:
+    """Write TOML with a curve's numbers on one line; the library puts each on its own line."""
+    import tomli_w
+
+    def join_lines(match: re.Match[str]) -> str:
+        return f"[{' '.join(match[1].split()).removesuffix(',')}]"
+
+    return re.sub(r"(?<== )\[\n((?:    [0-9.e+-]+,\n)+)\]", join_lines, tomli_w.dumps(document))
+
+
+def _table(task: TaskSpec, folder: Path) -> dict[str, Any]:
+    """A task's keys and values; those without a value are left out."""
+    values: dict[str, Any] = {
+        "submit": _date_or_seconds(task.submit_ns, task.submit_s),
+        "work": task.work if task.tuning is None else None,
+        "deadline": _date_or_seconds(task.deadline_ns, task.deadline_s),
+        "scaling": scaling_table(task.scaling),
+    }
+    if task.tuning is not None:
+        zeus = {name: value for name, value in asdict(task.tuning).items() if value is not None}
+        values["zeus"] = zeus | {key: os.path.relpath(zeus[key], folder) for key in _TRACES}
+    for key in SAVING_FIELDS:
+        if isinstance(points := getattr(task, key), NodePoints):
+            values[key] = asdict(points)
+    table = {key: values[key] if key in values else getattr(task, key, None) for key in TASK_KEYS}
+    return {key: value for key, value in table.items() if value is not None}
+
+
+def _date_or_seconds(at_ns: int | None, at_s: float | None) -> Any:
+    """A TOML date if microseconds suffice, else text with all digits; seconds if there is no instant."""
+    if at_ns is None:
+        return at_s
+    return iso(at_ns) if at_ns % 1_000 else datetime.fromisoformat(iso(at_ns))
+
+
+def scaling_table(curve: ScalingCurve) -> dict[str, Any]:
+    """The scaling section of a task, as the TOML form spells it."""
+    return {key: values for key, values in asdict(curve).items() if values is not None}
+
+
+# --- Pickled frames, a row for each task ------------------------------------------------------------------------------
 
 
 def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
@@ -36,11 +213,11 @@ def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: 
     if curves_path is None or (scaling_path is None and not curves_path.is_file()):
         return finish_tasks(bounds_path, drafts, None, scaling)
     notes = [f"{bounds_path}: scalability taken from {curves_path}."] if scaling_path is None else []
-    scalability = _read_scalability(curves_path, drafts, bounds_path)
-    other = sum(draft.fields["submit_ns"] != scalability.submit_ns[draft.fields["name"]] for draft in drafts)
+    measured = _read_scalability(curves_path, drafts, bounds_path)
+    other = sum(draft.fields["submit_ns"] != measured[draft.fields["name"]].fields["submit_ns"] for draft in drafts)
     if other:
         notes.append(f"{curves_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.")
-    tasks = finish_tasks(bounds_path, drafts, scalability.curves, scaling)
+    tasks = finish_tasks(bounds_path, drafts, measured, scaling)
     return replace(tasks, warnings=tuple(notes), sources=(bounds_path, curves_path))
 
 
@@ -52,35 +229,27 @@ def scalability_path(bounds_path: Path) -> Path | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _Scalability:
-    """Curves, and submission (ns), by task."""
-
-    curves: dict[str, ScalingCurve]
-    submit_ns: dict[str, int]
-
-
-def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) -> _Scalability:
-    """Read pickled scalability; the tasks must be those of `drafts`."""
+def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) -> dict[str, Draft]:
+    """Read pickled scalability, a draft of name, submission and curve by name; the tasks must be those of `drafts`."""
     distinct: dict[Any, ScalingCurve] = {}
-    curves: dict[str, ScalingCurve] = {}
-    submit_ns: dict[str, int] = {}
+    measured: dict[str, Draft] = {}
     for where, row in _rows(path, (*_CURVE, "Tsub")):
-        if row["name"] in curves:
+        if row["name"] in measured:
             raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(row['name'])!r} twice.")
         points: Any = tuple(tuple(_number(where, key, cell) for cell in _list(where, key, row[key])) for key in _CURVE)
         if points not in distinct:
             with locating(where):
                 curve = ScalingCurve(*points)
                 distinct[points] = replace(curve, credit=None) if curve.credit == curve.throughput else curve
-        curves[row["name"]], submit_ns[row["name"]] = distinct[points], _instant(where, row["Tsub"])
-    here, there = set(curves), {draft.fields["name"] for draft in drafts}
+        submission = {"submit_ns": _instant(where, row["Tsub"])}
+        measured[row["name"]] = Draft(where, submission, distinct[points])
+    here, there = set(measured), {draft.fields["name"] for draft in drafts}
     for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
         if only:
             few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
             got = f"got {len(only)} in {has} but not in {lacks} ({few})"
             raise InvalidTaskError(f"{path}: Expected the tasks of {bounds_path}, {got}.")
-    return _Scalability(curves, submit_ns)
+    return measured
 
 
 def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> list[str]:
@@ -151,69 +320,3 @@ def _instant(where: str, value: Any) -> int:
         got = f"a date and time between the years 1678 and 2262, got {shorten(value)}"
         raise InvalidTaskError(f"{where}: Expected Tsub to be {got}.")
     return int(value.astype("M8[ns]").astype(np.int64))
-
-
-def read_task_set(
-    path: str | Path, scaling_path: str | Path | None = None, scaling: str | ScalingModel | None = None
-) -> TaskSet:
-    """Read a task set: native TOML, or pickled bounds (columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub).
-
-    A task's curve is that in `scaling_path`; else its own; else, for pickled bounds, that in the file named like
-    them with `JNPs` for `Jbnd`; else `scaling`.
-
-    Parameters
-    ----------
-    path : str or Path
-    scaling_path : str or Path, optional
-        Pickled scalability of the same tasks: columns Ns, Ps, Os, Tsub.
-    scaling : str or ScalingModel, optional
-        `linear` or `amdahl:F`; linear at 1 work/s and node if None.
-
-    Raises
-    ------
-    InvalidTaskError
-        If a file is missing or not a task set; the message names file and task or line.
-    InputError
-        If a pickle asks for more than pandas and numpy data.
-    SettingsError
-        If `scaling` is no model.
-    """
-    path = Path(path)
-    model = parse_scaling_model(scaling) if isinstance(scaling, str) else scaling
-    curves_path = None if scaling_path is None else Path(scaling_path)
-    form = form_of(path, InvalidTaskError)
-    if form in (Form.PICKLE, Form.TAR):
-        return _read_pickled(path, curves_path, model)
-    if form is not Form.TOML:
-        instead = " Write a [[task]] table for each row, in TOML (docs/tasks.md)." if form is Form.CSV else ""
-        raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value}.{instead}")
-    drafts = toml_drafts(path)
-    if curves_path is None:
-        return finish_tasks(path, drafts, None, model)
-    curves = _read_scalability(curves_path, drafts, path).curves
-    return replace(finish_tasks(path, drafts, curves, model), sources=(path, curves_path))
-
-
-def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
-    """Write a task set in the form its name ends in: .toml, or .pkl (bounds, with Jbnd in the name).
-
-    Returns
-    -------
-    tuple of str
-        One line for each fact that the form cannot hold.
-
-    Raises
-    ------
-    OutputError
-        If the name ends in none of these, or a file cannot be written.
-    InvalidTaskError
-        If the form cannot hold the tasks: pickled tasks need submission dates, and cannot be tuned.
-    """
-    path = Path(path)
-    form = suffix_form(path)
-    if form is Form.PICKLE:
-        return tuple(_write_pickled(path, tasks))
-    if form is not Form.TOML:
-        raise OutputError(f"{path}: Expected a name ending in .toml or .pkl.")
-    write_toml_tasks(path, tasks)
-    return ()

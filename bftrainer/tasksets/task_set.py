@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ class Draft:
 
 
 def finish_tasks(
-    path: Path, drafts: Sequence[Draft], measured: Mapping[str, ScalingCurve] | None, model: ScalingModel | None
+    path: Path, drafts: Sequence[Draft], measured: Mapping[str, Draft] | None, model: ScalingModel | None
 ) -> TaskSet:
     """Make tasks of drafts; scaling is a measured curve, else the file's own, else `model` (linear if None)."""
     if not drafts:
@@ -179,30 +179,28 @@ def finish_tasks(
     without: list[TaskSpec] = []
     for draft in drafts:
         name = draft.fields["name"]
-        curve = draft.curve if measured is None else measured[name]
+        curve = (draft if measured is None else measured[name]).curve
         with locating(draft.where):
             if name in tasks:
                 raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
             if draft.is_learned and curve is None and model is None:
                 raise InvalidTaskError("Expected a truth to replay for a learned curve: -scfn or --scaling LAW.")
-            tasks[name] = _task(draft.fields, curve or law)
+            most = whole_number("max_nodes", draft.fields["max_nodes"], InvalidTaskError)
+            # If the law has no curve for these bounds, `TaskSpec` says what is wrong of them.
+            scaling = curve if isinstance(curve, ScalingCurve) else (curve or law).curve(max(1, most))
+            tasks[name] = TaskSpec(scaling=scaling, **draft.fields)
         if curve is None:
             without.append(tasks[name])
     if not without and model is not None:
         raise unused_options({"--scaling": f"all tasks of {path} have a scaling"})
     learned = tuple(draft.fields["name"] for draft in drafts if draft.is_learned)
+    task_set = TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)
     if not without:
-        return TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)
+        return task_set
     shortest_s = min(map(least_time_s, without))
     assumed = AssumedScaling(law, len(without), len(drafts), is_default=model is None, shortest_s=shortest_s)
     note = f"{path}: Tasks without scaling; assumed {assumed.note}."
-    return TaskSet(tuple(tasks.values()), (note,), (path,), assumed, learned)
-
-
-def _task(fields: Mapping[str, Any], curve: ScalingCurve | ScalingModel) -> TaskSpec:
-    most = whole_number("max_nodes", fields["max_nodes"], InvalidTaskError)
-    # If no curve can be made for these bounds, TaskSpec raises the error.
-    return TaskSpec(scaling=curve.curve(max(1, most)) if isinstance(curve, ScalingModel) else curve, **fields)
+    return replace(task_set, warnings=(note,), assumed_scaling=assumed)
 
 
 @contextmanager

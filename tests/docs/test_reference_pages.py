@@ -22,7 +22,7 @@ from bftrainer.cli.replay.replay import replay
 from bftrainer.cli.spot import simulate, sweep
 from bftrainer.cli.zeus.master import run, status
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, churn_log
+from bftrainer.nodelogs.availability import AvailabilityTrace, churn_log
 from bftrainer.runs import write_run
 from bftrainer.runs.run_files import ALLOCATION, ATTEMPTS, COUNTS, DECISIONS, POWER, TASKS, TEXTS
 from bftrainer.schedulers.import_log import import_log as import_files

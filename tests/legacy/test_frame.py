@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import InputError
-from bftrainer.legacy.frame import read_pickled_frame
+from bftrainer.legacy import read_pickled_frame
 
 TIMES = np.array(["2021-02-10T20:21:15", "2021-02-10T20:22:00", "2021-02-10T20:23:00"], dtype="M8[ns]")
 STATES = {"a1": [1, 1, 0], "a2": [0, 1, 1], "b1": [0, 0, 0]}

@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import InputError, LogError
-from bftrainer.legacy.frame import read_pickled_frame
+from bftrainer.legacy import read_pickled_frame
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from bftrainer.errors import InputError, InvalidTaskError, LogError
-from bftrainer.legacy.frame import read_pickled_frame
+from bftrainer.legacy import read_pickled_frame
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
 
@@ -177,11 +177,26 @@ def test_nested_labels_do_not_unfold(tmp_path, kind, more):
         read_task_set(tmp_path / "index.pkl")
 
 
-def test_nested_lists_do_not_unfold(tmp_path):
-    """A cell of lists nested in each other a hundred times over is refused without being spelled out."""
-    bomb = deep(list, 100)
+def pair(values):
+    """An array of two objects."""
+    array = np.empty(2, dtype=object)
+    array[:] = [values[0], values[-1]]
+    return array
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize(
+    ("bomb", "said"),
+    [
+        (deep(list, 100), r", task J0: Expected Jmin to be a number, got \[\["),
+        (deep(pair, 100), r": .*arrays of objects in each other"),
+        ([deep(pair, 100)], r": .*arrays of objects in each other"),
+    ],
+)
+def test_nested_cells_do_not_unfold(tmp_path, bomb, said):
+    """A cell of lists or arrays nested in each other a hundred times over is refused without being spelled out."""
     times = pd.DatetimeIndex(np.array(["2021-02-10"], dtype="M8[ns]"))
     bounds = {"Tcup": [1.0], "Tcdw": [1.0], "Jmin": [bomb], "Jmax": [2], "Pmax": [1.0], "Tsub": times}
     pd.DataFrame(bounds, index=["J0"]).to_pickle(tmp_path / "b.pkl")
-    with pytest.raises(InvalidTaskError, match=r"b\.pkl, task J0: Expected Jmin to be a number, got \[\["):
+    with pytest.raises(InvalidTaskError, match=rf"b\.pkl{said}"):
         read_task_set(tmp_path / "b.pkl")

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError
-from bftrainer.model import NodeLog, node_log, node_rows
+from bftrainer.model import NodeLog, node_log
 
 NS = 10**9
 Change = tuple[int, int, bool]
@@ -38,7 +38,6 @@ def shuffled_logs(draw: st.DrawFn) -> NodeLog:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the smallest logs span blocks."""
-    monkeypatch.setattr(node_rows, "BLOCK", 3)
     monkeypatch.setattr(node_log, "BLOCK", 3)
     monkeypatch.setattr(node_log, "_CHUNK", 3)
 
@@ -75,7 +74,7 @@ def test_rows_are_those_of_plain_python(log: NodeLog) -> None:
     """Whatever the order within an instant, a row has its nodes in order; a log made of rows has the same ones."""
     assert rows(log) == list(plain_rows(log))
     again = NodeLog.from_rows(
-        node_rows.Rows.from_times(log.time_ns), provenance={}, unchanged_ns=log.unchanged_ns,
+        node_log.Rows.from_times(log.time_ns), provenance={}, unchanged_ns=log.unchanged_ns,
         nodes=log.nodes, start_ns=log.start_ns, end_ns=log.end_ns, node=log.node, idle=log.idle,
     )  # fmt: skip
     assert rows(again) == rows(log)

@@ -25,6 +25,13 @@ def task(**changes):
         ({"submit_ns": 1e18}, "submit_ns to be whole, got 1e+18"),
         ({"deadline_ns": 10**30}, f"deadline_ns between the years 1678 and 2262, got {10**30}"),
         ({"work": 10**400}, "work > 0, got inf"),
+        ({"work": math.nan}, "work > 0, got nan"),
+        ({"work": "5"}, "work to be a number, got '5'"),
+        ({"min_nodes": 0}, "min_nodes >= 1, got 0"),
+        ({"min_nodes": 5}, "min_nodes <= max_nodes, got 5 > 4"),
+        ({"max_nodes": 9}, "max_nodes within the scaling curve (to 8), got 9"),
+        ({"shrink_cost_s": -1}, "shrink_cost_s >= 0, got -1.0"),
+        ({"grow_cost_s": -1}, "grow_cost_s >= 0, got -1.0"),
         ({"weight": True}, "weight to be a number, got True"),
         ({"weight": math.nan}, "weight > 0, got nan"),
         ({"grow_cost_s": 1j}, "grow_cost_s to be a number, got 1j"),
@@ -32,6 +39,7 @@ def task(**changes):
         ({"deadline_s": math.inf}, "a finite deadline, got inf"),
         ({"user": "\udcff"}, r"user to be text, got '\udcff'"),
         ({"scaling": None}, "scaling to be a ScalingCurve, got None"),
+        ({"group": 3}, "group to be text, got 3"),
         ({"name": ""}, "a name, got ''"),
         ({"name": 3}, "name to be text, got 3"),
     ],
@@ -43,14 +51,26 @@ def test_bad_fields(change, message):
     assert str(caught.value) == f"Expected {message} (task {change.get('name', 'J0')})."
 
 
-def test_bad_curves():
-    """A curve is of whole node counts and of numbers."""
-    for nodes, throughput, expected in (
-        ((0, "2"), (0, 1), "nodes to be whole"),
-        ((0, 2), (0, None), "throughput to be"),
-    ):
-        with pytest.raises(InvalidTaskError, match=f"Expected {expected}"):
-            ScalingCurve(nodes, throughput)
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        (((0, "2"), (0, 1)), "nodes to be whole, got '2'"),
+        (((0, 1.5), (0, 1)), "nodes to be whole, got 1.5"),
+        (((0, 2), (0, None)), "throughput to be a number, got None"),
+        (((0,), (0,)), "at least two node counts, got [0]"),
+        (((1, 2), (0, 1)), "node counts to start at 0, got 1"),
+        (((0, 2, 2), (0, 1, 2)), "node counts to increase strictly, got [0, 2, 2]"),
+        (((0, 2), (0,)), "2 values of throughput, one per node count, got 1"),
+        (((0, 2), (0, math.nan)), "throughput to be finite and >= 0, got nan"),
+        (((0, 2), (0, 1), (0,)), "2 values of credit, one per node count, got 1"),
+        (((0, 2), (0, 1), (1, 1)), "credit 0 on 0 nodes, got 1.0"),
+    ],
+)
+def test_bad_curves(points, message):
+    """A curve is of node counts that ascend from 0, and of as many numbers."""
+    with pytest.raises(InvalidTaskError) as caught:
+        ScalingCurve(*points)
+    assert str(caught.value) == f"Expected {message}."
 
 
 def test_numbers_of_numpy(tmp_path):

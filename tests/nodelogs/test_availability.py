@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bftrainer.errors import LogError, OutputError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import (
+    AvailabilityTrace,
+    ChangeTrace,
+    CountTrace,
+    churn_log,
     read_availability,
     read_pair,
     read_spot_trace,
     write_changes,
     write_spot_trace,
 )
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churn_log
 from bftrainer.nodelogs.convert import convert
 from bftrainer.spot import trace_statistics
 from tests.examples import examples
@@ -53,18 +58,24 @@ def test_spot_trace_is_a_node_log(tmp_path):
     assert (kept.kind, kept.events) == ("spot", 4)
 
 
-@examples(50)
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=8), st.integers(0, 5))
-def test_spot_traces_round_trip(tmp_path_factory, steps, initial):
-    """Any log on whole milliseconds survives the form, but for what comes after its last change."""
-    live, changes = initial, []
-    for at, (taken, added) in enumerate(steps, start=1):
-        taken = min(taken, live)
+@st.composite
+def churns(draw):
+    """Nodes at first, and changes in ascending milliseconds: so many of those there are taken, so many added."""
+    live = initial = draw(st.integers(0, 4))
+    changes = []
+    for step in range(1, draw(st.integers(0, 8)) + 1):
+        taken, added = draw(st.integers(0, live)), draw(st.integers(0, 3))
         live += added - taken
-        changes.append((at * 1_000_000, taken, added))
-    log = churn_log((0, 10**9), initial, changes)
-    if not log.time_ns.size:
-        return
+        changes.append((step * 1_000_000, taken, added))
+    return initial, changes
+
+
+@examples(50)
+@given(churns())
+def test_spot_traces_round_trip(tmp_path_factory, churn):
+    """Any log on whole milliseconds survives the form, but for what comes after its last change."""
+    log = churn_log((0, S), *churn)
+    assume(log.time_ns.size)
     path = tmp_path_factory.mktemp("spot") / "t.csv"
     write_spot_trace(path, log)
     before, after = (
@@ -183,19 +194,6 @@ def test_counts_become_nodes_last_in_first_out():
     assert (log.unchanged_ns.tolist(), log.start_ns, log.end_ns) == ([20 * S], 0, 40 * S)
 
 
-@given(node_logs())
-def test_counts_of_a_log_are_those_of_its_rows(log):
-    """The count trace of a log counts its nodes row by row."""
-    live, expected = 0, {}
-    for time_s, joined, left in log.rows():
-        live += len(joined) - len(left)
-        expected[log.start_ns + round(time_s * S)] = live
-    trace = CountTrace.of(log)
-    by_time = dict(zip(trace.time_ns.tolist(), trace.count.tolist(), strict=True))
-    assert {time: by_time[time] for time in expected} == expected
-    assert (by_time[log.start_ns], by_time[log.end_ns]) == (expected.get(log.start_ns, 0), live)
-
-
 def test_additions_carry_the_earlier_time_and_falls_the_later():
     """A rise is dated by the row before it, a fall by the row that shows it."""
     trace = counts((0, 1), (10, 4), (20, 2), (30, 2))
@@ -222,19 +220,14 @@ def test_churn_gives_names_back():
         churn_log((0, 9 * S), 2, [(1 * S, 3, 0)])
 
 
-@given(st.data())
-def test_churn_keeps_count(data):
+@given(churns(), st.data())
+def test_churn_keeps_count(churn, data):
     """Whoever is picked, as many nodes are there as the numbers say."""
-    live = data.draw(st.integers(0, 4))
-    initial, changes, expected = live, [], []
-    for step in range(1, data.draw(st.integers(0, 8)) + 1):
-        taken, added = data.draw(st.integers(0, live)), data.draw(st.integers(0, 3))
-        live += added - taken
-        changes.append((step * S, taken, added))
-        expected.append(live)
-    trace = CountTrace.of(churn_log((0, 10 * S), initial, changes, lambda there: data.draw(st.integers(0, there - 1))))
+    initial, changes = churn
+    trace = CountTrace.of(churn_log((0, S), initial, changes, lambda live: data.draw(st.integers(0, live - 1))))
     at = np.searchsorted(trace.time_ns, [time for time, _, _ in changes], side="right") - 1
-    assert trace.count[at].tolist() == expected
+    expected = itertools.accumulate((added - taken for _, taken, added in changes), initial=initial)
+    assert [initial, *trace.count[at]] == list(expected)
 
 
 # --- Converted ----------------------------------------------------------------------------------------------------
@@ -267,15 +260,23 @@ def test_terminations_of_a_log(tmp_path):
 
 
 @given(log=node_logs())
-@examples(40)
-def test_counts_of_any_log_survive(tmp_path_factory, log):
-    """Whatever the log, as many nodes are there at each of its rows once it has gone through its counts."""
+@examples(60)
+def test_counts_of_any_log(tmp_path_factory, log):
+    """The count trace of a log counts its nodes row by row, also once it is a log again."""
     folder = tmp_path_factory.mktemp("counts")
     write_node_log(folder / "a.parquet", log)
     convert(folder / "a.parquet", folder / "c.csv", to="counts")
     convert(folder / "c.csv", folder / "b.parquet")
-    one, two = CountTrace.of(log), CountTrace.of(read_node_log(folder / "b.parquet"))
-    assert (one.time_ns.tolist(), one.count.tolist()) == (two.time_ns.tolist(), two.count.tolist())
+    live, expected = 0, {log.start_ns: 0}
+    for time_s, joined, left in log.rows():
+        live += len(joined) - len(left)
+        expected[log.start_ns + round(time_s * S)] = live
+    for one in (log, read_node_log(folder / "b.parquet")):
+        trace = CountTrace.of(one)
+        by_time = dict(zip(trace.time_ns.tolist(), trace.count.tolist(), strict=True))
+        assert {time: by_time[time] for time in expected} == expected
+        assert list(by_time) == log.row_times_ns().tolist()
+        assert by_time[log.end_ns] == live
 
 
 def test_what_a_spot_trace_cannot_hold(tmp_path):

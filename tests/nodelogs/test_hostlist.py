@@ -88,7 +88,7 @@ def test_numbers():
     for text in ("a", "1-", "3-1", "-1"):
         with pytest.raises(LogError, match="Expected numbers and ranges"):
             numbers(text)
-    with pytest.raises(LogError, match="at most 1,000,000 numbers"):
+    with pytest.raises(LogError, match="at most 1,000,000 "):
         numbers("0-1000000000")
 
 

@@ -5,11 +5,9 @@ import tarfile
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
 
 from bftrainer.errors import LogError, OutputError, SettingsError
 from bftrainer.nodelogs import read_node_log, write_node_log
-from tests.strategies import node_logs
 
 TIMES = np.array(["2021-02-10T00:00:00", "2021-02-10T00:01:00", "2021-02-10T00:02:00"], dtype="M8[ns]")
 T0 = int(TIMES[0].astype(np.int64))
@@ -127,16 +125,6 @@ def test_bad_logs(path, value, message):
     with pytest.raises(LogError, match=rf"evt\.pkl: .*{message}") as caught:
         read_node_log(path)
     assert "\n" not in str(caught.value)
-
-
-@given(node_logs())
-def test_pickle_round_trip(tmp_path_factory, log):
-    """A log written as a pickle and read back has the same rows, window and nodes."""
-    path = tmp_path_factory.mktemp("round") / "evt.pkl"
-    write_node_log(path, log)
-    back = read_node_log(path)
-    assert (back.nodes, back.start_ns, back.end_ns) == (log.nodes, log.start_ns, log.end_ns)
-    assert rows(back) == [row for row in rows(log) if row[1] or row[2]]
 
 
 def test_written_pickle_is_what_pandas_reads(path):

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.availability_trace import churn_log
+from bftrainer.nodelogs.availability import churn_log, read_availability
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate
 from bftrainer.spot.run import TIME_ACCOUNTS
 from bftrainer.tasksets.measurements import TrainingProfile

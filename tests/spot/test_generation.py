@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
 from bftrainer.nodelogs import write_node_log
-from bftrainer.nodelogs.availability import write_spot_trace
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace
+from bftrainer.nodelogs.availability import AvailabilityTrace, ChangeTrace, CountTrace, write_spot_trace
 from bftrainer.runs import run_replay
 from bftrainer.spot import MinuteModel, generate_minutes, trace_statistics
 from bftrainer.spot.generation import fit_minutes, generate_trace

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import InputError, SettingsError
-from bftrainer.nodelogs.availability import read_availability, write_measured, write_spot_trace
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace, churn_log
+from bftrainer.nodelogs.availability import (
+    AvailabilityTrace,
+    CountTrace,
+    churn_log,
+    read_availability,
+    write_measured,
+    write_spot_trace,
+)
 from bftrainer.report.drawing import plot_counts, render_figure
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, run_figures, simulate
 from bftrainer.spot.generation import generate_trace

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.availability import read_availability
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace, churn_log
+from bftrainer.nodelogs.availability import AvailabilityTrace, ChangeTrace, CountTrace, churn_log, read_availability
 from bftrainer.spot.statistics import survival, trace_statistics
 
 S = 10**9

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log
-from bftrainer.nodelogs.availability_trace import AvailabilityTrace
+from bftrainer.nodelogs.availability import AvailabilityTrace
 from bftrainer.spot import SupercomputerModel, generate_holes, trace_statistics
 from bftrainer.spot.statistics import DailyCycle, Fragments, hole_figures, seconds_by_hour
 from bftrainer.spot.supercomputer import LogNormal, Quantiles, even_shares

@@ -131,12 +131,7 @@ BAD_BOUNDS = [
     ({"Jmin": [1.0, 5.0]}, r"J1: Expected min_nodes <= max_nodes, got 5 > 4\."),
     ({"Jmin": [1.5, 1.0]}, r"J0: Expected min_nodes to be whole, got 1\.5\."),
     ({"Jmin": [1.0, np.nan]}, r"J1: Expected min_nodes to be whole, got nan\."),
-    ({"Jmax": [1e12, 4.0]}, r"J0: Expected max_nodes within the scaling curve \(to 8\), got 1000000000000\."),
     ({"Jmax": [np.inf, 4.0]}, r"J0: Expected max_nodes to be whole, got inf\."),
-    ({"Tcup": [-1.0, 1.0]}, r"J0: Expected grow_cost_s >= 0, got -1\.0\."),
-    ({"Tcdw": [1.0, -1.0]}, r"J1: Expected shrink_cost_s >= 0, got -1\.0\."),
-    ({"Pmax": [0.0, 1.0]}, r"J0: Expected work > 0, got 0\.0\."),
-    ({"Pmax": [np.nan, 1.0]}, r"J0: Expected work > 0, got nan\."),
     ({"Pmax": objects(10**400, 1)}, r"J0: Expected Pmax to be a number, got a number of many digits\."),
     ({"Jmin": ["one", 1.0]}, r"J0: Expected Jmin to be a number, got 'one'\."),
     ({"Jmin": objects(True, 1)}, r"J0: Expected Jmin to be a number, got True"),
@@ -145,13 +140,8 @@ BAD_BOUNDS = [
 ]
 BAD_CURVES = [
     ({"Ns": [[0, 2, 2], [0, 1, 8]]}, r"J0: Expected node counts to increase strictly, got \[0, 2, 2\]\."),
-    ({"Ns": [[1, 2, 8], [0, 1, 8]]}, r"J0: Expected node counts to start at 0, got 1\."),
-    ({"Ns": [[0, 1.5, 8], [0, 1, 8]]}, r"J0: Expected nodes to be whole, got 1\.5\."),
     ({"Ns": [3, [0, 1, 8]]}, r"J0: Expected Ns to be a list of numbers, got 3\."),
-    ({"Ps": [[0, 1.0], [0, 1.0, 7.0]]}, r"J0: Expected 3 values of throughput, one per node count, got 2\."),
-    ({"Ps": [[0, 1.0, np.nan], [0, 1.0, 7.0]]}, r"J0: Expected throughput to be finite and >= 0, got nan\."),
     ({"Os": [[0, 1.0, 7.0], [0, 1.0]]}, r"J1: Expected 3 values of credit, one per node count, got 2\."),
-    ({"Os": [[0, 1.0, 7.0], [1, 1.0, 7.0]]}, r"J1: Expected credit 0 on 0 nodes, got 1\.0\."),
 ]
 BAD_PAIRS = [
     *((bounds(**change), scalability(), rf"b\.pkl, task {message}") for change, message in BAD_BOUNDS),

@@ -13,8 +13,8 @@ import pandas as pd
 from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import head, json_file
-from bftrainer.nodelogs.availability import COUNT_COLUMNS, read_count_trace, read_spot_trace
-from bftrainer.nodelogs.availability_trace import MOST_NODES, NO_TIME, CountTrace
+from bftrainer.nodelogs.availability import COUNT_COLUMNS, NO_TIME, CountTrace, read_count_trace, read_spot_trace
+from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.nodelogs.node_spans import OPEN_END_NS
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading

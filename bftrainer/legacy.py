@@ -1,9 +1,9 @@
 """Read pickled DataFrames, of any pandas and protocol, without running anything that they name.
 
-A pickle is code, and so is what pandas and numpy make of an array whose size, type or codes lie. Here unpickling only
-notes which admitted name is called with which arguments; all other names are refused. Afterwards plain arrays are made
-of the notes, and checked. Python's own unpickler, in Python, runs the steps: it keeps what is memoized in a dict,
-whatever index a damaged file claims.
+A pickle is code, and so is what pandas and numpy make of it: of blocks that lie about their columns, or arrays nested
+without end, the process dies. Here unpickling only notes which admitted name is called with which arguments; all other
+names are refused. Afterwards plain arrays are made of the notes, and checked. Python's own unpickler, in Python, runs
+the steps: it keeps what is memoized in a dict, whatever index a damaged file claims.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -92,17 +93,21 @@ def shorten(value: Any) -> str:
     return one_line(reprlib.repr(value)) if is_plain else f"a {type(value).__name__}"
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(eq=False)
 class _Note:
     """A name in the file; with `args`, what a call of it gives, and the state that it got afterwards."""
 
     name: str
     args: Sequence[Any] | None = None
     state: Any = None
-    value: Any = None
 
     def __repr__(self) -> str:
         return f"<pickled {self.name}>"
+
+    @cached_property
+    def value(self) -> Any:
+        """The array, index or scalar; made once, as a file may hold many references to one note."""
+        return _make_value(self)
 
 
 _ARRAYS = "ArrowStringArray ArrowStringArrayNumpySemantics DatetimeArray NumpyExtensionArray StringArray "
@@ -125,26 +130,19 @@ _FORMER = {"__builtin__": "builtins", "copy_reg": "copyreg"}
 _Unpickler: Any = pickle._Unpickler
 
 
-class _Steps(dict[int, Callable[[Any], None]]):
-    """The steps that an unpickler knows; refuses a pickle that takes too many."""
-
-    def __init__(self) -> None:
-        super().__init__(_STEPS)
-        self.number, self.most = 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
-
-    def __getitem__(self, code: int) -> Callable[[Any], None]:
-        self.number += 1
-        if self.number > self.most:
-            raise ValueError(f"more than {self.most:,.0f} steps; {SETTING} raises the limit")
-        return super().__getitem__(code)
-
-
 class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
-    """Makes notes of names and calls, lists, dicts whose keys are text, and scalars."""
+    """Makes notes of names and calls, lists, dicts whose keys are text, and scalars, in a limited number of steps."""
 
     def __init__(self, stream: BinaryIO) -> None:
         super().__init__(stream)
-        self.dispatch = _Steps()
+        self.dispatch, self.steps, self.most = self, 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
+
+    def __getitem__(self, code: int) -> Callable[[Any], None]:
+        """The step that a byte stands for."""
+        self.steps += 1
+        if self.steps > self.most:
+            raise ValueError(f"more than {self.most:,.0f} steps; {SETTING} raises the limit")
+        return _STEPS[code]
 
     def find_class(self, module: str, name: str) -> _Note:
         """Note of an admitted name, or refusal; nested names are never followed."""
@@ -213,7 +211,7 @@ def _make_frame(manager: Any) -> Frame:
     else:  # pandas before 1.3; "0.14.1" is the only form there ever was
         state = manager.state[-1]["0.14.1"]
         axes, pairs = state["axes"], [(block["values"], block["mgr_locs"]) for block in state["blocks"]]
-    columns, index = map(_make_labels, axes)
+    columns, index = map(_evaluate, axes)
     matrices = [np.atleast_2d(_evaluate(matrix)) for matrix, _ in pairs]  # extension arrays hold one column
     if len(columns) > _MOST_LABELS or sum(map(len, matrices)) != len(columns):
         raise ValueError(f"other columns than the {len(columns)} that have a name")
@@ -226,25 +224,13 @@ def _make_frame(manager: Any) -> Frame:
         values |= dict(zip(places, matrix, strict=True))
     if values.keys() != set(range(len(columns))):
         raise ValueError("blocks that do not cover its columns once")
-    return Frame(index, columns, [values[place] for place in range(len(columns))])  # type: ignore[arg-type]
-
-
-def _make_labels(note: Any) -> NDArray[Any] | range:
-    state = note.args[1]
-    if "data" not in state:
-        return range(state["start"], state["stop"], state["step"])
-    labels = np.asarray(_evaluate(state["data"]))
-    if labels.ndim != 1:
-        raise ValueError("an index of more than one dimension")
-    return labels
+    return Frame(index, columns, [values[place] for place in range(len(columns))])
 
 
 def _evaluate(note: Any) -> Any:
-    """Value of an array, an index, or a scalar; made once, as a file may hold many references to one note."""
+    """Value of an array, an index, or a scalar."""
     if not isinstance(note, _Note):
         raise ValueError(f"an array of an unknown kind, {shorten(note)}")
-    if note.value is None:
-        note.value = _make_value(note)
     return note.value
 
 
@@ -268,13 +254,15 @@ def _make_value(note: _Note) -> Any:
             if sum(map(len, texts)) > _MOST_LABELS:
                 raise ValueError(f"more than {_MOST_LABELS:,} texts")
             return np.concatenate(texts)
-        case "_new_Index" | "_new_DatetimeIndex", (_, state, *_) if "data" in state:
-            return _evaluate(state["data"])
+        case "_new_Index" | "_new_DatetimeIndex", (_, state, *_):
+            if "data" not in state:
+                return range(state["start"], state["stop"], state["step"])
+            if (labels := np.asarray(_evaluate(state["data"]))).ndim != 1:
+                raise ValueError("an index of more than one dimension")
+            return labels
         case name, [*_] if name in _ARRAYS.split():  # pickled as its attributes, or as array and type
-            state = note.state
-            if isinstance(state, dict):
-                return _evaluate(next(state[key] for key in ("_pa_array", "_data", "_ndarray") if key in state))
-            arrays = ("_reconstruct", "_frombuffer")
+            state = note.state.values() if isinstance(note.state, dict) else note.state
+            arrays = ("_reconstruct", "_frombuffer", "_restore_array", "chunked_array", *_ARRAYS.split())
             return _evaluate(next(item for item in state if getattr(item, "name", "") in arrays))
     raise ValueError(f"an array of an unknown kind, {shorten(note)}")
 
@@ -295,12 +283,19 @@ def _make_array(data: Any, dtype: Any, shape: Any, order: Any) -> NDArray[Any]:
 
 
 def _make_cell(cell: Any, lists: dict[int, Any]) -> Any:
-    """Number, text, date, array, or list of such, as the cell of an array of objects; `lists` are made once."""
+    """Number, text, date, array of numbers, or list of such, in an array of objects; `lists` are made once."""
     if not isinstance(cell, list | tuple):
-        return _evaluate(cell) if isinstance(cell, _Note) else cell
+        return _make_item(cell)
     if id(cell) not in lists:
-        lists[id(cell)] = type(cell)(_evaluate(item) if isinstance(item, _Note) else item for item in cell)
+        lists[id(cell)] = type(cell)(map(_make_item, cell))
     return lists[id(cell)]
+
+
+def _make_item(item: Any) -> Any:
+    value = item.value if isinstance(item, _Note) else item
+    if isinstance(value, np.ndarray) and value.dtype.kind == "O":
+        raise ValueError("arrays of objects in each other")  # which take forever to print
+    return value
 
 
 def _make_dtype(note: Any) -> np.dtype[Any]:

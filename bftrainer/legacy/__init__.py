@@ -1,1 +1,0 @@
-"""Read pickles of the published replayer without running code in them."""
