@@ -181,10 +181,8 @@ def formulate(
     """
     floor = problem.floor
     model = CountModel(2 + len(problem.capacities) + (floor is not None), deadline, totals)
-    gains = [_gains(number, own, problem) for number, own in enumerate(options)]
-    orders = [_order(table, len(problem.capacities)) for table in gains]
-    options = [own[order] for own, order in zip(options, orders, strict=True)]
-    gains = [table[:, order] for table, order in zip(gains, orders, strict=True)]
+    tables = [_tabulate(number, own, problem) for number, own in enumerate(options)]
+    options, gains = [own for own, _ in tables], [table for _, table in tables]
     first = np.array([table[:, 0] for table in gains]).T
     if relative:
         gains = [table - table[:, :1] for table in gains]
@@ -199,7 +197,7 @@ def formulate(
         model.base, offset = offset, 0.0
     worths = [math.ldexp(offset, OFFSET_EXPONENT), *model.table[0].tolist()]
     if floor is not None:
-        worths += _worst_off(floor)
+        worths += floor.extremes
     # A power of two, applied by `ldexp`, is exact; its inverse is a float, too.
     model.exponent = min(COEFFICIENT_EXPONENT - math.frexp(max(map(abs, worths)))[1], LARGEST_EXPONENT)
     if floor is not None:
@@ -209,18 +207,19 @@ def formulate(
     return model
 
 
-def _gains(number: int, options: NDArray[np.int64], problem: AllocationProblem) -> NDArray[np.float64]:
-    """Value, less each use, credit and nodes of a task's options, a row each."""
+def _tabulate(
+    number: int, options: NDArray[np.int64], problem: AllocationProblem
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Sort a task's options by what they use per node, as those of one power limit do the same, then by count.
+
+    With them come their gains, a row each: value, less each use, credit and nodes.
+    """
     task, floor = problem.tasks[number], problem.floor
     uses = np.zeros((len(problem.capacities), options.size)) if task.uses is None else -task.uses[:, options]
     credit = [] if floor is None else [floor.credits[number][options]]
-    return np.array([task.values[options], *uses, *credit, task.counts[options]], dtype=np.float64)
-
-
-def _order(gains: NDArray[np.float64], resources: int) -> NDArray[np.int64]:
-    """Order of options by what they use per node, as those of one power limit do the same, then by count."""
-    per_node = -gains[1 : 1 + resources] / np.maximum(gains[-1], 1.0)
-    return np.lexsort((gains[-1], *map(_round, per_node)))
+    gains = np.array([task.values[options], *uses, *credit, task.counts[options]], dtype=np.float64)
+    order = np.lexsort((gains[-1], *map(_round, -uses / np.maximum(gains[-1], 1.0))))
+    return options[order], gains[:, order]
 
 
 def _round(gains: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -333,15 +332,6 @@ def _add_limits(model: CountModel, problem: AllocationProblem, first: NDArray[np
             model.add_row(dict(enumerate(entries.tolist())), -math.inf, math.ldexp(spare, exponent))
 
 
-def _worst_off(floor: Floor) -> list[float]:
-    """The least and the most that the floor's term can be worth."""
-    worths = []
-    for end in (np.min, np.max):
-        sums = [math.fsum(float(end(floor.credits[task])) for task in group) for group in floor.groups]
-        worths.append(floor.weight * min(sums))
-    return worths
-
-
 def _add_floor(model: CountModel, floor: Floor, first: NDArray[np.float64]) -> None:
     """Write the column t, in units of the scaled objective, and for each group the row that its credits are worth t."""
     exponent = model.exponent
@@ -354,5 +344,5 @@ def _add_floor(model: CountModel, floor: Floor, first: NDArray[np.float64]) -> N
         entries = np.ldexp(entries, shift)
         earned = floor.weight * math.fsum(inside * first)
         model.add_row(dict(enumerate(entries.tolist())), -math.ldexp(earned, exponent + shift), math.inf)
-    lower, upper = np.ldexp(_worst_off(floor), exponent).tolist()
+    lower, upper = np.ldexp(floor.extremes, exponent).tolist()
     model.continuous = model.add_value(math.ldexp(1.0, -exponent), upper, lower)

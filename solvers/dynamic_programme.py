@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer._core import core
-from solvers.evaluation import counts_of, keeps_capacities, objective, proves
+from solvers.evaluation import PROVEN_GAP, keeps_capacities, proves, to_result
 from solvers.option_pruning import OptionTable, add_greedy_start, fitting_options, option_table, relax, search_options
 from solvers.problem import (
     STEPS,
@@ -37,7 +37,6 @@ from solvers.problem import (
 # A task that keeps its count is favoured by this share of the optimum's scale, divided among the tasks: far above
 # rounding, far below the 1e-9 that counts as optimal.
 TIE_SHARE = 2.0**-36
-CERTIFIED_GAP = 1e-9
 ROUNDING = 2.0**-40
 # What breaking ties costs, as a share of the scale, beyond what sums of floats do.
 LOST_BY_ROUNDING = 2.0**-44
@@ -66,19 +65,17 @@ class DynamicProgramme:
         """Answer `problem`; when `limits.time_s` is over hold what the bound came with, and nothing without pruning."""
         deadline = perf_counter() + limits.time_s
         if not problem.tasks:
-            done = StopReason.OPTIMAL, Held.OPTIMAL
-            return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
+            return to_result(self.name, problem, (), StopReason.OPTIMAL, 0.0, DecidedBy.TRIVIAL)
         if problem.capacities:
             return self._solve_under_capacities(problem, limits, deadline)
         try:
             best = _find_best(problem, limits, deadline)
         except OutOfTime:
             if not limits.prune:
-                return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
+                return to_result(self.name, problem, None, StopReason.TIME_LIMIT, math.inf)
             relaxed = relax(option_table(problem))
-            counts = counts_of(problem, relaxed.choices.tolist())
-            value, ended = objective(problem, counts), (StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
-            return SolveResult(counts, value, max(value, relaxed.bound), *ended, decided_by=DecidedBy.SEARCH)
+            choices = tuple(relaxed.choices.tolist())
+            return to_result(self.name, problem, choices, StopReason.TIME_LIMIT, relaxed.bound, DecidedBy.SEARCH)
         held = Held.OPTIMAL if proves(problem, best.bound, best.value) else Held.INCUMBENT
         ended = StopReason.OPTIMAL, held, self.name
         return SolveResult(best.counts, best.value, best.bound, *ended, decided_by=best.decided_by)
@@ -105,18 +102,17 @@ class DynamicProgramme:
 
     def _search_labels(self, problem: AllocationProblem, limits: Limits, deadline: float, bonus: float) -> SolveResult:
         """Search by labels, with a bonus for tasks that keep their count; HiGHS proves what labels do not."""
-        from solvers.highs_backend import HighsSolver
+        from solvers.backends import HighsSolver
 
         solver = HighsSolver()
         solver.name = self.name
         favoured = [replace(task, values=task.values + bonus * (task.counts == task.current)) for task in problem.tasks]
         options = search_options(replace(problem, tasks=tuple(favoured)), deadline, CANDIDATES * limits.effort)
-        result = solver.solve_pruned(problem, limits, deadline, options)
+        result = solver.solve(problem, replace(limits, time_s=deadline - perf_counter()), options)
         if not options.is_decided:
             return result
-        bound = max(options.bound, result.objective)
-        held = Held.OPTIMAL if proves(problem, bound, result.objective) else Held.INCUMBENT
-        return replace(result, bound=bound, held=held)
+        ended = result.stop_reason, options.bound, result.decided_by
+        return to_result(self.name, problem, result.choices, *ended)
 
 
 def _select_best(task: TaskOptions, options: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -156,7 +152,7 @@ class _Programme:
     def __init__(self, problem: AllocationProblem, limits: Limits, deadline: float) -> None:
         self.problem, self.prune, self.deadline = problem, limits.prune, deadline
         # Gaps up to this one count as proven anyway.
-        self.gap = limits.gap if limits.gap > CERTIFIED_GAP else 0.0
+        self.gap = limits.gap if limits.gap > PROVEN_GAP else 0.0
         self.decided_by = DecidedBy.BACKEND
         # Values at 0, 1, 2, ... nodes; -inf where a count is no option.
         rows = [np.frombuffer(task.row or task.dense_row(problem.nodes))[: problem.nodes + 1] for task in problem.tasks]
@@ -168,13 +164,13 @@ class _Programme:
         self.scale: float = len(self.table) * max(most, -min(self.table[:, 0].tolist())) or 1.0
 
     def answer(self) -> _Best:
-        """Find counts whose bound is at most `CERTIFIED_GAP`, or the requested gap, above their value."""
+        """Find counts whose bound is at most `PROVEN_GAP`, or the requested gap, above their value."""
         best = self.optimise(self.scale)
         bound = best.bound
-        if bound - best.value > max(CERTIFIED_GAP, self.gap) * abs(best.value):
+        if bound - best.value > max(PROVEN_GAP, self.gap) * abs(best.value):
             # The optimum is much smaller than the scale was taken to be, so the bonus may have outweighed values.
             exact = self.optimise(0.0)
-            bound, worst = exact.bound, exact.value - CERTIFIED_GAP * abs(exact.value)
+            bound, worst = exact.bound, exact.value - PROVEN_GAP * abs(exact.value)
             if best.value < worst:
                 best = self.optimise(abs(exact.value))
             if best.value < worst:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from enum import StrEnum
 from operator import index
-from typing import Any, TypeVar
 
 import numpy as np
 
 from bftrainer.errors import SolverError
 from solvers.problem import AllocationProblem, Choices, Counts, DecidedBy, Held, SolveResult, StopReason
 
-_E = TypeVar("_E", bound=StrEnum)
 FEASIBILITY_TOLERANCE = 1e-6
 # Uses that fill a capacity exactly may exceed it by rounding, but by no more than this share of it.
 CAPACITY_TOLERANCE = 1e-12
@@ -61,9 +58,8 @@ def objective(
     counts_of(problem, choices)
     addends = [task.values.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)]
     if problem.floor is not None:
-        earned, groups = problem.floor.credits, problem.floor.groups
-        sums = [math.fsum(earned[task].item(choices[task]) for task in group) for group in groups]
-        addends.append(problem.floor.weight * min(sums))
+        pairs = zip(problem.floor.credits, choices, strict=True)
+        addends.append(problem.floor.worth([credit.item(choice) for credit, choice in pairs]))
     return math.fsum(addends)
 
 
@@ -116,6 +112,22 @@ def proves(problem: AllocationProblem, bound: float, value: float) -> bool:
     return excess <= ROUNDING * size
 
 
+def to_result(
+    solver: str,
+    problem: AllocationProblem,
+    choices: Choices | None,
+    reason: StopReason,
+    bound: float,
+    by: DecidedBy = DecidedBy.BACKEND,
+) -> SolveResult:
+    """Build the result of a solve: it is optimal if value and bound say so, whatever the solver did."""
+    if choices is None:
+        return SolveResult(None, math.nan, bound, reason, Held.NOTHING, solver, decided_by=by)
+    counts, value = counts_of(problem, choices), objective(problem, choices=choices)
+    held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
+    return SolveResult(counts, value, max(bound, value), reason, held, solver, choices=choices, decided_by=by)
+
+
 def verify_result(
     name: str,
     problem: AllocationProblem,
@@ -132,8 +144,8 @@ def verify_result(
     if not isinstance(result, SolveResult):
         raise SolverError(f"{name}: Expected a SolveResult, got {type(result).__name__}.")
     try:
-        reason, held = _to_member(StopReason, result.stop_reason), _to_member(Held, result.held)
-        bound, by = float(result.bound), _to_member(DecidedBy, result.decided_by)
+        reason, held, by = StopReason(result.stop_reason), Held(result.held), DecidedBy(result.decided_by)
+        bound = float(result.bound)
     except (TypeError, ValueError) as error:
         raise SolverError(f"{name}: Expected a stop reason, what is held and a bound: {error}.") from error
     bound = math.inf if math.isnan(bound) else bound
@@ -165,17 +177,3 @@ def verify_result(
             held = Held.CLAIMED
     backend_s = solve_s if result.backend_s is None and by is DecidedBy.BACKEND else result.backend_s
     return SolveResult(counts, value, bound, reason, held, result.solver, solve_s, choices, by, *size, backend_s)
-
-
-def add_time(result: SolveResult, solve_s: float) -> SolveResult:
-    """Note the time of a result of the dynamic programme, which computes value and bound as `verify_result` does."""
-    if result.counts is None:
-        result.decided_by = DecidedBy.KEPT
-    result.solve_s = solve_s
-    result.backend_s = solve_s if result.decided_by is DecidedBy.BACKEND else None
-    return result
-
-
-def _to_member(kind: type[_E], value: Any) -> _E:
-    """A member of an enumeration, or the one of this value."""
-    return value if type(value) is kind else kind(value)

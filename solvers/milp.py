@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from time import perf_counter
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import SolverError
 from solvers.count_model import CountModel, Options, formulate
-from solvers.evaluation import PROVEN_GAP, check, counts_of, keeps_capacities, objective, proves
+from solvers.evaluation import PROVEN_GAP, check, keeps_capacities, objective, to_result
 from solvers.option_pruning import Pruned, fitting_options, prune, search_options
 from solvers.problem import AllocationProblem, Choices, DecidedBy, Held, Limits, OutOfTime, SolveResult, StopReason
 from solvers.supervised import ProcessDiedError, overrun_s, run_in_subprocess
@@ -56,10 +56,7 @@ class MilpSolver(ABC):
 
     name = ""
     requires: tuple[str, ...] = ()
-    exact = True
-    extra_rows = True
-    capacities = True
-    floor = True
+    exact = extra_rows = capacities = floor = True
     alike = True
     finished: ClassVar[Mapping[int | str, StopReason]] = {}
     infeasible: tuple[int | str, ...] = ()
@@ -94,51 +91,42 @@ class MilpSolver(ABC):
         twin.memory = {}
         return twin
 
-    def remember(self, problem: AllocationProblem, limits: Limits, result: SolveResult) -> None:
-        """Take over an answer of its own from before, as if it was new."""
-        is_answer = result.decided_by in (DecidedBy.BACKEND, DecidedBy.SEARCH)
-        if self.memory is not None and is_answer and _is_plain(problem, limits):
-            self._remember(prune(problem).choices, problem, result)
-
-    def _remember(self, options: Options, problem: AllocationProblem, result: SolveResult) -> None:
-        """Remember a proven choice by its places among the options; the oldest are forgotten."""
+    def remember(
+        self, problem: AllocationProblem, limits: Limits, result: SolveResult, options: Options | None = None
+    ) -> None:
+        """Take over a proven answer of its own, new or from before, to what pruning leaves (the `options`)."""
         is_proven = result.held is Held.OPTIMAL and result.stop_reason is StopReason.OPTIMAL
-        if self.memory is not None and is_proven and result.choices is not None:
-            if len(self.memory) >= MOST_ANSWERS:
-                del self.memory[next(iter(self.memory))]
-            free = [pair for pair in zip(options, result.choices, strict=True) if pair[0].size > 1]
-            places = tuple([int(own.searchsorted(choice)) for own, choice in free])
-            self.memory[question_key(options, problem)] = places
+        is_answer = is_proven and result.decided_by in (DecidedBy.BACKEND, DecidedBy.SEARCH)
+        if self.memory is None or result.choices is None or not (is_answer and _is_plain(problem, limits)):
+            return
+        options = prune(problem).choices if options is None else options
+        if len(self.memory) >= MOST_ANSWERS:  # the oldest are forgotten
+            del self.memory[next(iter(self.memory))]
+        free = [pair for pair in zip(options, result.choices, strict=True) if pair[0].size > 1]
+        self.memory[question_key(options, problem)] = tuple([int(own.searchsorted(choice)) for own, choice in free])
 
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem`; pruning and formulating count towards the time limit.
+    def solve(self, problem: AllocationProblem, limits: Limits, pruned: Pruned | None = None) -> SolveResult:
+        """Answer `problem`, perhaps `pruned` already; pruning and formulating count towards the time limit.
 
         Where pruning leaves a choice, the backend runs, at first with a small tree only. If that proves nothing, or the
         model would be large, this package's own search follows, and the backend runs again if that proves nothing
         either. A `SolverError` if there is no allocation, or the backend fails.
         """
-        return self.solve_pruned(problem, limits, perf_counter() + limits.time_s)
-
-    def solve_pruned(
-        self, problem: AllocationProblem, limits: Limits, deadline: float, pruned: Pruned | None = None
-    ) -> SolveResult:
-        """Answer `problem`, perhaps `pruned` already, by a `deadline`."""
+        deadline = perf_counter() + limits.time_s
         if not problem.tasks:
-            done = StopReason.OPTIMAL, Held.OPTIMAL
-            return SolveResult((), 0.0, 0.0, *done, self.name, decided_by=DecidedBy.TRIVIAL)
+            return to_result(self.name, problem, (), StopReason.OPTIMAL, 0.0, DecidedBy.TRIVIAL)
         if pruned is None:
             pruned = prune(problem, deadline) if limits.prune else fitting_options(problem)
-        backend = _Backend(self, problem, limits, deadline)
-        if self.memory is None or pruned.is_decided or not _is_plain(problem, limits):
-            return backend.solve_in_turn(pruned)
-        places = self.memory.get(question_key(pruned.choices, problem))
-        if places is None:
-            result = backend.solve_in_turn(pruned)
-            self._remember(pruned.choices, problem, result)
-            return result
-        free = iter(places)
-        choices = tuple([own.item(next(free) if own.size > 1 else 0) for own in pruned.choices])
-        return backend.to_result(choices, StopReason.OPTIMAL, objective(problem, choices=choices), DecidedBy.REMEMBERED)
+        if self.memory and not pruned.is_decided and _is_plain(problem, limits):
+            places = self.memory.get(question_key(pruned.choices, problem))
+            if places is not None:
+                free = iter(places)
+                choices = tuple([own.item(next(free) if own.size > 1 else 0) for own in pruned.choices])
+                value = objective(problem, choices=choices)
+                return to_result(self.name, problem, choices, StopReason.OPTIMAL, value, DecidedBy.REMEMBERED)
+        result = _Backend(self, problem, limits, deadline).solve_in_turn(pruned)
+        self.remember(problem, limits, result, pruned.choices)
+        return result
 
 
 def _is_plain(problem: AllocationProblem, limits: Limits) -> bool:
@@ -161,14 +149,6 @@ def question_key(options: Options, problem: AllocationProblem) -> bytes:
     return sha256(b"".join([repr(sizes).encode(), *map(bytes, counts), *map(bytes, values)])).digest()
 
 
-class _Answer(NamedTuple):
-    """Choices that a backend returned, if any, why it stopped, and a bound on all."""
-
-    choices: Choices | None
-    stop_reason: StopReason
-    bound: float
-
-
 @dataclass(slots=True, eq=False)
 class _Backend:
     """State of solving one problem with a backend: the allocations so far, the largest model, and the time used."""
@@ -185,45 +165,44 @@ class _Backend:
     def solve_in_turn(self, pruned: Pruned) -> SolveResult:
         """Try a small tree, search where that proves nothing, and then try for as long as it takes."""
         if pruned.searchable and not pruned.is_decided:
-            if pruned.size <= LARGE:
-                answer = self.solve_options(pruned.choices, FIRST_BRANCHES)
-                if answer.stop_reason is StopReason.OPTIMAL:
-                    return self.choose(pruned, answer)
+            if sum([own.size for own in pruned.choices]) <= LARGE:
+                outcome = self.solve_options(pruned.choices, FIRST_BRANCHES)
+                if outcome.stop_reason is StopReason.OPTIMAL:
+                    return self.choose(pruned, outcome)
             if perf_counter() <= self.deadline:
                 pruned = search_options(self.problem, self.deadline)
         return self.choose(pruned, self.solve_options(pruned.choices, math.inf))
 
-    def solve_options(self, options: Options, branches: float) -> _Answer:
-        """Find the best allocation of these options, and note it.
+    def solve_options(self, options: Options, branches: float) -> ModelOutcome:
+        """Note the best allocation of these options; the outcome has a bound on the value, and no solution.
 
         One that exceeds a capacity within the backend's tolerance is excluded, and the others are solved again.
         """
         reason, bound, waiting = StopReason.OPTIMAL, -math.inf, [options]
         while waiting:
             subset = waiting.pop()
-            answer = self._run_backend(subset, branches)
-            choices = answer.choices
+            choices, outcome = self._run_backend(subset, branches)
             if choices is not None:
                 fits = keeps_capacities(self.problem, choices)
                 if not fits and keeps_capacities(self.problem, choices, BACKEND_TOLERANCE):
                     waiting += _exclude(subset, choices)
                     continue
                 self.allocations.append(choices)
-            reason = reason if answer.stop_reason is StopReason.OPTIMAL else answer.stop_reason
-            bound = max(bound, answer.bound)
+            reason = reason if outcome.stop_reason is StopReason.OPTIMAL else outcome.stop_reason
+            bound = max(bound, outcome.bound)
         if bound == -math.inf:
             raise SolverError(f"{self.solver.name}: no allocation satisfies the extra rows.")
-        return _Answer(None, reason, bound)
+        return ModelOutcome(reason, None, bound)
 
-    def _run_backend(self, options: Options, branches: float) -> _Answer:
+    def _run_backend(self, options: Options, branches: float) -> tuple[Choices | None, ModelOutcome]:
         """Formulate the model of these options and run the backend, unless they are a single allocation."""
         solver, problem = self.solver, self.problem
         if all(own.size == 1 for own in options):
             choices = tuple([own.item(0) for own in options])
             try:
-                return _Answer(choices, StopReason.OPTIMAL, check(problem, choices=choices))
+                return choices, ModelOutcome(StopReason.OPTIMAL, None, check(problem, choices=choices))
             except ValueError:
-                return _Answer(None, StopReason.OPTIMAL, -math.inf)
+                return None, NO_SOLUTION
         # Without pruning, HiGHS has been seen to work on a model with totals for minutes, whatever its time limit.
         totals = self.limits.prune and bool(problem.capacities) and not problem.rows and problem.floor is None
         how = {"alike": solver.alike, "relative": _is_plain(problem, self.limits), "totals": totals}
@@ -232,13 +211,13 @@ class _Backend:
             solver._extend(model, problem)
             outcome = self._run_model(model, branches)
         except OutOfTime:
-            return _Answer(None, StopReason.TIME_LIMIT, math.inf)
+            return None, OUT_OF_TIME
         if outcome.x is None and outcome.stop_reason is StopReason.OPTIMAL:
-            return _Answer(None, StopReason.OPTIMAL, -math.inf)
+            return None, NO_SOLUTION
         # Backends that know no bound return a huge number of either sign.
         bound = model.worth(outcome.bound) if abs(outcome.bound) < UNBOUNDED else math.inf
         try:
-            return _Answer(None if outcome.x is None else model.decode(outcome.x), outcome.stop_reason, bound)
+            return None if outcome.x is None else model.decode(outcome.x), replace(outcome, bound=bound)
         except ValueError as error:
             raise SolverError(f"{solver.name}: answered with an allocation that is not feasible: {error}") from error
 
@@ -270,9 +249,9 @@ class _Backend:
         finally:
             self.backend_s = (self.backend_s or 0.0) + perf_counter() - began
 
-    def choose(self, pruned: Pruned, answer: _Answer) -> SolveResult:
+    def choose(self, pruned: Pruned, outcome: ModelOutcome) -> SolveResult:
         """Choose the best allocation, and say which step it is from."""
-        allocations, by, reason = self.allocations, DecidedBy.BACKEND, answer.stop_reason
+        allocations, by, reason = self.allocations, DecidedBy.BACKEND, outcome.stop_reason
         if pruned.is_decided:
             # All others are worth no more.
             allocations, by = allocations[-1:], pruned.decided_by
@@ -287,17 +266,10 @@ class _Backend:
             best, by = incumbent, DecidedBy.SEARCH
         if reason is StopReason.TIME_LIMIT and not math.isinf(self.limits.effort) and perf_counter() < self.deadline:
             reason = StopReason.EFFORT_LIMIT
-        return self.to_result(best, reason, min(answer.bound, pruned.bound), by)
-
-    def to_result(self, choices: Choices | None, reason: StopReason, bound: float, by: DecidedBy) -> SolveResult:
-        """Build the result: it is optimal if value and bound say so, whatever the backend did."""
-        counts, value, held = None, math.nan, Held.NOTHING
-        if choices is not None:
-            counts, value = counts_of(self.problem, choices), objective(self.problem, choices=choices)
-            held = Held.OPTIMAL if proves(self.problem, bound, value) else Held.INCUMBENT
-            bound = max(bound, value)
-        size = self.rows, self.columns, self.backend_s
-        return SolveResult(counts, value, bound, reason, held, self.solver.name, 0.0, choices, by, *size)
+        bound = min(outcome.bound, pruned.bound)
+        result = to_result(self.solver.name, self.problem, best, reason, bound, by)
+        result.model_rows, result.model_columns, result.backend_s = self.rows, self.columns, self.backend_s
+        return result
 
 
 def _run_until(solver: MilpSolver, model: CountModel, limits: Limits, deadline: float) -> ModelOutcome:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 
 from bftrainer._core import core
 from solvers.evaluation import CAPACITY_TOLERANCE, objective
-from solvers.problem import STEPS, AllocationProblem, Choices, DecidedBy
+from solvers.problem import STEPS, AllocationProblem, Choices, DecidedBy, OutOfTime
 
 CUTTING_PLANES = 60
 # Shares that add up to 1, each with choices of all tasks.
@@ -84,20 +84,16 @@ class OptionTable:
 
 @dataclass(slots=True, eq=False)
 class _Minimum:
-    """Least bound over some prices, with choices that use each limit of a price exactly: in general a mix."""
+    """Least bound over some prices, with choices that use each limit of a price exactly: in general a mix.
+
+    Along the next price the bound touches a line there: what the mix uses of that limit, and its value without it.
+    """
 
     prices: tuple[float, ...]
     bound: float
     mix: Mix
-
-
-@dataclass(slots=True, eq=False)
-class _Line:
-    """The bound along one price, where it touches one line: use of the limit, value without it, and the choices."""
-
-    used: float
-    value: float
-    minimum: _Minimum
+    used: float = 0.0
+    value: float = 0.0
 
 
 def option_table(problem: AllocationProblem) -> OptionTable:
@@ -153,17 +149,18 @@ def _minimise(
     level -= 1
     amount, limit = table.amounts[level], table.limits[level]
 
-    def evaluate(price: float) -> _Line:
+    def evaluate(price: float) -> _Minimum:
         """Choose at this price of the limit, with the best prices of the limits before it."""
         minimum = _minimise(table, reduced - price * amount, level, guesses, visited)
-        used = sum([share * float(amount[rows, chosen].sum()) for share, chosen in minimum.mix])
-        value = _sum(reduced[rows, visited[-1]], is_single) if is_single else minimum.bound + price * used
-        return _Line(used, value, minimum)
+        minimum.used = sum([share * float(amount[rows, chosen].sum()) for share, chosen in minimum.mix])
+        own = reduced[rows, visited[-1]]
+        minimum.value = _sum(own, is_single) if is_single else minimum.bound + price * minimum.used
+        return minimum
 
     over = evaluate(0.0)
     if over.used <= limit:
-        return _Minimum((*over.minimum.prices, 0.0), over.minimum.bound, over.minimum.mix)
-    fit = _Line(0.0, _sum(table.values[:, 0], is_single), _Minimum((), 0.0, [(1.0, visited[0])]))
+        return _Minimum((*over.prices, 0.0), over.bound, over.mix)
+    fit = _Minimum((), 0.0, [(1.0, visited[0])], value=_sum(table.values[:, 0], is_single))
     trial = guesses[level] or (over.value - fit.value) / over.used
     if is_single:
         trial = _first_guess(table.values, amount, visited[-1], limit)
@@ -180,12 +177,12 @@ def _minimise(
         trial = (over.value - fit.value) / (over.used - fit.used)
         target = over.value - trial * over.used + tolerance * abs(over.value)
     guesses[level] = price
-    mix = line.minimum.mix
+    mix = line.mix
     if line.used != limit:
         share = (limit - fit.used) / (over.used - fit.used)
-        mix = [(share * portion, chosen) for portion, chosen in over.minimum.mix]
-        mix += [((1.0 - share) * portion, chosen) for portion, chosen in fit.minimum.mix]
-    return _Minimum((*line.minimum.prices, price), line.minimum.bound + price * limit, mix)
+        mix = [(share * portion, chosen) for portion, chosen in over.mix]
+        mix += [((1.0 - share) * portion, chosen) for portion, chosen in fit.mix]
+    return _Minimum((*line.prices, price), line.bound + price * limit, mix)
 
 
 def _sum(values: NDArray[np.float64], in_order: bool) -> float:
@@ -207,10 +204,6 @@ def _first_guess(
         if nodes < 0:
             return slope
     return 0.0
-
-
-class _LimitReached(Exception):  # noqa: N818 - a signal inside this module, not an error
-    """The deadline has passed, or there are more candidates than allowed."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -243,8 +236,8 @@ def search(table: OptionTable, relaxed: Relaxation, deadline: float, *, effort: 
         while not best.is_proven:
             best = passes.search_within(min(budget, best.shortfall), best)
             budget *= GROWTH
-    except _LimitReached:  # a better incumbent leaves a smaller model
-        with suppress(_LimitReached):
+    except OutOfTime:  # a better incumbent leaves a smaller model
+        with suppress(OutOfTime):
             return passes.search_within(best.shortfall, best, is_partial=True) if effort > PARTIAL else best
     return best
 
@@ -286,7 +279,7 @@ class _Search:
         for step, number in enumerate(order):
             self.effort -= lost.size * options[number].size
             if self.effort < 0.0 and not is_partial:
-                raise _LimitReached
+                raise OutOfTime
             losses = self.relaxed.losses[number, options[number]]
             pairs = self._extend(lost, losses, most)
             label, option = pairs
@@ -347,7 +340,7 @@ class _Search:
             blocks.append(pairs)
             candidates += pairs.shape[1]
             if candidates > MOST_AT_ONCE or perf_counter() > self.deadline:
-                raise _LimitReached
+                raise OutOfTime
         return np.concatenate(blocks, axis=1)
 
 
@@ -393,22 +386,17 @@ class Pruned:
         """Whether one allocation remains."""
         return all(options.size == 1 for options in self.choices)
 
-    @property
-    def size(self) -> int:
-        """Number of options of all tasks."""
-        return sum([options.size for options in self.choices])
 
-
-def prune(problem: AllocationProblem, deadline: float = math.inf, *, effort: float = math.inf) -> Pruned:
+def prune(problem: AllocationProblem, deadline: float = math.inf) -> Pruned:
     """Drop options that belong to no allocation better than, or equal to, an incumbent.
 
     With extra rows or a floor all fitting options remain: the incumbent may violate rows, and the bound ignores a
-    floor. The `deadline` is a time of `time.perf_counter`; the `effort`, at most `EFFORT`, limits the search.
+    floor. The `deadline` is a time of `time.perf_counter`.
     """
     if problem.rows or problem.floor is not None or not problem.tasks:
         return fitting_options(problem)
     if problem.capacities:
-        return search_options(problem, deadline, effort)
+        return search_options(problem, deadline)
     if core is not None:
         rows = [task.row or task.dense_row(problem.nodes) for task in problem.tasks]
         flat, sizes, incumbent, bound, by = core.pruned(rows, problem.nodes, deadline - perf_counter())
@@ -427,12 +415,9 @@ def upper_bound(problem: AllocationProblem) -> float:
     Rows are left out, which only adds allocations; a floor adds at most what each task's best options give it.
     """
     plain = replace(problem, rows=(), floor=None)
-    pruned, floor = prune(plain), problem.floor
+    pruned = prune(plain)
     bound = objective(plain, choices=[int(one[0]) for one in pruned.choices]) if pruned.is_decided else pruned.bound
-    if floor is None:
-        return bound
-    most = [float(credit.max()) for credit in floor.credits]
-    return bound + floor.weight * min(sum(most[task] for task in group) for group in floor.groups)
+    return bound if problem.floor is None else bound + problem.floor.extremes[1]
 
 
 def search_options(problem: AllocationProblem, deadline: float, effort: float = math.inf) -> Pruned:

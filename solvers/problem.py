@@ -8,6 +8,7 @@ several options of one count that take different amounts of further resources, s
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 
 class OutOfTime(Exception):  # noqa: N818 - a signal between modules of this package, not an error
-    """A deadline has passed."""
+    """A deadline has passed, or a search has taken all the effort or memory that it may."""
 
 
 class StopReason(StrEnum):
@@ -208,6 +209,16 @@ class Floor:
             # In Python's floats too large a product is infinite without a warning.
             if not math.isfinite(float(np.abs(credit).max(initial=0.0)) * max(self.weight, 1.0) * tasks):
                 raise ValueError(f"task {number}: Expected finite credits that add up, got {credit.tolist()}.")
+
+    def worth(self, earned: Sequence[float]) -> float:
+        """The value of the term, given what each task has earned."""
+        return self.weight * min(math.fsum([earned[task] for task in group]) for group in self.groups)
+
+    @property
+    def extremes(self) -> tuple[float, float]:
+        """The least and the most that the term can be worth."""
+        least, most = ([float(end(credit)) for credit in self.credits] for end in (np.min, np.max))
+        return self.worth(least), self.worth(most)
 
 
 @dataclass(slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Solvers to compare others with: the published model and heuristic, and exhaustive search.
+"""Solvers to compare others with: the published model and the published heuristic.
 
 The published model has one binary per task and node. It decides *which* nodes a task gets, and forbids migration: a
 task that grows keeps every node it has, a task that shrinks takes no new one. Both are one condition, that as many
@@ -20,17 +20,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bftrainer.errors import SolverError, SolverUnavailableError
-from solvers.cbc_backend import CbcSolver
+from bftrainer.errors import SolverUnavailableError
+from solvers.backends import CbcSolver
 from solvers.count_model import CountModel
-from solvers.evaluation import CAPACITY_TOLERANCE, FEASIBILITY_TOLERANCE, counts_of, objective
-from solvers.option_pruning import fitting_options
-from solvers.problem import AllocationProblem, Held, Limits, SolveResult, StopReason, TaskOptions
+from solvers.evaluation import choices_of, to_result
+from solvers.option_pruning import Pruned
+from solvers.problem import AllocationProblem, Limits, SolveResult, StopReason, TaskOptions
 
 
 class NodeLevelSolver(CbcSolver):
@@ -42,14 +38,14 @@ class NodeLevelSolver(CbcSolver):
     alike = False
     off = ()
 
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+    def solve(self, problem: AllocationProblem, limits: Limits, pruned: Pruned | None = None) -> SolveResult:
         """Answer `problem` within `limits`; tasks may hold no more nodes than the pool has."""
         current = sum([task.current for task in problem.tasks])
         if current > problem.nodes:
             raise SolverUnavailableError(
                 f"{self.name}: Expected tasks to hold at most the {problem.nodes} nodes of the pool, got {current}."
             )
-        return super().solve(problem, replace(limits, prune=False))
+        return super().solve(problem, replace(limits, prune=False), pruned)
 
     def _extend(self, model: CountModel, problem: AllocationProblem) -> None:
         add_nodes(model, [task.current for task in problem.tasks], problem.nodes)
@@ -87,8 +83,7 @@ class EqualShare:
     """
 
     name = "equal-share"
-    exact = False
-    extra_rows = False
+    exact = extra_rows = False
     requires: tuple[str, ...] = ()
 
     def __init__(self, *, strict_published: bool = False) -> None:
@@ -107,81 +102,10 @@ class EqualShare:
             if more > counts[number]:
                 spare -= more - counts[number]
                 counts[number] = more
-        value = objective(problem, counts)
-        return SolveResult(tuple(counts), value, math.inf, StopReason.HEURISTIC, Held.INCUMBENT, self.name)
+        return to_result(self.name, problem, choices_of(problem, counts), StopReason.HEURISTIC, math.inf)
 
 
 def _largest_count(task: TaskOptions, nodes: int) -> int:
     """Largest possible count of at most `nodes` nodes; 0 below the task's minimum."""
     count = int(task.counts[task.counts.searchsorted(nodes, "right") - 1])
     return count if count >= task.minimum else 0
-
-
-MOST_COMBINATIONS = 2_000_000
-# Allocations this close (relative) to the best are equal to it; sums of floats blur ties.
-TIE_TOLERANCE = 1e-9
-
-
-class Exhaustive:
-    """Compare all allocations; among equal optima the fewest rescaled tasks, then the last options in task order."""
-
-    name = "exhaustive"
-    exact = True
-    extra_rows = True
-    capacities = True
-    floor = True
-    requires: tuple[str, ...] = ()
-
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:  # noqa: ARG002 - bounded by size
-        """Answer `problem`; a `SolverError` if no allocation satisfies the rows, or there are more than two million."""
-        options = fitting_options(problem).choices
-        sizes = tuple([own.size for own in options])
-        combinations = math.prod(sizes)
-        if combinations > MOST_COMBINATIONS:
-            raise SolverUnavailableError(
-                f"{self.name}: Expected at most {MOST_COMBINATIONS:,} allocations to compare, got {combinations:,}."
-            )
-        table = enumerate_allocations(problem, options)
-        if not table.feasible.any():
-            raise SolverError(f"{self.name}: no allocation satisfies the extra rows.")
-        best = float(table.values[table.feasible].max())
-        equal = np.flatnonzero(table.feasible & (table.values >= best - TIE_TOLERANCE * abs(best)))
-        # Allocations are listed in lexicographic order, so the last of the equal ones is the largest.
-        chosen = equal[table.rescaled[equal] == table.rescaled[equal].min()][-1]
-        places = np.unravel_index(chosen, sizes)
-        choices = tuple([own.item(place) for own, place in zip(options, places, strict=True)])
-        counts, value = counts_of(problem, choices), objective(problem, choices=choices)
-        ended = StopReason.OPTIMAL, Held.OPTIMAL, self.name
-        return SolveResult(counts, value, max(value, best), *ended, choices=choices)
-
-
-class AllocationTable(NamedTuple):
-    """Values, numbers of rescaled tasks, and feasibility of all allocations, in lexicographic order."""
-
-    values: NDArray[np.float64]
-    rescaled: NDArray[np.float64]
-    feasible: NDArray[np.bool_]
-
-
-@np.errstate(over="ignore", invalid="ignore")  # sums too large for numbers are infinite, and none is chosen for them
-def enumerate_allocations(problem: AllocationProblem, options: Sequence[NDArray[np.int64]]) -> AllocationTable:
-    """Tabulate all allocations of these options."""
-    # Bounds on nodes, further resources and rows, widened by what `check` tolerates.
-    limits = [(0.0, float(problem.nodes))]
-    limits += [(0.0, capacity * (1.0 + CAPACITY_TOLERANCE)) for capacity in problem.capacities]
-    limits += [(row.lower - FEASIBILITY_TOLERANCE, row.upper + FEASIBILITY_TOLERANCE) for row in problem.rows]
-    totals = np.zeros((2 + len(limits) + (0 if problem.floor is None else len(problem.floor.groups)), 1))
-    for number, (task, own) in enumerate(zip(problem.tasks, options, strict=True)):
-        counts = task.counts[own]
-        addends = [task.values[own], counts != task.current, counts]
-        addends += [np.zeros(own.size)] * len(problem.capacities) if task.uses is None else list(task.uses[:, own])
-        addends += [row.coefficients[number] * counts for row in problem.rows]
-        if problem.floor is not None:
-            addends += [problem.floor.credits[number][own] * (number in group) for group in problem.floor.groups]
-        totals = (totals[:, :, None] + np.array(addends)[:, None, :]).reshape(len(addends), -1)
-    values, rescaled, sums, earned = np.split(totals, [1, 2, 2 + len(limits)])
-    feasible = np.ones(values.size, dtype=np.bool_)
-    for total, (lower, upper) in zip(sums, limits, strict=True):
-        feasible &= (total >= lower) & (total <= upper)
-    worst = 0.0 if problem.floor is None else problem.floor.weight * earned.min(axis=0)
-    return AllocationTable(values[0] + worst, rescaled[0], feasible)

@@ -21,9 +21,9 @@ import numpy as np
 from bftrainer.errors import BftrainerError, SettingsError, SolverError, SolverUnavailableError
 from bftrainer.plugins import EXTRAS, Plugins, absent, answering, blame, installing, pip_install
 from solvers import supervised
-from solvers.evaluation import add_time, verify_result
+from solvers.evaluation import verify_result
 from solvers.option_pruning import upper_bound
-from solvers.problem import AllocationProblem, Limits, OutOfTime, Solver, SolveResult, TaskOptions
+from solvers.problem import AllocationProblem, DecidedBy, Limits, OutOfTime, Solver, SolveResult, TaskOptions
 
 GROUP = "bftrainer.solvers"
 _SOLVERS = Plugins(GROUP, "solver", SettingsError)
@@ -37,18 +37,19 @@ _FEATURES = (
     ("capacities", "capacities", "capacities besides nodes; try --solver dp or cbc"),
     ("floor", "floor", "floor for the worst-off; try --solver cbc or highs"),
 )
-_TWO_NODES = TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2)
-_TRIAL = AllocationProblem((_TWO_NODES, _TWO_NODES), 2), Limits(prune=False)
+_TRIAL = AllocationProblem((TaskOptions(np.arange(3), np.array([0.0, 1.0, 3.0]), maximum=2),) * 2, 2)
 
 
-@dataclass(frozen=True, slots=True)
-class Declaration:
-    """Attributes of a solver, as `solvers.problem.Solver` has them.
+@dataclass(slots=True)
+class SolverProxy:
+    """A solver, by its registered name or as a picklable object: what it says of itself; it answers in another process.
 
-    A `fault` is why it cannot be made; unless it `is_loaded`, nothing else is known of it. `licensed` says what its
-    licence covers, or why there is none.
+    Its attributes are those of `solvers.problem.Solver`, known before the first problem. A `fault` is why it cannot be
+    made: it refuses every problem, so that a fallback can answer. Unless it `is_loaded`, nothing else is known of it.
+    `licensed` says what its licence covers, or why there is none.
     """
 
+    solver: str | Solver
     name: str
     exact: bool = False
     extra_rows: bool = True
@@ -60,13 +61,23 @@ class Declaration:
     fault: str = ""
     licensed: str = ""
 
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        """Answer `problem` within `limits`; a `SolverError` if the solver fails in any way."""
+        if self.fault:
+            raise SolverUnavailableError(self.fault)
+        ask = partial(_ask, self.name, late=f"no answer within its time limit of {limits.time_s:g} s")
+        ask(_load, self.solver)  # starting and loading take none of the time limit
+        within_s = limits.time_s + supervised.overrun_s(limits.time_s)
+        answer: SolveResult = ask(_answer, self.solver, problem, limits, within_s=within_s)
+        return answer
 
-def _describe(solver: Solver | type[Solver]) -> Declaration:
+
+def _describe(solver: str | Solver, source: Solver | type[Solver]) -> SolverProxy:
     """Read the attributes of a solver; it lacks capabilities that it does not mention."""
-    capabilities = bool(getattr(solver, "capacities", False)), bool(getattr(solver, "floor", False))
-    requires = tuple(map(str, solver.requires))
-    own = str(solver.name), bool(solver.exact), bool(solver.extra_rows), *capabilities, requires
-    return Declaration(*own, needs_licence=hasattr(solver, "licence"))
+    capabilities = bool(getattr(source, "capacities", False)), bool(getattr(source, "floor", False))
+    requires = tuple(map(str, source.requires))
+    own = str(source.name), bool(source.exact), bool(source.extra_rows), *capabilities, requires
+    return SolverProxy(solver, *own, needs_licence=hasattr(source, "licence"))
 
 
 def names() -> list[str]:
@@ -76,8 +87,7 @@ def names() -> list[str]:
 
 def _is_ours(solver: str | Solver) -> bool:
     """Whether a solver is this package's own; others may do anything as soon as they are loaded."""
-    if isinstance(solver, Isolated):
-        return solver.is_ours
+    solver = solver.solver if isinstance(solver, SolverProxy) else solver
     module = _SOLVERS.entry(solver).value if isinstance(solver, str) else type(solver).__module__
     return module.replace(":", ".").partition(".")[0] in ("solvers", "bftrainer")
 
@@ -93,19 +103,15 @@ def solver_class(name: str) -> type[Solver]:
     is_path = name == entry.value  # module:Class
     with answering(f"{name if is_path else f'{name}: {entry.value}'} cannot be loaded", SolverUnavailableError):
         registered: type[Solver] = _SOLVERS.import_attribute(name, names()) if is_path else entry.load()
-        _describe(registered)  # raises here if an attribute is missing
+        _describe(name, registered)  # raises here if an attribute is missing
     return registered
 
 
 def get_solver(name: str) -> Solver:
     """Make a solver by name.
 
-    Raises
-    ------
-    SettingsError
-        If no solver of this name is registered.
-    SolverUnavailableError
-        If its library is not installed, or it cannot be made.
+    A `SettingsError` if no solver of this name is registered; a `SolverUnavailableError` if its library is not
+    installed, or it cannot be made.
     """
     registered = solver_class(name)
     missing = absent(*registered.requires)
@@ -118,38 +124,38 @@ def get_solver(name: str) -> Solver:
 
 
 @cache
-def declaration(name: str, with_licence: bool = False) -> Declaration:
+def describe_solver(name: str, with_licence: bool = False) -> SolverProxy:
     """Describe a registered solver; a `SettingsError` if there is none, or different ones are of that name."""
     try:
         if _is_ours(name):
             return _load_description(name, with_licence)
         late = f"no answer within {supervised.START_S:g} s"
-        description: Declaration = _ask(name, _load_description, name, with_licence, late=late)
-        return description
+        described: SolverProxy = _ask(name, _load_description, name, with_licence, late=late)
+        return described
     except SettingsError:
         raise
-    except BftrainerError as error:  # `Isolated.solve` raises it for a decision
-        return Declaration(name, is_loaded=False, fault=str(error))
+    except BftrainerError as error:  # its `solve` raises it for a decision
+        return SolverProxy(name, name, is_loaded=False, fault=str(error))
 
 
-def _load_description(name: str, with_licence: bool) -> Declaration:
-    description = _describe(solver_class(name))
+def _load_description(name: str, with_licence: bool) -> SolverProxy:
+    described = _describe(name, solver_class(name))
     try:
         solver = get_solver(name)
         with answering(name, SolverUnavailableError):
             licensed = str(getattr(solver, "licence", str)()) if with_licence else ""
-        return replace(description, licensed=licensed)
+        return replace(described, licensed=licensed)
     except BftrainerError as error:
-        return replace(description, fault=str(error))
+        return replace(described, fault=str(error))
 
 
 def catalogue() -> Iterator[dict[str, Any]]:
     """Describe every registered solver; starts a licensed one's environment, solves nothing."""
     for name in names():
         try:
-            solver = declaration(name, with_licence=True)
+            solver = describe_solver(name, with_licence=True)
         except SettingsError as error:  # two packages of one name must not hide the others
-            solver = Declaration(name, is_loaded=False, fault=str(error))
+            solver = SolverProxy(name, name, is_loaded=False, fault=str(error))
         is_installed = solver.is_loaded and not absent(*solver.requires)
         capabilities = ("exact", "extra_rows", "capacities", "floor")
         yield {
@@ -172,12 +178,8 @@ def _version(module: str) -> str:
 def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveResult:
     """Solve `problem` by `solver`, timed, and verify its answer.
 
-    Raises
-    ------
-    SolverUnavailableError
-        If the problem has extra rows, capacities or a floor and the solver takes none.
-    bftrainer.errors.SolverError
-        If the solver fails, or its answer is invalid.
+    A `SolverUnavailableError` if the problem has extra rows, capacities or a floor and the solver takes none; a
+    `SolverError` if it fails, or its answer is invalid.
     """
     name = type(solver).__name__
     try:
@@ -189,38 +191,16 @@ def solve(solver: Solver, problem: AllocationProblem, limits: Limits) -> SolveRe
         result = solver.solve(problem, limits)
         solve_s = perf_counter() - began
         if type(solver).__module__ == PROGRAMME and not problem.capacities:
-            return add_time(result, solve_s)  # `verify_result` finds the same, a tenth of an event later
+            # `verify_result` finds the same, a tenth of an event later.
+            result.solve_s = solve_s
+            result.decided_by = DecidedBy.KEPT if result.counts is None else result.decided_by
+            result.backend_s = solve_s if result.decided_by is DecidedBy.BACKEND else None
+            return result
         return verify_result(name, problem, result, solve_s, None if _is_ours(solver) else upper_bound)
     except (BftrainerError, MemoryError):
         raise
     except Exception as error:  # plug-ins may raise anything
         raise blame(name, SolverError, error) from error
-
-
-class Isolated:
-    """A solver, by its registered name or as a picklable object, that answers in another process.
-
-    One that cannot be made refuses every problem, so that a fallback can answer.
-    """
-
-    def __init__(self, solver: str | Solver) -> None:
-        self._solver, self.is_ours = solver, _is_ours(solver)
-        described = declaration(solver) if isinstance(solver, str) else _describe(solver)
-        self.name, self.exact, self.requires = described.name, described.exact, described.requires
-        self.extra_rows, self.capacities, self.floor = described.extra_rows, described.capacities, described.floor
-        self.fault = described.fault
-        if described.needs_licence or described.fault:
-            self.licence = lambda: ""  # so that it is tried before the run
-
-    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
-        """Answer `problem` within `limits`; a `SolverError` if the solver fails in any way."""
-        if self.fault:
-            raise SolverUnavailableError(self.fault)
-        ask = partial(_ask, self.name, late=f"no answer within its time limit of {limits.time_s:g} s")
-        ask(_load, self._solver)  # starting and loading take none of the time limit
-        within_s = limits.time_s + supervised.overrun_s(limits.time_s)
-        answer: SolveResult = ask(_answer, self._solver, problem, limits, within_s=within_s)
-        return answer
 
 
 def isolate_solver(solver: str | Solver, isolate: Isolate) -> str | Solver:
@@ -235,28 +215,27 @@ def isolate_solver(solver: str | Solver, isolate: Isolate) -> str | Solver:
     else:
         # Objects of the caller are trusted as the caller is, and other processes may lack their class.
         is_isolated = isolate == "always" or (isolate == "auto" and isinstance(solver, str))
-    return Isolated(solver) if is_isolated else solver
+    if not is_isolated:
+        return solver
+    return describe_solver(solver) if isinstance(solver, str) else _describe(solver, solver)
 
 
 def check_licence(solver: Solver) -> None:
     """Have a solver that needs a licence solve something now, instead of failing at the first decision."""
-    if hasattr(solver, "licence"):
-        solve(solver, *_TRIAL)
+    if hasattr(solver, "licence") or (isinstance(solver, SolverProxy) and (solver.needs_licence or solver.fault)):
+        solve(solver, _TRIAL, Limits(prune=False))
 
 
 def _ask(name: str, function: Callable[..., Any], *args: object, late: str, within_s: float | None = None) -> Any:
     """Call a function in another process; every failure there is a `SolverError`."""
     deadline = perf_counter() + (supervised.START_S if within_s is None else within_s)
-    try:
-        return supervised.run_in_subprocess(name, function, *args, deadline=deadline, memory_bytes=MEMORY_BYTES)
-    except OutOfTime:
-        raise SolverError(f"{name}: {late}; its process was ended.") from None
-    except MemoryError:
-        raise SolverError(f"{name}: needs more than {MEMORY_BYTES / 2**30:g} GiB of memory.") from None
-    except BftrainerError:
-        raise
-    except Exception as error:  # arguments or answers that cannot be pickled
-        raise blame(name, SolverError, error) from error
+    with answering(name, SolverError):  # arguments or answers may be such that they cannot be pickled
+        try:
+            return supervised.run_in_subprocess(name, function, *args, deadline=deadline, memory_bytes=MEMORY_BYTES)
+        except OutOfTime:
+            raise SolverError(f"{name}: {late}; its process was ended.") from None
+        except MemoryError:
+            raise SolverError(f"{name}: needs more than {MEMORY_BYTES / 2**30:g} GiB of memory.") from None
 
 
 _make_once = cache(get_solver)

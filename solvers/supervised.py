@@ -13,13 +13,12 @@ import os
 import pickle
 import resource
 import signal
-import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, Pipe
 from time import perf_counter
 from typing import Any
 
@@ -87,8 +86,7 @@ class _Child(SupervisedProcess):
         boot = [sys.executable, "-P", "-c", _BOOT, json.dumps([[str(place) for place in sys.path], memory_bytes])]
         # Its output matters only if it dies; a pipe that nobody reads would fill.
         self._output = os.fdopen(os.memfd_create("output"), "w+b", buffering=0)
-        ours, theirs = socket.socketpair()
-        self._connection = Connection(ours.detach())
+        self._connection, theirs = Pipe()
         try:
             super().__init__(boot, None, {**os.environ, **_ONE_THREAD}, self._output, 0.0, stdin=theirs.fileno())
         except BaseException:  # whatever prevents its start, nothing stays open

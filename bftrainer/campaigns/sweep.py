@@ -45,7 +45,7 @@ from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
 from bftrainer.tasksets import write_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
-from solvers.registry import declaration
+from solvers.registry import describe_solver
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +59,7 @@ _KEY = re.compile("[0-9a-f]{16}")
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
 _LOOKUPS: dict[str, Callable[[str], Any]] = {
     "objective": get_objective,
-    **dict.fromkeys(("solver", "fallback"), declaration),
+    **dict.fromkeys(("solver", "fallback"), describe_solver),
     "policy": BATCH_SIZES.get,
     "power_policy": POWER_LIMITS.get,
 }

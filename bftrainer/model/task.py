@@ -326,7 +326,7 @@ class TaskSpec:
     run : TunedRun, optional
         Current run of a tuned task; `work` is then in epochs, and `scaling` in epochs/s.
     checkpoint_s, restart_s : float or NodePoints, optional
-        Seconds that it takes to save its progress, and to load it and warm up: see `bftrainer.replay.saving`.
+        Seconds that it takes to save its progress, and to load it and warm up: see `bftrainer.replay.cluster_task`.
     checkpoint_interval_s : float or NodePoints, optional
         Seconds that it trains between saves; None for the Young/Daly optimum.
 

@@ -283,7 +283,7 @@ def name_of_objective(objective: object) -> str:
 
 
 def get_objective(name: str) -> Callable[..., Any]:
-    """Find the objective called `name`.
+    """Find the objective called `name`, or raise an `SettingsError` if there is none, or it cannot be called.
 
     Parameters
     ----------
@@ -291,11 +291,6 @@ def get_objective(name: str) -> Callable[..., Any]:
         An entry point of `bftrainer.objectives`; one of `bftrainer.objective_modifiers`, its parameters and the name of
         the objective that it modifies, separated by colons; or ``module:callable``. Modules are imported from Python's
         path and the current directory.
-
-    Raises
-    ------
-    SettingsError
-        If there is none of that name, or it cannot be called.
 
     Examples
     --------

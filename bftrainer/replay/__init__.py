@@ -2,7 +2,8 @@
 
 from bftrainer.replay.allocator import Allocator
 from bftrainer.replay.allocator_settings import Settings
-from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, Observer
+from bftrainer.replay.cluster_task import ClusterTask
 from bftrainer.replay.loop import Stop, replay, stop_after, stop_at, stop_first, stop_when
 from bftrainer.replay.power_draw import PowerMeter
 from bftrainer.replay.recorder import Recorder

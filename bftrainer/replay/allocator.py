@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, cast
@@ -15,14 +15,13 @@ import solvers
 from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Decision, Event, EventKind, TaskSpec, Tuner
 from bftrainer.model.type_checks import instances, whole_number
-from bftrainer.replay.allocator_settings import BUSY, Settings
-from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask
+from bftrainer.replay.allocator_settings import BUSY, Settings, Status
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, PublishedCluster
+from bftrainer.replay.cluster_task import ClusterTask
 from bftrainer.replay.decision_journal import DecisionJournal
 from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.replay.learned_curves import LearnedCurves
 from bftrainer.replay.power_draw import reduce_to_cap, sum_power_w
-from bftrainer.replay.published_cluster import PublishedCluster
-from bftrainer.replay.tuned import TunedTasks
 from bftrainer.replay.value_tables import ValueTables
 from solvers.evaluation import choices_of
 from solvers.registry import get_solver, solve
@@ -311,3 +310,70 @@ class Allocator:
             **lists,
         )
         return decision
+
+
+class TunedTasks:
+    """Keep a tuner and a cluster in step: give each run that starts its settings, learn from each that ends."""
+
+    def __init__(self, tuner: Tuner) -> None:
+        for method in ("start", "ended", "checkpoint"):
+            if not callable(getattr(tuner, method, None)):
+                raise SettingsError(f"Expected a tuner with a method {method!r}, got {tuner!r}.")
+        self.tuner = tuner
+        self._described: dict[int, TaskSpec] = {}
+        self._work_at: dict[int, dict[int, float]] = {}
+        self._undo: dict[str, Callable[[], None]] | None = None
+
+    def checkpoint(self) -> Callable[[], None]:
+        """Snapshot to return to: of the tuner, only the groups that change from now on."""
+        described, work_at = dict(self._described), {task: dict(at) for task, at in self._work_at.items()}
+        undo = self._undo = {}
+
+        def restore() -> None:
+            self._described, self._work_at = described, work_at
+            for restore_group in reversed(undo.values()):
+                restore_group()
+
+        return restore
+
+    def _save_group(self, spec: TaskSpec) -> None:
+        """Save the state of a task's group before it changes, if a snapshot was taken."""
+        if self._undo is not None and spec.tuning_group not in self._undo:
+            self._undo[spec.tuning_group] = self.tuner.checkpoint(spec.tuning_group)
+
+    def update(self, cluster: Cluster, change: ClusterChange) -> None:
+        """Learn from runs that ended, and start runs of tasks that were admitted or are tried again.
+
+        Tasks of groups that cannot go on are given up, so that others may be admitted.
+        """
+        for task in change.tasks:
+            run = task.span_spec.run if len(task.modes) > 1 else None
+            if run is not None:  # net work counts for the power limit that it was done at
+                at = self._work_at.setdefault(task.number, {})
+                at[run.power_limit_w] = at.get(run.power_limit_w, 0.0) + task.net
+        ended = [*change.completed, *change.retrying]
+        for task in sorted(ended, key=change.tasks.index) if len(ended) > 1 else ended:
+            if task.span_spec.run is not None:
+                self._save_group(task.span_spec)
+                self.tuner.ended(task.span_spec, self._work_at.pop(task.number, {}))
+                task.modes = ()
+        self._start(cluster, (*change.retrying, *change.admitted))
+        while lost := self.tuner.failures and [
+            task
+            for task in cluster.tasks
+            if task.status < Status.DONE and task.spec.tuning and task.spec.tuning_group in self.tuner.failures
+        ]:
+            for task in lost:
+                task.modes = ()
+                self._work_at.pop(task.number, None)
+            self._start(cluster, cluster.fail(lost))
+
+    def _start(self, cluster: Cluster, tasks: Iterable[ClusterTask]) -> None:
+        for task in tasks:
+            spec = self._described.setdefault(task.number, task.spec)
+            if spec.tuning is None:
+                continue
+            self._save_group(spec)
+            task.modes = self.tuner.start(spec)
+            if task.modes:
+                cluster.respecify(task, task.modes[0])

@@ -19,120 +19,7 @@ import numpy as np
 from bftrainer.model import Decision, TaskSpec, rounding_s
 from bftrainer.model.records import Overrun
 from bftrainer.replay.allocator_settings import BUSY, FREE, Settings, Status
-
-
-@dataclass(slots=True, eq=False)
-class ClusterTask:
-    """A task in the cluster, from its submission to its end; `span_*` are of the span that ended at the last event."""
-
-    number: int  # place in the list of all tasks
-    spec: TaskSpec  # how it runs
-    submitted_s: float
-    modes: tuple[TaskSpec, ...] = ()  # if it is tuned, how it could run: a spec for each power limit on offer
-    believed: TaskSpec | None = None  # what decisions take it for, where its curve is learned
-    status: Status = Status.WAITING
-    nodes: list[int] = field(default_factory=list)  # ascending
-    progress: float = 0.0  # work done
-    rate: float = 0.0  # work/s now
-    pending: float = 0.0  # work that the next event deducts for the last decision
-    rescaling_s: float = 0.0  # how long that rescaling takes
-    is_giving_back: bool = False  # whether that decision let it shrink as the scheduler took nodes back
-    span_nodes: int = 0
-    span_rate: float = 0.0
-    span_spec: TaskSpec = field(init=False)
-    span_progress: float = 0.0  # at its beginning
-    gross: float = 0.0  # work of the span before the costs that are booked at its end:
-    rescale_booked: float = 0.0
-    preemption_loss: float = 0.0
-    saving_loss: float = 0.0
-    give_back_booked: float = 0.0
-    started_s: float | None = None
-    completed_s: float | None = None
-    node_s: float = 0.0  # these are sums over its life
-    rescales: int = 0
-    preemptions: int = 0
-    give_backs: int = 0
-    rescale_cost: float = 0.0
-    preemption_cost: float = 0.0
-    saving_cost: float = 0.0
-    give_back_cost: float = 0.0
-    earlier_work: float = 0.0  # of runs that ended short of their target
-    is_stopped: bool = False  # given up when such a run had just ended
-    is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
-    offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
-    offered: Any = None  # those at its present count, if they are known
-
-    def __post_init__(self) -> None:
-        self.span_spec = self.spec
-
-    @property
-    def decision_spec(self) -> TaskSpec:
-        """The task as decisions see it."""
-        return self.believed or self.spec
-
-    def forget_offers(self) -> None:
-        """Let its options be computed again, as they may be others."""
-        self.offers, self.offered = {}, None
-
-    def rate_on(self, count: int) -> float:
-        """Work/s on `count` nodes; 0 below its minimum."""
-        return self.spec.rates.item(count) if count >= self.spec.min_nodes else 0.0
-
-    def remaining_s(self) -> float:
-        """Seconds until its work is done at its present rate, which is above 0."""
-        return (self.spec.work - self.progress + self.pending) / self.rate
-
-    def advance(self, begin_s: float, end_s: float) -> None:
-        """Book a span: ``progress += (end - begin) rate - pending``."""
-        self.span_nodes, self.span_rate, self.span_spec = len(self.nodes), self.rate, self.spec
-        self.span_progress, self.rescale_booked, self.preemption_loss = self.progress, self.pending, 0.0
-        self.give_back_booked = 0.0
-        if self.is_giving_back:
-            self.give_back_booked, self.rescale_booked, self.is_giving_back = self.pending, 0.0, False
-        if self.span_nodes or self.pending:
-            self.progress = self.span_progress + (end_s - begin_s) * self.rate - self.pending
-            self.node_s += self.span_nodes * (end_s - begin_s)
-            self.rescale_cost += self.rescale_booked
-            self.give_back_cost += self.give_back_booked
-        self.is_steady, self.pending = True, 0.0
-        self.settle()
-
-    def lose_nodes(self, gone: Collection[int], now_s: float, notice_s: float = 0.0) -> None:
-        """Lose nodes to the scheduler, known so long before, which costs once, whatever their number."""
-        cost = self.preemption(now_s, notice_s)
-        self.nodes = [node for node in self.nodes if node not in gone]
-        self.is_steady, self.offered = False, None
-        self.preemptions += 1
-        self.preemption_loss = cost
-        self.preemption_cost += cost
-        self.progress -= cost
-        self.settle()
-        self.rate = self.rate_on(len(self.nodes))
-
-    def preemption(self, now_s: float, notice_s: float) -> float:  # noqa: ARG002
-        """Work that losing nodes costs: that of `shrink_cost_s` at its rate."""
-        return self.spec.shrink_cost_s * self.rate
-
-    def settle(self) -> None:
-        """Compute the gross work of the span again, after its end was changed."""
-        net = self.progress - self.span_progress
-        self.gross = net + self.rescale_booked + self.preemption_loss + self.saving_loss + self.give_back_booked
-
-    @property
-    def net(self) -> float:
-        """Work of the span that ended at the last event, less costs."""
-        return self.gross - self.rescale_booked - self.preemption_loss - self.saving_loss - self.give_back_booked
-
-    def resume(self) -> None:
-        """Go on after its count has changed, or nodes were lost."""
-
-    def completion_s(self, now_s: float) -> float:
-        """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
-        return now_s + max(self.remaining_s(), 0.0) if self.rate > 0 else math.inf
-
-    def hit_loss_s(self, count: int, notice_s: float) -> float:  # noqa: ARG002
-        """Seconds of progress that losing nodes is expected to cost on so many nodes, if it is known so long before."""
-        return self.spec.shrink_cost_s
+from bftrainer.replay.cluster_task import ClusterTask, SavingTask
 
 
 class Due(NamedTuple):
@@ -246,9 +133,8 @@ class Cluster:
         self.tasks = list[ClusterTask]()  # in file order
         self.active = list[ClusterTask]()  # in order of admission
         self.kinds: Mapping[int, object] = {}  # what tells nodes apart that cannot stand in for each other
-        self.departing = dict[
-            int, int
-        ]()  # nodes that leave once it is decided who gives way, and the tasks that hold them
+        # Nodes that leave once it is decided who gives way, and the tasks that hold them.
+        self.departing = dict[int, int]()
         self._departing_notice_s = 0.0  # for how long that has been known
         self.is_ending = False  # whether the replay ends at the next instant, where nothing is decided
         self._coming, self._queue = list[tuple[float, int]](), list[int]()  # by time, and due ones by number
@@ -259,8 +145,6 @@ class Cluster:
 
     def submit(self, specs: Iterable[TaskSpec]) -> None:
         """Append tasks to the list of tasks; each waits from its submission on."""
-        from bftrainer.replay.saving import SavingTask
-
         for spec in specs:
             kind = ClusterTask if spec.saves is None else SavingTask
             task = kind(len(self.tasks), spec, spec.submission_s(self.start_ns))
@@ -614,3 +498,64 @@ class Cluster:
                     setattr(task, name, value)
 
         return restore
+
+
+class ArrivalOrder(NodeOrder):
+    """By arrival in the pool, as published; those that came together, by number."""
+
+    def __init__(self) -> None:
+        self._arrival: dict[int, int] = {}
+        self._arrivals = 0
+
+    def note_arrival(self, nodes: Sequence[int]) -> None:
+        """Nodes enter the pool, together."""
+        if nodes:
+            self._arrivals += 1
+            self._arrival = self._arrival | dict.fromkeys(nodes, self._arrivals)  # checkpoints share the old one
+
+    def sort(self, nodes: list[int]) -> list[int]:
+        """Ascending nodes in this order."""
+        return sorted(nodes, key=self._arrival.__getitem__)
+
+    def take(self, free: list[int], count: int) -> list[int]:
+        """Take the `count` that came first."""
+        chosen = self.sort(free)[:count]
+        remove_all(free, chosen)
+        return chosen
+
+
+class PublishedCluster(Cluster):
+    """`--compat published`: where the published replayer does otherwise, and results are to be compared with its own.
+
+    Nodes go in the order of their arrival, and a task below its minimum pays for changes what its curve gives there.
+
+    Decisions leave that cost out, as the published re-allocation takes the rate of such a task for zero.
+
+    The window's start, with or without idle nodes, admits tasks and is decided, but is no event: they count from 1. The
+    last row is decided; where everything is done, it repeats the last rate. Of tasks that lost nodes those count that
+    paid for it.
+    """
+
+    make_order = ArrivalOrder
+    opening_s = 0.0
+    first_event = 1
+    is_last_row_decided = True
+    is_last_rate_repeated = True
+
+    def submission_times_s(self) -> set[float]:
+        """Times at which tasks are submitted, or noticed without a row of the log: at the window's start."""
+        return {0.0} if self.is_noticing else super().submission_times_s()
+
+    def charge_rescale(self, task: ClusterTask, count: int) -> None:
+        """Let a task pay for its change to a count, also below its minimum."""
+        before = len(task.nodes)
+        if not before:
+            super().charge_rescale(task, count)
+            return
+        grow_s, shrink_s = task.spec.change_s(before)
+        task.rescaling_s = grow_s if count > before else shrink_s
+        task.pending = task.spec.rates.item(before) * task.rescaling_s
+
+    def count_preempted(self, change: ClusterChange) -> int:
+        """Number of tasks that paid for nodes that left."""
+        return sum(self.tasks[number].preemption_loss != 0.0 for number in change.lost)

@@ -10,7 +10,8 @@ from heapq import nsmallest
 from itertools import islice
 
 from bftrainer.model import Instant
-from bftrainer.replay.cluster import Cluster, ClusterTask, NodeOrder, remove_all
+from bftrainer.replay.cluster import Cluster, NodeOrder, remove_all
+from bftrainer.replay.cluster_task import ClusterTask
 from solvers import AllocationProblem, TaskOptions
 
 

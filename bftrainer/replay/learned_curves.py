@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.replay.cluster import Cluster, ClusterChange, ClusterTask
+from bftrainer.replay.cluster import Cluster, ClusterChange
+from bftrainer.replay.cluster_task import ClusterTask
 
 Floats = NDArray[np.float64]
 

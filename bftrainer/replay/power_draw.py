@@ -18,8 +18,8 @@ from bftrainer.errors import InvalidTaskError
 from bftrainer.model import TaskSpec
 from bftrainer.model.columns import RowStore
 from bftrainer.model.records import PowerRecord, PowerSample
-from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, ClusterTask, Observer
-from bftrainer.replay.saving import SavingTask
+from bftrainer.replay.cluster import Adoption, Cluster, ClusterChange, Observer
+from bftrainer.replay.cluster_task import ClusterTask, SavingTask
 
 Steps = tuple[tuple[float, float], ...]
 """A step function: times in seconds since the window's start, increasing, and the value that holds from each one on."""
@@ -57,15 +57,7 @@ def training_power_w(spec: TaskSpec, progress: float) -> NDArray[np.float64]:
 
 def _above_idle_w(task: ClusterTask, count: int, idle_node_w: float) -> float:
     """What `training_power_w` at one count, 0 without a run, exceeds the nodes' idle power by; may be negative."""
-    spec, run = task.spec, task.spec.run
-    if run is None or not count:
-        return -count * idle_node_w
-    most_w = run.power_w.item(count)
-    if task.progress < run.profiling_work:
-        most_w = max(most_w, run.profiling_power_w.item(count))
-    tuning = spec.tuning
-    if tuning is not None and tuning.idle_power_w is not None:
-        most_w = max(most_w, count * waiting_node_w(spec, 0.0))
+    most_w = training_power_w(task.spec, task.progress).item(count) if task.spec.run is not None and count else 0.0
     return most_w - count * idle_node_w
 
 

@@ -16,7 +16,8 @@ from bftrainer.errors import SettingsError
 from bftrainer.model import TaskSpec, TaskState, is_static
 from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import Settings
-from bftrainer.replay.cluster import Cluster, ClusterTask
+from bftrainer.replay.cluster import Cluster
+from bftrainer.replay.cluster_task import ClusterTask
 from bftrainer.replay.power_draw import compute_spare_w, training_power_w
 from solvers import AllocationProblem, Floor, LinearRow, TaskOptions
 

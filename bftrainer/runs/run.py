@@ -44,7 +44,7 @@ from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
 from bftrainer.zeus.tuned_task import Attempt, record_tuning
-from solvers.registry import declaration
+from solvers.registry import describe_solver
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,7 +127,7 @@ class RunResult:
         intervals = metrics.Intervals.of(recording)
         pool = metrics.pool_metrics(intervals)
         return_on_investment = pool.pop("return_on_investment")
-        fallback = declaration(config.fallback) if isinstance(config.fallback, str) else config.fallback
+        fallback = describe_solver(config.fallback) if isinstance(config.fallback, str) else config.fallback
         decisions = metrics.decision_metrics(recording.decisions, None if fallback is None else fallback.name)
         solve_s = math.fsum(recording.decisions["solve_s"])
         idle_node_s_before_offers = 0.0 if inputs.idle_log is None else idle_node_s(inputs.idle_log, recording.end_s)

@@ -30,6 +30,7 @@ from bftrainer.objectives import (
 from solvers import AllocationProblem, Limits, LinearRow, TaskOptions, counts_on_offer
 from tests.examples import examples
 from tests.objectives.support import at, credit, decide, plain, rate_tables
+from tests.reference.exhaustive import Exhaustive
 from tests.shipped import shipped
 from tests.solvers.support import TAKES_FLOOR, usable
 
@@ -154,7 +155,7 @@ AT_MOST_THREE = Bound(LinearRow(np.ones(2), upper=3.0))
 TWINS = Bound(LinearRow(np.array([1.0, -1.0]), lower=0.0, upper=0.0))
 
 
-@pytest.mark.parametrize("solver", ["cbc", "highs", "exhaustive"])
+@pytest.mark.parametrize("solver", ["cbc", "highs"])
 @pytest.mark.parametrize("prune", [True, False])
 @pytest.mark.parametrize(("objective", "after"), [(throughput, (4, 0)), (AT_MOST_THREE, (3, 0)), (TWINS, (2, 2))])
 def test_rows_bind(solver, prune, objective, after):
@@ -257,7 +258,7 @@ def test_quotas_are_kept(tables, limit, pool):
         for number, (table, user) in enumerate(zip(tables, users, strict=True))
     ]
     objective = Quota(as_given, {"user": limit})
-    best = decide(objective, tasks, pool, "exhaustive").result.objective
+    best = decide(objective, tasks, pool, Exhaustive()).result.objective
     assert decide(objective, tasks, pool, "highs").result.objective == pytest.approx(best, rel=1e-9)
     live = Allocator(tasks, Settings(objective, "highs"))
     nodes = [f"n{number}" for number in range(pool)]

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.model import TaskSpec
 from bftrainer.objectives import as_given
 from bftrainer.replay import Cluster, ClusterChange, Settings
 from bftrainer.replay.allocator_settings import BUSY
 from bftrainer.replay.departure_order import DepartureOrder
+from tests.replay.support import linear_task
 
-
-def spec(name: str = "J0", **changes: object) -> TaskSpec:
-    """A task with linear speed-up: 10 work/s and node, growing costs 18 s, shrinking 12 s."""
-    fields: dict[str, object] = {
-        "min_nodes": 1,
-        "max_nodes": 8,
-        "work": 1000.0,
-        "scaling": ScalingCurve.linear(10.0, 8),
-        "grow_cost_s": 18.0,
-        "shrink_cost_s": 12.0,
-    }
-    return TaskSpec(name, **(fields | changes))
+# 10 work/s and node; growing costs 18 s, shrinking 12 s.
+spec = partial(linear_task, most=8, grow_cost_s=18.0, shrink_cost_s=12.0)
 
 
 def started(*specs: TaskSpec, nodes: int, submit_s: tuple[float, ...] = (), **settings: object) -> Cluster:

@@ -10,7 +10,6 @@ from bftrainer.objectives import as_given
 from bftrainer.replay import (
     Allocator,
     Observer,
-    Recorder,
     Settings,
     Stop,
     replay,
@@ -21,29 +20,16 @@ from bftrainer.replay import (
 )
 from bftrainer.replay.cluster import Due
 from bftrainer.replay.loop import Ending
+from tests.replay.support import linear_task as task
+from tests.replay.support import replay_rows
 from tests.worlds import numbered
 
 
 def run(
     tasks: list[TaskSpec], rows: list[tuple], end_s: float = 1000.0, decide_on: str = "all", **options
 ) -> Recording:
-    recorder = Recorder()
-    settings = Settings(
-        objective=as_given,
-        solver="dp",
-        max_tasks=options.pop("max_tasks", 10),
-        initial=options.pop("initial", "solve"),
-        completions="reported" if decide_on == "all" else "noticed",
-    )
-    numbers, names = numbered(rows)
-    replay(numbers, end_s, Allocator(tasks, settings, names), observers=[recorder], **options)
-    return recorder.recording
-
-
-def task(name: str = "J0", **changes: object) -> TaskSpec:
-    """10 work/s and node, up to 4 nodes, 1000 work: 25 s on 4 nodes."""
-    fields = {"min_nodes": 1, "max_nodes": 4, "work": 1000.0, "scaling": ScalingCurve.linear(10.0, 4)}
-    return TaskSpec(name, **(fields | changes))
+    """Replay tasks whose completions are events, or only noticed."""
+    return replay_rows(tasks, rows, end_s, completions="reported" if decide_on == "all" else "noticed", **options)
 
 
 FOUR = (0.0, ("a", "b", "c", "d"), ())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,14 @@ from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.runs import ReplayConfig, RunResult, run_replay
 from solvers import AllocationProblem, Held, SolveResult, StopReason, TaskOptions
 from tests.examples import examples
+from tests.replay.support import linear_task, log_of
 from tests.worlds import NS, World, saving_worlds
 
 many = examples(100)
 
 
-def log_of(*rows: tuple[int, int, bool], nodes: int = 4, end_s: int = 200, **more: object) -> NodeLog:
-    """A log of nodes; rows of (second, node, idle)."""
-    time, node, idle = (np.array(column) for column in zip(*rows, strict=True))
-    names = tuple(f"n{number}" for number in range(nodes))
-    return NodeLog(names, 0, end_s * NS, time * NS, node.astype(np.int32), idle, **more)
-
-
-def task(name: str, rate: float = 10.0, **changes: object) -> TaskSpec:
-    """So much work/s and node on up to two nodes; losing or giving up nodes takes 6 s, growing 3 s."""
-    fields = {"min_nodes": 1, "max_nodes": 2, "work": 1e6, "scaling": ScalingCurve.linear(rate, 2)}
-    return TaskSpec(name, **(fields | {"shrink_cost_s": 6.0, "grow_cost_s": 3.0} | changes))
+# Losing or giving up nodes takes 6 s, growing 3 s.
+task = partial(linear_task, most=2, work=1e6, shrink_cost_s=6.0, grow_cost_s=3.0)
 
 
 def play(log: NodeLog, *tasks: TaskSpec, **options: object) -> RunResult:

@@ -18,6 +18,7 @@ from bftrainer.runs.run_files import STEPS
 from bftrainer.tasksets import read_task_set, write_task_set
 from tests.examples import examples
 from tests.replay.published_rules import Decide, Job, Row, best, heuristic, replayed
+from tests.replay.support import linear_task, log_of
 from tests.worlds import NS, World, worlds
 
 FORWARD_S = 60.0
@@ -113,100 +114,19 @@ def test_a_thousand_rows_of_the_published_log(published):
     agree(World(log, tuple(placed), 10, "nodes"), heuristic, solver="equal-share")
 
 
-def log_of(*changes: tuple[float, int, bool], end_s: int = 100) -> NodeLog:
-    """A log of four nodes from its changes."""
-    time_s, node, idle = (np.array(column) for column in zip(*changes, strict=True))
-    names = tuple(f"n{number}" for number in range(4))
-    return NodeLog(names, 0, end_s * NS, (time_s * NS).astype(np.int64), node.astype(np.int32), idle)
-
-
-def task(name: str = "J", least: int = 1, most: int = 3, **changes: Any) -> TaskSpec:
-    """A task of linear scaling at 10 work/s and node."""
-    fields: dict[str, Any] = {"work": 1e6, "grow_cost_s": 2.0, "shrink_cost_s": 1.0}
-    return TaskSpec(name, least, most, scaling=ScalingCurve.linear(10.0, most), **(fields | changes))
-
-
-def steps(log: NodeLog, *tasks: TaskSpec, compat: str = "published", **options: Any) -> dict[str, list[float]]:
-    """Columns of the step log."""
-    given: dict[str, Any] = {"forward_time_s": 60.0, "solver": "dp", "decide_on": "nodes", "baseline": False}
-    events = run_replay(log, tasks, compat=compat, **(given | options)).recording.events
-    return {
-        column.name: np.asarray(column.values(events)).tolist()
-        for column in STEPS.columns
-        if column.name not in UNPUBLISHED
-    }
-
-
-def test_below_the_minimum_a_task_pays_for_changes():
-    """On one node of at least two it does no work; growing from there costs 10 work/s x 2 s, where ours is free."""
-    log = log_of((0, 0, True), (0, 1, True), (10, 1, False), (20, 1, True), (20, 2, True))
-    # An objective that keeps the node: nothing else could use it.
-    rows = {compat: steps(log, task(least=2), compat=compat) for compat in ("none", "published")}
-    assert rows["none"]["ReScost"] == [0.0, 0.0, 0.0]
-    # What is left at 10 s is given back at the price of shrinking, 10 work/s x 1 s.
-    assert rows["published"]["ReScost"] == [10.0, 0.0]
-
-
-def test_nodes_go_in_the_order_in_which_they_came():
-    """A task that shrinks by one gives up node 3, which came first, and another takes it; by number that is node 0."""
-    log = log_of((0, 3, True), (10, 0, True), (10, 1, True), (15, 2, True), (20, 3, False))
-    # At 15 s A shrinks from three nodes to two, and B, of half the speed, takes two. Who loses node 3 at 20 s?
-    slow = replace(task("B", most=3, submit_s=12.0), scaling=ScalingCurve.linear(5.0, 3))
-    for compat, paid in (("published", [0.0, 0.0, 10.0]), ("none", [0.0, 0.0, 0.0, 20.0])):
-        found = steps(log, task("A"), slow, compat=compat, solver="equal-share", max_tasks=2, strict_published=True)
-        assert found["PreCost"] == paid, compat
-
-
-def test_the_last_row_is_decided_and_events_count_from_one():
-    """A row at the window's end gets an allocation, at a rate that nothing comes of; one at the start is no row."""
-    log = log_of((0, 0, True), (100, 1, True))
-    published, ours = (steps(log, task(), compat=compat) for compat in ("published", "none"))
-    assert (published["evt"], ours["evt"]) == ([1], [0, 1])
-    assert (published["Rate"], ours["Rate"]) == ([20.0], [10.0, 0.0])
-    # The nodes of the first row worked all the same: 100 s at 10 work/s.
-    assert (published["nNrun"], published["Thr"], ours["Thr"]) == ([2], [1000.0], [0.0, 1000.0])
-
-
-@pytest.mark.parametrize("end_s", [60, 100])  # the row at which all is done is the window's last, or not
-def test_the_row_at_which_all_is_done_repeats_the_last_rate(end_s):
-    """300 work at 10 work/s are done at 30 s, noticed at 60 s; published prints the rate that the task had."""
-    log = log_of((0, 0, True), (10, 1, True), (60, 2, True), end_s=end_s)
-    published, ours = (steps(log, task(most=1, work=300.0), compat=compat) for compat in ("published", "none"))
-    assert (published["evt"], published["Rate"]) == ([1, 2], [10.0, 10.0])
-    assert (ours["evt"], ours["Rate"]) == ([0, 1, 2], [10.0, 10.0, 0.0])
-    assert [published[name][-1] for name in ("nJob", "nNd", "nJrun", "nNrun")] == [0, 3, 0, 0]
-
-
 def test_the_row_at_the_start_is_decided_but_no_event():
     """Of two events allowed none goes to the window's start, whose decision is that of event 0."""
     log = log_of((0, 0, True), (10, 1, True), (20, 2, True), (30, 3, True))
-    result = run_replay(log, [task()], compat="published", solver="dp", max_events=2, baseline=False)
+    result = run_replay(log, [linear_task(work=1e6)], compat="published", solver="dp", max_events=2, baseline=False)
     assert (result.summary()["events"], result.summary()["decisions"]) == (2, 3)
     assert result.frame("decisions")["event"].tolist() == [0, 1, 2]
-
-
-def test_a_first_row_without_idle_nodes_lets_tasks_in():
-    """Of two tasks the one submitted first holds the only place when the first node comes, though later in the file."""
-    log = log_of((50, 0, True), (60, 1, True))
-    late, early = task("late", most=1, submit_s=20.0), task("early", most=2)
-    rates = [steps(log, late, early, compat=compat, max_tasks=1)["Rate"] for compat in ("published", "none")]
-    assert rates == [[10.0, 20.0], [10.0, 10.0]]
 
 
 # The last row takes a node, and is decided: the loss is booked once.
 CURVE = ScalingCurve((0, 1, 2), (0.0, 1.0, 1.0))
 LAST_LOSS = World(
-    log=NodeLog(
-        nodes=("n0", "n1"),
-        start_ns=0,
-        end_ns=600 * NS,
-        time_ns=np.array([0, 0, 600 * NS]),
-        node=np.array([0, 1, 1], dtype=np.int32),
-        idle=np.array([True, True, False]),
-    ),
-    tasks=(
-        TaskSpec(name="J0", min_nodes=1, max_nodes=2, work=581.0, scaling=CURVE, grow_cost_s=0.0, shrink_cost_s=20.0),
-    ),
+    log_of((0, 0, True), (0, 1, True), (600, 1, False), nodes=2, end_s=600),
+    (TaskSpec(name="J0", min_nodes=1, max_nodes=2, work=581.0, scaling=CURVE, grow_cost_s=0.0, shrink_cost_s=20.0),),
     max_tasks=1,
     decide_on="all",
 )

@@ -10,14 +10,14 @@ import pytest
 
 from benchmarks.published import ROOT
 from bftrainer.errors import InvalidTaskError
-from bftrainer.model import Event, ScalingCurve, TaskSpec
+from bftrainer.model import Event, TaskSpec
 from bftrainer.model.records import Recording
 from bftrainer.model.task import NodePoints
 from bftrainer.objectives import as_given
-from bftrainer.replay import Allocator, Recorder, Settings, replay
-from bftrainer.replay.saving import mean_loss_s
+from bftrainer.replay import Allocator, Settings
+from bftrainer.replay.cluster_task import mean_loss_s
 from bftrainer.replay.value_tables import ValueTables
-from tests.worlds import numbered
+from tests.replay.support import linear_task, replay_rows
 
 RATE = 10.0
 NEVER = 1e9
@@ -26,19 +26,12 @@ NEVER = 1e9
 def task(work: float = 1e6, most: int = 2, **changes: Any) -> TaskSpec:
     """10 work/s and node; it saves for 5 s every 20 s, and restarts in 7 s."""
     saving: dict[str, Any] = {"checkpoint_s": 5.0, "restart_s": 7.0, "checkpoint_interval_s": 20.0}
-    return TaskSpec("J", 1, most, work, ScalingCurve.linear(RATE, most), **(saving | changes))
+    return linear_task("J", RATE, most, **(saving | {"work": work} | changes))
 
 
-def replayed(
-    spec: TaskSpec, *rows: tuple[float, list[str], list[str]], end_s: float = NEVER, **options: Any
-) -> Recording:
+def replayed(spec: TaskSpec, *rows: tuple[float, list[str], list[str]], end_s: float = NEVER, **more: Any) -> Recording:
     """Replay one task on rows of (time, joined, left)."""
-    numbers, names = numbered(rows)
-    recorder = Recorder()
-    settings = Settings(objective=as_given, solver="dp", **{"forward_time_s": 600.0, **options})
-    allocator = Allocator([spec], settings, names)
-    replay(numbers, end_s, allocator, observers=[recorder])
-    return recorder.recording
+    return replay_rows([spec], rows, end_s, **({"forward_time_s": 600.0} | more))
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bftrainer import plugins
 from bftrainer.errors import SolverUnavailableError
-from solvers import AllocationProblem, Limits, Solver, TaskOptions
+from solvers import AllocationProblem, Limits, Solver, TaskOptions, registry, supervised
 from solvers.count_model import CountModel
 from solvers.milp import MilpSolver, ModelOutcome
-from solvers.registry import get_solver, names, solve, solver_class
+from solvers.registry import get_solver, names, solver_class
+from tests.reference.exhaustive import Exhaustive
 
 EXACT = tuple(name for name in names() if solver_class(name).exact)
 TAKES_ROWS = tuple(name for name in names() if solver_class(name).extra_rows)
@@ -88,10 +90,17 @@ def small(seed: int) -> AllocationProblem:
 
 def best_of(asked: AllocationProblem) -> float:
     """The optimum, by comparing all allocations."""
-    return solve(get_solver("exhaustive"), asked, Limits()).objective
+    return Exhaustive().solve(asked, Limits()).objective
 
 
 @cache
 def optimum(seed: int) -> float:
     """The optimum of a small problem."""
     return best_of(small(seed))
+
+
+def forget_entries() -> None:
+    """Have entry points looked up once more."""
+    for cached in (plugins.entries_of, registry.solver_class, registry.describe_solver):
+        cached.cache_clear()
+    supervised.end_idle()  # processes that look for modules elsewhere

@@ -15,10 +15,8 @@ import solvers
 from benchmarks.instances import instance, problems
 from bftrainer.errors import SolverError, SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, StopReason, TaskOptions, milp
-from solvers.cbc_backend import CbcSolver
+from solvers.backends import CbcSolver, GurobiSolver, HighsSolver, gurobi_environment, to_solver_error
 from solvers.count_model import formulate
-from solvers.gurobi_backend import GurobiSolver, environment, to_solver_error
-from solvers.highs_backend import HighsSolver
 from solvers.milp import ModelOutcome
 from solvers.option_pruning import fitting_options
 from solvers.registry import get_solver, solve
@@ -39,7 +37,7 @@ def test_an_oversize_model_is_said_to_be_one(capacity: float | None) -> None:
     solver = usable("gurobi")
     import gurobipy
 
-    with gurobipy.Model(env=environment()) as model:
+    with gurobipy.Model(env=gurobi_environment()) as model:
         if model.LicenseExpiration == 0 or "GRB_LICENSE_FILE" in os.environ:
             pytest.skip("a full licence takes any size")
     tasks = rough(60, 64, 1000).tasks

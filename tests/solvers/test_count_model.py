@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from time import perf_counter
 
 import numpy as np
 import pytest
@@ -26,10 +25,9 @@ from solvers import (
     objective,
     option_pruning,
 )
-from solvers.cbc_backend import CbcSolver
+from solvers.backends import CbcSolver, HighsSolver
 from solvers.count_model import CountModel, formulate
 from solvers.dynamic_programme import DynamicProgramme
-from solvers.highs_backend import HighsSolver
 from solvers.option_pruning import add_greedy_start, fitting_options, option_table, relax, search, search_options
 from solvers.reference_solvers import NodeLevelSolver, add_nodes
 from solvers.registry import get_solver, solve
@@ -41,7 +39,7 @@ from tests.solvers.support import dense, optimum, small
 def solve_by_classes(asked: AllocationProblem) -> SolveResult:
     """The answer of the model alone: pruning without a search leaves so much that it has to decide."""
     pruned = search_options(asked, math.inf, effort=0.0)
-    return HighsSolver().solve_pruned(asked, Limits(), perf_counter() + 10.0, pruned)
+    return HighsSolver().solve(asked, Limits(), pruned)
 
 
 def alike(seed: int) -> AllocationProblem:

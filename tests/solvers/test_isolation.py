@@ -1,4 +1,4 @@
-"""Solvers in a process of their own, and those of other packages that hang, crash, exit, lie or take all memory."""
+"""Solvers of other packages, which are lazy, hang, crash, exit, lie or take all memory, and processes of their own."""
 
 from __future__ import annotations
 
@@ -18,65 +18,72 @@ from time import perf_counter, sleep
 
 import pytest
 
-from bftrainer import plugins, run_replay
+from bftrainer import Allocator, Settings, run_replay
 from bftrainer.cli._shared.group import cli, guarded
-from bftrainer.errors import SolverError
+from bftrainer.errors import SolverError, SolverUnavailableError
+from bftrainer.model import Event, ScalingCurve, TaskSpec
+from bftrainer.objectives import as_given
 from solvers import Held, Limits, registry, supervised
 from solvers.problem import OutOfTime
-from solvers.registry import MEMORY_BYTES, Isolated, isolate_solver, solve
+from solvers.registry import MEMORY_BYTES, SolverProxy, get_solver, isolate_solver, solve
 from solvers.supervised import FILE_BYTES, run_in_subprocess
-from tests.solvers.evil import WAYS
 from tests.solvers.known_optima import linear, problem
+from tests.solvers.plugins import WAYS
+from tests.solvers.support import forget_entries
 
 LATE = "no answer within its time limit of 0.5 s; its process was ended"
-SAID = {
-    "hang": LATE,
-    "crash": "its process ended by SIGSEGV",
-    "exit-0": "its process ended with status 0",
-    "exit-3": "its process ended with status 3",
-    "raise": "TwoArguments",
-    "counts": "answered with an allocation that is not feasible",
-    "nan": "answered with an allocation that is not feasible",
-    "memory": "needs more than 4 GiB of memory",
-    "fork": LATE,
-    "leave": LATE,
-    "flood": "OSError|its process ended by SIGXFSZ",
+NO_TIME, NO_MEMORY, EXITED = (
+    "no answer within 5 s; its process was ended",
+    "needs more than 4 GiB",
+    "ended with status 0",
+)
+WRONG = "answered with an allocation that is not feasible"
+# What is said of a solver that answers, of one that cannot be loaded, and of one that cannot even be described here.
+ANSWERS = {
+    "evil-hang": LATE,
+    "evil-crash": "its process ended by SIGSEGV",
+    "evil-exit-0": EXITED,
+    "evil-exit-3": "its process ended with status 3",
+    "evil-raise": "TwoArgumentsError",
+    "evil-counts": WRONG,
+    "evil-nan": WRONG,
+    "evil-memory": NO_MEMORY,
+    "evil-fork": LATE,
+    "evil-leave": LATE,
+    "evil-flood": "OSError|its process ended by SIGXFSZ",
 }
-UNLOADED = {
-    "evil-unmade": "its process ended with status 0",
-    "evil-unread": "its process ended with status 0",
-    "evil-vast": "needs more than 4 GiB of memory",
-    "evil-slow": "no answer within 5 s; its process was ended",
+UNLOADED = {"gone": EXITED, "unread": EXITED, "vast": NO_MEMORY, "slow": NO_TIME}
+FAULTS = {
+    "broken": "no_such_module:Solver cannot be loaded",
+    "explosive": "RuntimeError: on import",
+    "hostile": "RuntimeError: never asked before",
+    "unmade": "unmade: raised TwoArgumentsError: no answer 3",
+    "unlicensed": "unlicensed: raised OSError: no route to host",
+    "probed": "its process",
 }
+CLASSES = ("Lazy", "Missing", "Unlicensed", "Probed", "Hostile", "Explosive", "Gone", "Vast", "Slow", "Unmade")
 PROBLEM = problem(linear(1.5, 2), nodes=2)
 
 
 @pytest.fixture(name="installed")
 def _installed(tmp_path, monkeypatch):
-    """The package of evil solvers; where it says which processes it starts."""
+    """The package of such solvers beside our own; where it says which processes it starts."""
     place = tmp_path / "site"
     info = place / "bft_evil-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: bft_evil\nVersion: 1.0\n")
     names = {f"evil-{way}": f"bft_evil:way_{way.replace('-', '_')}" for way in WAYS}
-    names |= {f"evil-{name.lower()}": f"bft_evil:{name}" for name in ("Unmade", "Slow", "Probed", "Vast")}
-    names["evil-unread"] = "bft_unread:Solver"
+    names |= {name.lower(): f"bft_evil:{name}" for name in CLASSES}
+    names |= {"unread": "bft_unread:Solver", "broken": "no_such_module:Solver"}
     (place / "bft_unread.py").write_text("import os\nos._exit(0)\n")
     lines = [f"{name} = {value}" for name, value in names.items()]
     (info / "entry_points.txt").write_text("\n".join([f"[{registry.GROUP}]", *lines]))
-    shutil.copy(Path(__file__).with_name("evil.py"), place / "bft_evil.py")
+    shutil.copy(Path(__file__).with_name("plugins.py"), place / "bft_evil.py")
     monkeypatch.syspath_prepend(place)
     monkeypatch.setenv("EVIL_CHILDREN", str(tmp_path / "children"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-    def forget() -> None:
-        for each in (plugins.entries_of, registry.solver_class, registry.declaration):
-            each.cache_clear()
-        supervised.end_idle()  # processes that look for modules elsewhere
-
-    forget()
+    forget_entries()
     yield tmp_path / "children"
-    forget()
+    forget_entries()
 
 
 def main(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -98,40 +105,57 @@ def ended(number: int) -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [*(f"evil-{way}" for way in WAYS), *UNLOADED])
-def test_a_run_outlives_its_solver(name, installed, tmp_path, capfd, monkeypatch):
+@pytest.mark.parametrize(("name", "said"), (ANSWERS | UNLOADED).items())
+def test_a_run_outlives_its_solver(name, said, installed, tmp_path, capfd, monkeypatch):
     """Without a fallback: one line, status 1, or 2 if it cannot be loaded; with one: the fallback's results."""
-    said = UNLOADED[name] if name in UNLOADED else SAID[name.removeprefix("evil-")]
-    limit_s = 0.5 if said is LATE else 60.0
-    if name == "evil-slow":
+    if name == "slow":
         monkeypatch.setattr(supervised, "START_S", 5.0)
-    options = ["replay", "--solver", name, "-optTL", str(limit_s), "--max-events", "3", "--no-baseline"]
-    status = main(monkeypatch, *options, "--output-dir", str(tmp_path / "alone"))
+    options = ["replay", "--solver", name, "-optTL", "0.5" if said is LATE else "60", "--max-events", "3"]
+    options += ["--no-baseline", "--output-dir"]
+    status = main(monkeypatch, *options, str(tmp_path / "alone"))
     (line,) = capfd.readouterr().err.splitlines()
     assert re.search(said, line)
     assert line.startswith(f"Error: {name}: ")
     assert (status, (tmp_path / "alone").exists()) == (2 if name in UNLOADED else 1, False)
-    assert main(monkeypatch, *options, "--fallback", "dp", "--output-dir", str(tmp_path / "rescued")) == 0
+    assert main(monkeypatch, *options, str(tmp_path / "rescued"), "--fallback", "dp") == 0
     assert set(json.loads((tmp_path / "rescued" / "summary.json").read_text())["solvers"]) == {"dp"}
     supervised.end_idle()
     if name in ("evil-fork", "evil-leave"):
         started = installed.read_text().split()
         assert started
         assert all(ended(int(number)) for number in started)
-    if name == "evil-unmade":
+    if name == "gone":
         options[2] = "dp"
-        assert main(monkeypatch, *options, "--fallback", name, "--output-dir", str(tmp_path / "spare")) == 0
+        assert main(monkeypatch, *options, str(tmp_path / "spare"), "--fallback", name) == 0
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_list_of_solvers_outlives_them(capfd, monkeypatch):
-    """Those that cannot be loaded say why in the list, beside the others."""
+def test_the_catalogue_lists_solvers_of_others(capfd, monkeypatch):
+    """They are found, listed and timed like ours; those that cannot be loaded say why, and hide none."""
     monkeypatch.setattr(supervised, "START_S", 5.0)
     assert main(monkeypatch, "solvers", "--json") == 0
     rows = {row["name"]: row for row in json.loads(capfd.readouterr().out)}
-    assert (rows["dp"]["installed"], rows["evil-nan"]["installed"]) == (True, True)
-    assert "its process" in rows["evil-probed"]["licensed"]
-    assert all(words in rows[name]["licensed"] for name, words in UNLOADED.items())
+    assert [rows[name]["installed"] for name in ("dp", "evil-nan", "lazy", "missing")] == [True, True, True, False]
+    assert (rows["lazy"]["capacities"], rows["lazy"]["floor"]) == (False, False)
+    for name, said in (FAULTS | UNLOADED).items():
+        assert said in rows[name]["licensed"]
+        assert registry.describe_solver(name, with_licence=True).fault.startswith(f"{name}: ")
+    result = solve(get_solver("lazy"), PROBLEM, Limits())
+    assert (result.counts, result.solve_s > 0) == ((0,), True)
+    with pytest.raises(SolverUnavailableError, match="missing: no_such_library is not installed"):
+        get_solver("missing")
+
+
+@pytest.mark.usefixtures("installed")
+@pytest.mark.parametrize("name", ["evil-raise", "explosive", "hostile", "unmade"])
+def test_a_fallback_rescues_from_a_solver_that_breaks_in_this_process(name):
+    """Without a fallback the error names the solver in one line; with one, that answers."""
+    task = TaskSpec("J0", min_nodes=1, max_nodes=4, work=1e3, scaling=ScalingCurve.linear(1.0, 4))
+    join = Event.join(0.0, "a", "b")
+    with pytest.raises(SolverError, match=rf"^{name}: [^\n]*(RuntimeError|TwoArgumentsError): [^\n]+$"):
+        Allocator([task], Settings(objective=as_given, solver=name)).on_event(join)
+    decision = Allocator([task], Settings(objective=as_given, solver=name, fallback="dp")).on_event(join)
+    assert (decision.after, decision.result.solver) == ((2,), "dp")
 
 
 @pytest.mark.usefixtures("installed")
@@ -143,7 +167,8 @@ def test_who_is_isolated():
 
     kinds = ("evil-nan", "cbc", "dp", Own())
     isolated = {
-        how: [isinstance(isolate_solver(kind, how), Isolated) for kind in kinds] for how in ("auto", "always", "never")
+        how: [isinstance(isolate_solver(kind, how), SolverProxy) for kind in kinds]
+        for how in ("auto", "always", "never")
     }
     assert isolated == {
         "auto": [True, False, False, False],
@@ -163,7 +188,7 @@ def test_others_are_ended_soon_after_their_limit(limit_s, more_s, monkeypatch):
     def run_in_subprocess(*_, deadline, **__):
         waits.append(deadline - perf_counter())
 
-    apart = Isolated("evil-nan")
+    apart = isolate_solver("evil-nan", "auto")
     monkeypatch.setattr(supervised, "run_in_subprocess", run_in_subprocess)
     apart.solve(PROBLEM, Limits(time_s=limit_s))
     assert waits[-1] == pytest.approx(limit_s + more_s, abs=0.05)
@@ -180,7 +205,7 @@ def test_starting_takes_none_of_the_time_limit(monkeypatch):
     """A process that takes long to load a solver does not end a solve before it has begun."""
     supervised.end_idle()
     monkeypatch.setattr(registry, "_load", load_slowly)
-    assert Isolated("cbc").solve(PROBLEM, Limits(time_s=1.0)).held is Held.OPTIMAL
+    assert isolate_solver("cbc", "always").solve(PROBLEM, Limits(time_s=1.0)).held is Held.OPTIMAL
 
 
 @pytest.mark.long

@@ -8,7 +8,6 @@ from dataclasses import fields
 import numpy as np
 import pytest
 
-import solvers
 from solvers import (
     AllocationProblem,
     Floor,
@@ -160,8 +159,3 @@ def test_gap_of_a_result(counts, held: Held, value: float, gap: float) -> None:
     """0 once proven, relative to the objective with an incumbent, NaN without one, infinite above 0."""
     result = SolveResult(counts, value, 5.0, StopReason.TIME_LIMIT, held, "x")
     assert result.gap == pytest.approx(gap, nan_ok=True)
-
-
-def test_all_names_what_is_exported() -> None:
-    """`__all__` equals what `solvers` offers."""
-    assert all(hasattr(solvers, name) for name in solvers.__all__)

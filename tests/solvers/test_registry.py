@@ -13,21 +13,19 @@ import numpy as np
 import pytest
 
 from benchmarks.instances import problems
-from bftrainer import Allocator, Settings, plugins
+from bftrainer import plugins
 from bftrainer.errors import SettingsError, SolverError, SolverUnavailableError
-from bftrainer.model import Event, ScalingCurve, TaskSpec
-from bftrainer.objectives import as_given
 from bftrainer.runs import run_replay, write_run
 from bftrainer.runs.audit import audit
 from bftrainer.runs.run_files import read_run
 from solvers import DecidedBy, Floor, Held, Limits, LinearRow, SolveResult, StopReason, objective, registry, supervised
 from solvers.option_pruning import upper_bound
-from solvers.registry import Isolated, get_solver, solve
+from solvers.registry import get_solver, isolate_solver, solve
 from tests.solvers.known_optima import TWO_LIMITS, linear, problem
 from tests.solvers.plugins import Exact, Lazy, Nothing
+from tests.solvers.support import forget_entries
 
-SHIPPED = ["cbc", "dp", "equal-share", "exhaustive", "gurobi", "highs", "node-level"]
-BREAKING = ("Crashing", "Explosive", "Hostile", "Unlicensed", "Unmade")
+SHIPPED = ["cbc", "dp", "equal-share", "gurobi", "highs", "node-level"]
 DOCS = Path(__file__).parents[2] / "docs" / "dev"
 INCUMBENT, OPTIMAL, NOTHING = Held.INCUMBENT, Held.OPTIMAL, Held.NOTHING
 DONE, LATE = StopReason.OPTIMAL, StopReason.TIME_LIMIT
@@ -44,29 +42,6 @@ class Answering(Lazy):
 
     def solve(self, problem, limits):  # noqa: ARG002
         return self.answer
-
-
-def forget_entries():
-    """Have entry points looked up once more."""
-    for each in (plugins.entries_of, registry.solver_class, registry.declaration):
-        each.cache_clear()
-    supervised.end_idle()  # processes that look for packages elsewhere
-
-
-@pytest.fixture
-def third_party(tmp_path, monkeypatch):
-    """A package of others beside our own, which other processes find too."""
-    info = tmp_path / "others-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: others\nVersion: 1.0\n")
-    places = {"lazy": "Lazy", "missing": "Missing", **{name.lower(): name for name in BREAKING}}
-    lines = [f"{name} = tests.solvers.plugins:{place}" for name, place in places.items()]
-    lines.append("broken = no_such_module:Solver")
-    (info / "entry_points.txt").write_text("\n".join([f"[{registry.GROUP}]", *lines]))
-    monkeypatch.syspath_prepend(tmp_path)
-    forget_entries()
-    yield
-    forget_entries()
 
 
 def listed() -> dict[str, dict]:
@@ -138,7 +113,7 @@ def test_a_solver_need_not_be_registered(tmp_path, monkeypatch):
     (tmp_path / "unregistered.py").write_text(own)
     monkeypatch.chdir(tmp_path)
     supervised.end_idle()  # processes that work elsewhere
-    says = registry.declaration("unregistered:Mine")
+    says = registry.describe_solver("unregistered:Mine")
     assert (says.name, says.exact, says.fault) == ("mine", False, "")
     assert "unregistered" not in sys.modules
     assert get_solver("unregistered:Mine").name == "mine"
@@ -150,39 +125,6 @@ def test_a_missing_library_is_named_with_what_installs_it(monkeypatch):
     with pytest.raises(SolverUnavailableError, match=r"gurobi: gurobipy is not installed; the extra gurobi "):
         get_solver("gurobi")
     assert (listed()["gurobi"]["installed"], listed()["gurobi"]["version"]) == (False, "")
-
-
-@pytest.mark.usefixtures("third_party")
-def test_third_parties_register_by_entry_point():
-    """A solver of another distribution is found, listed and timed like ours; a broken one hides none."""
-    rows = listed()
-    assert (rows["lazy"]["installed"], rows["missing"]["installed"], rows["cbc"]["installed"]) == (True, False, True)
-    assert (rows["lazy"]["capacities"], rows["lazy"]["floor"]) == (False, False)
-    result = solve(get_solver("lazy"), PLAIN, Limits())
-    assert (result.counts, result.solve_s > 0) == ((0,), True)
-    with pytest.raises(SolverUnavailableError, match="missing: no_such_library is not installed"):
-        get_solver("missing")
-    for name, said in (
-        ("broken", "no_such_module:Solver cannot be loaded"),
-        ("explosive", "RuntimeError: on import"),
-        ("hostile", "RuntimeError: never asked before"),
-        ("unmade", "unmade: raised RuntimeError: no such device"),
-        ("unlicensed", "unlicensed: raised OSError: no route to host"),
-    ):
-        assert said in rows[name]["licensed"]
-        assert registry.declaration(name, with_licence=True).fault.startswith(f"{name}: ")
-
-
-@pytest.mark.usefixtures("third_party")
-@pytest.mark.parametrize("name", ["crashing", "explosive", "hostile", "unmade"])
-def test_a_fallback_rescues_from_a_third_party_that_breaks(name):
-    """Without a fallback the error names the solver in one line; with one, that answers."""
-    task = TaskSpec("J0", min_nodes=1, max_nodes=4, work=1e3, scaling=ScalingCurve.linear(1.0, 4))
-    join = Event.join(0.0, "a", "b")
-    with pytest.raises(SolverError, match=rf"^{name}: [^\n]*RuntimeError: [^\n]+$"):
-        Allocator([task], Settings(objective=as_given, solver=name)).on_event(join)
-    decision = Allocator([task], Settings(objective=as_given, solver=name, fallback="dp")).on_event(join)
-    assert (decision.after, decision.result.solver) == ((2,), "dp")
 
 
 def test_running_out_of_memory_is_no_failure_of_a_solver():
@@ -248,19 +190,19 @@ def test_claims_are_recomputed(asked, told, held, value, bound):
 TWO = problem(linear(2.0, 3), linear(1.0, 3), nodes=4)  # at best 3 nodes at 2 and one at 1: 7
 
 
-@pytest.mark.parametrize("isolate", [lambda solver: solver, Isolated], ids=["here", "apart"])
+@pytest.mark.parametrize("isolate", ["never", "always"])
 def test_optima_of_plug_ins_are_claims_unless_our_bound_confirms_them(isolate) -> None:
     """Where 7 is possible, no nodes at all are not proven, and 7 is; the solver itself has decided."""
-    result = solve(isolate(Nothing()), TWO, Limits())
+    result = solve(isolate_solver(Nothing(), isolate), TWO, Limits())
     assert (result.held, result.decided_by, result.counts) == (Held.CLAIMED, DecidedBy.BACKEND, (0, 0))
     assert (result.objective, result.bound, result.gap) == (0.0, 7.0, np.inf)
-    exact = solve(isolate(Exact()), TWO, Limits())
+    exact = solve(isolate_solver(Exact(), isolate), TWO, Limits())
     assert (exact.held, exact.decided_by, exact.bound) == (OPTIMAL, DecidedBy.BACKEND, 7.0)
 
 
 def test_our_own_solvers_are_taken_at_their_word() -> None:
     """Also in another process, where steps before the backend decide."""
-    result = solve(Isolated("cbc"), problem(linear(2.0, 3), nodes=9), Limits())
+    result = solve(isolate_solver("cbc", "always"), problem(linear(2.0, 3), nodes=9), Limits())
     assert (result.held, result.decided_by) == (OPTIMAL, DecidedBy.TRIVIAL)
 
 

@@ -1,4 +1,4 @@
-"""Saves of a task that runs: when they happen, what they cost, and what a hit loses.
+"""Tasks in the cluster: what they do and pay for, and of those that save, when that is and what a hit loses.
 
 A task that saves trains for an interval ``t``, saves for ``c`` seconds (`checkpoint_s`) in which it does nothing else,
 trains again, and so on: its progress is a staircase of slopes and steps. Between two events its count, and so ``t``
@@ -22,17 +22,133 @@ doi:10.1016/j.future.2004.11.016.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from bftrainer.model import TaskSpec, rounding_s
 from bftrainer.model.task import LEAST_INTERVAL_S, SavingCosts
-from bftrainer.replay.cluster import ClusterTask
+from bftrainer.replay.allocator_settings import Status
 
 PSEUDO_HITS, PSEUDO_S = 1, 3600.0
 _INSTANT_S = 1e-6
 """What is so near to the end of a save, or of the training before it, is at its end: times are rounded."""
+
+
+@dataclass(slots=True, eq=False)
+class ClusterTask:
+    """A task in the cluster, from its submission to its end; `span_*` are of the span that ended at the last event."""
+
+    number: int  # place in the list of all tasks
+    spec: TaskSpec  # how it runs
+    submitted_s: float
+    modes: tuple[TaskSpec, ...] = ()  # if it is tuned, how it could run: a spec for each power limit on offer
+    believed: TaskSpec | None = None  # what decisions take it for, where its curve is learned
+    status: Status = Status.WAITING
+    nodes: list[int] = field(default_factory=list)  # ascending
+    progress: float = 0.0  # work done
+    rate: float = 0.0  # work/s now
+    pending: float = 0.0  # work that the next event deducts for the last decision
+    rescaling_s: float = 0.0  # how long that rescaling takes
+    is_giving_back: bool = False  # whether that decision let it shrink as the scheduler took nodes back
+    span_nodes: int = 0
+    span_rate: float = 0.0
+    span_spec: TaskSpec = field(init=False)
+    span_progress: float = 0.0  # at its beginning
+    gross: float = 0.0  # work of the span before the costs that are booked at its end:
+    rescale_booked: float = 0.0
+    preemption_loss: float = 0.0
+    saving_loss: float = 0.0
+    give_back_booked: float = 0.0
+    started_s: float | None = None
+    completed_s: float | None = None
+    node_s: float = 0.0  # these are sums over its life
+    rescales: int = 0
+    preemptions: int = 0
+    give_backs: int = 0
+    rescale_cost: float = 0.0
+    preemption_cost: float = 0.0
+    saving_cost: float = 0.0
+    give_back_cost: float = 0.0
+    earlier_work: float = 0.0  # of runs that ended short of their target
+    is_stopped: bool = False  # given up when such a run had just ended
+    is_steady: bool = False  # nothing but perhaps its rate has changed since the last span began
+    offers: Any = field(default_factory=dict)  # options computed before: `bftrainer.replay.value_tables.Offers`
+    offered: Any = None  # those at its present count, if they are known
+
+    def __post_init__(self) -> None:
+        self.span_spec = self.spec
+
+    @property
+    def decision_spec(self) -> TaskSpec:
+        """The task as decisions see it."""
+        return self.believed or self.spec
+
+    def forget_offers(self) -> None:
+        """Let its options be computed again, as they may be others."""
+        self.offers, self.offered = {}, None
+
+    def rate_on(self, count: int) -> float:
+        """Work/s on `count` nodes; 0 below its minimum."""
+        return self.spec.rates.item(count) if count >= self.spec.min_nodes else 0.0
+
+    def remaining_s(self) -> float:
+        """Seconds until its work is done at its present rate, which is above 0."""
+        return (self.spec.work - self.progress + self.pending) / self.rate
+
+    def advance(self, begin_s: float, end_s: float) -> None:
+        """Book a span: ``progress += (end - begin) rate - pending``."""
+        self.span_nodes, self.span_rate, self.span_spec = len(self.nodes), self.rate, self.spec
+        self.span_progress, self.rescale_booked, self.preemption_loss = self.progress, self.pending, 0.0
+        self.give_back_booked = 0.0
+        if self.is_giving_back:
+            self.give_back_booked, self.rescale_booked, self.is_giving_back = self.pending, 0.0, False
+        if self.span_nodes or self.pending:
+            self.progress = self.span_progress + (end_s - begin_s) * self.rate - self.pending
+            self.node_s += self.span_nodes * (end_s - begin_s)
+            self.rescale_cost += self.rescale_booked
+            self.give_back_cost += self.give_back_booked
+        self.is_steady, self.pending = True, 0.0
+        self.settle()
+
+    def lose_nodes(self, gone: Collection[int], now_s: float, notice_s: float = 0.0) -> None:
+        """Lose nodes to the scheduler, known so long before, which costs once, whatever their number."""
+        cost = self.preemption(now_s, notice_s)
+        self.nodes = [node for node in self.nodes if node not in gone]
+        self.is_steady, self.offered = False, None
+        self.preemptions += 1
+        self.preemption_loss = cost
+        self.preemption_cost += cost
+        self.progress -= cost
+        self.settle()
+        self.rate = self.rate_on(len(self.nodes))
+
+    def preemption(self, now_s: float, notice_s: float) -> float:  # noqa: ARG002
+        """Work that losing nodes costs: that of `shrink_cost_s` at its rate."""
+        return self.spec.shrink_cost_s * self.rate
+
+    def settle(self) -> None:
+        """Compute the gross work of the span again, after its end was changed."""
+        net = self.progress - self.span_progress
+        self.gross = net + self.rescale_booked + self.preemption_loss + self.saving_loss + self.give_back_booked
+
+    @property
+    def net(self) -> float:
+        """Work of the span that ended at the last event, less costs."""
+        return self.gross - self.rescale_booked - self.preemption_loss - self.saving_loss - self.give_back_booked
+
+    def resume(self) -> None:
+        """Go on after its count has changed, or nodes were lost."""
+
+    def completion_s(self, now_s: float) -> float:
+        """When its work is done at its present rate, not before `now_s`: rounding may leave it slightly negative."""
+        return now_s + max(self.remaining_s(), 0.0) if self.rate > 0 else math.inf
+
+    def hit_loss_s(self, count: int, notice_s: float) -> float:  # noqa: ARG002
+        """Seconds of progress that losing nodes is expected to cost on so many nodes, if it is known so long before."""
+        return self.spec.shrink_cost_s
 
 
 @dataclass(frozen=True, slots=True)
