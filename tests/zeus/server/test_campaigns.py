@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import random
 import resource
@@ -12,10 +10,9 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -52,61 +49,44 @@ class Told:
     broken: int = 0
 
 
-class Client:
-    """A connection to a server; answers as JSON."""
-
-    def __init__(self, url):
-        address = urlsplit(url)
-        self.line = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
-        self.line.connect()
-        self.line.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def close(self):
-        """Hang up."""
-        self.line.close()
-
-    def ask(self, method, path, body=None):
-        """Status and body."""
-        text = None if body is None else json.dumps(body)
-        self.line.request(method, path, text, {} if text is None else {"Content-Type": "application/json"})
-        answer = self.line.getresponse()
-        return answer.status, json.loads(answer.read())
+def connect(url):
+    """A client of a server."""
+    return httpx.Client(base_url=url, timeout=60)
 
 
 def cycle(client, rng, told, job_id=LOADED["job_id"]):
     """One trial: ask, run, report."""
-    status, trial = client.ask("GET", f"/jobs/batch_size?job_id={job_id}")
-    if status != 200:
-        told.refused.append(status)
+    answer = client.get("/jobs/batch_size", params={"job_id": job_id})
+    if answer.status_code != 200:
+        told.refused.append(answer.status_code)
         return
+    trial = answer.json()
     place = (job_id, trial["trial_number"])
     told.handed_out.append(place)
     energy = 1000 + 5 * abs(trial["batch_size"] - 64) + 50 * rng.random()
     result = trial | {"time": 25.0, "energy": energy, "metric": 0.6, "current_epoch": 3}
-    status, verdict = client.ask("POST", "/report", result)
-    if status == 200 and verdict["stop_train"]:
+    answer = client.post("/report", json=result)
+    if answer.status_code == 200 and answer.json()["stop_train"]:
         told.acknowledged.append(place)
     else:
-        told.refused.append(status)
+        told.refused.append(answer.status_code)
 
 
 def load(url, cycles, seed, told):
     """A client's life: so many cycles, or until the server is gone."""
     rng = random.Random(seed)
     try:
-        with closing(Client(url)) as client:
+        with connect(url) as client:
             for _ in range(cycles):
                 cycle(client, rng, told)
-    except (OSError, http.client.HTTPException, ValueError):
+    except (httpx.HTTPError, ValueError):
         told.broken += 1
     return told
 
 
 def register(url, **changes):
     """Register the job that clients ask about."""
-    with closing(Client(url)) as client:
-        status, body = client.ask("POST", "/jobs", LOADED | changes)
-    assert status in (200, 201), body
+    assert httpx.post(f"{url}/jobs", json=LOADED | changes).is_success
 
 
 def check_books(url, told):
@@ -160,10 +140,10 @@ class Crowd:
         rng = random.Random(seed)
         while not self.over.is_set():
             try:
-                with closing(Client(self.url)) as client:
+                with connect(self.url) as client:
                     while not self.over.is_set():
                         act(client, rng, rng.choice(JOBS))
-            except (OSError, http.client.HTTPException, ValueError):
+            except (httpx.HTTPError, ValueError):
                 self.told.broken += 1
                 time.sleep(0.01)
 
@@ -173,16 +153,17 @@ class Crowd:
 
     def void(self, client, rng, job_id):
         """Void some trial."""
-        number = rng.randint(1, client.ask("GET", f"/state/job?job_id={job_id}")[1]["trials"] + 1)
-        client.ask("POST", "/trials/void", {"job_id": job_id, "trial_number": number, "reason": "why not"})
+        job = client.get("/state/job", params={"job_id": job_id}).json()
+        number = rng.randint(1, job["trials"] + 1)
+        client.post("/trials/void", json={"job_id": job_id, "trial_number": number, "reason": "why not"})
 
     def lease(self, client, rng, job_id):
         """Take trials with short leases, renew some of them, and die."""
-        status, trial = client.ask("GET", f"/jobs/batch_size?job_id={job_id}&lease_s=1")
-        if status == 200 and rng.random() < 0.7:
-            client.ask("POST", "/trials/heartbeat", trial)
+        answer = client.get("/jobs/batch_size", params={"job_id": job_id, "lease_s": 1})
+        if answer.is_success and rng.random() < 0.7:
+            client.post("/trials/heartbeat", json=answer.json())
         if rng.random() < 0.3:
-            raise OSError("dead")
+            raise ValueError("dead")
 
 
 @contextmanager
@@ -218,7 +199,7 @@ def test_the_server_dies_while_books_change(kind, request, tmp_path):
                 running = start()
         assert crowd.told.broken > 0
         after = Told()
-        with closing(Client(running.url)) as client:  # it goes on, whatever died
+        with connect(running.url) as client:  # it goes on, whatever died
             for job_id in JOBS * 10:
                 cycle(client, random.Random(7), after, job_id)
         assert (after.refused, len(after.acknowledged)) == ([], 20)
@@ -296,10 +277,10 @@ def test_half_sent_requests_keep_nobody_waiting(tmp_path):
             line = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
             line.sendall(b"POST /report HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n")
         waits = []
-        for _ in range(ASKED):
+        client = stack.enter_context(connect(running.url))
+        for _ in range(ASKED):  # each by a new connection
             began = time.perf_counter()
-            with closing(Client(running.url)) as client:
-                status, _ = client.ask("GET", "/jobs/batch_size?job_id=t-load")
+            answer = client.get("/jobs/batch_size", params={"job_id": "t-load"}, headers={"Connection": "close"})
             waits.append(time.perf_counter() - began)
-            assert status == 200
+            assert answer.status_code == 200
     assert sorted(waits)[int(0.99 * ASKED)] < 1.0

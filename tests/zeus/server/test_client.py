@@ -100,7 +100,7 @@ def test_what_the_server_refuses_is_told(client):
     for status, said, ask in (
         (400, r"/jobs/batch_size: GET was answered 400: Unknown job\(x\)", lambda: client.predict("x")),
         (409, r"JobSpec doesn't match .*; these differ: max_epochs$", lambda: client.register_job(other)),
-        (404, "Could not find the trial: job_id='t-1'", lambda: client.end_trial(unknown)),
+        (404, "Unknown trial job_id='t-1'", lambda: client.end_trial(unknown)),
         (404, "No job was deleted", lambda: client.delete_job("x")),
     ):
         with pytest.raises(ServerRequestError, match=said) as caught:

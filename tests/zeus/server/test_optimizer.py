@@ -77,53 +77,32 @@ def test_an_exploration_that_was_ended_is_handed_out_again(database_url, name):
         assert (job.trials, job.observations, job.min_cost) == (2, 1, 100.0)
 
 
-def test_trials_that_fall_silent_fail_by_themselves(database_url, name):
-    """After the time-out the exploration is handed out again; reports are signs of life."""
-    now = [1000.0]
-    with open_service(database_url, trial_timeout_s=100.0, clock=lambda: now[0]) as service:
-        register(service, name)
-        first = service.predict(name)
-        now[0] += 90
-        assert not report(service, first, converged=False, epoch=1).stop_train
-        now[0] += 90
-        beside = service.predict(name)
-        now[0] += 20
-        instead = service.predict(name)
-        dispatched = [("Concurrent", "Dispatched"), ("Exploration", "Dispatched")]
-        assert kinds(service, name) == [("Exploration", "Failed"), *dispatched]
-        now[0] += 101
-        for trial in (first, beside, instead):
-            with pytest.raises(BadOperationError):
-                report(service, trial)
-
-
 @pytest.mark.long
 def test_a_dead_exploration_is_handed_out_after_its_lease(database_url, name):
-    """Heartbeats and reports renew the lease; then its place is given away, and it is told so whenever it speaks."""
+    """Signs of life renew it, or the time-out; then its place is given away, and it is told so whenever it speaks."""
     now = [1000.0]
     with open_service(database_url, trial_timeout_s=DAY_S, clock=lambda: now[0]) as service:
         register(service, name)
-        first = service.predict(name, lease_s=300.0)
-        for _ in range(3):
-            now[0] += 290.0
-            service.hear(first)
-        now[0] += 290.0
-        report(service, first, 10.0, converged=False, epoch=1)
-        now[0] += 290.0
-        service.predict(name)
-        assert kinds(service, name)[1] == ("Concurrent", "Dispatched")
-        now[0] += 11.0
-        again = service.predict(name)
-        assert kinds(service, name)[::2] == [("Exploration", "Failed"), ("Exploration", "Dispatched")]
-        for speak in (service.hear, lambda trial: report(service, trial)):
-            with pytest.raises(BadOperationError):
+        speaking = (service.hear, lambda trial: report(service, trial, 10.0, converged=False, epoch=1))
+        for lease_s, patience_s in ((300.0, 300.0), (None, DAY_S)):
+            first = service.predict(name, lease_s=lease_s)
+            for speak in speaking:
+                now[0] += patience_s - 10.0
                 speak(first)
-        # It has asked for no lease: nothing is given away for a day.
-        now[0] += DAY_S - 1.0
-        service.predict(name)
-        report(service, again)
+            now[0] += patience_s - 10.0
+            service.predict(name)
+            now[0] += 11.0
+            again = service.predict(name)
+            dispatched = [("Concurrent", "Dispatched"), ("Exploration", "Dispatched")]
+            assert kinds(service, name)[-3:] == [("Exploration", "Failed"), *dispatched]
+            for speak in speaking:
+                with pytest.raises(BadOperationError):
+                    speak(first)
+            service.end_trial(again)
+        last = service.predict(name)
+        report(service, last)
         # One that has its result is still answered: a thread may beat once more while the last report is under way.
-        service.hear(again)
+        service.hear(last)
 
 
 def test_a_late_report_counts_if_nobody_has_its_place(name):
@@ -183,14 +162,14 @@ def test_a_job_can_be_replaced(database_url, name):
     """Other settings under a name are refused until the job is deleted; then nothing of it is left."""
     unpruned = JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0})
     with open_service(database_url) as service:
-        assert service.register_job(unpruned)
+        assert service.register_job(unpruned).is_new
         for _ in range(5):
             report(service, service.predict(name), 7.0)
-        assert not service.register_job(unpruned)
+        assert not service.register_job(unpruned).is_new
         with pytest.raises(JobMismatchError):
             register(service, name)
         service.delete_job(name)
-        assert service.register_job(unpruned)
+        assert service.register_job(unpruned).is_new
         job = service.job(name)
         assert (job.trials, job.observations, job.min_cost) == (0, 0, None)
         trial = service.predict(name)
@@ -240,11 +219,9 @@ def test_many_at_once(database_url, name):
     async def run_all(optimizer):
         return await asyncio.gather(*(run(optimizer, number) for number in range(tasks)))
 
-    with open_service(database_url) as service, ExitStack() as stack:
+    with open_service(database_url) as service:
         register(service, name, beta_knob=None)
-        optimizer = ZeusBatchSizeOptimizer(service)
-        stack.callback(optimizer.close)
-        numbers = [*chain.from_iterable(asyncio.run(run_all(optimizer)))]
+        numbers = [*chain.from_iterable(asyncio.run(run_all(ZeusBatchSizeOptimizer(service))))]
         assert sorted(numbers) == list(range(1, tasks * cycles + 1))
         rows = service.trials(name)
         assert sorted(row.observation for row in rows) == sorted(numbers)

@@ -101,7 +101,7 @@ def test_a_server_from_start_to_end(tmp_path):
         (("--database", "sqlite:////nowhere/at/all.db"), "all.db: No such directory: /nowhere/at."),
         (("--host", "0.0.0.0"), "at 0.0.0.0 needs --token-file"),
         (("--open", "--host", "10.0.0.1"), "needs --token-file"),
-        (("--host", "no.such.host.invalid", "--token-file", "tokens"), "Expected an address of this machine to listen"),
+        (("--host", "no.such.host.invalid", "--token-file", "tokens"), "invalid:8000: cannot listen there ("),
         (("--token-file", "none"), "none: cannot be read (No such file or directory)."),
         (("--compat", "zues"), "Did you mean 'zeus'?"),
         (("--trial-timeout", "-1"), "Expected a trial timeout of 0 (never) or more seconds"),
@@ -131,7 +131,7 @@ def test_a_port_that_is_taken(refuse, family, address):
         taken.listen()
         port = taken.getsockname()[1]
         line = refuse("--host", address, "--port", port)
-    assert line == f"{address}:{port}: cannot listen there (Address already in use)."
+    assert line.startswith(f"{address}:{port}: cannot listen there (Address already in use")
 
 
 def test_schemas_of_other_versions(tmp_path):
