@@ -122,7 +122,8 @@ def test_unknown_jobs(bso, words):
 
 def test_servers_that_do_not_answer(call, running, monkeypatch):
     """No server, no token and a wrong address are told in one line; of one's own server also how it is started."""
-    monkeypatch.setattr(client_module, "find_address", lambda: "http://127.0.0.1:9")
+    monkeypatch.setenv("BFTRAINER_BSO_SERVER", "")
+    monkeypatch.setattr(client_module, "USUAL_ADDRESS", "http://127.0.0.1:9")
     assert call("bso", "jobs").err.endswith("refused. `bftrainer bso serve` starts one.\n")
     done = call("bso", "jobs", "--server", "http://127.0.0.1:9")
     assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)

@@ -73,7 +73,3 @@ def __getattr__(name: str) -> Any:
     from bftrainer.zeus.server import service
 
     return getattr(service, name)
-
-
-def __dir__() -> list[str]:
-    return __all__

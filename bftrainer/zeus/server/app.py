@@ -37,7 +37,6 @@ from bftrainer.errors import (
     SettingsError,
     StoreUnavailableError,
     UnusableValueError,
-    suggestion,
 )
 from bftrainer.report.page import Page
 from bftrainer.zeus.server.access import ANYBODY, AccessFile, Role, User, token_key
@@ -64,8 +63,6 @@ logger = logging.getLogger(__name__)
 # Who changed what: logged whatever the level.
 audit_logger = logging.getLogger(f"{__name__}.audit")
 T = TypeVar("T")
-
-COMPATIBILITY = ("none", "zeus")
 
 _STATUS: Mapping[type[BftrainerError], int] = {
     NotFoundError: 404,
@@ -132,9 +129,9 @@ tuning = APIRouter(tags=["tuning"], responses=_ERRORS)
 @tuning.post("/jobs", status_code=201, responses={200: {"model": JobSpec}})
 async def register_job(request: Request, response: Response, user: Trainer, job: JobSpec) -> JobSpec:
     """Register a job (201), or make sure that it is registered with the same settings (200)."""
-    registration = await _ask(request, BatchSizeService.register_job, job, user, job_id=job.job_id)
-    response.status_code = 201 if registration.is_new else 200
-    return registration.spec
+    spec, is_new = await _ask(request, BatchSizeService.register_job, job, user, job_id=job.job_id)
+    response.status_code = 201 if is_new else 200
+    return spec
 
 
 @tuning.delete("/jobs", response_model=None)
@@ -396,11 +393,9 @@ class ServerSettings:
     hosts: tuple[str, ...] = ()  # names of the server that requests may use; empty: any
 
     def __post_init__(self) -> None:
-        if self.compat not in COMPATIBILITY:
-            raise SettingsError(
-                f"Expected a known compatibility, got {self.compat!r}.{suggestion(self.compat, COMPATIBILITY)}"
-            )
-        if not (self.trial_timeout_s >= 0 and math.isfinite(self.trial_timeout_s)):
+        if self.compat not in ("none", "zeus"):
+            raise SettingsError(f"Expected a compatibility of none or zeus, got {self.compat!r}.")
+        if not 0.0 <= self.trial_timeout_s < math.inf:
             raise SettingsError(f"Expected a trial timeout of 0 (never) or more seconds, got {self.trial_timeout_s}.")
 
 
@@ -446,7 +441,7 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
 async def _run(app: FastAPI, settings: ServerSettings, announce: Callable[[], None]) -> AsyncIterator[None]:
     """Keep the store open while the application runs."""
     with open_store(settings.database_url) as store:
-        timeout_s = settings.trial_timeout_s or None
+        timeout_s = settings.trial_timeout_s or math.inf
         service = BatchSizeService(store, published=settings.compat == "zeus", trial_timeout_s=timeout_s)
         app.state.optimizer = ZeusBatchSizeOptimizer(service)
         announce()

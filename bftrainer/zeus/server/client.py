@@ -103,7 +103,9 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         require_extra("The client needs", "client")
         import httpx
 
-        self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
+        if server_url is None:
+            server_url = os.environ.get(ADDRESS) or USUAL_ADDRESS
+        self.server_url = server_url.rstrip("/")
         try:
             address = httpx.URL(self.server_url)
         except (httpx.InvalidURL, UnicodeEncodeError):
@@ -313,11 +315,6 @@ def _describe_fault(fault: Mapping[str, Any]) -> str:
     place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query"))
     why = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {why}" if place else why
-
-
-def find_address() -> str:
-    """Address of the server to ask: what the environment says, else the usual port of this machine."""
-    return os.environ.get(ADDRESS) or USUAL_ADDRESS
 
 
 def find_token(address: str) -> str | None:

@@ -55,14 +55,6 @@ _UNBOUNDED = ("batch_sizes", "window_size", "mab_prior_precision")
 _REPORTED = ("time", "energy", "current_epoch")
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
-    """A job as it is registered, with its name, and whether that is new."""
-
-    spec: JobSpec
-    is_new: bool
-
-
 @dataclass(slots=True)
 class LoadedJob:
     """A job in memory: its row, its tuning, its trials by number, and their numbers by request."""
@@ -83,7 +75,7 @@ class BatchSizeService:
     """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
 
     With `published` it answers exactly like the published server, defects included. A trial without a report for
-    `trial_timeout_s`, or its lease if that is longer, counts as failed (None: never). The clock returns seconds since
+    `trial_timeout_s`, or its lease if that is longer, counts as failed. The clock returns seconds since
     1970. By the methods, `NotFoundError` is raised if there is no such job or trial, `UnusableValueError` if what is
     told means nothing (its `field` is what is wrong), `StoreUnavailableError` if the database cannot be used; then
     nothing has changed.
@@ -94,7 +86,7 @@ class BatchSizeService:
         store: JobStore,
         *,
         published: bool = False,
-        trial_timeout_s: float | None = None,
+        trial_timeout_s: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.published = store, published
@@ -102,8 +94,11 @@ class BatchSizeService:
         self._jobs: OrderedDict[str, LoadedJob] = OrderedDict()
         self._generation = store.generation
 
-    def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
-        """Register a job, or make sure that it is; raise `JobMismatchError` if it has other settings."""
+    def register_job(self, job: JobSpec, user: User = ANYBODY) -> tuple[JobSpec, bool]:
+        """Register a job, or make sure that it is; return it with its name, and whether that is new.
+
+        `JobMismatchError` if it is registered with other settings.
+        """
         job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
         spec = job.model_copy(update={"job_id": job_id})
         spec.check(*(_UNBOUNDED if self.published else ()))
@@ -114,12 +109,12 @@ class BatchSizeService:
             stored = StoredJob(spec, seed, user.name, self.clock())
             self.store.add_jobs([(stored, [])])
             self._jobs[job_id] = LoadedJob(stored, TunedJob(spec, seed, published=self.published), {}, {}, 0)
-            return Registration(spec, True)
+            return spec, True
         registered = loaded.stored.spec
         if differ := [name for name, value in spec if getattr(registered, name) != value]:
             message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
             raise JobMismatchError(message + ("" if self.published else f"; these differ: {', '.join(differ)}"))
-        return Registration(registered, False)
+        return registered, False
 
     def predict(
         self, job_id: str, request_id: str | None = None, lease_s: float | None = None, user: User = ANYBODY
@@ -153,21 +148,17 @@ class BatchSizeService:
         trial = job.trials.get(number)
         if trial is None or trial.status != TrialStatus.DISPATCHED:
             return False
-        patience_s = self.trial_timeout_s if trial.lease_s is None else trial.lease_s
+        patience_s = trial.lease_s or self.trial_timeout_s
         if trial.refused:
-            patience_s = min(LEASE_S, LEASE_S if patience_s is None else patience_s)
-        is_silent = patience_s is not None and (trial.heard or 0.0) < self.clock() - patience_s
-        if not is_silent and not (trial.refused and trial.asked_by == user.name):
-            return True
-        self._end(trial)
-        return False
+            patience_s = -math.inf if trial.asked_by == user.name else min(LEASE_S, patience_s)
+        return not self._end_silent(trial, patience_s)
 
-    def _end_abandoned(self, trial: TrialRow) -> None:
-        """End a trial of which nothing was heard for the time-out, or its lease if that is longer."""
-        if self.trial_timeout_s is not None:
-            patience_s = max(self.trial_timeout_s, trial.lease_s or 0.0)
-            if (trial.heard or 0.0) < self.clock() - patience_s:
-                self._end(trial)
+    def _end_silent(self, trial: TrialRow, patience_s: float) -> bool:
+        """End a trial of which nothing was heard for so long; tell whether it was."""
+        is_silent = (trial.heard or 0.0) < self.clock() - patience_s
+        if is_silent:
+            self._end(trial)
+        return is_silent
 
     def _end(self, trial: TrialRow) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
@@ -182,7 +173,7 @@ class BatchSizeService:
             if math.isinf(result.metric):  # an infinite loss, or the result of a division by 0: no target was reached
                 result = result.model_copy(update={"metric": math.nan})
         trial = self._find_trial(result)
-        self._end_abandoned(trial)
+        self._end_silent(trial, max(self.trial_timeout_s, trial.lease_s or 0.0))
         if trial.status == TrialStatus.SUCCEEDED:
             message = f"Result for this trial({trial.trial_number}) is already reported."
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
@@ -228,7 +219,7 @@ class BatchSizeService:
     def hear(self, trial_id: TrialId) -> None:
         """Take note that a trial is running, which renews its lease; `BadOperationError`: it was ended."""
         trial = self._find_trial(trial_id)
-        self._end_abandoned(trial)
+        self._end_silent(trial, max(self.trial_timeout_s, trial.lease_s or 0.0))
         if trial.status == TrialStatus.FAILED:
             raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
@@ -350,7 +341,8 @@ class ZeusBatchSizeOptimizer:
 
     async def register_job(self, job: JobSpec, user: User = ANYBODY) -> bool:
         """See `BatchSizeService.register_job`; return whether the job is new."""
-        return (await self.call(self.service.register_job, job, user)).is_new
+        _, is_new = await self.call(self.service.register_job, job, user)
+        return is_new
 
     async def predict(self, job_id: str, request_id: str | None = None, **options: Any) -> TrialId:
         """See `BatchSizeService.predict`."""

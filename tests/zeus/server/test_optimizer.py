@@ -162,14 +162,14 @@ def test_a_job_can_be_replaced(database_url, name):
     """Other settings under a name are refused until the job is deleted; then nothing of it is left."""
     unpruned = JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0})
     with open_service(database_url) as service:
-        assert service.register_job(unpruned).is_new
+        assert service.register_job(unpruned)[1]
         for _ in range(5):
             report(service, service.predict(name), 7.0)
-        assert not service.register_job(unpruned).is_new
+        assert not service.register_job(unpruned)[1]
         with pytest.raises(JobMismatchError):
             register(service, name)
         service.delete_job(name)
-        assert service.register_job(unpruned).is_new
+        assert service.register_job(unpruned)[1]
         job = service.job(name)
         assert (job.trials, job.observations, job.min_cost) == (0, 0, None)
         trial = service.predict(name)

@@ -103,7 +103,7 @@ def test_a_server_from_start_to_end(tmp_path):
         (("--open", "--host", "10.0.0.1"), "needs --token-file"),
         (("--host", "no.such.host.invalid", "--token-file", "tokens"), "invalid:8000: cannot listen there ("),
         (("--token-file", "none"), "none: cannot be read (No such file or directory)."),
-        (("--compat", "zues"), "Did you mean 'zeus'?"),
+        (("--compat", "zues"), "Expected a compatibility of none or zeus, got 'zues'."),
         (("--trial-timeout", "-1"), "Expected a trial timeout of 0 (never) or more seconds"),
         (("--tls-cert", "none"), "Expected a certificate and its key, got one of them."),
         (("--tls-cert", "none", "--tls-key", "none"), "a certificate and its key (PEM): No such file or directory."),
