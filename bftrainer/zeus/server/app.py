@@ -75,7 +75,7 @@ _STATUS: Mapping[type[BftrainerError], int] = {
 }
 # Registrations, predictions and reports answer 400 where something is unknown.
 _PASSING = frozenset({("POST", "/jobs"), ("GET", "/jobs/batch_size"), ("POST", "/report")})
-_TRIED_EVERY_S = 1.0
+_PROBE_EVERY_S = 1.0
 _TRIALS_A_PAGE = 1_000
 # Longest body of a request.
 _BODY_BYTES = 1 << 20
@@ -247,8 +247,8 @@ async def healthz() -> Message:
 async def readyz(request: Request) -> Message:
     """Whether the server can work: its database takes what is written, tried once a second at most."""
     app = request.app.state
-    if time.monotonic() - app.tried_s > _TRIED_EVERY_S:
-        app.tried_s = time.monotonic()
+    if time.monotonic() - app.probed_s > _PROBE_EVERY_S:
+        app.probed_s = time.monotonic()
         try:
             app.fault = await _ask(request, lambda service: service.store.probe())
         except StoreUnavailableError as error:
@@ -427,7 +427,7 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
     )
     access = None if settings.token_file is None else AccessFile(settings.token_file)
     app.state.metrics = Metrics()
-    app.state.tried_s, app.state.fault = -math.inf, None
+    app.state.probed_s, app.state.fault = -math.inf, None
     # The published server has no front page.
     for router in (tuning, state, operations, pages, *([] if published else [front])):
         app.include_router(router)

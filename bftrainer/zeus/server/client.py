@@ -312,7 +312,7 @@ class Trial:
 
 def _describe_fault(fault: Mapping[str, Any]) -> str:
     """Describe one fault from FastAPI's list."""
-    place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query"))
+    place = ".".join(str(key) for key in fault["loc"] if key not in ("body", "query"))
     why = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {why}" if place else why
 
@@ -321,9 +321,9 @@ def find_token(address: str) -> str | None:
     """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file."""
     if path := os.environ.get(TOKEN_FILE):
         return first_token(path)
-    parts, own = urlsplit(address), own_path()
-    port = parts.port or _PORTS.get(parts.scheme, 0)
-    return first_token(own) if is_loopback(parts.hostname or "") and own.exists() and _is_own(port) else None
+    url, own = urlsplit(address), own_path()
+    port = url.port or _PORTS.get(url.scheme, 0)
+    return first_token(own) if is_loopback(url.hostname or "") and own.exists() and _is_own(port) else None
 
 
 def _is_own(port: int) -> bool:

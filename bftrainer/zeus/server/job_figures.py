@@ -64,14 +64,14 @@ def describe_savings(figures: Mapping[int, SizeFigures], default: int) -> str:
     with_default = figures[default].converged if default in figures else 0
     if with_default < FEWEST:
         return f"not known: {with_default} of the {FEWEST} runs with the default that this takes"
-    reached = sum(each.converged for each in figures.values())
-    parts = []
+    reached = sum(size.converged for size in figures.values())
+    savings = []
     for name, unit, factor in (("energy", "J", 1.0), ("time", "h", 1.0 / 3600.0)):
         instead = reached * figures[default].means[name]
-        amount = instead - math.fsum(each.used[name] for each in figures.values())
+        amount = instead - math.fsum(size.used[name] for size in figures.values())
         share = amount / instead if instead else 0.0
-        parts.append(f"{name} {format_si(amount * factor, unit)} ({share:.1%})")
-    return ", ".join(parts)
+        savings.append(f"{name} {format_si(amount * factor, unit)} ({share:.1%})")
+    return ", ".join(savings)
 
 
 def job_facts(job: JobSummary, trials: Sequence[TrialRow]) -> dict[str, str]:
@@ -106,7 +106,7 @@ def format_si(number: float | None, unit: str = "") -> str:
     if number is None:
         return "–"
     factors = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
-    factor, prefix = next((each for each in factors if abs(number) >= each[0]), factors[-1])
+    factor, prefix = next((pair for pair in factors if abs(number) >= pair[0]), factors[-1])
     return f"{number / factor:.4g} {prefix}{unit}".rstrip()
 
 
@@ -146,8 +146,8 @@ def job_page(job: JobSummary, trials: Sequence[TrialRow]) -> Page:
     ]
     sizes = [
         {"Batch size": f"{size} (default)" if size == default else size}
-        | {"Results": f"{each.results:,}", "Converged": f"{each.converged:,}", **_measures(each.means)}
-        for size, each in figures_by_size(trials).items()
+        | {"Results": f"{used.results:,}", "Converged": f"{used.converged:,}", **_measures(used.means)}
+        for size, used in figures_by_size(trials).items()
     ]
     latest = [
         {"Trial": trial.trial_number, "Batch size": trial.batch_size, "Type": trial.type}

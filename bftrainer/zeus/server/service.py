@@ -296,7 +296,7 @@ class BatchSizeService:
         numbers = {trial.request_id: number for number, trial in trials.items() if trial.request_id is not None}
         results = sum(trial.observation is not None for trial in trials.values())
         job = self._jobs[job_id] = LoadedJob(stored, self._replay(stored, trials), trials, numbers, results)
-        total = sum(len(each.trials) for each in self._jobs.values())
+        total = sum(len(job.trials) for job in self._jobs.values())
         while total > MOST_TRIALS and len(self._jobs) > 1:
             total -= len(self._jobs.popitem(last=False)[1].trials)
         return job

@@ -382,11 +382,11 @@ def read_published(text: str) -> list[tuple[StoredJob, list[TrialRow]]]:
             tables.reflect(connection, only=lambda table, _: table in _TABLES, resolve_fks=False)
             if missing := [table for table in _TABLES if table not in tables.tables]:
                 raise SettingsError(f"{name}: Not a database of Zeus's server: table {missing[0]} is missing.")
-            jobs, *parts = (
+            jobs, *details = (
                 sa.select(tables.tables[table]).order_by(tables.tables[table].c[by]) for table, by in _TABLES.items()
             )
             return [
-                _convert(job, *(list(connection.execute(part.filter_by(job_id=job.job_id))) for part in parts))
+                _convert(job, *(list(connection.execute(detail.filter_by(job_id=job.job_id))) for detail in details))
                 for job in connection.execute(jobs).all()
             ]
     except StoreUnavailableError as error:
