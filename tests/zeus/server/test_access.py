@@ -295,18 +295,12 @@ def test_another_user_is_not_let_in(shared, monkeypatch):
     assert [(entry["address"], entry["token_file"]) for entry in announced] == [(running.url, str(own_path()))]
 
 
-def test_clients_find_the_server(tmp_path, monkeypatch):
-    """The environment comes first, then the usual port."""
-    monkeypatch.delenv("BFTRAINER_BSO_SERVER", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert BatchSizeClient().server_url == "http://127.0.0.1:8000"
-    monkeypatch.setenv("BFTRAINER_BSO_SERVER", "http://head:8000/")
-    assert BatchSizeClient().server_url == "http://head:8000"
-
-
 def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
     """The own token goes to a port of this machine at which this user alone listens; the environment's to any."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for value, found in (("", "http://127.0.0.1:8000"), ("http://head:8000/", "http://head:8000")):
+        monkeypatch.setenv("BFTRAINER_BSO_SERVER", value)
+        assert BatchSizeClient().server_url == found
     own_path().parent.mkdir()
     own_path().write_text("a-token-of-my-own\n")
     port, tokens = free_port(), []

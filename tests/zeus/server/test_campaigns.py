@@ -20,7 +20,7 @@ import pytest
 from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.store import open_store
 from tests.waiting import until
-from tests.zeus.server.databases import running_postgresql
+from tests.zeus.server.conftest import running_postgresql
 from tests.zeus.server.processes import Server, free_port, server
 from tests.zeus.server.support import SPEC
 

@@ -64,18 +64,6 @@ def test_jobs_and_one_of_them(filled):
     assert "Saved not known: 0 of the 2 runs with the default" in other
 
 
-def test_a_page_starts_nothing_and_draws_nothing(tmp_path):
-    """Whoever looks at a job has it hand out what it would have."""
-    sizes = []
-    for looks in (False, True):
-        with serving(tmp_path / str(looks)) as client:
-            client.post("/jobs", json=SPEC | {"beta_knob": None})
-            for number in range(12):
-                sizes.append(run(client, "t-1", 100.0 + 7 * number % 40)[0]["batch_size"])
-                assert not looks or client.get("/", params={"job_id": "t-1"}).status_code == 200
-    assert sizes[:12] == sizes[12:]
-
-
 def test_pages_are_self_contained_and_escaped(filled):
     """No script, nothing from elsewhere, and names are text whatever they look like."""
     for params, status in (({}, 200), ({"job_id": EVIL}, 200), ({"job_id": f"{EVIL}no"}, 404), ({"after": "a"}, 200)):
