@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -116,13 +117,13 @@ def jobs_page(jobs: Sequence[JobSummary]) -> Page:
     records = [
         {
             "Job": _link("job_id", job.spec.job_id or "", job.spec.job_id or "(no name)"),
-            "Owner": job.owner,
+            "Owner": job.owner or "–",
             "Stage": job.stage,
             "Runs on": f"{job.spec.number_of_gpus} × {job.spec.gpu_model}",
             "Trials": f"{job.trials:,}",
             "Results": f"{job.observations:,}",
             "Batch sizes left": abbreviate(job.remaining),
-            "Cheapest": None if job.min_cost is None else job.min_cost_batch_size,
+            "Cheapest": "–" if job.min_cost is None else str(job.min_cost_batch_size),
             "Cost": format_si(job.min_cost, "J"),
         }
         for job in listed
@@ -137,7 +138,7 @@ def job_page(job: JobSummary, trials: Sequence[TrialRow]) -> Page:
     name, facts, default = job.spec.job_id or "", job_facts(job, trials), job.spec.default_batch_size
     arms = [
         {
-            "Batch size": arm.batch_size,
+            "Batch size": str(arm.batch_size),
             "Mean cost": format_si(arm.mean_j, "J"),
             "Give or take": format_si(arm.deviation_j, "J"),
             "Results": f"{arm.observations:,}",
@@ -145,15 +146,19 @@ def job_page(job: JobSummary, trials: Sequence[TrialRow]) -> Page:
         for arm in job.arms
     ]
     sizes = [
-        {"Batch size": f"{size} (default)" if size == default else size}
-        | {"Results": f"{used.results:,}", "Converged": f"{used.converged:,}", **_measures(used.means)}
+        {"Batch size": f"{size} (default)" if size == default else str(size)}
+        | {"Results": f"{used.results:,}", "Converged": f"{used.converged:,}", **_measures(used.means.get)}
         for size, used in figures_by_size(trials).items()
     ]
     latest = [
-        {"Trial": trial.trial_number, "Batch size": trial.batch_size, "Type": trial.type}
-        | {"Status": trial.excluded or trial.status, "Converged": _ANSWERS[trial.converged], **_measures(asdict(trial))}
-        | {
-            "Epochs": trial.epoch,
+        {
+            "Trial": str(trial.trial_number),
+            "Batch size": str(trial.batch_size),
+            "Type": trial.type,
+            "Status": trial.excluded or trial.status,
+            "Converged": _ANSWERS[trial.converged],
+            **_measures(partial(getattr, trial)),
+            "Epochs": "–" if trial.epoch is None else str(trial.epoch),
             "Started (UTC)": format_time(trial.started),
             "Heard of (UTC)": format_time(trial.heard),
         }
@@ -178,18 +183,14 @@ def missing_page(message: str) -> Page:
     return Page("Not here", message, subtitle=_link("", "", "All jobs"), command="bftrainer bso jobs")
 
 
-def _table(title: str, records: Sequence[Mapping[str, object]], texts: Sequence[str] = ()) -> PageTable:
-    """A table of records; – where nothing is known."""
-    rows = [
-        ["–" if cell is None else cell if isinstance(cell, str) else str(cell) for cell in record.values()]
-        for record in records
-    ]
-    return PageTable(title, tuple(records[0]) if records else (), rows, texts=texts)
+def _table(title: str, records: Sequence[Mapping[str, str]], texts: Sequence[str] = ()) -> PageTable:
+    """A table of records, with their names as headings."""
+    return PageTable(title, tuple(records[0]) if records else (), [[*row.values()] for row in records], texts=texts)
 
 
-def _measures(values: Mapping[str, float | None]) -> dict[str, str]:
+def _measures(read: Callable[[str], float | None]) -> dict[str, str]:
     units = {"cost": "J", "energy": "J", "time": "s", "metric": ""}
-    return {name.capitalize(): format_si(values.get(name), unit) for name, unit in units.items()}
+    return {name.capitalize(): format_si(read(name), unit) for name, unit in units.items()}
 
 
 def _link(parameter: str, value: str, text: str) -> str:

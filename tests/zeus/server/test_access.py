@@ -203,8 +203,7 @@ def test_the_own_file_is_made_once(tmp_path, monkeypatch):
     token = first_token(path)
     add_user(path, "me", READER)
     assert (access.own_file(), first_token(path), len(token)) == (path, token, 43)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (path, path.parent)] == [0o600, 0o700]
 
 
 DIGEST = f"sha256:{'0' * 64}"
