@@ -73,3 +73,7 @@ def __getattr__(name: str) -> Any:
     from bftrainer.zeus.server import service
 
     return getattr(service, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

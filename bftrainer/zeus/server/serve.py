@@ -22,9 +22,6 @@ from bftrainer.zeus.server.store import database_url, open_store, sqlite_path
 
 logger = logging.getLogger(__name__)
 
-# Time for open requests to end at a shutdown.
-SHUTDOWN_S = 10
-
 
 class JsonFormatter(logging.Formatter):
     """Formats log records as JSON objects, with a record's extra fields beside the message."""
@@ -107,7 +104,7 @@ def _configure(app: FastAPI, tls_cert: str | None, tls_key: str | None) -> uvico
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
         ssl_keyfile_password="",  # no question at a terminal, if it is encrypted
-        timeout_graceful_shutdown=SHUTDOWN_S,
+        timeout_graceful_shutdown=10,  # seconds for open requests to end
     )
     try:
         config.load()

@@ -65,11 +65,6 @@ class LoadedJob:
     numbers: dict[str, int]
     observations: int
 
-    @property
-    def last_number(self) -> int:
-        """Number of the trial that was handed out last; 0 before the first."""
-        return next(reversed(self.trials), 0)
-
 
 class BatchSizeService:
     """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
@@ -128,7 +123,7 @@ class BatchSizeService:
             raise NotFoundError(f"Unknown job({job_id}). Please register the job first")
         trial = None if request_id is None else job.trials.get(job.numbers.get(request_id, 0))
         if trial is None:
-            spec, now, number = job.tuned.spec, self.clock(), job.last_number + 1
+            spec, now, number = job.tuned.spec, self.clock(), next(reversed(job.trials), 0) + 1
             if self.published and not spec.num_pruning_rounds:
                 raise UnusableValueError(str(spec.batch_sizes[0]))
             size, kind = job.tuned.choose(number, partial(self._is_running, job, user))
@@ -266,7 +261,7 @@ class BatchSizeService:
             owner=job.stored.owner,
             stage=tuned.stage.value,
             registered=job.stored.registered,
-            trials=job.last_number,
+            trials=next(reversed(job.trials), 0),
             observations=job.observations,
             min_cost=tuned.min_cost,
             min_cost_batch_size=tuned.min_cost_batch_size,
