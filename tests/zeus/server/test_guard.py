@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.errors import ServerRequestError
+from bftrainer.errors import BatchSizeServerError
 from bftrainer.zeus.server import BatchSizeClient
 from tests.waiting import until
 from tests.zeus.server.support import SPEC, run, serving
@@ -82,7 +82,7 @@ def test_each_token_gets_in(closed):
     within = closed._transport
     assert BatchSizeClient("http://s", TOKENS[0], transport=within).jobs() == []
     for token, said in ((None, r"Expected a bearer token\.$"), ("0" * 32, "one that was given is unknown, revoked")):
-        with pytest.raises(ServerRequestError, match=f"answered 401: .*{said}"):
+        with pytest.raises(BatchSizeServerError, match=f"answered 401: .*{said}"):
             BatchSizeClient("http://s", token, transport=within).jobs()
 
 
