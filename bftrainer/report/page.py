@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import resources
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from bftrainer.report.comparison import Cell
 from bftrainer.report.drawing import METADATA, page_style, palette, plain, svg_of
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -111,11 +113,16 @@ def page_bytes(*pages: Page) -> bytes:
 
 def render_pages(pages: Sequence[Page]) -> str:
     """One HTML file of pages, a side of paper or more each; only one of a single page has charts over time."""
+    return _template().render(pages=pages, version=__version__)
+
+
+@cache
+def _template() -> Template:
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, finalize=_escape)
     environment.globals |= {"across": _cards_across, "read": _read}
-    return environment.from_string(_read("page.html")).render(pages=pages, version=__version__)
+    return environment.from_string(_read("page.html"))
 
 
 def _read(name: str) -> str:

@@ -240,7 +240,12 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
 @usage.command(epilog="Example: bftrainer bso token add alice --role trainer --days 90")
 @click.argument("action", type=click.Choice(["list", "add", "revoke"]), default="list")
 @click.argument("user", metavar="[USER]", required=False)
-@click.option("--role", default="owner", help="reader: looks; trainer: runs trials; owner: has jobs; admin: all.")
+@click.option(
+    "--role",
+    type=click.Choice(["reader", "trainer", "owner", "admin"]),
+    default="owner",
+    help="reader: looks; trainer: runs trials; owner: has jobs; admin: all.",
+)
 @click.option("--days", type=click.IntRange(1, 36_525), help="Days that a new token holds.  [default: for ever]")
 @click.option("--token-file", "path", type=FILE, help="File of tokens.  [default: that of your own servers]")
 @usage.json_option
@@ -259,7 +264,7 @@ def token(action: str, user: str | None, role: str, days: int | None, path: Path
     if action == "list":
         _list_tokens(file, as_json=as_json)
     elif action == "add":
-        created = access.add_user(file, user or "", access.find_role(role), days)
+        created = access.add_user(file, user or "", access.Role[role.upper()], days)
         until = "" if days is None else f" for {days} days"
         click.echo(f"{user} is let in as {role} ({created.id}){until}.", err=True)
         click.echo(created.token)

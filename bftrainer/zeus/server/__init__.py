@@ -29,13 +29,13 @@ from bftrainer.zeus.server.messages import (
 from bftrainer.zeus.server.tuned_job import Stage, TrialStatus, TrialType
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.server.service import BatchSizeService, Registration, ZeusBatchSizeOptimizer
+    from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 
 # What our clients register has the fields of both published classes.
 JobSpecFromClient = JobSpec
 
 # Names of the service, which needs the extra server; clients can do without.
-_LAZY = ("BatchSizeService", "Registration", "ZeusBatchSizeOptimizer")
+_LAZY = ("BatchSizeService", "ZeusBatchSizeOptimizer")
 __all__ = [
     "BatchSizeClient",
     "BatchSizeService",
@@ -43,7 +43,6 @@ __all__ = [
     "JobSpec",
     "JobSpecFromClient",
     "JobSummary",
-    "Registration",
     "ReportResponse",
     "Stage",
     "TrainingResult",

@@ -12,17 +12,17 @@ import re
 import secrets
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 
-from bftrainer.errors import ForbiddenError, OutputError, SettingsError, suggestion
-from bftrainer.files.opening import whole_bytes
-from bftrainer.files.writing import lock_file, replacing
+from bftrainer.errors import ForbiddenError, OutputError, SettingsError, at_place, suggestion
+from bftrainer.files.opening import file_stamp, whole_bytes
+from bftrainer.files.writing import replacing
 
 
 class Role(IntEnum):
@@ -70,11 +70,20 @@ class User:
 
 # Whoever reaches a server that asks nobody who they are, and what is done in this process without a server.
 ANYBODY = User(None, Role.ADMIN)
-# The name of those whose token stands in the file itself.
+# The name of those whose token stands in the file itself, and of no one who may do less.
 PLAIN = "admin"
-SHORTEST_TOKEN = 16
-# Names of a server that only this machine can reach.
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+# As requests name a server that only this machine can reach.
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
+
+_TOKEN = re.compile("[!-~]{16,}")
+_USER = re.compile(
+    "([A-Za-z0-9][A-Za-z0-9.@+_-]{0,63})[ \\t]+(reader|trainer|owner|admin)[ \\t]+(sha256:[0-9a-f]{64})[ \\t]+"
+    "(never|[0-9T:.-]+(?:Z|[+-][0-9]{2}:[0-9]{2}))"
+)
+_LINE = (
+    "Expected USER ROLE KEY EXPIRES, or a token of at least 16 ASCII characters without spaces. USER begins with a "
+    "letter or digit, has at most 64 of them and of .@+-_, and is admin in that role alone."
+)
 
 
 def token_key(token: bytes) -> str:
@@ -82,23 +91,13 @@ def token_key(token: bytes) -> str:
     return f"sha256:{sha256(token).hexdigest()}"
 
 
-def find_role(name: str) -> Role:
-    """Find a role by its name; raise `SettingsError` if there is none."""
-    names = [role.name.lower() for role in Role]
-    if name not in names:
-        raise SettingsError(f"Unknown role {name!r}.{suggestion(name, names)}")
-    return Role[name.upper()]
-
-
 def read_users(path: str | Path) -> list[User]:
     """Read a file of tokens and users; raise `SettingsError` if it cannot be read, or a line means nothing."""
     users = []
     for number, line in enumerate(_read_lines(path), start=1):
         if line and not line.startswith("#"):
-            try:
+            with at_place(f"{path}:{number}", SettingsError):
                 users.append(_parse_line(line))
-            except SettingsError as fault:
-                raise SettingsError(f"{path}:{number}: {fault}") from None
     return users
 
 
@@ -110,48 +109,24 @@ def _read_lines(path: str | Path) -> list[str]:
         raise SettingsError(f"{path}: cannot be read ({reason}).") from None
 
 
+def _parse_line(line: str) -> User:
+    """Read a line; the message leaves out what may be a token, because it ends up in logs."""
+    if _TOKEN.fullmatch(line):
+        return User(PLAIN, Role.ADMIN, token_key(line.encode()), None, line)
+    match = _USER.fullmatch(line)
+    if match and (match[2] == PLAIN or match[1].lower() != PLAIN):
+        with suppress(ValueError):  # a month of 13
+            expires = None if match[4] == "never" else datetime.fromisoformat(match[4]).timestamp()
+            return User(match[1], Role[match[2].upper()], match[3], expires)
+    raise SettingsError(_LINE)
+
+
 def first_token(path: str | Path) -> str:
     """Read the first token of a file, which a client gives; raise `SettingsError` if there is none."""
     token = next((user.token for user in read_users(path) if user.token is not None), None)
     if token is None:
         raise SettingsError(f"{path}: No token found.")
     return token
-
-
-def _parse_line(line: str) -> User:
-    """Read a line; messages leave out what may be a token, because they end up in logs."""
-    words = line.split()
-    if len(words) == 1:
-        if len(line) < SHORTEST_TOKEN or not line.isascii() or not line.isprintable():
-            raise SettingsError(f"Expected a token of at least {SHORTEST_TOKEN} ASCII characters without spaces.")
-        return User(PLAIN, Role.ADMIN, token_key(line.encode()), None, line)
-    if len(words) != 4:
-        raise SettingsError(f"Expected USER ROLE KEY EXPIRES, or a token without spaces, got {len(words)} words.")
-    name, role_name, key, until = words
-    role = find_role(role_name)
-    _check_name(name, role)
-    if not re.fullmatch("sha256:[0-9a-f]{64}", key):
-        raise SettingsError("Expected a key such as sha256:DIGEST.")
-    try:
-        expires = None if until == "never" else datetime.fromisoformat(until)
-        if expires is not None and expires.tzinfo is None:
-            raise ValueError
-    except ValueError:
-        raise SettingsError(
-            f"Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got {until!r}."
-        ) from None
-    return User(name, role, key, None if expires is None else expires.timestamp())
-
-
-def _check_name(name: str, role: Role) -> None:
-    """Refuse a name that no log or line can hold, and the administrator's for those who are none."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.@+_-]{0,63}", name):
-        raise SettingsError(
-            "Expected a user's name of at most 64 letters, digits and .@+-_ of ASCII, which begins with a letter or "
-            f"digit, got {name!r}."
-        )
-    if role < Role.ADMIN and name.lower() == PLAIN:
-        raise SettingsError(f"Expected the role admin of {PLAIN!r}, got {name!r} as {role.name.lower()}.")
 
 
 class AccessFile:
@@ -161,7 +136,7 @@ class AccessFile:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path = Path(path)
         self._stamp: tuple[int, ...] | None = None
         self._users: dict[str, User] = {}
         self.find("")
@@ -170,34 +145,30 @@ class AccessFile:
 
     def find(self, key: str) -> User | None:
         """Who a key lets in at this moment; None: nobody."""
-        last, self._stamp = self._stamp, None
-        try:
-            about = os.stat(self.path)
-        except OSError as error:
-            raise SettingsError(f"{self.path}: cannot be read ({error.strerror}).") from None
-        stamp = about.st_mtime_ns, about.st_ino, about.st_dev, about.st_size
-        if stamp != last:
+        stamp = file_stamp(self.path)
+        if stamp is None or stamp != self._stamp:
+            self._stamp = None  # until it has been read
             self._users = {user.key: user for user in read_users(self.path)}
-        self._stamp = stamp
+            self._stamp = stamp
         user = self._users.get(key)
         return user if user is not None and user.is_valid else None
 
 
 def add_user(path: Path, name: str, role: Role, days: float | None = None) -> User:
     """Let a user in by a new token, which the result alone holds, for some days or for ever."""
-    _check_name(name, role)
     token = secrets.token_urlsafe(32)
-    expires = None if days is None else float(round(time.time() + days * 86_400))
-    until = "never" if expires is None else f"{datetime.fromtimestamp(expires, UTC):%Y-%m-%dT%H:%M:%SZ}"
-    user = User(name, role, token_key(token.encode()), expires, token)
-    with _editing(path) as lines:
-        lines.append(f"{name} {role.name.lower()} {user.key} {until}")
+    end = datetime.now(UTC) + timedelta(days=days or 0.0)
+    until = "never" if days is None else f"{end:%Y-%m-%dT%H:%M:%SZ}"
+    line = f"{name} {role.name.lower()} {token_key(token.encode())} {until}"
+    user = replace(_parse_line(line), token=token)
+    with _edit_lines(path) as lines:
+        lines.append(line)
     return user
 
 
 def revoke(path: Path, which: str) -> list[User]:
     """Let nobody in any more by the lines of a user, or the one of an id; return them: `SettingsError` without any."""
-    with _editing(path) as lines:
+    with _edit_lines(path) as lines:
         users = read_users(path)
         revoked = [user for user in users if which in (user.id, user.name)]
         if not revoked:
@@ -209,16 +180,15 @@ def revoke(path: Path, which: str) -> list[User]:
 
 
 @contextmanager
-def _editing(path: Path) -> Iterator[list[str]]:
+def _edit_lines(path: Path) -> Iterator[list[str]]:
     """The lines of a file, which replace it as the block leaves them; nobody else changes it meanwhile."""
-    with lock_file(path.with_name(f".{path.name}.writing"), path):
+    with replacing(path, private=True) as stream:
         lines = []
         if path.exists():
             read_users(path)  # a server refuses the whole file for one line
             lines = _read_lines(path)
         yield lines
-        with replacing(path, private=True) as stream:
-            stream.write("".join(f"{line}\n" for line in lines).encode())
+        stream.write("".join(f"{line}\n" for line in lines).encode())
 
 
 def own_path() -> Path:
@@ -238,7 +208,7 @@ def own_file() -> Path:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise OutputError(f"{path.parent}: cannot be made ({error.strerror}); give --token-file.") from None
-        with _editing(path) as lines:
+        with _edit_lines(path) as lines:
             if not lines:  # else another process was faster
                 lines += [secrets.token_urlsafe(32), "# The token of this user's own servers; keep it to yourself."]
     return path

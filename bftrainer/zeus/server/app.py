@@ -1,4 +1,4 @@
-"""The server as an ASGI application: its settings, its routes, what requests are read as, and answers to errors."""
+"""The server as an ASGI application: its settings, who may use which route, its pages, and answers to errors."""
 
 # FastAPI evaluates annotations to read requests: they cannot be strings.
 
@@ -6,20 +6,25 @@ import contextlib
 import logging
 import math
 import time
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 from typing import Annotated, Any, TypeVar
-
-from pydantic import BaseModel, TypeAdapter
 
 from bftrainer.plugins import requiring
 
-with requiring("The server needs", "server", "fastapi"):
+with requiring("The server needs", "server", "fastapi", "jinja2", "prometheus_client"):
     from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
     from fastapi.exceptions import RequestValidationError
-    from fastapi.responses import JSONResponse
+    from fastapi.responses import HTMLResponse, JSONResponse
+    from fastapi.security import HTTPBearer
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+    from starlette import types as asgi
+    from starlette.datastructures import Headers
     from starlette.exceptions import HTTPException
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from bftrainer._version import __version__
 from bftrainer.errors import (
@@ -32,10 +37,10 @@ from bftrainer.errors import (
     SettingsError,
     StoreUnavailableError,
     UnusableValueError,
-    suggestion,
 )
-from bftrainer.zeus.server.access import AccessFile, Role, User
-from bftrainer.zeus.server.guard import CONTENT_TYPE, Guard, GuardedRoute, Metrics, Require
+from bftrainer.report.page import Page
+from bftrainer.zeus.server.access import ANYBODY, AccessFile, Role, User, token_key
+from bftrainer.zeus.server.job_figures import JOBS_A_PAGE, job_page, jobs_page, missing_page
 from bftrainer.zeus.server.messages import (
     LARGEST,
     LONGEST_LEASE_S,
@@ -49,16 +54,15 @@ from bftrainer.zeus.server.messages import (
     TrialRow,
     TrialVoid,
 )
-from bftrainer.zeus.server.pages import pages
 from bftrainer.zeus.server.service import BatchSizeService, ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import DEFAULT_URL, open_store
 
 __all__ = ["ServerSettings", "create_app"]
 
 logger = logging.getLogger(__name__)
+# Who changed what: logged whatever the level.
+audit_logger = logging.getLogger(f"{__name__}.audit")
 T = TypeVar("T")
-
-COMPATIBILITY = ("none", "zeus")
 
 _STATUS: Mapping[type[BftrainerError], int] = {
     NotFoundError: 404,
@@ -71,35 +75,44 @@ _STATUS: Mapping[type[BftrainerError], int] = {
 }
 # Registrations, predictions and reports answer 400 where something is unknown.
 _PASSING = frozenset({("POST", "/jobs"), ("GET", "/jobs/batch_size"), ("POST", "/report")})
-_TRIED_EVERY_S = 1.0
-_JOBS_A_PAGE, _TRIALS_A_PAGE = 100, 1_000
-_SUMMARIES, _ROWS = TypeAdapter(list[JobSummary]), TypeAdapter(list[TrialRow])
+_PROBE_EVERY_S = 1.0
+_TRIALS_A_PAGE = 1_000
+# Longest body of a request.
+_BODY_BYTES = 1 << 20
+# What a stranger may ask, and pages that other sites may link to, because they change nothing.
+_OPEN, _PAGES = frozenset({"/healthz", "/readyz"}), frozenset({"/", "/status"})
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 # Errors that a route may answer, for its documentation.
 _ERRORS: dict[int | str, dict[str, Any]] = {
     status: {"model": Message} for status in (400, 401, 403, 404, 409, 413, 500, 503)
 }
+
+
+class Require(HTTPBearer):
+    """Dependency of a route: who sends a request, if they have a role."""
+
+    def __init__(self, role: Role) -> None:
+        super().__init__(scheme_name="token", auto_error=False)
+        self.role = role
+
+    async def __call__(self, request: Request) -> User:  # type: ignore[override]
+        """Refuse a user of a lesser role."""
+        user: User = request.state.user
+        request.state.changes = self.role > Role.READER
+        user.check_role(self.role)
+        return user
+
+
 # Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
 Reader = Annotated[User, Depends(Require(Role.READER))]
 Trainer = Annotated[User, Depends(Require(Role.TRAINER))]
 Owner = Annotated[User, Depends(Require(Role.OWNER))]
 JobId = Annotated[str, Query(description="Name of the job.")]
-RequestId = Annotated[
-    str | None,
-    Query(
-        min_length=1,
-        max_length=64,
-        pattern="^[!-~]+$",
-        description="The same trial is handed out again on the same request.",
-    ),
-]
+After = Annotated[str | None, Query(description="Jobs beyond this name.", pattern=r"^[^\x00]*$")]
+RequestId = Annotated[str | None, Query(pattern="^[!-~]{1,64}$", description="The same request gets the same trial.")]
 LeaseTime = Annotated[
     float | None,
-    Query(
-        ge=1,
-        le=LONGEST_LEASE_S,
-        allow_inf_nan=False,
-        description="Seconds without a report or a heartbeat after which an exploration is handed out again.",
-    ),
+    Query(ge=1, le=LONGEST_LEASE_S, allow_inf_nan=False, description="Seconds of silence that end an exploration."),
 ]
 
 
@@ -110,18 +123,15 @@ async def _ask(request: Request, method: Callable[..., T], *words: Any, **about:
     return await optimizer.call(partial(method, optimizer.service), *words)
 
 
-def _json(model: BaseModel, status: int = 200) -> Response:
-    return Response(model.model_dump_json(), status, media_type="application/json")
+tuning = APIRouter(tags=["tuning"], responses=_ERRORS)
 
 
-tuning = APIRouter(tags=["tuning"], responses=_ERRORS, route_class=GuardedRoute)
-
-
-@tuning.post("/jobs", status_code=201, response_model=JobSpec, responses={200: {"model": JobSpec}})
-async def register_job(request: Request, user: Trainer, job: JobSpec) -> Response:
+@tuning.post("/jobs", status_code=201, responses={200: {"model": JobSpec}})
+async def register_job(request: Request, response: Response, user: Trainer, job: JobSpec) -> JobSpec:
     """Register a job (201), or make sure that it is registered with the same settings (200)."""
-    registered = await _ask(request, BatchSizeService.register_job, job, user, job_id=job.job_id)
-    return _json(registered.spec, 201 if registered else 200)
+    spec, is_new = await _ask(request, BatchSizeService.register_job, job, user, job_id=job.job_id)
+    response.status_code = 201 if is_new else 200
+    return spec
 
 
 @tuning.delete("/jobs", response_model=None)
@@ -130,21 +140,21 @@ async def delete_job(request: Request, user: Owner, job_id: JobId) -> None:
     await _ask(request, BatchSizeService.delete_job, job_id, user, job_id=job_id)
 
 
-@tuning.get("/jobs/batch_size", response_model=TrialId)
+@tuning.get("/jobs/batch_size")
 async def batch_size(
     request: Request, user: Trainer, job_id: JobId, request_id: RequestId = None, lease_s: LeaseTime = None
-) -> Response:
+) -> TrialId:
     """Start a trial: the batch size to run with, and the number to report under."""
     trial = await _ask(request, BatchSizeService.predict, job_id, request_id, lease_s, user, job_id=job_id)
     request.state.about["trial"] = trial.trial_number
-    return _json(trial)
+    return trial
 
 
-@tuning.post("/report", response_model=ReportResponse)
-async def report(request: Request, _: Trainer, result: TrainingResult) -> Response:
+@tuning.post("/report")
+async def report(request: Request, _: Trainer, result: TrainingResult) -> ReportResponse:
     """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
     about = {"job_id": result.job_id, "trial": result.trial_number}
-    return _json(await _ask(request, BatchSizeService.report, result, **about))
+    return await _ask(request, BatchSizeService.report, result, **about)
 
 
 @tuning.patch("/trials", response_model=None)
@@ -159,69 +169,93 @@ async def heartbeat(request: Request, _: Trainer, trial: TrialId) -> None:
     await _ask(request, BatchSizeService.hear, trial, job_id=trial.job_id, trial=trial.trial_number)
 
 
-@tuning.post("/trials/void", response_model=JobSummary)
-async def void_trial(request: Request, user: Owner, void: TrialVoid) -> Response:
+@tuning.post("/trials/void")
+async def void_trial(request: Request, user: Owner, void: TrialVoid) -> JobSummary:
     """Have a trial count for nothing: what is known is learned again from the others."""
     about = {"job_id": void.job_id, "trial": void.trial_number, "reason": void.reason}
-    return _json(await _ask(request, BatchSizeService.void_trial, void.job_id, void.trial_number, user, **about))
+    return await _ask(request, BatchSizeService.void_trial, void.job_id, void.trial_number, user, **about)
 
 
-state = APIRouter(tags=["state"], responses=_ERRORS, route_class=GuardedRoute)
+state = APIRouter(tags=["state"], responses=_ERRORS)
 
 
-@state.get("/state/jobs", response_model=list[JobSummary])
+@state.get("/state/jobs")
 async def jobs(
-    request: Request,
-    _: Reader,
-    after: Annotated[str | None, Query(description="Jobs beyond this name.", pattern=r"^[^\x00]*$")] = None,
-    limit: Annotated[int, Query(ge=1, le=_JOBS_A_PAGE)] = _JOBS_A_PAGE,
-) -> Response:
+    request: Request, _: Reader, after: After = None, limit: Annotated[int, Query(ge=1, le=JOBS_A_PAGE)] = JOBS_A_PAGE
+) -> list[JobSummary]:
     """Jobs by name, and how far their tuning is."""
-    summaries = await _ask(request, BatchSizeService.jobs, after, limit)
-    return Response(_SUMMARIES.dump_json(summaries), media_type="application/json")
+    return await _ask(request, BatchSizeService.jobs, after, limit)
 
 
-@state.get("/state/job", response_model=JobSummary)
-async def job(request: Request, _: Reader, job_id: JobId) -> Response:
+@state.get("/state/job")
+async def job(request: Request, _: Reader, job_id: JobId) -> JobSummary:
     """One job, and how far its tuning is."""
-    return _json(await _ask(request, BatchSizeService.job, job_id))
+    return await _ask(request, BatchSizeService.job, job_id)
 
 
-@state.get("/state/trials", response_model=list[TrialRow])
+@state.get("/state/trials", response_model_exclude={"__all__": set(PRIVATE_FIELDS)})
 async def trials(
     request: Request,
     _: Reader,
     job_id: JobId,
     after: Annotated[int, Query(description="Trials beyond this number.", ge=0, le=LARGEST)] = 0,
     limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
-) -> Response:
+) -> list[TrialRow]:
     """Trials of a job by number."""
-    rows = await _ask(request, BatchSizeService.trials, job_id, after, limit)
-    return Response(_ROWS.dump_json(rows, exclude={"__all__": set(PRIVATE_FIELDS)}), media_type="application/json")
+    return await _ask(request, BatchSizeService.trials, job_id, after, limit)
+
+
+pages, front = APIRouter(include_in_schema=False), APIRouter(include_in_schema=False)
+
+
+@front.get("/")
+@pages.get("/status")
+async def status(request: Request, _: Reader, job_id: JobId | None = None, after: After = None) -> HTMLResponse:
+    """Page of jobs, or of one of them and its latest trials."""
+    code = 200
+    try:
+        page = await _ask(request, _make_page, job_id, after)
+    except NotFoundError as error:
+        code, page = 404, missing_page(str(error))
+    html = page.html()
+    # A browser may load nothing but the page's own style.
+    style = html.partition("<style>")[2].partition("</style>")[0]
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+    )
+    headers = {"Content-Security-Policy": policy, "X-Content-Type-Options": "nosniff"}
+    return HTMLResponse(html, code, headers | {"Referrer-Policy": "no-referrer", "Cache-Control": "no-store"})
+
+
+def _make_page(service: BatchSizeService, job_id: str | None, after: str | None) -> Page:
+    if job_id is not None:
+        return job_page(service.job(job_id), service.trials(job_id))
+    return jobs_page(service.jobs(after, JOBS_A_PAGE + 1))
 
 
 operations = APIRouter(tags=["health"], responses=_ERRORS)
 
 
-@operations.get("/healthz", response_model=Message)
-async def healthz() -> Response:
+@operations.get("/healthz")
+async def healthz() -> Message:
     """Whether the server runs."""
-    return _json(Message(message="ok"))
+    return Message(message="ok")
 
 
-@operations.get("/readyz", response_model=Message)
-async def readyz(request: Request) -> Response:
+@operations.get("/readyz")
+async def readyz(request: Request) -> Message:
     """Whether the server can work: its database takes what is written, tried once a second at most."""
     app = request.app.state
-    if time.monotonic() - app.tried_s > _TRIED_EVERY_S:
-        app.tried_s = time.monotonic()
+    if time.monotonic() - app.probed_s > _PROBE_EVERY_S:
+        app.probed_s = time.monotonic()
         try:
             app.fault = await _ask(request, lambda service: service.store.probe())
         except StoreUnavailableError as error:
             app.fault = error
     if app.fault is not None:
         raise app.fault
-    return _json(Message(message="ready"))
+    return Message(message="ready")
 
 
 @operations.get("/metrics", response_class=Response)
@@ -231,13 +265,121 @@ async def metrics(request: Request, _: Reader) -> Response:
         stages = await _ask(request, lambda service: service.store.count_by_stage())
     except StoreUnavailableError:
         stages = {}
-    return Response(request.app.state.metrics.page(stages), media_type=CONTENT_TYPE)
+    return Response(request.app.state.metrics.page(stages), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 @operations.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request, _: Reader) -> Any:
     """All this for machines."""
     return request.app.openapi()
+
+
+class Metrics:
+    """Counts requests by route and status, their durations, and the jobs."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        labels = ("method", "route", "status")
+        self._requests = Counter("bftrainer_bso_requests", "Requests answered.", labels, registry=registry)
+        self._seconds = Histogram(
+            "bftrainer_bso_request_seconds", "Time that answers took.", ("route",), registry=registry, buckets=_BUCKETS
+        )
+        self._gauges = {
+            name: Gauge(f"bftrainer_bso_{name}", f"{name.capitalize()} registered.", ("stage",), registry=registry)
+            for name in ("jobs", "trials", "results")
+        }
+
+    def count(self, method: str, route: str, status: int, duration_s: float) -> None:
+        """Count a request."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(route).observe(duration_s)
+
+    def page(self, stages: Mapping[str, Mapping[str, int]]) -> bytes:
+        """Render all figures in Prometheus's text format; `stages` has jobs, trials and results by stage."""
+        for name, gauge in self._gauges.items():
+            gauge.clear()
+            for stage, counts in stages.items():
+                gauge.labels(stage).set(counts[name])
+        return generate_latest(self._registry)
+
+
+class Guard:
+    """Middleware: finds out who sends a request, refuses strangers and other sites, logs and counts all answers."""
+
+    def __init__(self, app: asgi.ASGIApp, *, access: AccessFile | None, metrics: Metrics) -> None:
+        self.app, self.access, self.metrics = app, access, metrics
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Pass a request on to the application, or refuse it."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def send_and_note(message: asgi.Message) -> None:
+            """Send an answer, and remember its status."""
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            answer = self._refuse(scope) or self.app
+            await answer(scope, receive, send_and_note)
+        finally:
+            self._note(scope, status, time.perf_counter() - began)
+
+    def _refuse(self, scope: asgi.Scope) -> JSONResponse | None:
+        """Refuse strangers, and what pages of other sites have a browser ask; else take note of the user."""
+        headers = Headers(scope=scope)
+        # A "site" includes all ports, and all names in its domain.
+        is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in _PAGES
+        is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
+        # Browsers leave those marks out of what they send to other machines without TLS, but not this one.
+        origin, host = headers.get("origin"), headers.get("host", "").lower()
+        if is_elsewhere or (origin is not None and origin.partition("://")[2].lower() != host):
+            return JSONResponse({"message": "Expected a request that no other site makes."}, 403)
+        if scope["path"] in _OPEN:
+            return None
+        try:
+            user = self._find_user(headers.get("authorization", ""))
+        except SettingsError as error:
+            logger.error("nobody is let in: %s", error)
+            return _answer_busy("Tokens cannot be read at the moment; try again.")
+        if user is None:
+            challenge = {"WWW-Authenticate": 'Bearer, Basic realm="bftrainer"'}
+            return JSONResponse({"message": "Expected a bearer token."}, 401, challenge)
+        scope.setdefault("state", {})["user"] = user
+        return None
+
+    def _find_user(self, authorization: str) -> User | None:
+        """Find out whose token it is; one may only look by a browser's password, which other sites have it send too."""
+        scheme, _, value = authorization.partition(" ")
+        if self.access is None:
+            return ANYBODY
+        if scheme.lower() == "bearer":
+            return self.access.find(token_key(value.strip().encode("latin-1")))
+        if scheme.lower() != "basic":
+            return None
+        try:
+            password = b64decode(value, validate=True).partition(b":")[2]
+        except ValueError:
+            return None
+        user = self.access.find(token_key(password))
+        return user and replace(user, name=f"{user.name} by a browser's password", role=Role.READER)
+
+    def _note(self, scope: asgi.Scope, status: int, duration_s: float) -> None:
+        """Count and log an answer; one to a request that changes something, whatever the level."""
+        method, state = scope["method"], scope.get("state", {})
+        self.metrics.count(method, getattr(scope.get("route"), "path", "unmatched"), status, duration_s)
+        log = audit_logger if state.get("changes") else logger
+        if log.isEnabledFor(logging.INFO):
+            fields: dict[str, Any] = {"method": method, "path": scope["path"], "status": status}
+            fields["duration_ms"] = round(duration_s * 1e3, 3)
+            fields["client"] = client[0] if (client := scope.get("client")) else None
+            if user := state.get("user"):
+                fields |= {"actor": user.name, "role": user.role.name.lower(), **state.get("about", {})}
+            log.info("answered", extra={"fields": fields})
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,16 +393,17 @@ class ServerSettings:
     hosts: tuple[str, ...] = ()  # names of the server that requests may use; empty: any
 
     def __post_init__(self) -> None:
-        if self.compat not in COMPATIBILITY:
-            raise SettingsError(
-                f"Expected a known compatibility, got {self.compat!r}.{suggestion(self.compat, COMPATIBILITY)}"
-            )
-        if not (self.trial_timeout_s >= 0 and math.isfinite(self.trial_timeout_s)):
+        if self.compat not in ("none", "zeus"):
+            raise SettingsError(f"Expected a compatibility of none or zeus, got {self.compat!r}.")
+        if not 0.0 <= self.trial_timeout_s < math.inf:
             raise SettingsError(f"Expected a trial timeout of 0 (never) or more seconds, got {self.trial_timeout_s}.")
 
 
-def create_app(settings: ServerSettings | None = None) -> FastAPI:
-    """Make the server's application: `SettingsError` if the tokens cannot be read or, at the start, the database."""
+def create_app(settings: ServerSettings | None = None, announce: Callable[[], None] = lambda: None) -> FastAPI:
+    """Make the server's application; `announce` is called once it has started.
+
+    `SettingsError` if the tokens cannot be read or, at the start, the database.
+    """
     settings = settings or ServerSettings()
     published = settings.compat == "zeus"
     app = FastAPI(
@@ -273,7 +416,8 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
         openapi_url=None,
         # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
-        lifespan=partial(_run, settings=settings),
+        max_body_size=_BODY_BYTES,
+        lifespan=partial(_run, settings=settings, announce=announce),
         exception_handlers={
             BftrainerError: partial(_answer_error, published=published),
             RequestValidationError: _answer_invalid,
@@ -281,26 +425,31 @@ def create_app(settings: ServerSettings | None = None) -> FastAPI:
             Exception: _answer_failure,
         },
     )
-    app.state.access = None if settings.token_file is None else AccessFile(settings.token_file)
+    access = None if settings.token_file is None else AccessFile(settings.token_file)
     app.state.metrics = Metrics()
-    app.state.tried_s, app.state.fault = -math.inf, None
-    for router in (tuning, state, operations, pages(front=not published)):
+    app.state.probed_s, app.state.fault = -math.inf, None
+    # The published server has no front page.
+    for router in (tuning, state, operations, pages, *([] if published else [front])):
         app.include_router(router)
-    app.add_middleware(Guard, hosts=settings.hosts, metrics=app.state.metrics)
+    # Another name may resolve to this machine, so that the pages of its site could ask the server.
+    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.hosts or ["*"])
+    app.add_middleware(Guard, access=access, metrics=app.state.metrics)
     return app
 
 
 @contextlib.asynccontextmanager
-async def _run(app: FastAPI, settings: ServerSettings) -> AsyncIterator[None]:
+async def _run(app: FastAPI, settings: ServerSettings, announce: Callable[[], None]) -> AsyncIterator[None]:
     """Keep the store open while the application runs."""
     with open_store(settings.database_url) as store:
-        timeout_s = settings.trial_timeout_s or None
+        timeout_s = settings.trial_timeout_s or math.inf
         service = BatchSizeService(store, published=settings.compat == "zeus", trial_timeout_s=timeout_s)
-        app.state.optimizer = optimizer = ZeusBatchSizeOptimizer(service)
-        try:
-            yield
-        finally:
-            optimizer.close()
+        app.state.optimizer = ZeusBatchSizeOptimizer(service)
+        announce()
+        yield
+
+
+def _answer_busy(message: str) -> JSONResponse:
+    return JSONResponse({"message": message}, 503, {"Retry-After": "1"})
 
 
 async def _answer_error(request: Request, error: BftrainerError, *, published: bool) -> JSONResponse:
@@ -312,8 +461,7 @@ async def _answer_error(request: Request, error: BftrainerError, *, published: b
         status = 500
     if status == 503:  # clients must not see the database's message
         logger.error("database: %s", error)
-        message = "The database cannot be used at the moment; try again."
-        return JSONResponse({"message": message}, status, headers={"Retry-After": "1"})
+        return _answer_busy("The database cannot be used at the moment; try again.")
     if status == 422:
         field = getattr(error, "field", None)
         fault = {"loc": ["body"] if field is None else ["body", field], "msg": str(error), "type": "value_error"}

@@ -103,7 +103,9 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         require_extra("The client needs", "client")
         import httpx
 
-        self.server_url = (find_address() if server_url is None else server_url).rstrip("/")
+        if server_url is None:
+            server_url = os.environ.get(ADDRESS) or USUAL_ADDRESS
+        self.server_url = server_url.rstrip("/")
         try:
             address = httpx.URL(self.server_url)
         except (httpx.InvalidURL, UnicodeEncodeError):
@@ -312,23 +314,18 @@ class Trial:
 
 def _describe_fault(fault: Mapping[str, Any]) -> str:
     """Describe one fault from FastAPI's list."""
-    place = ".".join(str(part) for part in fault["loc"] if part not in ("body", "query"))
+    place = ".".join(str(key) for key in fault["loc"] if key not in ("body", "query"))
     why = fault["msg"].removeprefix("Value error, ")
     return f"{place}: {why}" if place else why
-
-
-def find_address() -> str:
-    """Address of the server to ask: what the environment says, else the usual port of this machine."""
-    return os.environ.get(ADDRESS) or USUAL_ADDRESS
 
 
 def find_token(address: str) -> str | None:
     """Token for a server: that of the environment's file, else, for a server of this user's own, that of its file."""
     if path := os.environ.get(TOKEN_FILE):
         return first_token(path)
-    parts, own = urlsplit(address), own_path()
-    port = parts.port or _PORTS.get(parts.scheme, 0)
-    return first_token(own) if is_loopback(parts.hostname or "") and own.exists() and _is_own(port) else None
+    url, own = urlsplit(address), own_path()
+    port = url.port or _PORTS.get(url.scheme, 0)
+    return first_token(own) if is_loopback(url.hostname or "") and own.exists() and _is_own(port) else None
 
 
 def _is_own(port: int) -> bool:

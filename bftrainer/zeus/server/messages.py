@@ -262,7 +262,7 @@ class TrialRow:
     status: str  # Dispatched, Succeeded (it has a result) or Failed (it was ended without one)
     started: float
     ended: float | None = None
-    time: float | None = None  # seconds and joules of its result in answers, of its latest report on the server
+    time: float | None = None  # seconds and joules of its latest report, which has its result at last
     energy: float | None = None
     cost: float | None = None  # joules
     converged: bool | None = None  # whether it reached the target within its bound

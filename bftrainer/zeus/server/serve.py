@@ -8,25 +8,19 @@ import os
 import resource
 import socket
 import stat
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import uvicorn
+from fastapi import FastAPI
 
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server.access import is_loopback
-from bftrainer.zeus.server.app import ServerSettings, create_app
-from bftrainer.zeus.server.guard import audit_logger
+from bftrainer.zeus.server.app import ServerSettings, audit_logger, create_app
 from bftrainer.zeus.server.store import database_url, open_store, sqlite_path
 
-if TYPE_CHECKING:
-    import uvicorn
-
 logger = logging.getLogger(__name__)
-
-# Time for open requests to end at a shutdown.
-SHUTDOWN_S = 10
 
 
 class JsonFormatter(logging.Formatter):
@@ -75,16 +69,16 @@ def serve(
     if url.get_backend_name() == "sqlite" and path is None:
         raise SettingsError("Expected a database that is kept, got one in memory; try sqlite:///FILE.")
 
-    def announce(listener: socket.socket) -> None:
+    def announce() -> None:
         name, number = f"[{host}]" if ":" in host else host, listener.getsockname()[1]
         address = f"{'http' if tls_cert is None else 'https'}://{name}:{number}"
         logger.info("serving", extra={"fields": {"address": address, "token_file": settings.token_file}})
         warn_of_exposure(settings, path, tls_key)
 
-    server = _make_server(settings, tls_cert, tls_key, announce)
+    config = _configure(create_app(settings, announce), tls_cert, tls_key)
     with ExitStack() as stack:
         stack.callback(os.umask, os.umask(0o077))  # nobody else reads what is made from here on
-        listener = stack.enter_context(_bind(host, port))
+        listener = stack.enter_context(_listen(host, port))
         with open_store(settings.database_url):  # before requests come, so that an error is one line
             pass
         # Half-sent requests keep their descriptors.
@@ -93,28 +87,15 @@ def serve(
         log_to_stderr(log_level)
         # Being told to stop is how a server ends. Not all versions of uvicorn keep that signal to themselves.
         stack.enter_context(suppress(KeyboardInterrupt))
-        server.run([listener])
+        uvicorn.Server(config).run([listener])
 
 
-def _make_server(
-    settings: ServerSettings, tls_cert: str | None, tls_key: str | None, announce: Callable[[socket.socket], None]
-) -> uvicorn.Server:
-    """Make the server, and have it load the certificate, so that one that it cannot use is refused in one line."""
-    import uvicorn
-
-    class Server(uvicorn.Server):
-        """Says where it serves once connections are accepted."""
-
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            """Start the application, and accept connections."""
-            await super().startup(sockets)
-            if sockets and not self.should_exit:
-                announce(sockets[0])
-
+def _configure(app: FastAPI, tls_cert: str | None, tls_key: str | None) -> uvicorn.Config:
+    """Configure uvicorn, and have it load the certificate, so that one that it cannot use is refused in one line."""
     if (tls_cert is None) != (tls_key is None):
         raise SettingsError("Expected a certificate and its key, got one of them.")
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         ws="none",
         log_config=None,
         access_log=False,
@@ -123,7 +104,7 @@ def _make_server(
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
         ssl_keyfile_password="",  # no question at a terminal, if it is encrypted
-        timeout_graceful_shutdown=SHUTDOWN_S,
+        timeout_graceful_shutdown=10,  # seconds for open requests to end
     )
     try:
         config.load()
@@ -131,23 +112,15 @@ def _make_server(
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         files = f"--tls-cert {tls_cert}, --tls-key {tls_key}"
         raise SettingsError(f"{files}: Expected a certificate and its key (PEM): {reason}.") from None
-    return Server(config)
+    return config
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    """Take an address, or refuse it."""
+def _listen(host: str, port: int) -> socket.socket:
+    """Take an address, or refuse it; what connects before the server has started waits for it."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, UnicodeError):
-        raise SettingsError(f"Expected an address of this machine to listen at, got {host!r}.") from None
-    listener = socket.socket(family, kind, protocol)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind(address)
-    except OSError as error:
-        listener.close()
-        raise SettingsError(f"{host}:{port}: cannot listen there ({error.strerror}).") from None
-    return listener
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, UnicodeError) as error:  # also of a name that is none
+        raise SettingsError(f"{host}:{port}: cannot listen there ({getattr(error, 'strerror', error)}).") from None
 
 
 def warn_of_exposure(settings: ServerSettings, database: Path | None, tls_key: str | None) -> None:

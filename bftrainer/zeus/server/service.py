@@ -6,14 +6,12 @@ answered. What could not be stored has not happened: the job is then read again.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,11 +19,12 @@ from itertools import islice
 from typing import Any, TypeVar
 from uuid import uuid4
 
+from anyio import CapacityLimiter, to_thread
+
 from bftrainer.errors import (
     BadOperationError,
     JobMismatchError,
     NotFoundError,
-    NothingConvergedError,
     UnusableValueError,
 )
 from bftrainer.zeus.policies.job import usage_fault
@@ -56,18 +55,6 @@ _UNBOUNDED = ("batch_sizes", "window_size", "mab_prior_precision")
 _REPORTED = ("time", "energy", "current_epoch")
 
 
-class Registration(int):
-    """Result of a registration: the bool that the published method returns, true for a new job, and its `spec`."""
-
-    spec: JobSpec
-
-    def __new__(cls, spec: JobSpec, created: bool) -> Registration:
-        """Make it."""
-        registration = super().__new__(cls, created)
-        registration.spec = spec
-        return registration
-
-
 @dataclass(slots=True)
 class LoadedJob:
     """A job in memory: its row, its tuning, its trials by number, and their numbers by request."""
@@ -78,17 +65,12 @@ class LoadedJob:
     numbers: dict[str, int]
     observations: int
 
-    @property
-    def last_number(self) -> int:
-        """Number of the trial that was handed out last; 0 before the first."""
-        return next(reversed(self.trials), 0)
-
 
 class BatchSizeService:
     """Tunes the batch sizes of recurring jobs that other machines run. One thread calls it at a time.
 
     With `published` it answers exactly like the published server, defects included. A trial without a report for
-    `trial_timeout_s`, or its lease if that is longer, counts as failed (None: never). The clock returns seconds since
+    `trial_timeout_s`, or its lease if that is longer, counts as failed. The clock returns seconds since
     1970. By the methods, `NotFoundError` is raised if there is no such job or trial, `UnusableValueError` if what is
     told means nothing (its `field` is what is wrong), `StoreUnavailableError` if the database cannot be used; then
     nothing has changed.
@@ -99,7 +81,7 @@ class BatchSizeService:
         store: JobStore,
         *,
         published: bool = False,
-        trial_timeout_s: float | None = None,
+        trial_timeout_s: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.store, self.published = store, published
@@ -107,8 +89,11 @@ class BatchSizeService:
         self._jobs: OrderedDict[str, LoadedJob] = OrderedDict()
         self._generation = store.generation
 
-    def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
-        """Register a job, or make sure that it is; raise `JobMismatchError` if it has other settings."""
+    def register_job(self, job: JobSpec, user: User = ANYBODY) -> tuple[JobSpec, bool]:
+        """Register a job, or make sure that it is; return it with its name, and whether that is new.
+
+        `JobMismatchError` if it is registered with other settings.
+        """
         job_id = job.job_id if job.job_id is not None else f"{job.job_id_prefix}-{uuid4().hex[:8]}"
         spec = job.model_copy(update={"job_id": job_id})
         spec.check(*(_UNBOUNDED if self.published else ()))
@@ -119,12 +104,12 @@ class BatchSizeService:
             stored = StoredJob(spec, seed, user.name, self.clock())
             self.store.add_jobs([(stored, [])])
             self._jobs[job_id] = LoadedJob(stored, TunedJob(spec, seed, published=self.published), {}, {}, 0)
-            return Registration(spec, True)
+            return spec, True
         registered = loaded.stored.spec
         if differ := [name for name, value in spec if getattr(registered, name) != value]:
             message = "JobSpec doesn't match with existing jobSpec. Use a new job_id for different configuration"
             raise JobMismatchError(message + ("" if self.published else f"; these differ: {', '.join(differ)}"))
-        return Registration(registered, False)
+        return registered, False
 
     def predict(
         self, job_id: str, request_id: str | None = None, lease_s: float | None = None, user: User = ANYBODY
@@ -138,14 +123,14 @@ class BatchSizeService:
             raise NotFoundError(f"Unknown job({job_id}). Please register the job first")
         trial = None if request_id is None else job.trials.get(job.numbers.get(request_id, 0))
         if trial is None:
-            spec, now, number = job.tuned.spec, self.clock(), job.last_number + 1
+            spec, now, number = job.tuned.spec, self.clock(), next(reversed(job.trials), 0) + 1
             if self.published and not spec.num_pruning_rounds:
                 raise UnusableValueError(str(spec.batch_sizes[0]))
+            size, kind = job.tuned.choose(number, partial(self._is_running, job, user))
+            trial = TrialRow(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
+            trial.lease_s, trial.results_before = lease_s, job.observations
+            trial.request_id, trial.asked_by = request_id, user.name
             with self._storing(job_id):
-                size, kind = job.tuned.choose(number, partial(self._is_running, job, user))
-                trial = TrialRow(job_id, size, number, kind.value, TrialStatus.DISPATCHED.value, now, heard=now)
-                trial.lease_s, trial.results_before = lease_s, job.observations
-                trial.request_id, trial.asked_by = request_id, user.name
                 self.store.add_trial(trial)
             job.trials[number] = trial
             if request_id is not None:
@@ -158,21 +143,17 @@ class BatchSizeService:
         trial = job.trials.get(number)
         if trial is None or trial.status != TrialStatus.DISPATCHED:
             return False
-        patience_s = self.trial_timeout_s if trial.lease_s is None else trial.lease_s
+        patience_s = trial.lease_s or self.trial_timeout_s
         if trial.refused:
-            patience_s = min(LEASE_S, LEASE_S if patience_s is None else patience_s)
-        is_silent = patience_s is not None and (trial.heard or 0.0) < self.clock() - patience_s
-        if not is_silent and not (trial.refused and trial.asked_by == user.name):
-            return True
-        self._end(trial)
-        return False
+            patience_s = -math.inf if trial.asked_by == user.name else min(LEASE_S, patience_s)
+        return not self._end_silent(trial, patience_s)
 
-    def _end_abandoned(self, trial: TrialRow) -> None:
-        """End a trial of which nothing was heard for the time-out, or its lease if that is longer."""
-        if self.trial_timeout_s is not None:
-            patience_s = max(self.trial_timeout_s, trial.lease_s or 0.0)
-            if (trial.heard or 0.0) < self.clock() - patience_s:
-                self._end(trial)
+    def _end_silent(self, trial: TrialRow, patience_s: float) -> bool:
+        """End a trial of which nothing was heard for so long; tell whether it was."""
+        is_silent = (trial.heard or 0.0) < self.clock() - patience_s
+        if is_silent:
+            self._end(trial)
+        return is_silent
 
     def _end(self, trial: TrialRow) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
@@ -186,10 +167,8 @@ class BatchSizeService:
             result.check()
             if math.isinf(result.metric):  # an infinite loss, or the result of a division by 0: no target was reached
                 result = result.model_copy(update={"metric": math.nan})
-        trial = _find_trial(job, result)
-        if trial is None:
-            raise NotFoundError(f"Unknown trial {result}")
-        self._end_abandoned(trial)
+        trial = self._find_trial(result)
+        self._end_silent(trial, max(self.trial_timeout_s, trial.lease_s or 0.0))
         if trial.status == TrialStatus.SUCCEEDED:
             message = f"Result for this trial({trial.trial_number}) is already reported."
             return ReportResponse(stop_train=True, converged=bool(trial.converged), message=message)
@@ -198,9 +177,19 @@ class BatchSizeService:
             why = "was voided, and counts for nothing" if is_void else "is already reported but converged is not set"
             raise BadOperationError(f"Trial({trial.trial_number}) {why}.")
         verdict, cost_j = job.tuned.judge(result)
-        ended = verdict.stop_train
-        self._check_report(job, trial, result, ended=ended)
-        values = _usage(result, trial) | {"heard": self.clock(), "refused": False}
+        ended, spec, usage = verdict.stop_train, job.tuned.spec, _read_usage(result)
+        if ended:
+            result.check("current_epoch")
+        fault = _find_fault(trial, usage) or usage_fault(
+            result.energy, result.time, spec.max_power, spec.eta_knob, ended=ended
+        )
+        if fault is not None:
+            self._refuse_report(trial, *fault)
+        values: dict[str, Any] = {"heard": self.clock(), "refused": False}
+        # What the published server believes may be no number, or nothing that a column holds.
+        is_next = (-2 if trial.epoch is None else trial.epoch) < result.current_epoch <= LARGEST
+        if is_next and all(math.isfinite(value or 0.0) for value in usage.values()):
+            values |= usage
         if ended:
             if self.published and trial.type == TrialType.CONCURRENT and job.tuned.stage is Stage.MAB:
                 raise BadOperationError("Cannot update an arm since this trial is not issued from MAB stage.")
@@ -214,26 +203,18 @@ class BatchSizeService:
                 job.tuned.learn(trial)
         return verdict
 
-    def _check_report(self, job: LoadedJob, trial: TrialRow, result: TrainingResult, *, ended: bool) -> None:
+    def _refuse_report(self, trial: TrialRow, field: str, fault: str) -> None:
         """Refuse a report that cannot be true, which leaves its exploration for others; the published believes it."""
-        if ended:
-            result.check("current_epoch")
-        spec = job.tuned.spec
-        fault = _progress_fault(trial, result) or usage_fault(
-            result.energy, result.time, spec.max_power, spec.eta_knob, ended=ended
-        )
-        if fault is None:
-            return
         if not self.published:
             if not trial.refused:
                 self.store.update_trial(trial, refused=True)
-            raise UnusableValueError(fault[1], fault[0])
-        logger.warning("job %r, trial %d, %s: %s", trial.job_id, trial.trial_number, *fault)
+            raise UnusableValueError(fault, field)
+        logger.warning("job %r, trial %d, %s: %s", trial.job_id, trial.trial_number, field, fault)
 
     def hear(self, trial_id: TrialId) -> None:
         """Take note that a trial is running, which renews its lease; `BadOperationError`: it was ended."""
-        trial = self._find_named(trial_id)
-        self._end_abandoned(trial)
+        trial = self._find_trial(trial_id)
+        self._end_silent(trial, max(self.trial_timeout_s, trial.lease_s or 0.0))
         if trial.status == TrialStatus.FAILED:
             raise BadOperationError(f"Trial({trial.trial_number}) was ended without a result.")
         if trial.status == TrialStatus.DISPATCHED:
@@ -241,7 +222,7 @@ class BatchSizeService:
 
     def end_trial(self, trial: TrialId) -> None:
         """End a trial that has no result; a trial with a result stays as it is."""
-        self._end(self._find_named(trial))
+        self._end(self._find_trial(trial))
 
     def void_trial(self, job_id: str, number: int, user: User = ANYBODY) -> JobSummary:
         """Have a trial, which is ended, count for nothing: the job is as if only its others had happened."""
@@ -280,7 +261,7 @@ class BatchSizeService:
             owner=job.stored.owner,
             stage=tuned.stage.value,
             registered=job.stored.registered,
-            trials=job.last_number,
+            trials=next(reversed(job.trials), 0),
             observations=job.observations,
             min_cost=tuned.min_cost,
             min_cost_batch_size=tuned.min_cost_batch_size,
@@ -290,15 +271,10 @@ class BatchSizeService:
         )
 
     def trials(self, job_id: str, after: int = 0, limit: int | None = None) -> list[TrialRow]:
-        """Copies of trials of a job by number, those beyond the number `after`; without a result none has a cost."""
+        """Copy the trials of a job by number, those beyond the number `after`; there are none of an unknown job."""
         job = self._find(job_id)
-        if job is None:  # what there is not has no trials
-            return []
-        rows = (row for row in job.trials.values() if row.trial_number > after)
-        return [
-            replace(row) if row.observation is not None else replace(row, time=None, energy=None)
-            for row in islice(rows, limit)
-        ]
+        rows = () if job is None else (row for row in job.trials.values() if row.trial_number > after)
+        return [replace(row) for row in islice(rows, limit)]
 
     def _find(self, job_id: str) -> LoadedJob | None:
         """Find a job in memory, or rebuild it from its trials; None if there is no such job."""
@@ -315,7 +291,7 @@ class BatchSizeService:
         numbers = {trial.request_id: number for number, trial in trials.items() if trial.request_id is not None}
         results = sum(trial.observation is not None for trial in trials.values())
         job = self._jobs[job_id] = LoadedJob(stored, self._replay(stored, trials), trials, numbers, results)
-        total = sum(len(each.trials) for each in self._jobs.values())
+        total = sum(len(job.trials) for job in self._jobs.values())
         while total > MOST_TRIALS and len(self._jobs) > 1:
             total -= len(self._jobs.popitem(last=False)[1].trials)
         return job
@@ -329,11 +305,13 @@ class BatchSizeService:
     def _replay(self, stored: StoredJob, trials: dict[int, TrialRow]) -> TunedJob:
         return TunedJob.replay(stored.spec, stored.seed, trials.values(), published=self.published)
 
-    def _find_named(self, trial_id: TrialId) -> TrialRow:
-        """Find a trial that is to be ended, or that is heard of."""
-        trial = _find_trial(self._find(trial_id.job_id), trial_id)
-        if trial is None:
-            raise NotFoundError(f"Could not find the trial: {trial_id}")
+    def _find_trial(self, trial_id: TrialId) -> TrialRow:
+        """Find a trial by its number and batch size."""
+        trial_id.check(*_REPORTED)
+        job = self._find(trial_id.job_id)
+        trial = None if job is None else job.trials.get(trial_id.trial_number)
+        if trial is None or trial.batch_size != trial_id.batch_size:
+            raise NotFoundError(f"Unknown trial {trial_id}")
         return trial
 
     @contextmanager
@@ -341,8 +319,6 @@ class BatchSizeService:
         """Forget a job if the block fails: what was not stored has not happened."""
         try:
             yield
-        except NothingConvergedError:  # before anything has changed
-            raise
         except BaseException:  # a full disk, or the end of the request, as much as a failure
             self._jobs.pop(job_id, None)
             raise
@@ -352,20 +328,16 @@ class ZeusBatchSizeOptimizer:
     """The service under its published name, with its five published methods: each waits in a thread for its turn."""
 
     def __init__(self, service: BatchSizeService) -> None:
-        self.service = service
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bso")
+        self.service, self._turn = service, CapacityLimiter(1)
 
     async def call(self, method: Callable[..., T], *words: Any) -> T:
-        """Call a method of the service in its thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, method, *words)
+        """Call a method of the service in a thread, when no other call is under way; who waits no more ends none."""
+        return await to_thread.run_sync(method, *words, limiter=self._turn)
 
-    def close(self) -> None:
-        """End the thread, once it has done what it was asked to."""
-        self._thread.shutdown()
-
-    async def register_job(self, job: JobSpec, user: User = ANYBODY) -> Registration:
-        """See `BatchSizeService.register_job`."""
-        return await self.call(self.service.register_job, job, user)
+    async def register_job(self, job: JobSpec, user: User = ANYBODY) -> bool:
+        """See `BatchSizeService.register_job`; return whether the job is new."""
+        _, is_new = await self.call(self.service.register_job, job, user)
+        return is_new
 
     async def predict(self, job_id: str, request_id: str | None = None, **options: Any) -> TrialId:
         """See `BatchSizeService.predict`."""
@@ -384,35 +356,22 @@ class ZeusBatchSizeOptimizer:
         await self.call(self.service.delete_job, job_id, user)
 
 
-def _find_trial(job: LoadedJob | None, trial_id: TrialId) -> TrialRow | None:
-    """Find a trial of a job by its number and batch size; None if no such was handed out."""
-    trial_id.check(*_REPORTED)
-    trial = None if job is None else job.trials.get(trial_id.trial_number)
-    return None if trial is None or trial.batch_size != trial_id.batch_size else trial
-
-
-def _usage(result: TrainingResult, trial: TrialRow) -> dict[str, Any]:
-    """What a report says, as columns; nothing if they cannot hold it, as of what the published server believes."""
+def _read_usage(result: TrainingResult) -> dict[str, Any]:
+    """What a report says of its trial, by column."""
     metric = None if math.isnan(result.metric) else result.metric
-    are_finite = all(map(math.isfinite, (result.time, result.energy, metric or 0.0)))
-    last = -2 if trial.epoch is None else trial.epoch
-    if not are_finite or not last < result.current_epoch <= LARGEST:
-        return {}
     return {"epoch": result.current_epoch, "time": result.time, "energy": result.energy, "metric": metric}
 
 
-def _progress_fault(trial: TrialRow, result: TrainingResult) -> tuple[str, str] | None:
+def _find_fault(trial: TrialRow, usage: Mapping[str, Any]) -> tuple[str, str] | None:
     """Find what cannot follow a trial's report before: the field at fault, and what was expected of it.
 
     Epochs rise, and time and energy never fall; but clients repeat requests that got no answer.
     """
-    metric = None if math.isnan(result.metric) else result.metric
-    reported = (result.current_epoch, result.time, result.energy, metric)
-    if trial.epoch is None or reported == (trial.epoch, trial.time, trial.energy, trial.metric):
+    if trial.epoch is None or all(getattr(trial, name) == value for name, value in usage.items()):
         return None
-    if result.current_epoch <= trial.epoch:
-        return "current_epoch", f"Expected an epoch after {trial.epoch}, got {result.current_epoch}."
-    for name, now, before in (("time", result.time, trial.time), ("energy", result.energy, trial.energy)):
-        if before is not None and now < before:
-            return name, f"Expected at least {before:g}, as reported by epoch {trial.epoch}, got {now:g}."
+    if usage["epoch"] <= trial.epoch:
+        return "current_epoch", f"Expected an epoch after {trial.epoch}, got {usage['epoch']}."
+    for name in ("time", "energy"):
+        if usage[name] < (before := getattr(trial, name)):
+            return name, f"Expected at least {before:g}, as reported by epoch {trial.epoch}, got {usage[name]:g}."
     return None

@@ -236,8 +236,13 @@ def open_store(text: str) -> Iterator[JobStore]:
     url = database_url(text)
     name, path = url_name(url), sqlite_path(url)
     with ExitStack() as stack:
-        if path is not None:
-            stack.enter_context(_hold_file(path, name))
+        if path is not None:  # SQLite's own locks only last for a transaction
+            _check_file(path, name)
+            try:
+                stack.enter_context(lock_file(Path(f"{path.resolve()}.lock"), f"{path}.lock", 0.0, mode=0o600))
+            except OutputError as error:
+                is_held = error.__cause__ is None  # else the lock cannot be written
+                raise SettingsError(f"{name}: Another server uses this database." if is_held else str(error)) from None
         engine = open_engine(url)
         stack.callback(engine.dispose)
         store = JobStore(engine, path)
@@ -255,11 +260,8 @@ def database_url(text: str) -> URL:
         url = make_url(text)
         backend = url.get_backend_name()
     except (ArgumentError, ValueError):  # ValueError: an invalid port
-        head, at, tail = text.partition("?")[0].rpartition("@")
-        shown = f"...@{tail}" if at else head + tail  # nothing that may be a password
-        raise SettingsError(
-            f"Expected a database URL such as {DEFAULT_URL} or postgresql://host/name, got {shown!r}."
-        ) from None
+        # Without what was typed, which may hold a password.
+        raise SettingsError(f"Expected a database URL such as {DEFAULT_URL} or postgresql://host/name.") from None
     if backend == "sqlite":
         if url.query:
             raise SettingsError(f"{url_name(url)}: Expected no options, got {', '.join(sorted(url.query))}.")
@@ -280,22 +282,14 @@ def sqlite_path(url: URL) -> Path | None:
     return Path(str(url.database)) if is_file else None
 
 
-@contextmanager
-def _hold_file(path: Path, name: str) -> Iterator[None]:
-    """Keep other servers from an SQLite file, as its own locks only last for a transaction."""
+def _check_file(path: Path, name: str) -> None:
+    """Refuse the file of a database that another user or, by another name, another server may write."""
     if not path.parent.is_dir():
         raise SettingsError(f"{name}: No such directory: {path.parent}.")
     if path.exists() and path.stat().st_nlink > 1:
         raise SettingsError(f"{name}: Expected a database of one name, got one with another hard link.")
     if path.exists() and path.stat().st_uid != os.geteuid():
         raise SettingsError(f"{name}: Expected a database of this user's, got one that another user may change.")
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(lock_file(Path(f"{path.resolve()}.lock"), f"{path}.lock", 0.0, mode=0o600))
-        except OutputError as error:
-            is_held = error.__cause__ is None  # else the lock cannot be written
-            raise SettingsError(f"{name}: Another server uses this database." if is_held else str(error)) from None
-        yield
 
 
 def open_engine(url: URL, *, read_only: bool = False) -> sa.Engine:
@@ -386,25 +380,19 @@ def read_published(text: str) -> list[tuple[StoredJob, list[TrialRow]]]:
     try:
         with JobStore(engine).begin() as connection:
             tables.reflect(connection, only=lambda table, _: table in _TABLES, resolve_fks=False)
-            for table in _TABLES:
-                if table not in tables.tables:
-                    raise SettingsError(f"{name}: Not a database of Zeus's server: table {table} is missing.")
-            jobs, *others = (
-                _group(connection.execute(sa.select(tables.tables[table]).order_by(tables.tables[table].c[by])))
-                for table, by in _TABLES.items()
+            if missing := [table for table in _TABLES if table not in tables.tables]:
+                raise SettingsError(f"{name}: Not a database of Zeus's server: table {missing[0]} is missing.")
+            jobs, *details = (
+                sa.select(tables.tables[table]).order_by(tables.tables[table].c[by]) for table, by in _TABLES.items()
             )
+            return [
+                _convert(job, *(list(connection.execute(detail.filter_by(job_id=job.job_id))) for detail in details))
+                for job in connection.execute(jobs).all()
+            ]
     except StoreUnavailableError as error:
         raise SettingsError(f"{name}: {error}") from None
     finally:
         engine.dispose()
-    return [_convert(row, *(rows.get(job_id, []) for rows in others)) for job_id, (row,) in jobs.items()]
-
-
-def _group(rows: Iterable[sa.Row[Any]]) -> dict[str, _Rows]:
-    by_job: dict[str, _Rows] = {}
-    for row in rows:
-        by_job.setdefault(row.job_id, []).append(row)
-    return by_job
 
 
 def import_jobs(store: JobStore, jobs: Sequence[tuple[StoredJob, list[TrialRow]]]) -> None:

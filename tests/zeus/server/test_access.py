@@ -23,7 +23,7 @@ from bftrainer.zeus.server import BatchSizeClient, JobSpec, access
 from bftrainer.zeus.server import client as client_module
 from bftrainer.zeus.server.access import AccessFile, Role, add_user, first_token, own_path, read_users, revoke
 from bftrainer.zeus.server.app import create_app
-from bftrainer.zeus.server.client import find_address, find_token
+from bftrainer.zeus.server.client import find_token
 from bftrainer.zeus.server.store import open_store
 from tests.zeus.server.processes import free_port, server
 from tests.zeus.server.support import SPEC, in_folder, serving
@@ -130,7 +130,7 @@ def test_owners_register(tmp_path):
 
 def test_what_is_changed_is_logged_with_who_did(tmp_path, caplog):
     """Whatever the level, a line says who asked for which change of which job, done or refused; looking is not told."""
-    with serve_roles(tmp_path) as (client, tokens), caplog.at_level("INFO", "bftrainer.zeus.server.guard.audit"):
+    with serve_roles(tmp_path) as (client, tokens), caplog.at_level("INFO", "bftrainer.zeus.server.app.audit"):
         client.post("/jobs", json=SPEC, headers=tokens["me", OWNER])
         client.get("/jobs/batch_size", params={"job_id": "t-1"}, headers=tokens["me", TRAINER])
         client.post("/report", json={"job_id": "t-1", **RESULT}, headers=tokens["other", OWNER])
@@ -139,7 +139,7 @@ def test_what_is_changed_is_logged_with_who_did(tmp_path, caplog):
         client.post("/trials/void", json=void, headers=tokens["me", OWNER])
         client.get("/state/jobs", headers=tokens["me", READER])
         assert client.post("/nowhere", headers=tokens["me", ADMIN]).status_code == 404
-    lines = [each.fields for each in caplog.records if each.name == "bftrainer.zeus.server.guard.audit"]
+    lines = [each.fields for each in caplog.records if each.name == "bftrainer.zeus.server.app.audit"]
     names = ("actor", "role", "method", "path", "status", "job_id", "trial")
     assert [tuple(line.get(name) for name in names) for line in lines] == [
         ("me", "owner", "POST", "/jobs", 201, "t-1", None),
@@ -189,6 +189,9 @@ def test_tokens_are_kept_as_digests(tmp_path):
         revoke(path, "mee")
     assert revoke(path, "me")[0].id == second.id
     assert path.read_text() == ""
+    for name, role in (("Admin", OWNER), ("b ob", READER), ("me\n", READER)):
+        with pytest.raises(SettingsError, match="Expected USER ROLE"):
+            add_user(path, name, role)
     with pytest.raises(SettingsError, match="No token found"):
         AccessFile(str(path))
 
@@ -200,47 +203,36 @@ def test_the_own_file_is_made_once(tmp_path, monkeypatch):
     token = first_token(path)
     add_user(path, "me", READER)
     assert (access.own_file(), first_token(path), len(token)) == (path, token, 43)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (path, path.parent)] == [0o600, 0o700]
 
 
 DIGEST = f"sha256:{'0' * 64}"
-ADMINISTRATOR = "Expected the role admin of 'admin', got 'admin' as owner."
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    "line",
     [
-        ("short", "Expected a token of at least 16 ASCII characters without spaces"),
-        ("0123456789äbcdef", "Expected a token of at least 16 ASCII"),
-        ("0123456789 abcdef", "Expected USER ROLE KEY EXPIRES, or a token without spaces, got 2 words"),
-        (f"me ownr {DIGEST} never", "Unknown role 'ownr'. Did you mean 'owner'?"),
-        ("me owner sha256:0 never", "Expected a key such as sha256:DIGEST."),
-        (f"me owner {DIGEST} tomorrow", "Expected a time with a zone, such as 2027-01-31T00:00:00Z, or never, got"),
-        (f"me owner {DIGEST} 2027-01-31T00:00:00", "Expected a time with a zone"),
-        (f"m/e owner {DIGEST} never", "Expected a user's name of at most 64 letters"),
-        (f"admin owner {DIGEST} never", ADMINISTRATOR),
+        "short",
+        "0123456789äbcdef",
+        "0123456789 abcdef",
+        f"me ownr {DIGEST} never",
+        "me owner sha256:0 never",
+        f"me owner {DIGEST} 2027-13-31T00:00:00Z",
+        f"me owner {DIGEST} 2027-01-31T00:00:00",  # of which zone?
+        f"m/e owner {DIGEST} never",
+        f"Admin owner {DIGEST} never",  # jobs and logs name those so whose token stands in the file
     ],
 )
-def test_lines_that_mean_nothing(tmp_path, line, message):
+def test_lines_that_mean_nothing(tmp_path, line):
     """A file with one is refused with its number, without what may be a token, and nobody is added to it."""
     path, text = tmp_path / "tokens", f"{PLAIN}\n{line}\n"
     path.write_text(text, encoding="utf-8")
     for use in (lambda: create_app(in_folder(tmp_path, token_file=str(path))), lambda: add_user(path, "zoe", OWNER)):
-        with pytest.raises(SettingsError) as got:
+        with pytest.raises(SettingsError) as caught:
             use()
-        assert str(got.value).startswith(f"{path}:2: {message}")
-        assert "0123456789" not in str(got.value)
+        assert str(caught.value).startswith(f"{path}:2: Expected USER ROLE KEY EXPIRES, or a token of at least 16 ")
+        assert "0123456789" not in str(caught.value)
     assert path.read_text(encoding="utf-8") == text
-
-
-def test_nobody_else_is_the_administrator(tmp_path):
-    """Jobs and logs name those whose token stands in the file "admin": so may only who may do as much."""
-    path = tmp_path / "tokens"
-    with pytest.raises(SettingsError, match=ADMINISTRATOR.replace("got 'admin'", "got 'Admin'")):
-        add_user(path, "Admin", OWNER)
-    assert not path.exists()
-    assert add_user(path, "admin", ADMIN).id == read_users(path)[0].id
 
 
 # --- users of one machine ---------------------------------------------------------------------------------------------
@@ -302,18 +294,12 @@ def test_another_user_is_not_let_in(shared, monkeypatch):
     assert [(entry["address"], entry["token_file"]) for entry in announced] == [(running.url, str(own_path()))]
 
 
-def test_clients_find_the_server(tmp_path, monkeypatch):
-    """The environment comes first, then the usual port."""
-    monkeypatch.delenv("BFTRAINER_BSO_SERVER", raising=False)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    assert find_address() == BatchSizeClient().server_url == "http://127.0.0.1:8000"
-    monkeypatch.setenv("BFTRAINER_BSO_SERVER", "http://head:8000/")
-    assert BatchSizeClient().server_url == "http://head:8000"
-
-
 def test_tokens_are_given_to_own_servers_alone(tmp_path, monkeypatch):
     """The own token goes to a port of this machine at which this user alone listens; the environment's to any."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for value, found in (("", "http://127.0.0.1:8000"), ("http://head:8000/", "http://head:8000")):
+        monkeypatch.setenv("BFTRAINER_BSO_SERVER", value)
+        assert BatchSizeClient().server_url == found
     own_path().parent.mkdir()
     own_path().write_text("a-token-of-my-own\n")
     port, tokens = free_port(), []

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import random
 import resource
@@ -12,10 +10,8 @@ import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -23,7 +19,7 @@ import pytest
 from bftrainer.zeus.policies.job import usage_fault
 from bftrainer.zeus.server.store import open_store
 from tests.waiting import until
-from tests.zeus.server.databases import running_postgresql
+from tests.zeus.server.conftest import running_postgresql
 from tests.zeus.server.processes import Server, free_port, server
 from tests.zeus.server.support import SPEC
 
@@ -42,71 +38,83 @@ LOADED = SPEC | {
 }
 
 
-@dataclass
-class Told:
-    """What clients were told: job and number of verdicts and trials, statuses that were not 200, and how it ended."""
-
-    acknowledged: list[tuple[str, int]] = field(default_factory=list)
-    handed_out: list[tuple[str, int]] = field(default_factory=list)
-    refused: list[int] = field(default_factory=list)
-    broken: int = 0
+def connect(url):
+    """A client of a server."""
+    return httpx.Client(base_url=url, timeout=60)
 
 
-class Client:
-    """A connection to a server; answers as JSON."""
+class Clients:
+    """Clients of a server, and what they were told: job and number of trials and verdicts, and statuses of refusals."""
 
     def __init__(self, url):
-        address = urlsplit(url)
-        self.line = http.client.HTTPConnection(address.hostname, address.port, timeout=60)
-        self.line.connect()
-        self.line.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.url, self.over, self.broken = url, threading.Event(), 0
+        self.handed_out, self.acknowledged, self.refused = [], [], []
 
-    def close(self):
-        """Hang up."""
-        self.line.close()
+    def train(self, client, rng, job_id=LOADED["job_id"]):
+        """One trial: ask, run, report."""
+        answer = client.get("/jobs/batch_size", params={"job_id": job_id})
+        if answer.is_success:
+            trial = answer.json()
+            self.handed_out.append((job_id, trial["trial_number"]))
+            energy = 1000 + 5 * abs(trial["batch_size"] - 64) + 50 * rng.random()
+            result = trial | {"time": 25.0, "energy": energy, "metric": 0.6, "current_epoch": 3}
+            answer = client.post("/report", json=result)
+        if answer.is_success and answer.json()["stop_train"]:
+            self.acknowledged.append((job_id, trial["trial_number"]))
+        else:
+            self.refused.append(answer.status_code)
 
-    def ask(self, method, path, body=None):
-        """Status and body."""
-        text = None if body is None else json.dumps(body)
-        self.line.request(method, path, text, {} if text is None else {"Content-Type": "application/json"})
-        answer = self.line.getresponse()
-        return answer.status, json.loads(answer.read())
+    def void(self, client, rng, job_id):
+        """Void some trial."""
+        job = client.get("/state/job", params={"job_id": job_id}).json()
+        number = rng.randint(1, job["trials"] + 1)
+        client.post("/trials/void", json={"job_id": job_id, "trial_number": number, "reason": "why not"})
 
+    def lease(self, client, rng, job_id):
+        """Take trials with short leases, renew some of them, and die."""
+        answer = client.get("/jobs/batch_size", params={"job_id": job_id, "lease_s": 1})
+        if answer.is_success and rng.random() < 0.7:
+            client.post("/trials/heartbeat", json=answer.json())
+        if rng.random() < 0.3:
+            raise ValueError("dead")
 
-def cycle(client, rng, told, job_id=LOADED["job_id"]):
-    """One trial: ask, run, report."""
-    status, trial = client.ask("GET", f"/jobs/batch_size?job_id={job_id}")
-    if status != 200:
-        told.refused.append(status)
-        return
-    place = (job_id, trial["trial_number"])
-    told.handed_out.append(place)
-    energy = 1000 + 5 * abs(trial["batch_size"] - 64) + 50 * rng.random()
-    result = trial | {"time": 25.0, "energy": energy, "metric": 0.6, "current_epoch": 3}
-    status, verdict = client.ask("POST", "/report", result)
-    if status == 200 and verdict["stop_train"]:
-        told.acknowledged.append(place)
-    else:
-        told.refused.append(status)
-
-
-def load(url, cycles, seed, told):
-    """A client's life: so many cycles, or until the server is gone."""
-    rng = random.Random(seed)
-    try:
-        with closing(Client(url)) as client:
+    def work(self, cycles, seed=0):
+        """Train so many times, by one connection."""
+        with connect(self.url) as client:
+            rng = random.Random(seed)
             for _ in range(cycles):
-                cycle(client, rng, told)
-    except (OSError, http.client.HTTPException, ValueError):
-        told.broken += 1
-    return told
+                self.train(client, rng)
+        return self
+
+    def live(self, act, seed):
+        """Act until it is over; a connection that breaks is made again."""
+        rng = random.Random(seed)
+        while not self.over.is_set():
+            try:
+                with connect(self.url) as client:
+                    while not self.over.is_set():
+                        act(client, rng, rng.choice(JOBS))
+            except (httpx.HTTPError, ValueError):
+                self.broken += 1
+                time.sleep(0.01)
+
+    @contextmanager
+    def crowd(self):
+        """Train, void and lease at once, while the block lasts."""
+        acts = (self.train, self.train, self.train, self.void, self.void, self.lease)
+        with ThreadPoolExecutor(len(acts)) as pool:
+            lives = [pool.submit(self.live, act, seed) for seed, act in enumerate(acts)]
+            try:
+                yield
+            finally:
+                self.over.set()
+            for life in lives:
+                life.result()
 
 
 def register(url, **changes):
     """Register the job that clients ask about."""
-    with closing(Client(url)) as client:
-        status, body = client.ask("POST", "/jobs", LOADED | changes)
-    assert status in (200, 201), body
+    assert httpx.post(f"{url}/jobs", json=LOADED | changes).is_success
 
 
 def check_books(url, told):
@@ -139,65 +147,14 @@ def check_trials(spec, trials):
 
 def test_64_clients_on_postgresql(tmp_path):
     """All at once on one job, CYCLES each: nothing is lost, doubled or contradicted, and the books agree to the bit."""
-    told = Told()
     with running_postgresql() as database:
         with server(tmp_path, database.url, *QUIET) as running:
             register(running.url)
+            clients = Clients(running.url)
             with ThreadPoolExecutor(64) as pool:
-                list(pool.map(lambda seed: load(running.url, CYCLES, seed, told), range(64)))
-        assert (told.broken, told.refused, len(told.acknowledged)) == (0, [], 64 * CYCLES)
-        assert len(check_books(database.url, told)) == 64 * CYCLES
-
-
-class Crowd:
-    """Clients in threads, who go on after whatever happens to their connection until they are told to stop."""
-
-    def __init__(self, url):
-        self.url, self.over, self.told = url, threading.Event(), Told()
-
-    def live(self, act, seed):
-        """Act again and again; a connection that breaks is made again."""
-        rng = random.Random(seed)
-        while not self.over.is_set():
-            try:
-                with closing(Client(self.url)) as client:
-                    while not self.over.is_set():
-                        act(client, rng, rng.choice(JOBS))
-            except (OSError, http.client.HTTPException, ValueError):
-                self.told.broken += 1
-                time.sleep(0.01)
-
-    def train(self, client, rng, job_id):
-        """A trial of a job."""
-        cycle(client, rng, self.told, job_id)
-
-    def void(self, client, rng, job_id):
-        """Void some trial."""
-        number = rng.randint(1, client.ask("GET", f"/state/job?job_id={job_id}")[1]["trials"] + 1)
-        client.ask("POST", "/trials/void", {"job_id": job_id, "trial_number": number, "reason": "why not"})
-
-    def lease(self, client, rng, job_id):
-        """Take trials with short leases, renew some of them, and die."""
-        status, trial = client.ask("GET", f"/jobs/batch_size?job_id={job_id}&lease_s=1")
-        if status == 200 and rng.random() < 0.7:
-            client.ask("POST", "/trials/heartbeat", trial)
-        if rng.random() < 0.3:
-            raise OSError("dead")
-
-
-@contextmanager
-def crowd_at(url):
-    """Clients who train, void and lease at once, while the block lasts."""
-    crowd = Crowd(url)
-    acts = (crowd.train, crowd.train, crowd.train, crowd.void, crowd.void, crowd.lease)
-    with ThreadPoolExecutor(len(acts)) as pool:
-        lives = [pool.submit(crowd.live, act, seed) for seed, act in enumerate(acts)]
-        try:
-            yield crowd
-        finally:
-            crowd.over.set()
-        for life in lives:
-            life.result()
+                list(pool.map(partial(clients.work, CYCLES), range(64)))
+        assert (clients.refused, len(clients.acknowledged)) == ([], 64 * CYCLES)
+        assert len(check_books(database.url, clients)) == 64 * CYCLES
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -209,21 +166,22 @@ def test_the_server_dies_while_books_change(kind, request, tmp_path):
     try:
         for job_id in JOBS:
             register(running.url, job_id=job_id)
-        with crowd_at(running.url) as crowd:
-            acknowledged = crowd.told.acknowledged
+        clients = Clients(running.url)
+        with clients.crowd():
+            acknowledged = clients.acknowledged
             for _ in range(DEATHS):
                 before = len(acknowledged)
                 until(lambda before=before: len(acknowledged) > before + 10)
                 running.kill()
                 running = start()
-        assert crowd.told.broken > 0
-        after = Told()
-        with closing(Client(running.url)) as client:  # it goes on, whatever died
+        assert clients.broken > 0
+        after = Clients(running.url)
+        with connect(running.url) as client:  # it goes on, whatever died
             for job_id in JOBS * 10:
-                cycle(client, random.Random(7), after, job_id)
+                after.train(client, random.Random(7), job_id)
         assert (after.refused, len(after.acknowledged)) == ([], 20)
         running.stop()
-        assert "Voided" in {trial.excluded for trial in check_books(url, crowd.told)}
+        assert "Voided" in {trial.excluded for trial in check_books(url, clients)}
     finally:
         running.kill()
 
@@ -245,19 +203,19 @@ def test_a_full_disk(small_disk, tmp_path):
     url, ballast = f"sqlite:///{small_disk / 'bso.db'}", small_disk / "ballast"
     with server(tmp_path, url) as running:
         register(running.url)
-        told = load(running.url, 20, 0, Told())
+        told = Clients(running.url).work(20)
         assert told.refused == []
         with ballast.open("wb", buffering=0) as file, suppress(OSError):
             while file.write(b"x" * 4096):
                 pass
-        assert set(load(running.url, 30, 1, told).refused) == {503}
+        assert set(told.work(30, 1).refused) == {503}
         answer = httpx.get(f"{running.url}/jobs/batch_size", params={"job_id": LOADED["job_id"]})
         assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
         assert answer.json() == {"message": "The database cannot be used at the moment; try again."}
         assert httpx.get(f"{running.url}/healthz").status_code == 200
         ballast.unlink()
-        after = load(running.url, 20, 2, Told())
-        assert (after.broken, after.refused, len(after.acknowledged)) == (0, [], 20)
+        after = Clients(running.url).work(20, 2)
+        assert (after.refused, len(after.acknowledged)) == ([], 20)
         running.stop()
     check_books(url, told)
     check_books(url, after)
@@ -268,10 +226,10 @@ def test_a_database_that_goes_away(tmp_path):
     with running_postgresql() as database:
         with server(tmp_path, database.url) as running:
             register(running.url)
-            told = load(running.url, 20, 0, Told())
+            told = Clients(running.url).work(20)
             database.stop()
             try:
-                assert load(running.url, 3, 1, told).refused == [503] * 3
+                assert told.work(3, 1).refused == [503] * 3
                 # It is tried once a second at most.
                 until(lambda: httpx.get(f"{running.url}/readyz").status_code == 503)
                 for path, status in (("/status", 503), ("/healthz", 200), ("/metrics", 200)):
@@ -279,8 +237,8 @@ def test_a_database_that_goes_away(tmp_path):
             finally:
                 database.start()
             until(lambda: httpx.get(f"{running.url}/readyz").status_code == 200)
-            load(running.url, 20, 2, told)
-            assert (told.broken, len(told.refused), len(told.acknowledged)) == (0, 3, 40)
+            told.work(20, 2)
+            assert (len(told.refused), len(told.acknowledged)) == (3, 40)
         check_books(database.url, told)
 
 
@@ -296,10 +254,10 @@ def test_half_sent_requests_keep_nobody_waiting(tmp_path):
             line = stack.enter_context(socket.create_connection(("127.0.0.1", running.port)))
             line.sendall(b"POST /report HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n")
         waits = []
-        for _ in range(ASKED):
+        client = stack.enter_context(connect(running.url))
+        for _ in range(ASKED):  # each by a new connection
             began = time.perf_counter()
-            with closing(Client(running.url)) as client:
-                status, _ = client.ask("GET", "/jobs/batch_size?job_id=t-load")
+            answer = client.get("/jobs/batch_size", params={"job_id": "t-load"}, headers={"Connection": "close"})
             waits.append(time.perf_counter() - began)
-            assert status == 200
+            assert answer.status_code == 200
     assert sorted(waits)[int(0.99 * ASKED)] < 1.0

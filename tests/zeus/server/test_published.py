@@ -78,8 +78,10 @@ def test_jobs_go_on_as_they_were(tmp_path):
         assert status == wanted_status
         for body in (ours, theirs):
             for each in body if isinstance(body, list) else [body]:
-                for moment in ("registered", "started", "ended", "heard", "epoch", "metric"):
-                    each.pop(moment, None)
+                # Neither moments nor reports without a result are in the published database.
+                unfinished = ("time", "energy") if each.get("cost") is None else ()
+                for name in ("registered", "started", "ended", "heard", "epoch", "metric", *unfinished):
+                    each.pop(name, None)
         assert ours == approximately(theirs)
 
 
@@ -115,14 +117,11 @@ def test_what_is_not_moved(tmp_path):
 
 
 def test_the_published_methods():
-    """Registering answers what a bool would, and the job comes along; errors are caught by their published names."""
+    """Registering tells whether the job is new; errors are caught by their published names."""
 
     async def act(optimizer):
         spec = JobSpecFromClient(**SPEC)
-        first, again = [await optimizer.register_job(spec) for _ in range(2)]
-        assert (bool(first), bool(again)) == (True, False)
-        assert len({first, again, True, False}) == 2
-        assert first.spec.model_dump() == again.spec.model_dump() == spec.model_dump()
+        assert [await optimizer.register_job(spec) for _ in range(2)] == [True, False]
         trial = await optimizer.predict("t-1")
         await optimizer.end_trial(trial)
         with pytest.raises(bso.ZeusBSOServiceBadOperationError):
@@ -134,11 +133,7 @@ def test_the_published_methods():
         await optimizer.delete_job("t-1")
 
     with open_service() as service:
-        optimizer = ZeusBatchSizeOptimizer(service)
-        try:
-            asyncio.run(act(optimizer))
-        finally:
-            optimizer.close()
+        asyncio.run(act(ZeusBatchSizeOptimizer(service)))
 
 
 def test_published_names():

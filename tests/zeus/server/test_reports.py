@@ -119,29 +119,21 @@ def void(client, number, reason="a broken meter", job_id="t-1"):
     return client.post("/trials/void", json={"job_id": job_id, "trial_number": number, "reason": reason})
 
 
-def test_a_voided_trial_has_never_been(client):
-    """Explorations of its batch size after it count in its place, and voiding it again changes nothing."""
+@pytest.mark.long
+def test_voids_are_answered_by_the_job_without_the_trial(client):
+    """Voided again nothing changes; one that runs is ended, its reports are refused, and another one explores."""
     order = [run(client, "t-1", cost)[0]["batch_size"] for cost in (100.0, 5.0, 120.0, 110.0, 7.0)]
     assert order == [16, 8, 32, 8, 16]
-    assert (job(client)["min_cost"], job(client)["min_cost_batch_size"]) == (5.0, 8)
     for _ in range(2):
         answer = void(client, 2)
         assert (answer.status_code, answer.json()["min_cost"], answer.json()["remaining"]) == (200, 7.0, [8, 16, 32])
-    rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
-    assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None]
-    # The second exploration of 8 takes the place of the first; 32, which came before its turn, is explored again.
-    trial, _ = run(client, "t-1", 90.0)
-    assert (trial["batch_size"], job(client)["stage"]) == (32, "Pruning")
-
-
-@pytest.mark.long
-def test_a_running_trial_is_voided(client):
-    """It is ended: its reports are refused, and another one explores in its place."""
     trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
-    assert void(client, 1).status_code == 200
+    assert (trial["batch_size"], void(client, 6).status_code) == (32, 200)
     answer = client.post("/report", json=trial | {"time": 1.0, "energy": 1.0, "metric": 0.9, "current_epoch": 1})
-    assert (answer.status_code, answer.json()["message"]) == (400, "Trial(1) was voided, and counts for nothing.")
-    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json() == trial | {"trial_number": 2}
+    assert (answer.status_code, answer.json()["message"]) == (400, "Trial(6) was voided, and counts for nothing.")
+    assert client.get("/jobs/batch_size", params={"job_id": "t-1"}).json() == trial | {"trial_number": 7}
+    rows = client.get("/state/trials", params={"job_id": "t-1"}).json()
+    assert [row["excluded"] for row in rows] == [None, "Voided", None, None, None, "Voided", None]
 
 
 def test_a_run_that_was_too_cheap_has_stopped_others(tmp_path):

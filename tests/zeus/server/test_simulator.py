@@ -25,7 +25,7 @@ from bftrainer.zeus import (
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult
 from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
 from tests.zeus.server.processes import server
-from tests.zeus.server.support import SPEC, open_service, serving
+from tests.zeus.server.support import open_service
 
 SEED, ETA = 31, 0.5
 
@@ -157,16 +157,3 @@ def test_the_published_client(python_with_zeus, tmp_path, compat):
     ]
     # 1.5 kJ and 3 s at 500 W, half and half.
     assert [row["cost"] for row in rows] == [1500.0, 1500.0, None]
-
-
-def test_its_requests_as_they_are(tmp_path):
-    """It sends JSON without saying so."""
-    body = json.dumps(SPEC).encode()
-    with serving(tmp_path) as client:
-        request = client.build_request("POST", "/jobs", content=body)
-        assert "content-type" not in request.headers
-        assert client.send(request).status_code == 201
-        trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
-        result = json.dumps({**trial, "time": 1.0, "energy": 1.0, "metric": 0.7, "current_epoch": 1}).encode()
-        assert client.post("/report", content=result).json()["converged"]
-        assert client.patch("/trials", content=json.dumps(trial).encode()).status_code == 200
