@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 DAY_NS = 86_400 * 10**9
 RUN_FILES = {"step-logs.csv", "decisions.parquet", "tasks.parquet", "allocation.parquet", "summary.json"}
 LIST_TRACED_JOBS = """
-from bftrainer.zeus.simulation.inputs import zeus_sample
+from bftrainer.zeus.simulation.campaign import zeus_sample
 from bftrainer.zeus import TrainingTrace
 sample = zeus_sample()
 print(*(job[0] for job in TrainingTrace(sample.train, sample.power).jobs))

@@ -13,8 +13,7 @@ from bftrainer.nodelogs.availability import write_spot_trace
 from bftrainer.nodelogs.availability_trace import AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.runs import run_replay
 from bftrainer.spot import MinuteModel, generate_minutes, trace_statistics
-from bftrainer.spot.generation import fit_minutes, generate_trace
-from bftrainer.spot.minute_model import draw_sizes
+from bftrainer.spot.generation import draw_sizes, fit_minutes, generate_trace
 from tests.examples import examples
 
 

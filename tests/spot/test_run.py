@@ -15,8 +15,16 @@ from bftrainer.nodelogs.availability_trace import AvailabilityTrace, CountTrace,
 from bftrainer.report.drawing import plot_counts, render_figure
 from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, run_figures, simulate
 from bftrainer.spot.generation import generate_trace
-from bftrainer.spot.run import COST_FIGURES, load_log, load_profile, profile_source, summarise_run, write_spot
-from bftrainer.spot.run_plots import run_figure, trace_figure
+from bftrainer.spot.run import (
+    COST_FIGURES,
+    load_log,
+    load_profile,
+    profile_source,
+    run_figure,
+    summarise_run,
+    trace_figure,
+    write_spot,
+)
 from bftrainer.spot.statistics import Survival
 from bftrainer.spot.sweep import SWEPT, SpotSweep, sweep_spot, write_sweep
 from bftrainer.tasksets.measurements import TrainingProfile

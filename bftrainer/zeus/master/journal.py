@@ -146,12 +146,10 @@ class JobJournal:
             yield
         except RunDirectoryError as fault:
             raise RunDirectoryError(f"{self.path}:{number}: {fault}") from None
-        except ValidationError as fault:
-            raise RunDirectoryError(f"{self.path}:{number}: Expected {expected}: {fault_text(fault)}") from None
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
-            reason = str(fault).partition("\n")[0]
+            reason = fault_text(fault) if isinstance(fault, ValidationError) else str(fault)
             raise RunDirectoryError(
-                f"{self.path}:{number}: Expected {expected}, got something else ({reason})."
+                f"{self.path}:{number}: Expected {expected}, got something else: {reason}"
             ) from None
 
 

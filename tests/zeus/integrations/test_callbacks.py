@@ -23,7 +23,7 @@ from bftrainer.zeus.integrations import (
 from bftrainer.zeus.master.hardware import read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from tests.zeus.integrations.driven import ScriptedRun, on_threads
-from tests.zeus.master.fakes import Device, World, environ, gpus
+from tests.zeus.master.fakes import Device, World, instruct, plug
 from tests.zeus.master.test_training import STEP_S
 
 
@@ -128,8 +128,7 @@ def tell(fake, monkeypatch, tmp_path):
     fake("torch.utils.data", DataLoader=Loader, cuda=SimpleNamespace(is_available=lambda: False), distributed=group)
 
     def set_environment(**changes):
-        for name, value in environ(tmp_path, BFTRAINER_MEASURE="model", **changes).items():
-            monkeypatch.setenv(name, value)
+        instruct(monkeypatch, tmp_path, BFTRAINER_MEASURE="model", **changes)
         return tmp_path
 
     return set_environment
@@ -173,8 +172,9 @@ def test_the_loader_tries_power_limits(tell, monkeypatch):
     """A warm-up batch and two that are measured at each limit, in the first epoch; then the best one, until the end."""
     device = Device()
     world, seen = World(device), []
-    on_gpu = partial(training_run, meter=world, clock=world.clock, find=lambda: gpus(device))
-    monkeypatch.setattr("bftrainer.zeus.integrations.callbacks.training_run", on_gpu)
+    plug(monkeypatch, device)
+    on_gpu = partial(training_run, meter=world, clock=world.clock)
+    monkeypatch.setattr("bftrainer.zeus.integrations.drivers.training_run", on_gpu)
     folder = tell(BFTRAINER_SET_POWER_LIMITS=True, ZEUS_PROFILE_PARAMS="1,2", ZEUS_ETA_KNOB=1)
     loader = ZeusDataLoader(list(range(25)), batch_size=1, max_epochs=1)
     for _ in loader.epochs():
@@ -186,7 +186,7 @@ def test_the_loader_tries_power_limits(tell, monkeypatch):
     assert [each.limit_w for each in read_profile(folder / "bs1.power.json")] == list(STEP_S)
 
 
-def test_what_a_loader_refuses(tell, monkeypatch):
+def test_what_a_loader_refuses(tell):
     """Metrics and epochs of loaders that don't lead, another distribution, no target."""
     tell()
     evaluation = ZeusDataLoader([1], batch_size=1)
@@ -196,7 +196,7 @@ def test_what_a_loader_refuses(tell, monkeypatch):
         evaluation.report_metric(0.5)
     with pytest.raises(SettingsError, match="Expected distributed to be None or 'dp', got 'ddp'"):
         ZeusDataLoader([1], batch_size=1, distributed="ddp")
-    monkeypatch.delenv("ZEUS_TARGET_METRIC")
+    tell(ZEUS_TARGET_METRIC=None)
     with pytest.raises(TuningInputError, match="ZEUS_TARGET_METRIC"):
         ZeusDataLoader([1], batch_size=1, max_epochs=3)
 

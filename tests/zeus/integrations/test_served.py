@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from contextlib import contextmanager
 
@@ -12,7 +11,7 @@ from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedE
 from bftrainer.zeus.integrations import on_all_ranks, server_run
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
 from tests.zeus.integrations.driven import ScriptedRun, ThreadRanks, on_threads
-from tests.zeus.master.fakes import Device, World, gpus
+from tests.zeus.master.fakes import Device, World, plug
 from tests.zeus.server.support import SPEC, carrying
 
 PARAMS = {name: SPEC[name] for name in ("job_id", "job_id_prefix", "batch_sizes", "default_batch_size", "mab_seed")}
@@ -28,7 +27,7 @@ def client(tmp_path):
 def train(client, world, metrics, job=None, epoch_s=1.0, **options):
     """Train epochs of a second each until told to stop; give the run."""
     scores = iter(metrics)
-    measuring = {"meter": world, "clock": world.clock, "find": lambda: None} | options
+    measuring = {"meter": world, "clock": world.clock} | options
     with server_run(client, job or JobSpec(**SPEC), **measuring) as run:
         world.work(50.0)  # before the first epoch, none of the run's
         for _ in run.epochs():
@@ -57,50 +56,30 @@ def test_a_registered_job_is_found_by_its_name(client):
         train(client, World(), [], job="t-2")
 
 
-def test_a_run_without_reports_is_no_result(client):
+def test_a_run_without_reports_is_no_result(client, caplog):
     """Epochs without a metric end at the last one; the trial is ended, and handed out again; so does a crash."""
     for _ in range(2):
-        with server_run(client, JobSpec(**SPEC | {"max_epochs": 4}), meter=World(), find=lambda: None) as run:
+        with server_run(client, JobSpec(**SPEC | {"max_epochs": 4}), meter=World()) as run:
             assert list(run.epochs()) == [0, 1, 2, 3]
         assert (run.batch_size, run.reached) == (16, False)
     with pytest.raises(TypeError):
         train(client, World(), [], job="t-1", epoch_s="a crash")
     assert [row.status for row in client.trials("t-1")] == ["Failed"] * 3
-
-
-@pytest.mark.parametrize(
-    ("metrics", "epoch", "why"),
-    [
-        ([], 1, "ended without run.report"),
-        ([0.1], 2, "ended without run.report"),
-        ([math.nan] * 4, 1, "is not a number"),
-    ],
-)
-def test_a_script_that_forgets_its_metric_is_warned(client, caplog, metrics, epoch, why):
-    """Once a run: of the first epoch without a report, or whose metric is not a number."""
-    caplog.set_level(logging.WARNING, "bftrainer.zeus.integrations")
-    job = JobSpec(**SPEC | {"max_epochs": 4})
-    with server_run(client, job, meter=World(), find=lambda: None) as run:
-        for number in run.epochs():
-            if number < len(metrics):
-                run.report(metrics[number])
-    (said,) = [each.getMessage() for each in caplog.records if each.name == "bftrainer.zeus.integrations.drivers"]
-    assert said.startswith(f"t-1, trial 1, epoch {epoch}: ")
-    assert why in said
-
-
-def test_a_script_that_reports_is_not_warned(client, caplog):
-    """Neither one that reaches its target nor one that misses it."""
-    train(client, World(power_w=80.0), [0.1, 0.6])
-    train(client, World(power_w=80.0), [])
+    # A script that forgets its metric is warned; one that crashes knows, and one that misses its target has a result.
+    said = [each.getMessage() for each in caplog.records if each.name == "bftrainer.zeus.integrations.drivers"]
+    assert [text[:9] for text in said] == ["t-1, tria"] * 2
+    assert "trial 2: no result; only run.report(metric)" in said[1]
+    caplog.clear()
+    train(client, World(power_w=80.0), [], job="t-1")
     assert not [each for each in caplog.records if each.name == "bftrainer.zeus.integrations.drivers"]
 
 
 @pytest.mark.long
-def test_the_gpus_are_found(client):
+def test_the_gpus_are_found(client, monkeypatch):
     """Parameters without GPUs get those of this machine, whose energy is measured."""
     devices, world = (Device(), Device(uuid="GPU-2b")), World()
-    with server_run(client, TuningParams(**PARAMS), find=lambda: gpus(*devices), clock=world.clock) as run:
+    plug(monkeypatch, *devices)
+    with server_run(client, TuningParams(**PARAMS), clock=world.clock) as run:
         run.begin_epoch()
         world.work(1.0)
         devices[0].energy_mj, devices[1].energy_mj = 3000, 5000
@@ -114,7 +93,7 @@ def test_a_machine_without_gpus(client):
     """Its power has to be said; the model then counts half of it while it waits, and nothing else is asked for."""
     with pytest.raises(SettingsError, match="highest power"):
         train(client, World(), [], job=TuningParams(**PARAMS))
-    with server_run(client, TuningParams(**PARAMS), max_power_w=40.0, measure="model", find=lambda: None) as run:
+    with server_run(client, TuningParams(**PARAMS), max_power_w=40.0, measure="model") as run:
         run.begin_epoch()
         run.report(0.7)
     assert run.meter.name == "model"
@@ -129,7 +108,7 @@ def test_what_is_refused(client):
         train(client, World(), [], measure="ralp")
     with (
         pytest.raises(TuningError, match="Expected a report after"),
-        server_run(client, JobSpec(**SPEC), meter=World(), find=lambda: None) as run,
+        server_run(client, JobSpec(**SPEC), meter=World()) as run,
     ):
         run.report(0.5)
     with pytest.raises(TuningInputError, match="Expected a metric that is a number, got 'x'"):
@@ -149,7 +128,7 @@ def scripted(opened, **settings):
 
 def train_rank(ranks, opening):
     """Train on one rank, where the metric rises with the epochs and from rank to rank; give what it saw."""
-    with on_all_ranks(opening, ranks, environ={}) as run:
+    with on_all_ranks(opening, ranks) as run:
         seen = []
         for epoch in run.epochs():
             list(run.steps(range(3)))
@@ -187,29 +166,27 @@ def test_a_driver_that_cannot_be_opened():
     assert str(second) == "Rank 0 failed: OSError: no server"
 
 
-def test_one_process_has_the_driver_itself():
+def test_one_process_has_the_driver_itself(monkeypatch):
     """Where the environment tells of one process, there is nothing in between."""
     opened = []
-    with on_all_ranks(scripted(opened), environ={"WORLD_SIZE": "1"}) as run:
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    with on_all_ranks(scripted(opened)) as run:
         assert run is opened[0]
 
 
-def test_ranks_that_are_refused():
+def test_ranks_that_are_refused(monkeypatch):
     """Several processes without a group, and nodes whose energy nobody measures."""
-    with (
-        pytest.raises(SettingsError, match=r"init_process_group\(\) first, as WORLD_SIZE is 2"),
-        on_all_ranks(scripted([]), environ={"WORLD_SIZE": "2"}),
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    for ranks, said in (
+        (None, r"init_process_group\(\) first, as WORLD_SIZE is 2"),
+        (ThreadRanks(0, [None, None]), r"Expected all 2 ranks on one node, .* got 1"),
     ):
-        pass
-    two_nodes = {"LOCAL_WORLD_SIZE": "1"}
-    with (
-        pytest.raises(SettingsError, match=r"Expected all 2 ranks on one node, .* got 1"),
-        on_all_ranks(scripted([]), ThreadRanks(0, [None, None]), environ=two_nodes),
-    ):
-        pass
+        with pytest.raises(SettingsError, match=said), on_all_ranks(scripted([]), ranks):
+            pass
 
     def all_measured(ranks):
-        with on_all_ranks(scripted([]), ranks, environ=two_nodes, all_nodes_measured=True) as run:
+        with on_all_ranks(scripted([]), ranks, all_nodes_measured=True) as run:
             return run.batch_size
 
     assert on_threads(2, all_measured) == [32, 32]

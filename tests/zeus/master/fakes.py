@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
-from bftrainer.zeus.master.hardware import Gpus, find_gpus
+from bftrainer.zeus.master.hardware import Gpus
 
 
 @dataclass
@@ -23,7 +25,9 @@ class Device:
 
 
 class Nvml:
-    """The functions of ``pynvml`` that are used, over some devices; no driver if there are none given."""
+    """The functions of ``pynvml`` that are used, over some devices."""
+
+    __spec__ = SimpleNamespace()
 
     class NVMLError(Exception):
         """What NVML raises."""
@@ -65,9 +69,17 @@ class Nvml:
         return device.energy_mj
 
 
-def gpus(*devices: Device, **environ: str) -> Gpus | None:
-    """These GPUs as NVML finds them."""
-    return find_gpus(environ, Nvml(*devices))
+def gpus(*devices: Device) -> Gpus:
+    """These GPUs."""
+    return Gpus(Nvml(*devices), devices)
+
+
+def plug(monkeypatch: Any, *devices: Device, driver: bool = True, visible: str | None = None) -> None:
+    """Have these GPUs in this machine, of which CUDA may use those visible."""
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(*devices, driver=driver))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
 
 
 class World:
@@ -95,7 +107,8 @@ class World:
         self.used_j += min(limit_w, self.power_w) * time_s
 
 
-def environ(folder: Any, **changes: Any) -> dict[str, str]:
-    """What a training script is told."""
+def instruct(monkeypatch: Any, folder: Any, **changes: Any) -> None:
+    """Tell a training script what it is to do; None: nothing."""
     said = {"ZEUS_TARGET_METRIC": 0.5, "ZEUS_LOG_DIR": folder, "BFTRAINER_MAX_POWER_W": 250} | changes
-    return {name: str(value) for name, value in said.items()}
+    for name, value in said.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, str(value))

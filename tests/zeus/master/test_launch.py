@@ -13,7 +13,7 @@ import pytest
 
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.supervisor import descendants
-from bftrainer.zeus.master.launch import check_command, run_script
+from bftrainer.zeus.master.zeus_master import check_command, run_script
 from tests.waiting import alive, until
 from tests.zeus.master.driven import PYTHON
 
@@ -29,7 +29,7 @@ until [ -e begun ]; do sleep 0.01; done
 LAUNCHER = """\
 import os, sys
 from pathlib import Path
-from bftrainer.zeus.master.launch import run_script
+from bftrainer.zeus.master.zeus_master import run_script
 run_script(["sh", "-c", sys.argv[1]], Path("."), os.environ, Path("log"), lambda piece: None, None, 0.2)
 """
 

@@ -14,7 +14,7 @@ from bftrainer.errors import OutputError, RunDirectoryError, SettingsError, Tuni
 from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.script import RunSettings
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, only, script_job
-from tests.zeus.master.fakes import Device, gpus
+from tests.zeus.master.fakes import Device, plug
 
 # Reports 10 J, or what $n says, in 1 s.
 WELL = (
@@ -137,28 +137,19 @@ def test_directories_are_named_after_what_is_run(tmp_path, monkeypatch):
     assert zeus_master.build_logdir(job, 3, 0.5, 2.0) == first
     with pytest.raises(OutputError, match="Directory exists"):
         zeus_master.build_logdir(job, 3, 0.5, 2.0, exist_ok=False)
-
-
-@pytest.mark.parametrize(("mode", "uid", "message"), [(0o777, 0, "no other user may write"), (0o700, 65534, "one of")])
-def test_foreign_directories(tmp_path, mode, uid, message):
-    """What others have made or may change is no place for logs, and no job is resumed there: its command would run."""
-    if uid and os.geteuid():
-        pytest.skip("only root can give a directory away")
-    driver = start(tmp_path, "touch ran")
-    for folder, error in ((driver.logdir, RunDirectoryError), (tmp_path / "logs", OutputError)):
-        folder.chmod(mode)
-        if uid:
-            os.chown(folder, uid, uid)
-        with pytest.raises(error, match=f"Expected a directory .*{message}"):
-            (Driver.resume if error is RunDirectoryError else master)(folder)
-    assert not (tmp_path / "ran").exists()
-    (tmp_path / "logs").chmod(0o1777)
-    master(tmp_path / "logs")
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file: Expected a directory, found a file"):
-        master(tmp_path / "file")
     with pytest.raises(OutputError, match="cannot be made"):
-        master(tmp_path / "file" / "more").start(fake_job(tmp_path), 1, [32], *KNOBS)
+        master(tmp_path / "file").start(job, 1, [32], *KNOBS)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+def test_a_journal_of_another_user(tmp_path):
+    """No job is resumed that another user has begun: its command would run."""
+    driver = start(tmp_path, "touch ran")
+    os.chown(driver.journal.path, 65534, 65534)
+    with pytest.raises(RunDirectoryError, match="Expected a journal of your own, found one of another user"):
+        Driver.resume(driver.logdir)
+    assert not (tmp_path / "ran").exists()
 
 
 REFUSED = {
@@ -200,20 +191,24 @@ def test_placeholders(tmp_path):
     assert job.gen_command(8, 0.1, 1, 1) == ["{bs}", "${HOME}", "{print $1}", "{}", "{1,2}", '{"a": 1}', "8"]
 
 
-def test_power_and_gpus_are_found(tmp_path):
+def test_power_and_gpus_are_found(tmp_path, monkeypatch):
     """Without being told, the highest power and the number are those of the GPUs that are there."""
-    found = master(tmp_path / "logs", max_power_w=None, find=lambda: gpus(Device(), Device()))
-    assert found.settings == RunSettings(monitor_path="/opt/zeus_monitor", max_power_w=250.0, gpus=2, grace_s=0.3)
-    with pytest.raises(SettingsError, match="no GPU was found"):
-        master(tmp_path / "logs", max_power_w=None, find=lambda: None)
     # To be allowed to set limits takes a GPU and permission; both are looked for before anything is made.
-    for one, message in ((None, "No GPU found"), (gpus(Device(root=False)), "Insufficient Permissions")):
+    for devices, options, message in (
+        ([], {"max_power_w": None}, "no GPU was found"),
+        ([], {"set_power_limits": True}, "No GPU found|extra gpu"),
+        ([Device(root=False)], {"set_power_limits": True}, "Insufficient Permissions"),
+    ):
+        plug(monkeypatch, *devices)
         with pytest.raises(SettingsError, match=message):
-            master(tmp_path / "logs", set_power_limits=True, find=lambda one=one: one)
+            master(tmp_path / "logs", **options)
+    plug(monkeypatch, Device(), Device())
+    settings = master(tmp_path / "logs", max_power_w=None).settings
+    assert settings == RunSettings(monitor_path="/opt/zeus_monitor", max_power_w=250.0, gpus=2, grace_s=0.3)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_power_limits_are_given_back_after_each_run(tmp_path):
+def test_power_limits_are_given_back_after_each_run(tmp_path, monkeypatch):
     """Scripts that are killed leave their limit; the master does not. Unless told, it touches none."""
     device, limits = Device(), []
 
@@ -224,11 +219,12 @@ def test_power_limits_are_given_back_after_each_run(tmp_path):
         def printed(self, piece):  # noqa: ARG002
             device.limit_mw = 100_000
 
-    options = {"set_power_limits": True, "observers": [Script()], "find": lambda: gpus(device)}
-    start(tmp_path, f"echo; {WELL}", 2, **options).drive()
+    plug(monkeypatch, device)
+    start(tmp_path, f"echo; {WELL}", 2, set_power_limits=True, observers=[Script()]).drive()
     assert (limits, device.limit_mw) == ([250_000, 250_000], 250_000)
-    (tmp_path / "more").mkdir()
-    driver = start(tmp_path / "more", WELL, find=lambda: gpus(Device(root=False, limit_mw=123_000)))
+    plug(monkeypatch, Device(root=False, limit_mw=123_000))
+    driver = start(tmp_path, WELL)
+    driver.drive()
     assert not (driver.logdir / "power-limits.json").exists()
 
 

@@ -23,7 +23,7 @@ from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.journal import JOURNAL, LOCK, JobJournal, Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
-from bftrainer.zeus.simulation.files import read_history
+from bftrainer.zeus.simulation.campaign import read_history
 from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, script_job
 
 ROOT = Path(__file__).parents[3]

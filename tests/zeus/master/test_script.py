@@ -88,7 +88,7 @@ def test_reports(tmp_path, text, report):
 GARBAGE = {
     '{"energy": 1': "Expected JSON, got something else",
     "[" * 100_000: "Expected JSON of at most 100 levels, got more",
-    "[1]": "Expected an object, got [1].",
+    "[1]": "Missing key 'energy'.",
     '{"energy": 1, "time": 1}': "Missing key 'reached'.",
     '{"energy": 1, "time": 1, "reached": 1}': "reached: Input should be a valid boolean",
     '{"energy": NaN, "time": 1, "reached": true}': "energy: Input should be",
