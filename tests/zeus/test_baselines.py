@@ -23,14 +23,11 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     Simulator,
 )
-from bftrainer.zeus.policies.policy_registry import (
-    PolicyContext,
-    batch_size_optimizer,
-)
+from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 from bftrainer.zeus.policies.trace import configurations, optimum
 from tests.examples import examples
 from tests.shipped import shipped
-from tests.zeus.traced import JOB, Measured, measurements, state_text, training_trace
+from tests.zeus.worlds import JOB, NEVER, Measured, betas, etas, groups, measurements, seeds, state_text, training_trace
 
 SIZES = [4, 8, 16, 32]
 ORDER = [8, 4, 16, 32]
@@ -39,7 +36,7 @@ TRACE = training_trace(
         4: Measured([9.0], {100: (2.0, 50.0)}),
         8: Measured([5.0], {100: (2.0, 60.0), 200: (1.0, 150.0)}),
         16: Measured([2.0], {100: (2.0, 70.0), 200: (1.5, 160.0)}),
-        32: Measured([math.nan], {200: (1.0, 190.0)}),
+        32: Measured([NEVER], {200: (1.0, 190.0)}),
     }
 )
 BATCH_SIZE_POLICIES = {
@@ -145,9 +142,6 @@ def test_the_oracle_needs_a_target_that_is_reached():
 
 # --- whatever the traces, the knobs and the seeds ---------------------------------------------------------------------
 
-seeds = st.integers(0, 2**32 - 1)
-etas = st.one_of(st.sampled_from([0.0, 0.5, 1.0]), st.floats(0.0, 1.0))
-betas = st.one_of(st.sampled_from([1.0, 1.2, 2.0, math.inf]), st.floats(0.2, 6.0))
 traces = measurements().map(training_trace)
 OPTIONS = {
     "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
@@ -169,14 +163,6 @@ def simulator(trace, policy, seed=1, limits=None):
     """A simulator that gives up on a group's job soon."""
     limits = limits or JITPowerLimitOptimizer(False)
     return Simulator(trace, None, policy, limits, seed, verbose=False, max_group_retries=5)
-
-
-@st.composite
-def groups(draw):
-    """Jobs by start time, some at once, some ending when others start, some at once themselves."""
-    starts = sorted(draw(st.lists(st.integers(0, 60).map(float), min_size=1, max_size=25)))
-    lengths = st.integers(0, 20).map(float)
-    return Group("g", "d", tuple(GroupJob(each, each + draw(lengths), draw(st.floats(0.3, 3.0))) for each in starts))
 
 
 def finish(simulate, *arguments):
@@ -235,7 +221,7 @@ def test_a_shorter_history_is_the_beginning_of_a_longer_one(trace, seed, beta, e
 
 @every_policy
 @examples(8)
-@given(trace=traces, seed=seeds, beta=betas, jobs=groups())
+@given(trace=traces, seed=seeds, beta=betas, jobs=groups)
 def test_calls_repeat_and_leave_policies_alone(name, trace, seed, beta, jobs):
     """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""
     sizes, limits = make(name, trace, seed), JITPowerLimitOptimizer(False)

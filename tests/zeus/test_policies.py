@@ -20,7 +20,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
 )
 from tests.zeus.golden import units
-from tests.zeus.traced import state_text
+from tests.zeus.worlds import state_text
 
 JOB = Job("d", "n", "sgd", 0.9, 12, 16)
 SIZES = [8, 16, 32, 64]

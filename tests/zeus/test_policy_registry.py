@@ -25,7 +25,7 @@ from bftrainer.zeus.policies.policy_registry import (
     power_limit_optimizer,
 )
 from tests.shipped import shipped
-from tests.zeus.traced import JOB, Measured, training_trace
+from tests.zeus.worlds import JOB, Measured, training_trace
 
 EPOCHS = {100: (2.0, 60.0), 200: (1.0, 150.0)}
 CONTEXT = PolicyContext(

@@ -21,7 +21,7 @@ from bftrainer.zeus import (
     TrainingTrace,
 )
 from tests.zeus.golden import DATA, frame
-from tests.zeus.traced import JOB, round_trace
+from tests.zeus.worlds import JOB, round_trace
 
 TRACE = round_trace({8: [4.0], 16: [5.0]})
 SIZES = [8, 16]

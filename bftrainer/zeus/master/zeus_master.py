@@ -383,11 +383,6 @@ def run_script(
             file.write(piece)
         show(piece)
 
-    def take_last(piece: bytes) -> None:
-        """Log what a script prints while it is ended; errors of the log matter less by then."""
-        with suppress(OSError):
-            file.write(piece)
-
     with file:
         started_s = time.monotonic()
         try:
@@ -397,7 +392,7 @@ def run_script(
         try:
             timed_out = not _follow(process, take, math.inf if timeout_s is None else started_s + timeout_s)
         finally:
-            _end(process, take_last)
+            _end(process, file.write)
     status = process.status
     if "refused" in status:
         raise TuningInputError(f"The command cannot be run: {status['refused']}.")
@@ -417,7 +412,7 @@ def _translate_log_errors(log: Path) -> Iterator[None]:
         raise OutputError(f"{log}: cannot be written ({cause.strerror or cause}).") from None
 
 
-def _follow(process: SupervisedProcess, take: Callable[[bytes], None], deadline_s: float) -> bool:
+def _follow(process: SupervisedProcess, take: Callable[[bytes], object], deadline_s: float) -> bool:
     """Pass on all output until all processes are gone; return False if the time limit came first."""
     stream = process.supervisor.stdout
     assert stream is not None
@@ -438,12 +433,12 @@ def _follow(process: SupervisedProcess, take: Callable[[bytes], None], deadline_
         os.close(gone)
 
 
-def _end(process: SupervisedProcess, take: Callable[[bytes], None]) -> None:
-    """End all that the script has started, passing on its last output."""
+def _end(process: SupervisedProcess, log: Callable[[bytes], object]) -> None:
+    """End all that the script has started, and log its last output, as far as that is possible."""
     process.stop()
     # Without a reader, SIGPIPE would end the command at its last output.
-    with process.supervisor:
-        _follow(process, take, math.inf)
+    with process.supervisor, suppress(OSError):
+        _follow(process, log, math.inf)
     while not process.read_status():
         pass
     # Kill the command here if its supervisor was killed before it could do so.
