@@ -134,24 +134,6 @@ def test_distributions():
     assert values.mean() == pytest.approx(1191.9, rel=0.005)
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: SupercomputerModel(nodes=0), "1 <= nodes <= 1,000,000, got 0"),
-        (lambda: SupercomputerModel(idle_share=1.0), r"0 < idle share < 1, got 1\.0"),
-        (lambda: SupercomputerModel(split_mean=0.5), r"split after 1 node or more, got 0\.5"),
-        (lambda: LogNormal(1.0, 2.0), r"0 < median <= mean of a log-normal distribution, got 2\.0 and 1\.0"),
-        (lambda: LogNormal(1.0, 0.0), r"0 < median <= mean of a log-normal distribution, got 0\.0 and 1\.0"),
-        (lambda: SupercomputerModel.fit(NodeLog(("a",), 0, 9, *(np.empty(0, t) for t in (int, np.int32, bool)))),
-         "nodes that become idle and are taken back"),
-    ],
-)  # fmt: skip
-def test_bad_settings(make, said):
-    """Numbers out of range, and logs without a fragment, are refused."""
-    with pytest.raises(SettingsError, match=said):
-        make()
-
-
 def test_a_seed_gives_the_log_that_it_always_gave():
     """The bytes of a log, and what the generator draws next, are those of earlier versions."""
     rng = np.random.default_rng(7)

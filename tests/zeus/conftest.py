@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.zeus.master.fakes import plug
+from tests.zeus.master.driven import plug
 
 
 @pytest.fixture(autouse=True)

@@ -20,7 +20,7 @@ from bftrainer.zeus.master.hardware import (
     open_meter,
     restore_limits,
 )
-from tests.zeus.master.fakes import Device, Nvml, gpus, plug
+from tests.zeus.master.driven import Device, Nvml, gpus, plug
 
 
 def test_nvml_adds_up_gpus():
