@@ -291,7 +291,7 @@ def require_gpus(gpus: Gpus | None) -> Gpus:
     """Return GPUs that were found: `SettingsError` if none were, which may be for want of an extra."""
     if gpus is None:
         require_extra("GPUs need", "gpu")
-        raise SettingsError("No GPU found.")
+        raise SettingsError("No GPU found whose power can be measured and limited.")
     return gpus
 
 
