@@ -175,7 +175,7 @@ class RankedRun(TrialDriver):
 
     def __init__(self, ranks: Ranks, open_driver: Callable[[], TrialDriver]) -> None:
         self.ranks, self._open = ranks, open_driver
-        self._driver: TrialDriver | None = None
+        self.driver: TrialDriver | None = None
         self._agree(lambda _: None)
 
     def begin_epoch(self) -> bool:
@@ -184,8 +184,8 @@ class RankedRun(TrialDriver):
 
     def step(self) -> None:
         """See `TrialDriver`; rank 0 sets the power limits of all GPUs."""
-        if self._driver is not None:
-            self._driver.step()
+        if self.driver is not None:
+            self.driver.step()
 
     def report(self, metric: float) -> bool:
         """See `TrialDriver`; all ranks have to call it, and the metric of rank 0 counts."""
@@ -196,7 +196,7 @@ class RankedRun(TrialDriver):
         answer: Any = None
         if self.ranks.rank == 0:
             try:
-                driver = self._driver = self._driver or self._open()
+                driver = self.driver = self.driver or self._open()
                 answer = (ask(driver), driver.batch_size, driver.max_epochs, driver.epochs_done, driver.reached)
             except BaseException as error:  # whatever it is, the others must not wait for ever; it is raised again
                 self.ranks.broadcast(f"{type(error).__name__}: {error}")
@@ -352,7 +352,6 @@ class ZeusDataLoader:
         self.max_epochs = max_epochs
         self._ranks: Ranks | None = None
         self._run: TrialDriver | None = None
-        self._measured: TrainingRun | None = None
         if max_epochs != -1:
             self._environment = RunEnvironment.read(os.environ)
             self._ranks = find_ranks() if distributed == "dp" else None
@@ -365,7 +364,12 @@ class ZeusDataLoader:
     def epochs(self) -> Iterator[int]:
         """Yield the epochs to train, from 0, on all ranks: `TrainingStoppedError` if one more would cost too much."""
         self._leading()
-        with self._open_run() if self._ranks is None else on_all_ranks(self._open_run(), self._ranks) as run:
+        cuda = import_module("torch").cuda
+        batch_size = self._loader.batch_size * (1 if self._ranks is None else self._ranks.size)
+        opening = training_run(
+            batch_size, self.max_epochs, synchronize=cuda.synchronize if cuda.is_available() else None
+        )
+        with opening if self._ranks is None else on_all_ranks(opening, self._ranks) as run:
             self._run = run
             try:
                 yield from run.epochs()
@@ -378,8 +382,9 @@ class ZeusDataLoader:
         """Report the validation metric of an epoch, the same one on all ranks."""
         if self._run is None:
             raise TuningError("Expected a metric of one of the epochs(), got one before they began.")
-        if self._measured is not None:
-            self._measured.higher_is_better = higher_is_better
+        driver = self._run.driver if isinstance(self._run, RankedRun) else self._run
+        if isinstance(driver, TrainingRun):
+            driver.higher_is_better = higher_is_better
         self._run.report(float(metric))
 
     def __iter__(self) -> Iterator[Any]:
@@ -397,12 +402,3 @@ class ZeusDataLoader:
         if self.max_epochs == -1:
             raise TuningError("Expected the loader that was made with max_epochs, got one without.")
         return self._environment
-
-    @contextmanager
-    def _open_run(self) -> Iterator[TrainingRun]:
-        """Open the run, on one process or rank 0."""
-        cuda = import_module("torch").cuda
-        batch_size = self._loader.batch_size * (1 if self._ranks is None else self._ranks.size)
-        synchronize = cuda.synchronize if cuda.is_available() else None
-        with training_run(batch_size, self.max_epochs, synchronize=synchronize) as self._measured:
-            yield self._measured

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -21,12 +20,11 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.extras import require_extra
+from bftrainer.zeus.integrations.drivers import ServerRun, server_run
 from bftrainer.zeus.master.hardware import ModelMeter
 from bftrainer.zeus.master.script import TrialDriver, training_run
-
-if TYPE_CHECKING:
-    from bftrainer.zeus.integrations.drivers import ServerRun
-    from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.messages import JobSpec
 
 JOB_ID, DEFAULT_BATCH_SIZE, BETA_KNOB = "quickstart-digits", 16, 3.0
 LEARNING_RATE, HIDDEN, MOMENTUM = 0.05, 64, 0.9
@@ -78,7 +76,6 @@ def open_private_client() -> Iterator[BatchSizeClient]:
     import uvicorn
 
     from bftrainer.zeus.server.app import ServerSettings, create_app
-    from bftrainer.zeus.server.client import BatchSizeClient
 
     # Such a folder is its user's alone.
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:
@@ -103,9 +100,6 @@ def make_served_runs(client: BatchSizeClient, runs: int, *, max_power_w: float, 
     Their time is the processor's, which other programs of a busy machine do not lengthen, and their energy is modelled
     from it: what runs cost says something of batch sizes even if the runs take half a second.
     """
-    from bftrainer.zeus.integrations.drivers import server_run
-    from bftrainer.zeus.server.messages import JobSpec
-
     settings = {
         "job_id": JOB_ID,
         "job_id_prefix": "quickstart",
