@@ -253,6 +253,14 @@ def _next_epoch(run: TrialDriver, metrics: Mapping[str, Any], monitor: str) -> b
     return run.begin_epoch()
 
 
+def _make_callback(base: Any, run: TrialDriver, begin: str | None, step: str, **hooks: Any) -> Any:
+    """Make an object of a framework's class, whose hooks begin the first epoch, show each step, and do the rest."""
+    hooks |= {step: lambda *_, **__: run.step()}
+    if begin is not None:
+        hooks[begin] = lambda *_, **__: run.begin_epoch()
+    return type("DrivenCallback", (base,), hooks)()
+
+
 def lightning_callback(run: TrialDriver, monitor: str) -> Any:
     """Make a callback for Lightning's ``Trainer``, of ``pytorch_lightning`` if only that has been imported.
 
@@ -261,18 +269,12 @@ def lightning_callback(run: TrialDriver, monitor: str) -> Any:
     older = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
     lightning: Any = import_module("pytorch_lightning" if older else "lightning.pytorch")
 
-    class DrivenCallback(lightning.Callback):  # type: ignore[misc]  # of no known type
-        def on_train_start(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
-            run.begin_epoch()
+    def end_epoch(_callback: object, trainer: Any, _module: object) -> None:
+        # The validation of an epoch is part of it, and over by now.
+        trainer.should_stop |= not _next_epoch(run, trainer.callback_metrics, monitor)
 
-        def on_train_batch_start(self, *_: Any) -> None:
-            run.step()
-
-        def on_train_epoch_end(self, trainer: Any, module: Any) -> None:  # noqa: ARG002
-            # The validation of an epoch is part of it, and over by now.
-            trainer.should_stop |= not _next_epoch(run, trainer.callback_metrics, monitor)
-
-    return DrivenCallback()
+    hooks = {"on_train_epoch_end": end_epoch}
+    return _make_callback(lightning.Callback, run, "on_train_start", "on_train_batch_start", **hooks)
 
 
 def transformers_callback(run: TrialDriver, monitor: str) -> Any:
@@ -282,41 +284,29 @@ def transformers_callback(run: TrialDriver, monitor: str) -> Any:
     """
     transformers: Any = import_module("transformers")
 
-    class DrivenCallback(transformers.TrainerCallback):  # type: ignore[misc]  # of no known type
-        # Evaluations before and after training are none of the run's.
-        training = False
+    def begin(callback: Any, args: Any, *_: object, **__: object) -> None:
+        if (strategy := args.eval_strategy) != "epoch":
+            raise SettingsError(f"Expected eval_strategy='epoch', got {getattr(strategy, 'value', strategy)!r}.")
+        callback.is_training = run.begin_epoch()
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:  # noqa: ARG002
-            if (strategy := args.eval_strategy) != "epoch":
-                raise SettingsError(f"Expected eval_strategy='epoch', got {getattr(strategy, 'value', strategy)!r}.")
-            self.training = run.begin_epoch()
+    def end_epoch(callback: Any, _args: object, _state: object, control: Any, metrics: Any, **_: object) -> None:
+        if callback.is_training:  # evaluations before and after training are none of the run's
+            callback.is_training = _next_epoch(run, metrics, monitor)
+            control.should_training_stop |= not callback.is_training
 
-        def on_step_begin(self, *_: Any, **__: Any) -> None:
-            run.step()
-
-        def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Any, **_: Any) -> None:  # noqa: ARG002
-            if self.training:
-                self.training = _next_epoch(run, metrics, monitor)
-                control.should_training_stop |= not self.training
-
-    return DrivenCallback()
+    hooks = {"is_training": False, "on_train_begin": begin, "on_evaluate": end_epoch}
+    return _make_callback(transformers.TrainerCallback, run, None, "on_step_begin", **hooks)
 
 
 def keras_callback(run: TrialDriver, monitor: str) -> Any:
     """Make a callback for ``fit`` of Keras 3, whatever its backend; `monitor` is a metric such as ``val_accuracy``."""
     keras: Any = import_module("keras")
 
-    class DrivenCallback(keras.callbacks.Callback):  # type: ignore[misc]  # of no known type
-        def on_train_begin(self, logs: Any = None) -> None:  # noqa: ARG002
-            run.begin_epoch()
+    def end_epoch(callback: Any, _epoch: int, logs: Any = None) -> None:
+        callback.model.stop_training |= not _next_epoch(run, logs or {}, monitor)
 
-        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:  # noqa: ARG002
-            run.step()
-
-        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
-            self.model.stop_training |= not _next_epoch(run, logs or {}, monitor)
-
-    return DrivenCallback()
+    hooks = {"on_epoch_end": end_epoch}
+    return _make_callback(keras.callbacks.Callback, run, "on_train_begin", "on_train_batch_begin", **hooks)
 
 
 class ZeusDataLoader:

@@ -125,7 +125,7 @@ def choose_jobs(inputs: ZeusInputs, choice: JobChoice, *, one: bool = False) -> 
     return jobs
 
 
-def described_jobs(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bool]:
+def jobs_to_describe(inputs: ZeusInputs, choice: JobChoice) -> tuple[list[Job], bool]:
     """Return the jobs to describe, and whether they have chosen targets; without one, a job has all of its runs'."""
     trace = inputs.trace
     if choice.file is not None or inputs.is_sample or "target_metric" in choice.changes:
