@@ -11,6 +11,7 @@ import os
 import selectors
 import shutil
 import signal
+import stat
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,8 +68,9 @@ class ZeusMaster:
 
     Raises
     ------
-    TuningInputError, SettingsError
-        If a path is relative, or a setting is not usable; GPUs are not as requested, or their power is unknown.
+    TuningInputError, SettingsError, OutputError
+        If a path is relative, or a setting is not usable; GPUs are not as requested, or their power is unknown; or
+        `log_base` is a directory that others have made or may change.
 
     References
     ----------
@@ -91,6 +93,7 @@ class ZeusMaster:
         for name, path in (("log_base", log_base), ("monitor_path", monitor_path)):
             if not os.path.isabs(path):
                 raise TuningInputError(f"Expected {name} as an absolute path, got {path!r}.")
+        _refuse_foreign(Path(log_base))
         self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
         self.observers = observers
         settings |= {
@@ -195,6 +198,15 @@ class ZeusMaster:
         return Driver(journal, progress, self.observers)
 
 
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a directory of another user, or one that any may change, but for one like ``/tmp``."""
+    about = path.stat() if path.is_dir() else None
+    if about is None or about.st_mode & stat.S_ISVTX:
+        return
+    if about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH:
+        raise OutputError(f"{path}: Expected a directory of this user's that no other user may write to.")
+
+
 def _make_plan(
     job: Job, recurrences: int, batch_sizes: tuple[int, ...], beta_knob: float, eta_knob: float, seed: int
 ) -> Plan:
@@ -218,9 +230,10 @@ class Driver:
         """Make the driver of an interrupted job from its journal.
 
         A new `policy` like the one that the job began with is needed if that one cannot be made again by itself.
-        `RunDirectoryError` if there is no journal, or the policy decides otherwise than it did. A journal of another
-        user is refused: its command would be run.
+        `RunDirectoryError` if there is no journal, or the policy decides otherwise than it did; `OutputError` if others
+        have made the directory or may change it: its command would be run.
         """
+        _refuse_foreign(logdir)
         # Absolute, because scripts get this path and run in another directory.
         journal = JobJournal(logdir.absolute())
         return cls(journal, journal.replay(policy), observers)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bftrainer.errors import OutputError, RunDirectoryError, SettingsError, TuningError, TuningInputError
+from bftrainer.errors import OutputError, SettingsError, TuningError, TuningInputError
 from bftrainer.supervisor import descendants
 from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.script import RunSettings
@@ -148,14 +148,21 @@ def test_directories_are_named_after_what_is_run(tmp_path, monkeypatch):
         master(tmp_path / "file").start(job, 1, [32], *KNOBS)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_journal_of_another_user(tmp_path):
-    """No job is resumed that another user has begun: its command would run."""
+@pytest.mark.parametrize(("mode", "uid"), [(0o777, 0), (0o700, 65534)])
+def test_foreign_directories(tmp_path, mode, uid):
+    """What others have made or may change is no place for logs, and no job is resumed there: its command would run."""
+    if uid and os.geteuid():
+        pytest.skip("only root can give a directory away")
     driver = start(tmp_path, "touch ran")
-    os.chown(driver.journal.path, 65534, 65534)
-    with pytest.raises(RunDirectoryError, match="Expected a journal of your own, found one of another user"):
-        Driver.resume(driver.logdir)
+    for folder, use in ((driver.logdir, Driver.resume), (tmp_path / "logs", master)):
+        folder.chmod(mode)
+        if uid:
+            os.chown(folder, uid, uid)
+        with pytest.raises(OutputError, match="Expected a directory of this user's that no other user may write to"):
+            use(folder)
     assert not (tmp_path / "ran").exists()
+    (tmp_path / "logs").chmod(0o1777)
+    master(tmp_path / "logs")
 
 
 REFUSED = {
