@@ -58,6 +58,9 @@ class ServerRun(TrialDriver):
         if self._since is None:
             self._since = (self.clock(), self.meter.energy_j())
         self.epochs_done += self._under_way
+        if self.epochs_done == 1 and not self.time_s:
+            unreported = "%s, trial %d: epoch 1 ended without run.report(metric), by which alone runs have results."
+            logger.warning(unreported, self.trial.id.job_id, self.trial.id.trial_number)
         self._under_way = not self.trial.finished and self.epochs_done < self.max_epochs
         return self._under_way
 
@@ -120,11 +123,7 @@ def server_run(
             meter = open_meter(measure, spec.max_power, devices and devices.first(spec.number_of_gpus))
             stack.callback(meter.close)
         trial = stack.enter_context(client.trial(spec.job_id or ""))
-        run = ServerRun(trial, spec.max_epochs, meter, synchronize_clock(clock, synchronize))
-        yield run
-        if not trial.finished:
-            unreported = "%s, trial %d: no result; only run.report(metric) in the last epoch gives a run one."
-            logger.warning(unreported, trial.id.job_id, trial.id.trial_number)
+        yield ServerRun(trial, spec.max_epochs, meter, synchronize_clock(clock, synchronize))
 
 
 def _register(
