@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import AllPrunedError, BftrainerError, TuningError, TuningInputError
 from bftrainer.zeus import (
-    BatchSizeOptimizer,
     DefaultBatchSize,
     GridSearch,
     Group,
@@ -268,41 +267,6 @@ def finish(simulate, *arguments):
         return simulate(*arguments), None
     except BftrainerError as error:
         return error.history, str(error)
-
-
-class Watched(BatchSizeOptimizer):
-    """Writes down each call of a policy, and what was answered."""
-
-    name = "watched"
-
-    def __init__(self, policy, calls):
-        self.policy, self.calls = policy, calls
-
-    def __deepcopy__(self, memo):
-        return self
-
-    def register_job(self, *arguments):
-        self.calls.append(("register_job", arguments, self.policy.register_job(*arguments)))
-
-    def predict(self, *arguments):
-        self.calls.append(("predict", arguments, self.policy.predict(*arguments)))
-        return self.calls[-1][-1]
-
-    def observe(self, *arguments):
-        self.calls.append(("observe", arguments, self.policy.observe(*arguments)))
-
-
-@every_policy
-@examples(8)
-@given(trace=traces, seed=seeds, beta=betas)
-def test_calls_made_again_lead_to_the_same_state(name, trace, seed, beta):
-    """Whoever makes the same calls again has the same policy, draws included, so none needs to be saved."""
-    watched = Watched(make(name, trace, seed), [])
-    finish(simulator(trace, watched).simulate_one_job, JOB, 25, beta, 0.5)
-    again = make(name, trace, seed)
-    for call, arguments, answer in watched.calls:
-        assert getattr(again, call)(*arguments) == answer
-    assert state_text(again) == state_text(watched.policy)
 
 
 @examples(40)
