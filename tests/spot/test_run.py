@@ -135,12 +135,6 @@ def test_repeats_are_the_same_at_all_levels():
     assert one.run(((1.0, 1.0), 0)) != one.run(((1.0, 1.0), 1))
 
 
-def test_a_log_without_nodes():
-    """Nothing there is nothing done, and no failure."""
-    figures = run_figures(simulate(churn_log((0, 60 * S), 0, []), SETTINGS), Prices(1.0, 2.0))
-    assert (figures["stalled_s"], figures["cost"]) == (60.0, 0.0)
-
-
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 HOUR_NS = 3600 * 10**9
