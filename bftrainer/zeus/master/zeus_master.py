@@ -230,7 +230,7 @@ class Driver:
         """Make the driver of an interrupted job from its journal.
 
         A new `policy` like the one that the job began with is needed if that one cannot be made again by itself.
-        `RunDirectoryError` if there is no journal, or the policy decides otherwise than it did; `OutputError` if others
+        `OutputError` if there is no journal, or the policy decides otherwise than it did; `OutputError` if others
         have made the directory or may change it: its command would be run.
         """
         _refuse_foreign(logdir)
@@ -246,7 +246,7 @@ class Driver:
         TuningError
             If the job is given up, a script succeeds without a usable report, or the policy has no batch size left;
             with the `history` so far.
-        TuningInputError, RunDirectoryError, OutputError
+        TuningInputError, OutputError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
         progress, journal = self.progress, self.journal
