@@ -22,7 +22,7 @@ from bftrainer.spot import CheckpointedTraining, MinuteModel, SupercomputerModel
 from bftrainer.spot.run import load_profile
 from bftrainer.tasksets.task_generator import generate_tasks
 from bftrainer.zeus import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator
-from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
+from bftrainer.zeus.simulation.campaign import SAMPLE_JOBS, zeus_sample
 
 DAY_NS, DAY_MIN = 86_400 * 10**9, 1440
 

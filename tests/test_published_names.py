@@ -81,7 +81,7 @@ def made(tmp_path):
         PruningGTSBatchSizeOptimizer: policies[0],
         JITPowerLimitOptimizer: policies[1],
         PruningExploreManager: PruningExploreManager([8, 16], 8),
-        ZeusMaster: ZeusMaster(policies[0], str(tmp_path), "/opt/monitor", max_power_w=250, find=lambda: None),
+        ZeusMaster: ZeusMaster(policies[0], str(tmp_path), "/opt/monitor", max_power_w=250),
         ZeusBatchSizeOptimizer: ZeusBatchSizeOptimizer(None),
     }
 

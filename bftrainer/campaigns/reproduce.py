@@ -38,8 +38,7 @@ from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
 from bftrainer.tasksets.task_files import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
-from bftrainer.zeus.simulation.campaign import simulate_all
-from bftrainer.zeus.simulation.inputs import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces
+from bftrainer.zeus.simulation.campaign import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces, simulate_all
 from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, simulations_of
 
 if TYPE_CHECKING:

@@ -147,7 +147,7 @@ def simulate(
         print_figures(title, run_figures(run, request.prices))
     request.write(lambda directory: write_spot(run, summary, directory))
     if figure is not None:
-        from bftrainer.spot.run_plots import run_figure
+        from bftrainer.spot.run import run_figure
 
         usage.write_figure(figure, run_figure(run, summary))
         tell(f"Figure: {figure}")

@@ -1,8 +1,7 @@
 """Preemptible nodes: measure and generate their traces, and simulate checkpointed training on them."""
 
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
-from bftrainer.spot.generation import generate_holes, generate_minutes
-from bftrainer.spot.minute_model import MinuteModel
+from bftrainer.spot.generation import MinuteModel, generate_holes, generate_minutes
 from bftrainer.spot.run import Prices, run_figures
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import SupercomputerModel

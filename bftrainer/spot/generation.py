@@ -1,21 +1,175 @@
-"""Generate traces of preemptible nodes, from options or fitted to another trace."""
+"""Generate traces of preemptible nodes, from options or fitted to another trace; the model that goes by minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError, at_place, unused_options
 from bftrainer.model import NS_PER_S, NodeLog
-from bftrainer.nodelogs.availability import AvailabilityTrace, read_availability
-from bftrainer.spot.minute_model import MinuteModel
+from bftrainer.model.type_checks import require
+from bftrainer.nodelogs.availability import FORM, AvailabilityTrace, churn_log, read_availability
+from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.spot.statistics import trace_statistics
 from bftrainer.spot.supercomputer import HOLE_OPTIONS, SupercomputerModel
+
+BIG_SIZES = (11, 31)
+"""Smallest and largest size of a big addition; sizes are uniform between them, both included."""
+_MINUTE_NS = 60 * NS_PER_S
+
+
+def draw_sizes(rng: np.random.Generator, mean: float, std: float, count: int) -> NDArray[np.int64]:
+    """Draw the sizes of `count` changes, ``max(1, |round(Normal(mean, std))|)``."""
+    return np.maximum(1, np.abs(np.rint(mean + std * rng.standard_normal(count)))).astype(np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MinuteChanges:
+    """Changes drawn for some minutes, before the bounds on the number of nodes cut them.
+
+    Nodes are `taken`, in the minutes of the indices `taken_at`, and `added`, of which some additions are big.
+    """
+
+    minutes: int
+    taken_at: NDArray[np.int64]
+    taken: NDArray[np.int64]
+    added_at: NDArray[np.int64]
+    added: NDArray[np.int64]
+    is_big: NDArray[np.bool_]
+
+    def limit(self, start_ns: int, initial: int, most: int) -> Iterator[tuple[int, int, int]]:
+        """Times, nodes taken and nodes added, limited to the nodes available and to `most`.
+
+        Preemptions fall in the middle of their minute, additions at its end.
+        """
+        nodes = initial
+        steps = np.concatenate((2 * self.taken_at, 2 * self.added_at + 1))
+        sizes = np.concatenate((-self.taken, self.added))
+        order = np.argsort(steps, kind="stable")
+        for step, size in zip(steps[order].tolist(), sizes[order].tolist(), strict=True):
+            change = max(-nodes, min(size, most - nodes))
+            nodes += change
+            if change:
+                yield start_ns + (step + 1) * _MINUTE_NS // 2, max(0, -change), max(0, change)
+
+
+@dataclass(frozen=True, slots=True)
+class MinuteModel:
+    """Each minute nodes may be taken, and others added; the defaults were measured on a trace of 64 spot instances.
+
+    Parameters
+    ----------
+    preemption_chance, addition_chance : float
+        Probability of a preemption, or an addition, in a minute, 0 to 1.
+    big_addition_share : float
+        Share of additions that are big, 0 to 1: uniform from 11 to 31 nodes.
+    preemption_mean, preemption_std, addition_mean, addition_std : float
+        Of the normal distributions behind the sizes of preemptions and of regular additions, see `draw_sizes`.
+    initial_nodes, max_nodes : int
+        Number of nodes at the start, and largest number at any time.
+
+    Raises
+    ------
+    SettingsError
+        If a number is out of range.
+    """
+
+    preemption_chance: float = 0.16338
+    addition_chance: float = 0.14366
+    big_addition_share: float = 0.0588
+    preemption_mean: float = 2.4138
+    preemption_std: float = 2.0862
+    addition_mean: float = 2.5417
+    addition_std: float = 1.9456
+    initial_nodes: int = 32
+    max_nodes: int = 64
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if name.endswith(("_chance", "_share")) and not 0 <= value <= 1:
+                raise SettingsError(f"Expected {name} from 0 to 1, got {value}.")
+            if name.endswith(("_mean", "_std")) and not 0 <= value < 1e6:
+                raise SettingsError(f"Expected a {name.rpartition('_')[2]} of sizes from 0 to 1e6, got {value}.")
+        initial, most = self.initial_nodes, self.max_nodes
+        require(
+            SettingsError,
+            (1 <= most <= MOST_NODES, f"1 <= max_nodes <= {MOST_NODES:,}, got {most:,}"),
+            (0 <= initial <= most, f"0 <= initial nodes <= the {most} nodes there are at most, got {initial}"),
+        )
+
+    @classmethod
+    def fit(cls, trace: AvailabilityTrace) -> MinuteModel:
+        """Fit the model to a trace: it opens with the mean number of nodes; what never happens gets chance 0.
+
+        A `SettingsError` if the trace does not give preemptions and additions, or has more than one per minute.
+        """
+        figures = trace_statistics(trace).figures
+        for name in ("preemption_chance", "addition_chance"):
+            chance = figures[name]
+            if chance is None:
+                raise SettingsError("Expected a trace that tells preemptions and additions over time, got one without.")
+            if chance > 1:
+                got = f"got {name} {chance:.3g}; try --model supercomputer."
+                raise SettingsError(f"Expected at most one event a minute for the model minutes, {got}")
+        return cls(
+            preemption_chance=figures["preemption_chance"],
+            preemption_mean=figures["preemption_mean"] or 1.0,
+            preemption_std=figures["preemption_std"] or 0.0,
+            addition_chance=figures["addition_chance"],
+            addition_mean=figures["regular_addition_mean"] or 1.0,
+            addition_std=figures["regular_addition_std"] or 0.0,
+            big_addition_share=figures["big_addition_share"] or 0.0,
+            initial_nodes=round(figures["mean_nodes"] or 0),
+            max_nodes=max(1, figures["max_nodes"]),
+        )
+
+    def adjust(
+        self, *, preemption_scale: float = 1.0, addition_scale: float = 1.0, **values: float | int
+    ) -> MinuteModel:
+        """The model with other values of its fields, and then with its chances multiplied by the scales.
+
+        A `SettingsError` if a value is out of range, or a scale is negative or makes a chance larger than 1.
+        """
+        if "max_nodes" in values:
+            values.setdefault("initial_nodes", min(self.initial_nodes, values["max_nodes"]))
+        model = replace(self, **values)  # type: ignore[arg-type]
+        chances = {}
+        for name, scale in (("preemption", preemption_scale), ("addition", addition_scale)):
+            chance = getattr(model, f"{name}_chance")
+            if not 0 <= scale * chance <= 1:
+                most = f" <= {1 / chance:.4g} (a chance of 1 a minute)" if chance else ""
+                raise SettingsError(f"Expected 0 <= {name} scale{most}, got {scale}.")
+            chances[f"{name}_chance"] = scale * chance
+        return replace(model, **chances)
+
+    def draw(self, rng: np.random.Generator, minutes: int) -> MinuteChanges:
+        """Draw the changes of some minutes.
+
+        Preemptions and additions come from streams of their own: another level of one leaves the other as it is, and
+        a higher level has the minutes of a lower one among its own.
+        """
+        taking, adding = rng.spawn(2)
+        taken_at = np.flatnonzero(taking.random(minutes) < self.preemption_chance)
+        added_at = np.flatnonzero(adding.random(minutes) < self.addition_chance)
+        taken = draw_sizes(taking, self.preemption_mean, self.preemption_std, taken_at.size)
+        added = draw_sizes(adding, self.addition_mean, self.addition_std, added_at.size)
+        is_big = adding.random(added_at.size) < self.big_addition_share
+        added[is_big] = adding.integers(*BIG_SIZES, endpoint=True, size=int(is_big.sum()))
+        return MinuteChanges(minutes, taken_at, taken, added_at, added, is_big)
+
+    def generate(self, rng: np.random.Generator, drawn: MinuteChanges, start_ns: int = 0) -> NodeLog:
+        """Make a log of drawn changes, from `start_ns` on; the nodes to take are drawn among those available."""
+        window_ns = (start_ns, start_ns + drawn.minutes * _MINUTE_NS)
+        shares = iter(rng.random(int(drawn.taken.sum())).tolist())
+        changes = drawn.limit(start_ns, self.initial_nodes, self.max_nodes)
+        return churn_log(window_ns, self.initial_nodes, changes, lambda live: int(next(shares) * live), {FORM: "spot"})
+
 
 ModelName = Literal["minutes", "supercomputer"]
 MAX_DAYS = 36_525.0

@@ -1,4 +1,4 @@
-"""Simulated training on preemptible nodes: inputs from files, time spent, work done, cost, output files."""
+"""Simulated training on preemptible nodes: inputs from files, time spent, work done, cost, files and figures."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bftrainer.errors import SettingsError, unused_options
 from bftrainer.files.opening import SAMPLE_SPOT_PROFILE, sample_path
 from bftrainer.files.text_files import write_csv
 from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
-from bftrainer.nodelogs.availability import read_availability, read_pair
+from bftrainer.nodelogs.availability import CountTrace, read_availability, read_pair
 from bftrainer.nodelogs.hostlist import MOST_NODES
+from bftrainer.report.drawing import palette, plot_counts
 from bftrainer.report.intervals import ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun
+from bftrainer.spot.statistics import Survival
 from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCHEMA = 1
 EVENT_COLUMNS = ("ws", "dt", "event", "event-id")
@@ -180,3 +187,51 @@ def write_summary(summary: Mapping[str, Any], directory: Path) -> None:
     """Write summary.json."""
     text = json.dumps(summary, indent=2, allow_nan=False)
     (directory / "summary.json").write_text(text + "\n", encoding="utf-8")
+
+
+_TIMES = {
+    "training": ("blue", ""),
+    "redoing": ("orange", "/////"),
+    "reconfiguring": ("green", "....."),
+    "stalled": ("gray", "-----"),
+}
+
+
+def run_figure(run: SpotRun, figures: Mapping[str, Any]) -> Figure:
+    """Plot available and active nodes (0 while the run reconfigures or stalls) above the shares of time."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8.0, 5.0), layout="constrained")
+    above, below = figure.subplots(2, 1, height_ratios=(4, 1))
+    plot_counts(CountTrace.of(run.log), above)
+    starts_h = np.array([phase.start_ns for phase in run.phases] + [run.phases[-1].end_ns]) / NS_PER_S / 3600.0
+    sizes = [phase.world_size for phase in run.phases] + [0]
+    above.fill_between(starts_h, sizes, step="post", color=palette()["blue"], label="training")
+    above.set(xlabel="time (h)", ylabel="nodes", ylim=(0, None))
+    above.margins(x=0)
+    above.legend(ncols=2, loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False)
+    total = sum(figures[f"{name}_s"] for name in _TIMES) or 1.0
+    begin = 0.0
+    for name, (shade, hatch) in _TIMES.items():
+        share, color = 100.0 * figures[f"{name}_s"] / total, palette()[shade]
+        look = {"facecolor": "white" if hatch else color, "edgecolor": color, "hatch": hatch}
+        below.barh(0, share, left=begin, label=f"{name} {share:.1f} %", **look)
+        begin += share
+    below.set(xlabel="share of the time (%)", xlim=(0, 100), yticks=[])
+    below.legend(ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), frameon=False, fontsize="small")
+    return figure
+
+
+def trace_figure(counts: CountTrace | None, survival: Survival) -> Figure:
+    """Plot nodes over time above the share of nodes that stay longer than a time (Kaplan-Meier), on a log axis."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.0, 6.0), layout="constrained")
+    above, below = figure.subplots(2, 1)
+    if counts is not None:
+        plot_counts(counts, above)
+    steps = survival.thin(2000)
+    if steps.time_s.size:
+        below.step(np.append(steps.time_s[0] / 2.0, steps.time_s), np.append(1.0, steps.share), where="post")
+    below.set(xlabel="lifetime (s)", ylabel="share of nodes that stay longer", xscale="log", ylim=(0, 1.02))
+    return figure

@@ -1,9 +1,9 @@
 """Batch sizes and GPU power limits of recurring training jobs, tuned for energy and time, simulated from traces."""
 
 from bftrainer.zeus.policies.bandit import GaussianTS, PruningExploreManager
-from bftrainer.zeus.policies.baselines import DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, PowerLimitOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job, zeus_cost
+from bftrainer.zeus.policies.policy_registry import DefaultBatchSize, GridSearch, MaxPowerLimit, Oracle
 from bftrainer.zeus.policies.published import (
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,

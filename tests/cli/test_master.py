@@ -118,10 +118,7 @@ BAD_FILES = {
     "default elsewhere": (JOB.replace("default_bs = 32", "default_bs = 24"), "got 24. Closest: 16, 32, 64."),
     "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
     "power": (JOB.replace("max_power_w = 250.0", ""), "highest power in watts (max_power_w, --max-power)"),
-    "power limits": (
-        JOB.replace("grace_s", "set_power_limits = true\ngrace_s"),
-        "No GPU found whose power can be limited.",
-    ),
+    "power limits": (JOB.replace("grace_s", "set_power_limits = true\ngrace_s"), "No GPU found whose power can be"),
     "NUL in a path": (JOB.replace('"logs"', '"a\\u0000"'), "job.toml:5: Expected text without the character NUL"),
     "no program": (JOB.replace(json.dumps(sys.executable), '"pyhton"'), "Expected a program that can be run in"),
 }

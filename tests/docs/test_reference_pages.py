@@ -34,9 +34,8 @@ from bftrainer.zeus.master import ZeusMaster
 from bftrainer.zeus.master.script import MEASURES, JobFile, LaunchedJob, RunEnvironment
 from bftrainer.zeus.policies import trace
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
-from bftrainer.zeus.simulation import files as zeus_files
 from bftrainer.zeus.simulation import simulator
-from bftrainer.zeus.simulation.campaign import Simulation
+from bftrainer.zeus.simulation.campaign import RUN_COLUMNS, Simulation
 from tests.shipped import shipped
 
 PUBLISHED = (
@@ -135,7 +134,7 @@ def test_the_types_of_columns_are_described():
 
 def test_every_name_of_recurring_jobs_is_described():
     """Columns and keys of files in docs/files.md; public names and published signatures in docs/zeus.md."""
-    keys = {*zeus_files.RUN_COLUMNS, *(field.name for kind in (zeus.Job, Simulation) for field in fields(kind))}
+    keys = {*RUN_COLUMNS, *(field.name for kind in (zeus.Job, Simulation) for field in fields(kind))}
     assert_named({*keys, *TRACES, "group", "simulation", "failure", "runs", "inputs", "versions"}, page("files"))
     names = {*zeus.__all__, *zeus.Corrections.__slots__, *TRACES}
     names |= {*shipped("bftrainer.batch_size_optimizers"), *shipped("bftrainer.power_limit_optimizers")}
@@ -149,5 +148,5 @@ def test_every_name_of_the_master_is_described():
     assert_named({*wanted, *RunEnvironment(target_metric=0.5, max_power_w=1.0, gpus=1).variables()}, page("master"))
     assert signature(ZeusMaster) in page("master")
     parameters = inspect.signature(ZeusMaster).parameters.values()
-    by_name = {each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY} - {"find"}
+    by_name = {each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
     assert_named(by_name, page("master"))

@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.zeus import JITPowerLimitOptimizer, PruningGTSBatchSizeOptimizer, Simulator, TrainingTrace, read_groups
 from bftrainer.zeus.policies.trace import configurations, optimum, pareto_front
-from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
+from bftrainer.zeus.simulation.campaign import SAMPLE_JOBS, zeus_sample
 
 SAMPLE = zeus_sample()
 README = SAMPLE.train.parent / "README.md"

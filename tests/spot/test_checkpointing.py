@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.availability import churn_log, read_availability
 from bftrainer.spot import CheckpointedTraining, run_figures, simulate
@@ -33,10 +32,15 @@ def log_of(span, *changes):
     )  # fmt: skip
 
 
+def train(log, **options):
+    """A run with pipelines of two nodes, which prepare for 20 s, and at most four active ones."""
+    return simulate(
+        log, CheckpointedTraining(PROFILE, **{"depth": 2, "max_world_size": 4, "preparation_s": 20.0} | options)
+    )
+
+
 def done(log, **options):
-    """Figures of a run with pipelines of two nodes, which prepare for 20 s, and at most four active ones."""
-    chosen = CheckpointedTraining(PROFILE, **({"depth": 2, "max_world_size": 4, "preparation_s": 20.0} | options))
-    return run_figures(simulate(log, chosen))
+    return run_figures(train(log, **options))
 
 
 def times(figures):
@@ -44,8 +48,7 @@ def times(figures):
 
 
 def steps(log, **options):
-    chosen = CheckpointedTraining(PROFILE, **({"depth": 2, "max_world_size": 4, "preparation_s": 20.0} | options))
-    return [(step.time_ns / S, step.event, step.number, step.world_size) for step in simulate(log, chosen).steps()]
+    return [(step.time_ns / S, step.event, step.number, step.world_size) for step in train(log, **options).steps()]
 
 
 def test_preemption_in_an_iteration_with_a_checkpoint_in_flight():
@@ -172,28 +175,11 @@ def test_traces_with_nothing_to_train_on(log):
     assert sum(times(figures)) == figures["span_s"]
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"depth": 0}, "depth >= 1, got 0"),
-        ({"max_world_size": 1}, "max_world_size >= depth, got 1 < 2"),
-        ({"preparation_s": -1.0}, r"0 <= preparation_s < 1e9, got -1\.0"),
-        ({"tick_s": 0.0}, r"1e-6 <= tick_s < 1e9, got 0\.0"),
-        ({"tick_s": float("nan")}, "got nan"),
-        ({"on_loss_during_reconfigure": "stop"}, "to be restart or extend, got 'stop'"),
-    ],
-)
-def test_bad_settings(options, said):
-    """Numbers out of range are refused when they are given."""
-    with pytest.raises(SettingsError, match=said):
-        done(log_of(1), **options)
-
-
 # --- against a second simulation, and over many traces -----------------------------------------------------------
 
 
 def world(draw):
-    """A small world: `draw(low, high)` gives whole numbers. Rows by second, span, settings, plain simulation."""
+    """A small world: `draw(low, high)` gives whole numbers. Rows by second, their log, settings, plain simulation."""
     depth = draw(1, 3)
     most = depth * draw(1, 3) + draw(0, 1)
     span = draw(0, 80)
@@ -202,6 +188,11 @@ def world(draw):
         flips = sorted({draw(0, span) for _ in range(draw(0, 6))})
         for number, second in enumerate(flips):
             rows.setdefault(second, ([], []))[number % 2].append(node)
+    changes = [
+        (second, sign + "".join("abcdefgh"[node] for node in nodes))
+        for second, pair in sorted(rows.items())
+        for sign, nodes in zip("+-", pair, strict=True)
+    ]
     seconds = {size: draw(1, 6) for size in range(1, 11)}
     reconfiguration, checkpoint, preparation = draw(0, 8), draw(0, 12), draw(0, 6)
     extend, cold = bool(draw(0, 1)), bool(draw(0, 1))
@@ -213,30 +204,16 @@ def world(draw):
         on_loss_during_reconfigure="extend" if extend else "restart", cold_start=cold,
     )  # fmt: skip
     plain = Reference(depth, most, preparation, reconfiguration, checkpoint, seconds, extend)
-    return rows, span, chosen, plain
-
-
-def log_of_rows(rows, span):
-    changes = [
-        (time, node, come)
-        for time, pair in sorted(rows.items())
-        for come in (True, False)
-        for node in sorted(pair[not come])
-    ]
-    time, node, idle = (list(column) for column in zip(*changes, strict=True)) if changes else ([], [], [])
-    return NodeLog(
-        tuple(f"n{number}" for number in range(8)), 0, span * S, np.array(time, dtype=np.int64) * S,
-        np.array(node, dtype=np.int32), np.array(idle, dtype=np.bool_),
-    )  # fmt: skip
+    return rows, log_of(span, *changes), chosen, plain
 
 
 @examples(200)
 @given(st.randoms(use_true_random=False))
 def test_agrees_with_a_plain_simulation(rng):
     """Second by second, by the rules alone, the same happens: times, iterations, saved ones, and every step."""
-    rows, span, chosen, plain = world(rng.randint)
-    simulated = simulate(log_of_rows(rows, span), chosen)
-    run(plain, rows, span, chosen.cold_start)
+    rows, log, chosen, plain = world(rng.randint)
+    simulated = simulate(log, chosen)
+    run(plain, rows, log.end_ns // S, chosen.cold_start)
     figures = run_figures(simulated)
     assert times(figures) == tuple(plain.seconds[name.removesuffix("_s")] for name in TIME_ACCOUNTS)
     assert (figures["iterations_done"], figures["iterations_executed"]) == (plain.done, plain.executed)
@@ -249,12 +226,12 @@ def test_agrees_with_a_plain_simulation(rng):
 @given(st.randoms(use_true_random=False))
 def test_accounts_add_up(rng):
     """On every trace, with ticks too: phases follow each other, and nothing saved was never done."""
-    rows, span, chosen, _ = world(rng.randint)
+    _, log, chosen, _ = world(rng.randint)
     if rng.randint(0, 1):
         chosen = CheckpointedTraining(
             chosen.profile, chosen.depth, chosen.max_world_size, tick_s=float(rng.randint(1, 9))
         )
-    simulated = simulate(log_of_rows(rows, span), chosen)
+    simulated = simulate(log, chosen)
     figures, moments = run_figures(simulated), [step.time_ns for step in simulated.steps()]
     assert sum(times(figures)) == pytest.approx(figures["span_s"], abs=1e-6)
     assert all(one.end_ns == two.start_ns for one, two in zip(simulated.phases, simulated.phases[1:], strict=False))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from bftrainer.errors import InputError, SettingsError
+from bftrainer.model import NodeLog
 from bftrainer.nodelogs.availability import (
     AvailabilityTrace,
     CountTrace,
@@ -19,11 +20,20 @@ from bftrainer.nodelogs.availability import (
     write_spot_trace,
 )
 from bftrainer.report.drawing import plot_counts, render_figure
-from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, run_figures, simulate
+from bftrainer.spot import CheckpointedTraining, MinuteModel, Prices, SupercomputerModel, run_figures, simulate
 from bftrainer.spot.generation import generate_trace
-from bftrainer.spot.run import COST_FIGURES, load_log, load_profile, profile_source, summarise_run, write_spot
-from bftrainer.spot.run_plots import run_figure, trace_figure
+from bftrainer.spot.run import (
+    COST_FIGURES,
+    load_log,
+    load_profile,
+    profile_source,
+    run_figure,
+    summarise_run,
+    trace_figure,
+    write_spot,
+)
 from bftrainer.spot.statistics import Survival
+from bftrainer.spot.supercomputer import LogNormal
 from bftrainer.spot.sweep import SWEPT, SpotSweep, sweep_spot, write_sweep
 from bftrainer.tasksets.measurements import TrainingProfile
 
@@ -131,30 +141,6 @@ def test_repeats_are_the_same_at_all_levels():
     assert one.run(((1.0, 1.0), 0)) != one.run(((1.0, 1.0), 1))
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"preemption_scales": ()}, "at least one level"),
-        ({"preemption_scales": (7.0,)}, r"0 <= preemption scale <= 6\.121"),
-        ({"days": 0.0}, "days from one minute to 19 years"),
-        ({"repeats": 0}, "1 <= repeats <= 1,000,000, got 0"),
-        ({"seed": -1}, "seed >= 0, got -1"),
-    ],
-)
-def test_bad_sweeps(options, said):
-    """Numbers out of range are refused before anything is simulated."""
-    with pytest.raises(SettingsError, match=said):
-        SpotSweep(MinuteModel(), SETTINGS, **options)
-    with pytest.raises(SettingsError, match="jobs >= 1, got 0"):
-        sweep_spot(SpotSweep(MinuteModel(), SETTINGS), jobs=0)
-
-
-def test_a_log_without_nodes():
-    """Nothing there is nothing done, and no failure."""
-    figures = run_figures(simulate(churn_log((0, 60 * S), 0, []), SETTINGS), Prices(1.0, 2.0))
-    assert (figures["stalled_s"], figures["cost"]) == (60.0, 0.0)
-
-
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 HOUR_NS = 3600 * 10**9
@@ -193,19 +179,6 @@ def test_figures_without_prices():
     assert figures(Prices(0.2, 0.5), nodes=0)["iterations_per_currency"] is None
 
 
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda: Prices(0.0), r"a price from 1e-9 to 1e9, got 0\.0"),
-        (lambda: Prices(1.0, -1.0), r"an on-demand price from 1e-9 to 1e9, got -1\.0"),
-    ],
-)
-def test_bad_prices(make, said):
-    """Prices of nothing, and below, are refused."""
-    with pytest.raises(SettingsError, match=said):
-        make()
-
-
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 LOG = churn_log((0, 7200 * S), 4, [(1800 * S, 1, 0), (3600 * S, 2, 3)])
@@ -235,3 +208,58 @@ def test_a_run_is_drawn():
     assert [text.get_text().split()[0] for text in below.get_legend().texts] == [
         *("training", "redoing", "reconfiguring", "stalled"),
     ]
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------------
+
+NAN, INF = float("nan"), float("inf")
+NOBODY = NodeLog(("a",), 0, 9, *(np.empty(0, kind) for kind in (int, np.int32, bool)))
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: CheckpointedTraining(PROFILE, depth=0), "depth >= 1, got 0"),
+        (lambda: CheckpointedTraining(PROFILE, 2, 1), "max_world_size >= depth, got 1 < 2"),
+        (lambda: CheckpointedTraining(PROFILE, preparation_s=-1.0), r"0 <= preparation_s < 1e9, got -1\.0"),
+        (lambda: CheckpointedTraining(PROFILE, tick_s=0.0), r"1e-6 <= tick_s < 1e9, got 0\.0"),
+        (lambda: CheckpointedTraining(PROFILE, tick_s=NAN), "got nan"),
+        (lambda: CheckpointedTraining(PROFILE, on_loss_during_reconfigure="stop"), "restart or extend, got 'stop'"),
+        (lambda: generate_trace(0.0), r"0 < days <= 36525, got 0\.0"),
+        (lambda: generate_trace(NAN), "got nan"),
+        (lambda: generate_trace(1.0, seed=-1), "seed >= 0, got -1"),
+        (lambda: generate_trace(30_000.0, start_ns=9 * 10**18), "ends before the year 2262"),
+        (lambda: generate_trace(1.0, fragment_mean_s=3.0), "both fragment_mean_s and fragment_median_s, or neither"),
+        (lambda: generate_trace(1.0, daily_amplitude=1.0), r"0 <= daily_amplitude < 1, got 1\.0"),
+        (lambda: generate_trace(1.0, peak_hour=24.0), r"0 <= peak_hour < 24, got 24\.0"),
+        (lambda: generate_trace(1.0, model="minutes", nodes=4), r"effect: --nodes \(of the model supercomputer alone"),
+        (lambda: generate_trace(1.0, max_nodes=4), r"no effect: --max-nodes \(of the model minutes alone"),
+        (lambda: minutes(max_nodes=0), "1 <= max_nodes <= 1,000,000, got 0"),
+        (lambda: MinuteModel(preemption_chance=1.5), r"preemption_chance from 0 to 1, got 1\.5"),
+        (lambda: MinuteModel(big_addition_share=NAN), r"big_addition_share from 0 to 1, got nan"),
+        (lambda: MinuteModel(preemption_mean=-1.0), r"a mean of sizes from 0 to 1e6, got -1\.0"),
+        (lambda: MinuteModel(addition_std=INF), r"a std of sizes from 0 to 1e6, got inf"),
+        (lambda: MinuteModel(initial_nodes=65), r"0 <= initial nodes <= the 64 nodes there are at most, got 65"),
+        # The level that makes a chance 1 is named.
+        (lambda: MinuteModel().adjust(preemption_scale=7.0), r"scale <= 6\.121 \(a chance of 1 a minute\), got 7"),
+        (lambda: MinuteModel().adjust(addition_scale=-1.0), "got -1"),
+        (lambda: SupercomputerModel(nodes=0), "1 <= nodes <= 1,000,000, got 0"),
+        (lambda: SupercomputerModel(idle_share=1.0), r"0 < idle share < 1, got 1\.0"),
+        (lambda: SupercomputerModel(split_mean=0.5), r"split after 1 node or more, got 0\.5"),
+        (lambda: LogNormal(1.0, 2.0), r"0 < median <= mean of a log-normal distribution, got 2\.0 and 1\.0"),
+        (lambda: LogNormal(1.0, 0.0), r"log-normal distribution, got 0\.0 and 1\.0"),
+        (lambda: SupercomputerModel.fit(NOBODY), "nodes that become idle and are taken back"),
+        (lambda: SpotSweep(MinuteModel(), SETTINGS, ()), "at least one level"),
+        (lambda: SpotSweep(MinuteModel(), SETTINGS, (7.0,)), r"0 <= preemption scale <= 6\.121"),
+        (lambda: SpotSweep(MinuteModel(), SETTINGS, days=0.0), "days from one minute to 19 years"),
+        (lambda: SpotSweep(MinuteModel(), SETTINGS, repeats=0), "1 <= repeats <= 1,000,000, got 0"),
+        (lambda: SpotSweep(MinuteModel(), SETTINGS, seed=-1), "seed >= 0, got -1"),
+        (lambda: sweep_spot(SpotSweep(MinuteModel(), SETTINGS), jobs=0), "jobs >= 1, got 0"),
+        (lambda: Prices(0.0), r"a price from 1e-9 to 1e9, got 0\.0"),
+        (lambda: Prices(1.0, -1.0), r"an on-demand price from 1e-9 to 1e9, got -1\.0"),
+    ],
+)
+def test_what_is_refused(make, said):
+    """Numbers out of range, options of the other model, and logs of which nothing is learned, in one line."""
+    with pytest.raises(SettingsError, match=said):
+        make()

@@ -25,14 +25,20 @@ from bftrainer.zeus import (
     TrainingTrace,
     read_groups,
 )
-from bftrainer.zeus.simulation.campaign import Simulation, group_seed, simulate, simulate_all, with_seeds
-from bftrainer.zeus.simulation.files import read_history, write_history, write_results
-from bftrainer.zeus.simulation.inputs import (
+from bftrainer.zeus.simulation.campaign import (
     SAMPLE_JOBS,
     JobChoice,
+    Simulation,
     choose_jobs,
+    group_seed,
     load_traces,
+    read_history,
     read_jobs,
+    simulate,
+    simulate_all,
+    with_seeds,
+    write_history,
+    write_results,
     zeus_sample,
 )
 from bftrainer.zeus.simulation.optimum import describe_job, describe_target
@@ -95,7 +101,7 @@ def test_policies_that_break_are_told(trace, tmp_path, monkeypatch):
     for body, said in ((broken, None), ("import os\n    os._exit(3)", "worker process")):
         method = textwrap.indent(f"count = 0\ndef predict(self, job):\n    {body}\n", "    ")
         (tmp_path / "mine.py").write_text(
-            "from bftrainer.zeus.policies.baselines import DefaultBatchSize\n"
+            "from bftrainer.zeus.policies.policy_registry import DefaultBatchSize\n"
             f"class Mine(DefaultBatchSize):\n{method}\ndef make(context):\n    return Mine()\n"
         )
         monkeypatch.delitem(__import__("sys").modules, "mine", raising=False)

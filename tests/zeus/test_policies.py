@@ -20,7 +20,7 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
 )
 from tests.zeus.golden import units
-from tests.zeus.traced import state_text
+from tests.zeus.worlds import state_text
 
 JOB = Job("d", "n", "sgd", 0.9, 12, 16)
 SIZES = [8, 16, 32, 64]
@@ -73,17 +73,15 @@ def test_a_cut_direction_is_never_tried_again(batch_sizes, data, rounds):
 def test_calls_out_of_order_change_nothing():
     """A report on another batch size, before a question, or twice, and a second question are refused; it goes on."""
     manager = PruningExploreManager([16, 8], 8)
-    with pytest.raises(TuningError, match=r"size 8 .* none was asked for"):
-        manager.report_batch_size_result(8, 1.0, True)
     for size in (8, 16, 8, 16):
+        with pytest.raises(TuningError, match=r"size 8 .* none was asked for"):
+            manager.report_batch_size_result(8, 1.0, True)
         assert manager.next_batch_size() == size
         with pytest.raises(TuningError, match=f"size {size} must be reported"):
             manager.next_batch_size()
         with pytest.raises(TuningError, match=f"report on batch size {size}, got one on 64"):
             manager.report_batch_size_result(64, 1.0, True)
         manager.report_batch_size_result(size, 1.0, True)
-        with pytest.raises(TuningError, match="none was asked for"):
-            manager.report_batch_size_result(size, 1.0, True)
     assert manager.done
     # With no round to go nothing is asked for.
     manager = PruningExploreManager([16, 8], 8, 0)

@@ -1,21 +1,27 @@
-"""Policies are found by name, made for a job, and refused with what there is instead."""
+"""Policies are found by name and made for a job; those to compare with; what holds in every simulation."""
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from bftrainer.errors import TuningInputError
+from bftrainer.errors import AllPrunedError, BftrainerError, TuningError, TuningInputError
 from bftrainer.zeus import (
     DefaultBatchSize,
     GridSearch,
+    Group,
+    GroupJob,
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,
     MaxPowerLimit,
     Oracle,
     PruningGTSBatchSizeOptimizer,
+    Simulator,
 )
 from bftrainer.zeus.policies.policy_registry import (
     BATCH_SIZES,
@@ -24,8 +30,10 @@ from bftrainer.zeus.policies.policy_registry import (
     batch_size_optimizer,
     power_limit_optimizer,
 )
+from bftrainer.zeus.policies.trace import configurations, optimum
+from tests.examples import examples
 from tests.shipped import shipped
-from tests.zeus.traced import JOB, Measured, training_trace
+from tests.zeus.worlds import JOB, NEVER, Measured, betas, etas, groups, measurements, seeds, state_text, training_trace
 
 EPOCHS = {100: (2.0, 60.0), 200: (1.0, 150.0)}
 CONTEXT = PolicyContext(
@@ -112,3 +120,181 @@ def test_what_is_not_there(name, said):
     assert "\n" not in str(caught.value)
     with pytest.raises(TuningInputError, match=r"power-limit policy .*'zeus'\. Known: .*max-power"):
         power_limit_optimizer("zeus", CONTEXT)
+
+
+# --- policies to compare with -----------------------------------------------------------------------------------------
+
+
+SIZES = [4, 8, 16, 32]
+ORDER = [8, 4, 16, 32]
+TRACE = training_trace(
+    {
+        4: Measured([9.0], {100: (2.0, 50.0)}),
+        8: Measured([5.0], {100: (2.0, 60.0), 200: (1.0, 150.0)}),
+        16: Measured([2.0], {100: (2.0, 70.0), 200: (1.5, 160.0)}),
+        32: Measured([NEVER], {200: (1.0, 190.0)}),
+    }
+)
+BATCH_SIZE_POLICIES = {
+    "grid": GridSearch,
+    "default": DefaultBatchSize,
+    "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
+}
+POWER_LIMIT_POLICIES = {
+    "max-power": lambda: MaxPowerLimit.of(TRACE, [JOB]),
+    "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
+}
+
+
+@pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
+def test_jobs_are_registered(name):
+    """Registering again changes nothing; a job that is not, nor known to the oracle, is refused."""
+    policy = BATCH_SIZE_POLICIES[name]()
+    policy.register_job(JOB, SIZES)
+    policy.observe(JOB, policy.predict(JOB), 5.0, True)
+    before = state_text(policy)
+    policy.register_job(JOB, SIZES)
+    assert state_text(policy) == before
+    with pytest.raises(TuningError, match="register_job first"):
+        policy.predict(replace(JOB, dataset="other"))
+    with pytest.raises(TuningInputError, match=r"got \d+\. Closest: 4, 32"):
+        BATCH_SIZE_POLICIES[name]().register_job(JOB, [4, 32])
+    if name != "oracle":
+        with pytest.raises(TuningInputError, match="is empty"):
+            BATCH_SIZE_POLICIES[name]().register_job(JOB, [])
+        with pytest.raises(TuningInputError, match="Expected a default batch size, got none"):
+            policy.register_job(replace(JOB, default_bs=None), SIZES)
+
+
+@pytest.mark.parametrize("sizes", BATCH_SIZE_POLICIES)
+@pytest.mark.parametrize("limits", POWER_LIMIT_POLICIES)
+def test_simulates_with_any_pair(sizes, limits):
+    """Each pair tunes recurrences and overlapping jobs to their targets, and the objects passed stay as they were."""
+    policies = BATCH_SIZE_POLICIES[sizes](), POWER_LIMIT_POLICIES[limits]()
+    before = state_text(policies)
+    simulator = Simulator(TRACE, None, *policies, seed=1)
+    history = simulator.simulate_one_job(JOB, 30, 2.0, 0.5)
+    assert sum(entry.reached for entry in history) == 30
+    jobs = Group("g", "d", tuple(GroupJob(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)))
+    simulator = Simulator(TRACE, None, policies[0], JITPowerLimitOptimizer(), seed=1)
+    assert sum(entry.reached for entry in simulator.simulate_one_alibaba_group(JOB, jobs, 2.0, 0.5)) == 20
+    assert state_text(policies) == before
+
+
+def play(costs, rounds, overlapping=()):
+    """The choices of grid search where batch sizes cost what is said, and without a cost don't converge."""
+    policy, choices = GridSearch(), []
+    policy.register_job(JOB, SIZES)
+    for size in overlapping:
+        policy.observe(JOB, size, costs[size], True)
+    for _ in range(rounds):
+        choices.append(policy.predict(JOB))
+        policy.observe(JOB, choices[-1], costs.get(choices[-1], 0.0), choices[-1] in costs)
+    return policy, choices
+
+
+def test_grid_search():
+    """The default, then upwards from the smallest, each once; then the cheapest that converged, of equals the first."""
+    policy, choices = play({8: 9.0, 16: 3.0, 32: 5.0}, 6)
+    assert choices == [*ORDER, 16, 16]
+    policy.observe(JOB, 16, 1000.0, False)
+    assert policy.predict(JOB) == 16
+    assert play({8: 3.0, 4: 3.0}, 5)[1][-1] == 8
+    # A run that nobody asked for is the batch size's trial if there was none.
+    assert play({16: 3.0, 8: 4.0, 4: 4.0, 32: 4.0}, 4, overlapping=[16])[1] == [8, 4, 32, 16]
+    with pytest.raises(AllPrunedError):
+        play({}, 5)
+
+
+def test_grid_search_refuses_what_it_cannot_use():
+    """A batch size that is none of the job's, and a run of which nobody knows whether it converged."""
+    policy, _ = play({}, 0)
+    with pytest.raises(TuningInputError, match=r"batch sizes, got 5\. Closest: 4, 8, 16"):
+        policy.observe(JOB, 5, 1.0, True)
+    with pytest.raises(TuningInputError, match="converged of batch size 8"):
+        policy.observe(JOB, 8, 1.0)
+
+
+@given(sizes=measurements(), eta=st.sampled_from((0.0, 0.5, 1.0)))
+def test_the_oracle_knows_the_optimum(sizes, eta):
+    """Its batch size and limit are the optimum of the trace; limits of the others are the cheapest there are."""
+    trace = training_trace(sizes)
+    oracle, found = Oracle.of(trace, [JOB], eta), configurations(trace.of(JOB), JOB, eta)
+    best = optimum(found)
+    assert (oracle.predict(JOB), oracle.predict(JOB, best.batch_size)) == (best.batch_size, best.power_limit_w)
+    for each in found:
+        limit = oracle.predict(JOB, each.batch_size)
+        (chosen,) = (one for one in found if (one.batch_size, one.power_limit_w) == (each.batch_size, limit))
+        assert chosen.cost_j <= each.cost_j * (1 + 1e-12)
+
+
+def test_the_oracle_needs_a_target_that_is_reached():
+    """A job whose every path misses the target has no optimum, and an unknown batch size no limit."""
+    with pytest.raises(TuningInputError, match="No batch size reaches"):
+        Oracle.of(TRACE, [replace(JOB, max_epochs=1)], 0.5)
+    with pytest.raises(TuningInputError, match=r"got 5\. Closest: 4, 8, 16"):
+        Oracle.of(TRACE, [JOB], 0.5).predict(JOB, 5)
+
+
+# --- whatever the traces, the knobs and the seeds ---------------------------------------------------------------------
+
+traces = measurements().map(training_trace)
+OPTIONS = {
+    "zeus, window": lambda seed: PruningGTSBatchSizeOptimizer(0.0, 0.0, 3, True, seed, False),
+    "zeus, prior": lambda seed: PruningGTSBatchSizeOptimizer(-500.0, 1e-4, 0, True, seed, False),
+    "gts, no precision": lambda seed: GTSBatchSizeOptimizer(False, seed=seed, verbose=False),
+    "gts, certain": lambda seed: GTSBatchSizeOptimizer(False, math.inf, seed=seed, verbose=False),
+    "gts, given precision": lambda seed: GTSBatchSizeOptimizer(False, 1e-4, seed=seed, verbose=False),
+}
+every_policy = pytest.mark.parametrize("name", [*shipped("bftrainer.batch_size_optimizers"), *OPTIONS])
+
+
+def make(name, trace, seed):
+    """A policy of ours, or one with options of its own."""
+    context = PolicyContext(trace, JOB, 0.5, 2.0, seed, concurrency=True)
+    return OPTIONS[name](seed) if name in OPTIONS else batch_size_optimizer(name, context)
+
+
+def simulator(trace, policy, seed=1, limits=None):
+    """A simulator that gives up on a group's job soon."""
+    limits = limits or JITPowerLimitOptimizer(False)
+    return Simulator(trace, None, policy, limits, seed, verbose=False, max_group_retries=5)
+
+
+def finish(simulate, *arguments):
+    """The history and the exception's text, if there is one."""
+    try:
+        return simulate(*arguments), None
+    except BftrainerError as error:
+        return error.history, str(error)
+
+
+@examples(40)
+@given(traces, seeds, betas, etas, st.integers(0, 30), st.integers(0, 30))
+def test_a_shorter_history_is_the_beginning_of_a_longer_one(trace, seed, beta, eta, first, more):
+    """What a recurrence does depends on those before it, never on how many there are to be."""
+    simulated = simulator(trace, PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), seed)
+    short, _ = finish(simulated.simulate_one_job, JOB, first, beta, eta)
+    long, _ = finish(simulated.simulate_one_job, JOB, first + more, beta, eta)
+    assert long[: len(short)] == short
+    assert len(long) >= len(short) >= 0
+
+
+@every_policy
+@examples(8)
+@given(trace=traces, seed=seeds, beta=betas, jobs=groups)
+def test_calls_repeat_and_leave_policies_alone(name, trace, seed, beta, jobs):
+    """Whatever was simulated before, a simulation gives the same; the policies passed in stay as they were."""
+    sizes, limits = make(name, trace, seed), JITPowerLimitOptimizer(False)
+    used = make(name, trace, seed)
+    used.register_job(JOB, trace.of(JOB).batch_sizes)
+    used.observe(JOB, used.predict(JOB), 100.0, True)
+    limits.observe(JOB, 8, 50, 1.0)
+    for passed in (sizes, used):
+        before = state_text([passed, limits])
+        simulated = simulator(trace, passed, seed, limits if passed is sizes else None)
+        first = finish(simulated.simulate_one_job, JOB, 10, beta, 0.5)
+        overlapping = finish(simulated.simulate_one_alibaba_group, JOB, jobs, beta, 0.5)
+        assert finish(simulated.simulate_one_job, JOB, 10, beta, 0.5) == first
+        assert finish(simulated.simulate_one_alibaba_group, JOB, jobs, beta, 0.5) == overlapping
+        assert state_text([passed, limits]) == before

@@ -21,16 +21,10 @@ from bftrainer.zeus import (
     TrainingTrace,
 )
 from tests.zeus.golden import DATA, frame
-from tests.zeus.traced import JOB, round_trace
+from tests.zeus.worlds import JOB, round_trace
 
 TRACE = round_trace({8: [4.0], 16: [5.0]})
 SIZES = [8, 16]
-
-
-def read_as_pandas(path):
-    """A frame as pandas reads it with correctly rounded numbers: by default from 3.1 on, when asked before."""
-    major, minor = map(int, pd.__version__.split(".")[:2])
-    return pd.read_csv(path) if (major, minor) >= (3, 1) else pd.read_csv(path, float_precision="round_trip")
 
 
 def make_simulator(*, verbose):
@@ -99,7 +93,7 @@ def test_own_policies(capsys):
 def test_df_is_the_joined_table():
     """Of paths, frames and a shared trace: rows, columns, types and bits as pandas has them; one history."""
     paths = DATA / "tiny_train.csv", DATA / "tiny_power.csv"
-    train, power = frames = [read_as_pandas(path) for path in paths]
+    train, power = frames = [frame(path) for path in paths]
     wanted = train.merge(power, how="inner")
     wanted["energy_per_epoch"] = wanted.time_per_epoch * wanted.average_power
     policies = PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False)

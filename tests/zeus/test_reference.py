@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import BftrainerError
-from bftrainer.zeus import Corrections, JITPowerLimitOptimizer, Job
+from bftrainer.zeus import Corrections, Group, JITPowerLimitOptimizer, Job
 from tests.examples import examples
 from tests.zeus.golden import Watched, WatchedSampling, WatchedSimulator
 from tests.zeus.reference import Pruning, Reference, Sampling
@@ -22,78 +22,61 @@ priors = st.one_of(st.just((0.0, 0.0)), st.tuples(st.floats(-1e5, 0.0), st.float
 precisions = st.one_of(st.none(), st.floats(1e-12, 1.0))
 
 
-def simulating(world, policy, seed, **options):
-    """A simulator of ours, watched."""
-    return WatchedSimulator(world.trace(), None, policy, JITPowerLimitOptimizer(False), seed, verbose=False, **options)
+def compare(world, beta, eta, seed, watched, policy, jobs, corrections=None):
+    """Both end alike: history, exception, what the policy was asked and told, and the generators' states.
 
-
-def compare(simulator: WatchedSimulator, ours, reference: Reference, theirs) -> None:
-    """Both end alike: history, exception, what the policy was asked and told, and the generators' states."""
-    errors: list[BaseException | None] = [None, None]
-    history = None
+    `jobs` are a group, or the number of recurrences.
+    """
+    corrections, limits = corrections or Corrections(), JITPowerLimitOptimizer(False)
+    simulator = WatchedSimulator(world.trace(), None, watched, limits, seed, verbose=False, corrections=corrections)
+    corrected = (corrections.group_never_ran_cost, corrections.group_min_cost_accumulates)
+    reference = Reference(world, policy, beta, eta, seed, *corrected)
+    is_group = isinstance(jobs, Group)
+    simulate = simulator.simulate_one_alibaba_group if is_group else simulator.simulate_one_job
+    error = failure = None
     try:
-        history = ours()
-    except BftrainerError as error:
-        errors[0], history = error, error.history
+        history = simulate(world.job, jobs, beta, eta)
+    except BftrainerError as refusal:
+        error, history = refusal, refusal.history
     try:
-        theirs()
-    except (ValueError, RuntimeError) as error:
-        errors[1] = error
-    assert (errors[0] is None) == (errors[1] is None), errors
-    assert errors[1] is None or isinstance(errors[0], type(errors[1])), errors
-    policy = simulator.tuning.batch_sizes
-    assert policy.predictions == reference.predictions
-    assert [tuple(told) for told in policy.observations] == reference.observations
+        reference.group(list(jobs.jobs)) if is_group else reference.job(jobs)
+    except (ValueError, RuntimeError) as refusal:
+        failure = refusal
+    assert (error is None) == (failure is None), (error, failure)
+    assert failure is None or isinstance(error, type(failure)), (error, failure)
+    ours = simulator.tuning.batch_sizes
+    assert ours.predictions == reference.predictions
+    assert [tuple(told) for told in ours.observations] == reference.observations
     assert [astuple(entry) for entry in history] == reference.history
     assert simulator.tuning.training.rng.bit_generator.state == reference.rng.bit_generator.state
-    bandit = policy.mabs.get(simulator.tuning.job)
-    drawn = reference.policy.rng
+    bandit, drawn = ours.mabs.get(world.job), reference.policy.rng
     assert (bandit is None) == (drawn is None)
     assert bandit is None or bandit.rng.bit_generator.state == drawn.bit_generator.state
 
 
 RECURRENCES = (worlds, betas, etas, seeds, seeds, windows, priors, counts)
 SAMPLING = (worlds, betas, etas, seeds, seeds, precisions, priors, st.integers(1, 3))
-GROUPS = (worlds, groups, betas, etas, seeds, seeds, windows, st.builds(Corrections, st.booleans(), st.booleans()))
+GROUPS = (worlds, betas, etas, seeds, seeds, windows, groups, st.builds(Corrections, st.booleans(), st.booleans()))
 
 
 def recurrences(world, beta, eta, seed, policy_seed, window, prior, count):
     """Recurrences of one job, pruned and then sampled."""
     watched = Watched(window_size=window, prior_mean=prior[0], prior_precision=prior[1], seed=policy_seed)
-    simulator = simulating(world, watched, seed)
     policy = Pruning(world.job.default_bs, world.sizes(), policy_seed, window, prior)
-    reference = Reference(world, policy, beta, eta, seed)
-    compare(
-        simulator,
-        lambda: simulator.simulate_one_job(world.job, count, beta, eta),
-        reference,
-        lambda: reference.job(count),
-    )
+    compare(world, beta, eta, seed, watched, policy, count)
 
 
 def sampling(world, beta, eta, seed, policy_seed, precision, prior, explorations):
     """Recurrences of one job, sampled from the start, with a reward precision that is learned or given."""
     watched = WatchedSampling(precision is None, precision or 0.0, *prior, explorations, policy_seed)
-    simulator = simulating(world, watched, seed)
-    reference = Reference(world, Sampling(world.sizes(), policy_seed, precision, explorations, prior), beta, eta, seed)
-    compare(
-        simulator, lambda: simulator.simulate_one_job(world.job, 30, beta, eta), reference, lambda: reference.job(30)
-    )
+    compare(world, beta, eta, seed, watched, Sampling(world.sizes(), policy_seed, precision, explorations, prior), 30)
 
 
-def overlapping(world, jobs, beta, eta, seed, policy_seed, window, corrections):
+def overlapping(world, beta, eta, seed, policy_seed, window, jobs, corrections):
     """Jobs of a group, corrected and not."""
     watched = Watched(concurrency=True, window_size=window, seed=policy_seed)
-    simulator = simulating(world, watched, seed, corrections=corrections)
     policy = Pruning(world.job.default_bs, world.sizes(), policy_seed, window)
-    corrected = (corrections.group_never_ran_cost, corrections.group_min_cost_accumulates)
-    reference = Reference(world, policy, beta, eta, seed, *corrected)
-    compare(
-        simulator,
-        lambda: simulator.simulate_one_alibaba_group(world.job, jobs, beta, eta),
-        reference,
-        lambda: reference.group(list(jobs.jobs)),
-    )
+    compare(world, beta, eta, seed, watched, policy, jobs, corrections)
 
 
 @pytest.mark.parametrize("count", [100, pytest.param(500, marks=pytest.mark.slow)])

@@ -25,7 +25,7 @@ from bftrainer.zeus import (
 )
 from bftrainer.zeus.simulation.simulator import Training
 from tests.zeus.golden import DATA, frame, units
-from tests.zeus.traced import JOB, NAN, round_trace
+from tests.zeus.worlds import JOB, NEVER, round_trace
 
 
 def simulator(trace, policy=None, **options):
@@ -64,7 +64,7 @@ class Runs(SimulationObserver):
 
 def test_recurrences_by_hand():
     """Pruning down and up, twice, in a world of round figures: eta 1, so 100 W; the first use of a size profiles."""
-    trace = round_trace({8: [4.0], 16: [4.0], 32: [NAN]})
+    trace = round_trace({8: [4.0], 16: [4.0], 32: [NEVER]})
     history = simulator(trace).simulate_one_job(replace(JOB, default_bs=16), 5, math.inf, 1.0)
     # An epoch at batch size 16 takes 10 s and 750 J at 100 W; the profiling one 8.125 s and 843.75 J.
     assert history[0] == HistoryEntry(16, 100, 843.75 + 3 * 750.0, True, 8.125 + 30.0)
@@ -124,7 +124,7 @@ def test_the_bound_of_a_groups_jobs(accumulates):
     """A retry's cost alone bounds later jobs, as published, or that of all its tries: 5,375, or 6,437.5 more."""
     jobs, seen = Group("g", "d", tuple(GroupJob(10.0 * n, 10.0 * n + 1.0, 1.0) for n in range(3))), Runs()
     corrections = Corrections(group_min_cost_accumulates=accumulates)
-    trace = round_trace({8: [4.0], 16: [4.0], 32: [NAN]})
+    trace = round_trace({8: [4.0], 16: [4.0], 32: [NEVER]})
     made = simulator(trace, Scripted(8, 32, 16, 8), observers=[seen], corrections=corrections, max_group_retries=3)
     with suppress(TuningError):
         made.simulate_one_alibaba_group(JOB, jobs, 1.0, 0.0)

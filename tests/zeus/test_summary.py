@@ -26,7 +26,7 @@ from bftrainer.zeus.simulation.optimum import (
 )
 from bftrainer.zeus.simulation.simulator import Run, usage
 from tests.recurring import PAGES, WORDS, write_world
-from tests.zeus.traced import JOB, NAN, Measured, measurements, training_trace
+from tests.zeus.worlds import JOB, NEVER, Measured, measurements, training_trace
 
 ZEUS = PolicyPair("zeus", "jit")
 
@@ -191,7 +191,7 @@ def fixed(each):
 
 def test_a_recurrence_by_hand():
     """Paths of 2, 4 and no end with 10 epochs: 16 epochs a turn, two successes, so 8 epochs a recurrence."""
-    (found,) = configure({8: Measured([2.0, NAN, 4.0], {100: (10.0, 50.0)})})
+    (found,) = configure({8: Measured([2.0, NEVER, 4.0], {100: (10.0, 50.0)})})
     # 8 epochs of 10 s and 500 J; the trace's highest limit is 100 W.
     assert found == Configuration(8, 100, 4000.0, 80.0, 0.5 * 4000.0 + 0.5 * 100 * 80.0, 2 / 3)
 
@@ -199,7 +199,7 @@ def test_a_recurrence_by_hand():
 def test_what_cannot_reach_the_target_is_left_out():
     """No path within the epochs, or no run towards this target: not a configuration."""
     epochs = {100: (1.0, 50.0)}
-    sizes = {4: Measured([11.0, NAN], epochs), 8: Measured([10.0], epochs), 16: Measured([NAN], epochs)}
+    sizes = {4: Measured([11.0, NEVER], epochs), 8: Measured([10.0], epochs), 16: Measured([NEVER], epochs)}
     assert [each.batch_size for each in configure(sizes)] == [8]
     assert configure(sizes, job=replace(JOB, max_epochs=9)) == []
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,8 @@ from hypothesis import strategies as st
 from bftrainer.zeus import Group, GroupJob, Job, TrainingTrace
 
 NEVER = math.nan
+JOB = Job("made-up", "net", "sgd", 0.5, max_epochs=10, default_bs=8)
+LIMITS_W = (100, 150, 200)
 
 
 @dataclass(frozen=True)
@@ -65,27 +68,10 @@ class World:
         """Both, joined."""
         return TrainingTrace(self.train(), self.power())
 
-    def scaled(self, time: float, power: float) -> World:
-        """The same in other units of time and power, of which limits are whole."""
-        powers = tuple((size, int(limit * power), t * time, watts * power) for size, limit, t, watts in self.powers)
-        other = None if self.other_limit_w is None else int(self.other_limit_w * power)
-        return replace(self, powers=powers, other_limit_w=other)
-
     def _names(self, size: int) -> dict[str, Any]:
         job = self.job
         names = {"dataset": job.dataset, "network": job.network, "optimizer": job.optimizer}
         return names | {"batch_size": size}
-
-
-def world(paths: dict[int, list[float]], **job: Any) -> World:
-    """A world with round figures: an epoch at batch size b takes 100/b s at 200 W, 160/b s at 100 W.
-
-    Power is 0.75 of the limit, so an epoch takes 15,000/b J at 200 W and 12,000/b J at 100 W.
-    """
-    fields = {"target_metric": 0.9, "max_epochs": 12, "default_bs": min(paths)} | job
-    runs = tuple((size, float(epochs)) for size, many in paths.items() for epochs in many)
-    powers = tuple(row for size in paths for row in ((size, 100, 160 / size, 75.0), (size, 200, 100 / size, 150.0)))
-    return World(Job("d", "n", "sgd", **fields), runs, powers)
 
 
 amounts = st.floats(0.5, 2000.0, allow_nan=False)
@@ -148,3 +134,56 @@ worlds = st.one_of(odd_worlds(), seeds.map(usual_world), seeds.map(usual_world))
 groups = st.one_of(odd_groups(), seeds.map(usual_group), seeds.map(usual_group)).map(
     lambda jobs: Group("g", "d", tuple(jobs))
 )
+
+
+class Measured(NamedTuple):
+    """What a trace says of one batch size: epochs to the target by run, (s, W) of an epoch by power limit."""
+
+    target_epochs: Sequence[float]
+    epochs: Mapping[int, tuple[float, float]]
+
+
+def training_trace(sizes: Mapping[int, Measured]) -> TrainingTrace:
+    """A trace of `JOB` alone."""
+    paths = tuple((size, epochs) for size, measured in sizes.items() for epochs in measured.target_epochs)
+    powers = tuple((size, limit, *each) for size, measured in sizes.items() for limit, each in measured.epochs.items())
+    return World(JOB, paths, powers).trace()
+
+
+def round_trace(paths: Mapping[int, Sequence[float]]) -> TrainingTrace:
+    """A trace with round figures: an epoch at batch size b takes 100/b s at 200 W, 160/b s at 100 W.
+
+    Power is 0.75 of the limit, so an epoch takes 15,000/b J at 200 W and 12,000/b J at 100 W.
+    """
+    epochs = {size: {100: (160 / size, 75.0), 200: (100 / size, 150.0)} for size in paths}
+    return training_trace({size: Measured(each, epochs[size]) for size, each in paths.items()})
+
+
+@st.composite
+def measurements(draw, most_paths: int = 4) -> dict[int, Measured]:
+    """A few batch sizes, the default among them; it reaches the target on every path, others may not."""
+    figures = st.tuples(st.floats(0.5, 50.0), st.floats(10.0, 250.0))
+    reaching = st.integers(1, JOB.max_epochs).map(float)
+    path = st.one_of(reaching, st.just(NEVER), st.just(JOB.max_epochs + 1.0))
+    found = {}
+    for size in sorted(draw(st.sets(st.sampled_from((2, 4, 16, 32, 64)), max_size=3)) | {8}):
+        paths = draw(st.lists(reaching if size == 8 else path, min_size=1, max_size=most_paths))
+        limits = sorted(draw(st.sets(st.sampled_from(LIMITS_W), min_size=1)))
+        found[size] = Measured(paths, {limit: draw(figures) for limit in limits})
+    return found
+
+
+def state_text(value: Any) -> str:
+    """All that a policy, or a part of it, holds, as text; equal states have equal texts."""
+    if isinstance(value, np.random.Generator):
+        return repr(value.bit_generator.state)
+    if hasattr(value, "tolist"):
+        return repr(value.tolist())
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {state_text(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(state_text, value))}]"
+    if isinstance(value, Job) or (not hasattr(value, "__dict__") and not hasattr(value, "__slots__")):
+        return repr(value)
+    names = getattr(value, "__slots__", None) or vars(value)
+    return f"{type(value).__name__}({', '.join(f'{name}={state_text(getattr(value, name))}' for name in names)})"

@@ -185,7 +185,7 @@ def stats(
         at_start = write_measured(trace, additions, terminations)
         note(f"nodes at the start, for spot simulate --initial-nodes: {at_start}")
     if figure is not None:
-        from bftrainer.spot.run_plots import trace_figure
+        from bftrainer.spot.run import trace_figure
 
         usage.write_figure(figure, trace_figure(trace.counts, statistics.survival))
     if as_json:

@@ -17,8 +17,7 @@ from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, json_o
 from bftrainer.errors import TuningError
 
 if TYPE_CHECKING:
-    from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
-    from bftrainer.zeus.simulation.inputs import JobChoice, ZeusInputs
+    from bftrainer.zeus.simulation.campaign import JobChoice, Simulation, SimulationResult, ZeusInputs
     from bftrainer.zeus.simulation.optimum import ZeusSummary
 
 _COMMANDS = {
@@ -88,7 +87,7 @@ output_options = with_options(
 
 def job_choice(options: dict[str, Any]) -> JobChoice:
     """Remove the values of `job_options` from a command's options, and return them as a choice of jobs."""
-    from bftrainer.zeus.simulation.inputs import JobChoice
+    from bftrainer.zeus.simulation.campaign import JobChoice
 
     values = {"target_metric": "target", "max_epochs": "max_epochs", "default_bs": "default_bs"}
     changes = {name: options.pop(option, None) for name, option in values.items()}
@@ -107,8 +106,7 @@ _FRONT = ("batch_size", "power_limit_w", "energy_j", "time_s", "cost_j", "succes
 
 def _load(options: dict[str, Any]) -> ZeusInputs:
     """Read the traces that the options name, after checks of the files to write."""
-    from bftrainer.zeus.simulation.files import check_suffix
-    from bftrainer.zeus.simulation.inputs import load_traces
+    from bftrainer.zeus.simulation.campaign import check_suffix, load_traces
 
     output = options["output"]
     if output is not None:
@@ -121,8 +119,7 @@ def _simulate(
     simulations: Sequence[Simulation], inputs: ZeusInputs, options: dict[str, Any], **more: Any
 ) -> list[SimulationResult]:
     """Simulate, showing how far it is, then write the runs where the options ask for that."""
-    from bftrainer.zeus.simulation.campaign import simulate_all
-    from bftrainer.zeus.simulation.files import write_results
+    from bftrainer.zeus.simulation.campaign import simulate_all, write_results
 
     with counting("Simulating", len(simulations)) as count:
         results = simulate_all(inputs.trace, simulations, options["workers"], count)
@@ -172,8 +169,7 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
     cost of the traces' cheapest setting; the final one is the mean of those last recurrences.
     """
     from bftrainer.zeus import Corrections
-    from bftrainer.zeus.simulation.campaign import Simulation, with_seeds
-    from bftrainer.zeus.simulation.inputs import choose_jobs
+    from bftrainer.zeus.simulation.campaign import Simulation, choose_jobs, with_seeds
     from bftrainer.zeus.simulation.optimum import summarise
 
     inputs = _load(options)
@@ -185,7 +181,7 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
     results = _simulate(simulations, inputs, options)
     summaries = [summarise(inputs.trace, result) for result in results]
     if as_json:
-        from bftrainer.zeus.simulation.files import results_document
+        from bftrainer.zeus.simulation.campaign import results_document
 
         document = results_document(results, inputs.about())
         for entry, summary in zip(document["simulations"], summaries, strict=True):
@@ -260,7 +256,7 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
     others take is also given relative to it.
     """
-    from bftrainer.zeus.simulation.inputs import choose_jobs
+    from bftrainer.zeus.simulation.campaign import choose_jobs
     from bftrainer.zeus.simulation.optimum import PolicyPair, compare_policies, simulations_of
 
     pairs = [PolicyPair.parse(text) for text in policies]
@@ -312,8 +308,7 @@ def groups(
     its own, made of --seed and its name.
     """
     from bftrainer.zeus import Corrections
-    from bftrainer.zeus.simulation.campaign import Simulation, group_seed
-    from bftrainer.zeus.simulation.inputs import choose_groups, choose_jobs, load_groups
+    from bftrainer.zeus.simulation.campaign import Simulation, choose_groups, choose_jobs, group_seed, load_groups
     from bftrainer.zeus.simulation.optimum import group_totals
 
     inputs = _load(options)
@@ -356,11 +351,11 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
     Jobs that are given with their target are shown with their Pareto front, without one, with the optimum for each
     target that their runs aim at. Figures are the mean of a recurrence, failed tries included, nothing stopped early.
     """
-    from bftrainer.zeus.simulation.inputs import described_jobs, load_traces
+    from bftrainer.zeus.simulation.campaign import jobs_to_describe, load_traces
     from bftrainer.zeus.simulation.optimum import describe_job, describe_target
 
     inputs = load_traces(train, power)
-    chosen, with_front = described_jobs(inputs, job_choice(options))
+    chosen, with_front = jobs_to_describe(inputs, job_choice(options))
     keys = dict.fromkeys((job.dataset, job.network, job.optimizer) for job in chosen)
     jobs = [describe_job(inputs.trace, key) for key in keys]
     targets = [describe_target(inputs.trace, job, eta) for job in chosen]

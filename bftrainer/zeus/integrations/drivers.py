@@ -1,4 +1,9 @@
-"""Drivers of a training run: one that a batch-size server decides on, and any of them on several processes.
+"""Drivers of a training run: one that a server decides on, and any of them on several processes, or in a framework.
+
+A callback for the loop of Lightning, Hugging Face's Trainer or Keras is made for a `TrialDriver`: with `server_run` a
+batch-size server decides, with `training_run` the master that launched the script, with `on_all_ranks` either of them
+for several processes. A loop of one's own runs over ``run.epochs()`` and ``run.steps(batches)``, and calls
+``run.report(metric)``. Frameworks are imported when a callback is made. Zeus's data loader has its own run.
 
 Examples
 --------
@@ -12,23 +17,25 @@ Examples
 from __future__ import annotations
 
 import logging
-import math
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from importlib import import_module
 from typing import Any
 
-from bftrainer.errors import (
-    SettingsError,
-    TrainingStoppedError,
-    TuningError,
-    TuningInputError,
+from bftrainer.errors import SettingsError, TrainingStoppedError, TuningError, TuningInputError, suggestion
+from bftrainer.zeus.master.hardware import Meter, find_gpus, find_hardware, measure_since, open_meter
+from bftrainer.zeus.master.script import (
+    RunEnvironment,
+    RunSettings,
+    TrainingRun,
+    TrialDriver,
+    check_table,
+    synchronize_clock,
+    training_run,
 )
-from bftrainer.zeus.master.hardware import Gpus, Meter, find_gpus, find_hardware, measure_since, open_meter
-from bftrainer.zeus.master.script import RunSettings, check_table
-from bftrainer.zeus.master.training import TrialDriver, synchronize_clock
 from bftrainer.zeus.server.client import BatchSizeClient, Trial
 from bftrainer.zeus.server.messages import JobSpec, TuningParams
 
@@ -44,16 +51,16 @@ class ServerRun(TrialDriver):
         self.time_s = self.energy_j = 0.0
         self.verdict = ""
         self._since: tuple[float, float] | None = None
-        self._under_way = self._warned = False
-        self._reported = 0  # the last epoch with a report
+        self._under_way = False
 
     def begin_epoch(self) -> bool:
         """See `TrialDriver`; training is over when the server says so, or at `max_epochs`."""
         if self._since is None:
             self._since = (self.clock(), self.meter.energy_j())
         self.epochs_done += self._under_way
-        if self._reported < self.epochs_done:
-            self._warn(self.epochs_done, "it ended without run.report(metric), by which alone runs have results")
+        if self.epochs_done == 1 and not self.time_s:
+            unreported = "%s, trial %d: epoch 1 ended without run.report(metric), by which alone runs have results."
+            logger.warning(unreported, self.trial.id.job_id, self.trial.id.trial_number)
         self._under_way = not self.trial.finished and self.epochs_done < self.max_epochs
         return self._under_way
 
@@ -68,20 +75,10 @@ class ServerRun(TrialDriver):
             metric = float(metric)
         except (TypeError, ValueError):
             raise TuningInputError(f"Expected a metric that is a number, got {str(metric)[:60]!r}.") from None
-        self._reported = self.epochs_done + self._under_way
-        if math.isnan(metric):
-            self._warn(self._reported, "its metric is not a number, which reaches no target")
         self.time_s, self.energy_j = measure_since(self._since, self.clock, self.meter)
-        answer = self.trial.report(self.time_s, self.energy_j, metric, self._reported)
+        answer = self.trial.report(self.time_s, self.energy_j, metric, self.epochs_done + self._under_way)
         self.reached, self.verdict = answer.converged, answer.message
         return answer.stop_train
-
-    def _warn(self, epoch: int, why: str) -> None:
-        """Say once what keeps a run from reaching its target."""
-        if not self._warned:
-            of = self.trial.id
-            logger.warning("%s, trial %d, epoch %d: %s.", of.job_id, of.trial_number, epoch, why)
-        self._warned = True
 
 
 @contextmanager
@@ -95,7 +92,6 @@ def server_run(
     synchronize: Callable[[], object] | None = None,
     meter: Meter | None = None,
     clock: Callable[[], float] = time.monotonic,
-    find: Callable[[], Gpus | None] = find_gpus,
 ) -> Iterator[ServerRun]:
     """Get a batch size from a server, measure a training run, report its epochs, and stop when the server says so.
 
@@ -111,8 +107,8 @@ def server_run(
         How energy is measured, see `open_meter`; or what does it.
     synchronize : callable, optional
         Waits until a GPU's work is done, such as ``torch.cuda.synchronize``; called before each measurement.
-    clock, find : callable
-        Returns the time in seconds, and finds GPUs.
+    clock : callable
+        Returns the time in seconds.
 
     Raises
     ------
@@ -121,23 +117,17 @@ def server_run(
     """
     check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)
     with ExitStack() as stack:
-        spec = _register(client, job, max_power_w, gpus, find)
+        spec = _register(client, job, max_power_w, gpus)
         if meter is None:
-            machine_gpus = find()
-            meter = open_meter(
-                measure, spec.max_power, None if machine_gpus is None else machine_gpus.first(spec.number_of_gpus)
-            )
+            devices = find_gpus()
+            meter = open_meter(measure, spec.max_power, devices and devices.first(spec.number_of_gpus))
             stack.callback(meter.close)
         trial = stack.enter_context(client.trial(spec.job_id or ""))
         yield ServerRun(trial, spec.max_epochs, meter, synchronize_clock(clock, synchronize))
 
 
 def _register(
-    client: BatchSizeClient,
-    job: JobSpec | TuningParams | str,
-    max_power_w: float | None,
-    gpus: int | None,
-    find: Callable[[], Gpus | None],
+    client: BatchSizeClient, job: JobSpec | TuningParams | str, max_power_w: float | None, gpus: int | None
 ) -> JobSpec:
     """Register a job, on this machine's GPUs if it names none; or look it up by its name."""
     if isinstance(job, str):
@@ -145,7 +135,7 @@ def _register(
     if job.job_id is None:
         raise SettingsError("Expected a job with a job_id, got none: each run would be a job of its own.")
     if not isinstance(job, JobSpec):
-        hardware = find_hardware(max_power_w, gpus, find)
+        hardware = find_hardware(max_power_w, gpus)
         of_gpus = {"max_power": hardware.total_power_w, "number_of_gpus": hardware.count, "gpu_model": hardware.model}
         job = JobSpec.model_validate(job.model_dump() | of_gpus)
     return client.register_job(job)
@@ -162,19 +152,19 @@ class Ranks:
         self.rank, self.size = self._group.get_rank(), self._group.get_world_size()
 
     def broadcast(self, value: Any) -> Any:
-        """Return rank 0's value, a tuple of plain values, on all ranks; all have to call it."""
+        """Return rank 0's value, a text or a tuple of plain values, on all ranks; all have to call it."""
         values = [value]
         self._group.broadcast_object_list(values, src=0)
         return values[0]
 
 
-def find_ranks(environ: Mapping[str, str]) -> Ranks | None:
+def find_ranks() -> Ranks | None:
     """Find the processes of this run, if there are several: `SettingsError` if their group is not initialised."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available() and torch.distributed.is_initialized():
         ranks = Ranks()
         return ranks if ranks.size > 1 else None
-    if (size := environ.get("WORLD_SIZE", "1")) != "1":
+    if (size := os.environ.get("WORLD_SIZE", "1")) != "1":
         raise SettingsError(f"Expected torch.distributed.init_process_group() first, as WORLD_SIZE is {size}.")
     return None
 
@@ -184,7 +174,7 @@ class RankedRun(TrialDriver):
 
     def __init__(self, ranks: Ranks, open_driver: Callable[[], TrialDriver]) -> None:
         self.ranks, self._open = ranks, open_driver
-        self._driver: TrialDriver | None = None
+        self.driver: TrialDriver | None = None
         self._agree(lambda _: None)
 
     def begin_epoch(self) -> bool:
@@ -193,8 +183,8 @@ class RankedRun(TrialDriver):
 
     def step(self) -> None:
         """See `TrialDriver`; rank 0 sets the power limits of all GPUs."""
-        if self._driver is not None:
-            self._driver.step()
+        if self.driver is not None:
+            self.driver.step()
 
     def report(self, metric: float) -> bool:
         """See `TrialDriver`; all ranks have to call it, and the metric of rank 0 counts."""
@@ -202,18 +192,17 @@ class RankedRun(TrialDriver):
 
     def _agree(self, ask: Callable[[TrialDriver], Any]) -> Any:
         """Ask the driver on rank 0, and return the answer on all ranks; where that fails, all ranks raise."""
-        answer: tuple[Any, ...] = ()
+        answer: Any = None
         if self.ranks.rank == 0:
             try:
-                driver = self._driver = self._driver or self._open()
-                answer = (None, ask(driver), driver.batch_size, driver.max_epochs, driver.epochs_done, driver.reached)
+                driver = self.driver = self.driver or self._open()
+                answer = (ask(driver), driver.batch_size, driver.max_epochs, driver.epochs_done, driver.reached)
             except BaseException as error:  # whatever it is, the others must not wait for ever; it is raised again
-                self.ranks.broadcast((f"{type(error).__name__}: {error}",))
+                self.ranks.broadcast(f"{type(error).__name__}: {error}")
                 raise
-        failure, *state = self.ranks.broadcast(answer)
-        if failure is not None:
-            raise TrainingStoppedError(f"Rank 0 failed: {failure}")
-        result, self.batch_size, self.max_epochs, self.epochs_done, self.reached = state
+        if isinstance(heard := self.ranks.broadcast(answer), str):
+            raise TrainingStoppedError(f"Rank 0 failed: {heard}")
+        result, self.batch_size, self.max_epochs, self.epochs_done, self.reached = heard
         return result
 
 
@@ -223,7 +212,6 @@ def on_all_ranks(
     ranks: Ranks | None = None,
     *,
     all_nodes_measured: bool = False,
-    environ: Mapping[str, str] | None = None,
 ) -> Iterator[TrialDriver]:
     """Open a driver on rank 0 alone, and let all ranks train as it says.
 
@@ -235,21 +223,18 @@ def on_all_ranks(
         The processes; by default those of ``torch.distributed``, if there are several.
     all_nodes_measured : bool
         Whether the driver's meter counts the energy of all nodes. Those of this package count that of rank 0's node.
-    environ : mapping of str to str, optional
-        Variables that ``torchrun`` sets; by default the process's environment.
 
     Raises
     ------
     SettingsError, TrainingStoppedError
         If the processes' group is not initialised, or not all nodes are measured; on other ranks, if rank 0 failed.
     """
-    environ = os.environ if environ is None else environ
-    ranks = ranks or find_ranks(environ)
+    ranks = ranks or find_ranks()
     if ranks is None:
         with opening as driver:
             yield driver
         return
-    here = int(environ.get("LOCAL_WORLD_SIZE", ranks.size))
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", ranks.size))
     if here < ranks.size and not all_nodes_measured:
         raise SettingsError(
             f"Expected all {ranks.size} ranks on one node, whose energy is measured, got {here}; with a meter of all "
@@ -257,3 +242,152 @@ def on_all_ranks(
         )
     with ExitStack() as stack:
         yield RankedRun(ranks, lambda: stack.enter_context(opening))
+
+
+def _next_epoch(run: TrialDriver, metrics: Mapping[str, Any], monitor: str) -> bool:
+    """Report a metric, end the epoch, and begin the next; False if training is over."""
+    if monitor not in metrics:
+        raise SettingsError(f"Unknown metric {monitor!r}.{suggestion(monitor, sorted(metrics))}")
+    run.report(float(metrics[monitor]))
+    return run.begin_epoch()
+
+
+def _make_callback(base: Any, run: TrialDriver, begin: str | None, step: str, **hooks: Any) -> Any:
+    """Make an object of a framework's class, whose hooks begin the first epoch, show each step, and do the rest."""
+    hooks |= {step: lambda *_, **__: run.step()}
+    if begin is not None:
+        hooks[begin] = lambda *_, **__: run.begin_epoch()
+    return type("DrivenCallback", (base,), hooks)()
+
+
+def lightning_callback(run: TrialDriver, monitor: str) -> Any:
+    """Make a callback for Lightning's ``Trainer``, of ``pytorch_lightning`` if only that has been imported.
+
+    `monitor` is the name under which the module logs its metric, in training or validation steps.
+    """
+    older = "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules
+    lightning: Any = import_module("pytorch_lightning" if older else "lightning.pytorch")
+
+    def end_epoch(_callback: object, trainer: Any, _module: object) -> None:
+        # The validation of an epoch is part of it, and over by now.
+        trainer.should_stop |= not _next_epoch(run, trainer.callback_metrics, monitor)
+
+    hooks = {"on_train_epoch_end": end_epoch}
+    return _make_callback(lightning.Callback, run, "on_train_start", "on_train_batch_start", **hooks)
+
+
+def transformers_callback(run: TrialDriver, monitor: str) -> Any:
+    """Make a callback for the ``Trainer`` of Hugging Face's transformers, with ``eval_strategy`` "epoch".
+
+    `monitor` is the name of the metric, such as ``eval_accuracy``.
+    """
+    transformers: Any = import_module("transformers")
+
+    def begin(callback: Any, args: Any, *_: object, **__: object) -> None:
+        if (strategy := args.eval_strategy) != "epoch":
+            raise SettingsError(f"Expected eval_strategy='epoch', got {getattr(strategy, 'value', strategy)!r}.")
+        callback.is_training = run.begin_epoch()
+
+    def end_epoch(callback: Any, _args: object, _state: object, control: Any, metrics: Any, **_: object) -> None:
+        if callback.is_training:  # evaluations before and after training are none of the run's
+            callback.is_training = _next_epoch(run, metrics, monitor)
+            control.should_training_stop |= not callback.is_training
+
+    hooks = {"is_training": False, "on_train_begin": begin, "on_evaluate": end_epoch}
+    return _make_callback(transformers.TrainerCallback, run, None, "on_step_begin", **hooks)
+
+
+def keras_callback(run: TrialDriver, monitor: str) -> Any:
+    """Make a callback for ``fit`` of Keras 3, whatever its backend; `monitor` is a metric such as ``val_accuracy``."""
+    keras: Any = import_module("keras")
+
+    def end_epoch(callback: Any, _epoch: int, logs: Any = None) -> None:
+        callback.model.stop_training |= not _next_epoch(run, logs or {}, monitor)
+
+    hooks = {"on_epoch_end": end_epoch}
+    return _make_callback(keras.callbacks.Callback, run, "on_train_begin", "on_train_batch_begin", **hooks)
+
+
+class ZeusDataLoader:
+    """A loader of PyTorch that measures the training run, tries power limits in it, and reports it to the master.
+
+    Parameters
+    ----------
+    *args, **kwargs : object
+        Arguments of ``torch.utils.data.DataLoader``, the data set first.
+    batch_size : int
+        Samples in a batch of this process; the run's batch size is that of all processes together.
+    max_epochs : int
+        Epochs after which the run gives up; -1: this loader only loads.
+    distributed : str or None
+        ``dp`` for data-parallel training in several processes of one node, whose group is initialised.
+
+    Raises
+    ------
+    SettingsError, TuningInputError
+        If `distributed` is something else, the group is not initialised, or a variable is missing or invalid.
+
+    References
+    ----------
+    https://ml.energy/zeus/, version 0.2, "Integrating Zeus".
+    """
+
+    def __init__(
+        self, *args: Any, batch_size: int, max_epochs: int = -1, distributed: str | None = None, **kwargs: Any
+    ) -> None:
+        if distributed not in (None, "dp"):
+            raise SettingsError(f"Expected distributed to be None or 'dp', got {distributed!r}.")
+        self._loader = import_module("torch.utils.data").DataLoader(*args, batch_size=batch_size, **kwargs)
+        self.max_epochs = max_epochs
+        self._ranks: Ranks | None = None
+        self._run: TrialDriver | None = None
+        if max_epochs != -1:
+            self._environment = RunEnvironment.read(os.environ)
+            self._ranks = find_ranks() if distributed == "dp" else None
+
+    @property
+    def target_metric(self) -> float:
+        """Metric at which the run has reached its target; of a loader that leads."""
+        return self._leading().target_metric
+
+    def epochs(self) -> Iterator[int]:
+        """Yield the epochs to train, from 0, on all ranks: `TrainingStoppedError` if one more would cost too much."""
+        self._leading()
+        cuda = import_module("torch").cuda
+        batch_size = self._loader.batch_size * (1 if self._ranks is None else self._ranks.size)
+        opening = training_run(
+            batch_size, self.max_epochs, synchronize=cuda.synchronize if cuda.is_available() else None
+        )
+        with opening if self._ranks is None else on_all_ranks(opening, self._ranks) as run:
+            self._run = run
+            try:
+                yield from run.epochs()
+            finally:
+                self._run = None
+        if not run.reached and run.epochs_done < run.max_epochs:
+            raise TrainingStoppedError(f"One more epoch after {run.epochs_done} would reach the cost threshold.")
+
+    def report_metric(self, metric: float, higher_is_better: bool = True) -> None:
+        """Report the validation metric of an epoch, the same one on all ranks."""
+        if self._run is None:
+            raise TuningError("Expected a metric of one of the epochs(), got one before they began.")
+        driver = self._run.driver if isinstance(self._run, RankedRun) else self._run
+        if isinstance(driver, TrainingRun):
+            driver.higher_is_better = higher_is_better
+        self._run.report(float(metric))
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader) if self._run is None else self._run.steps(self._loader)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_loader":  # while there is none yet
+            raise AttributeError(name)
+        return getattr(self._loader, name)
+
+    def _leading(self) -> RunEnvironment:
+        if self.max_epochs == -1:
+            raise TuningError("Expected the loader that was made with max_epochs, got one without.")
+        return self._environment

@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -21,14 +20,11 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.plugins import require_extra
+from bftrainer.zeus.integrations.drivers import ServerRun, server_run
 from bftrainer.zeus.master.hardware import ModelMeter
-from bftrainer.zeus.master.training import TrialDriver, training_run
-
-if TYPE_CHECKING:
-    from sklearn.neural_network import MLPClassifier
-
-    from bftrainer.zeus.integrations.drivers import ServerRun
-    from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.master.script import TrialDriver, training_run
+from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.messages import JobSpec
 
 JOB_ID, DEFAULT_BATCH_SIZE, BETA_KNOB = "quickstart-digits", 16, 3.0
 LEARNING_RATE, HIDDEN, MOMENTUM = 0.05, 64, 0.9
@@ -46,32 +42,20 @@ def load_images() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     return images[order] / 16.0, labels[order]
 
 
-def make_network(batch_size: int, learning_rate: float, seed: int) -> MLPClassifier:
-    """Make a network with one hidden layer, trained by stochastic gradient descent with momentum."""
-    from sklearn.neural_network import MLPClassifier
-
-    return MLPClassifier(
-        (HIDDEN,),
-        solver="sgd",
-        learning_rate_init=learning_rate,
-        momentum=MOMENTUM,
-        batch_size=batch_size,
-        random_state=seed,
-        shuffle=False,
-    )
-
-
 def train(run: TrialDriver, learning_rate: float, seed: int, *, verbose: bool = False) -> None:
     """Train a new network as a driver says; the seed decides its weights and the order of batches."""
     images, labels = load_images()
+    from sklearn.base import clone
+    from sklearn.neural_network import MLPClassifier
     from threadpoolctl import threadpool_limits  # which scikit-learn brings
 
-    network, rng = make_network(run.batch_size, learning_rate, seed), np.random.default_rng(seed)
+    descent = {"solver": "sgd", "learning_rate_init": learning_rate, "momentum": MOMENTUM, "shuffle": False}
+    network = MLPClassifier((HIDDEN,), batch_size=run.batch_size, random_state=seed, **descent)
+    rng = np.random.default_rng(seed)
     # Threads would wait for one another longer than they compute.
     with threadpool_limits(1):
         # What a first epoch loads would be booked on the first run.
-        untimed = make_network(run.batch_size, learning_rate, seed)
-        untimed.partial_fit(images[:LEARNED], labels[:LEARNED], classes=range(10)).score(images, labels)
+        clone(network).partial_fit(images[:LEARNED], labels[:LEARNED], classes=range(10)).score(images, labels)
         for epoch in run.epochs():
             order = rng.permutation(LEARNED)
             # Images that fill no whole batch are left out.
@@ -92,7 +76,6 @@ def open_private_client() -> Iterator[BatchSizeClient]:
     import uvicorn
 
     from bftrainer.zeus.server.app import ServerSettings, create_app
-    from bftrainer.zeus.server.client import BatchSizeClient
 
     # Such a folder is its user's alone.
     with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:
@@ -117,28 +100,22 @@ def make_served_runs(client: BatchSizeClient, runs: int, *, max_power_w: float, 
     Their time is the processor's, which other programs of a busy machine do not lengthen, and their energy is modelled
     from it: what runs cost says something of batch sizes even if the runs take half a second.
     """
-    from bftrainer.zeus.integrations.drivers import server_run
-    from bftrainer.zeus.server.messages import TuningParams
-
-    job = TuningParams.model_validate(
-        {
-            "job_id": JOB_ID,
-            "job_id_prefix": "quickstart",
-            "batch_sizes": [8, 16, 32, 64, 128, 256, 512],
-            "default_batch_size": DEFAULT_BATCH_SIZE,
-            "beta_knob": BETA_KNOB,
-            "target_metric": 0.95,
-            "max_epochs": 20,
-            "mab_seed": 1,
-        }
-    )
+    settings = {
+        "job_id": JOB_ID,
+        "job_id_prefix": "quickstart",
+        "batch_sizes": [8, 16, 32, 64, 128, 256, 512],
+        "default_batch_size": DEFAULT_BATCH_SIZE,
+        "beta_knob": BETA_KNOB,
+        "target_metric": 0.95,
+        "max_epochs": 20,
+        "mab_seed": 1,
+    }
+    machine = {"max_power": max_power_w, "number_of_gpus": 1, "gpu_model": "processor"}
+    job = JobSpec.model_validate(settings | machine)
     load_images()
     meter = ModelMeter(max_power_w, os.cpu_count() or 1, lambda: (time.process_time(), time.process_time()))
     for number in range(runs):
-        deciding = server_run(
-            client, job, max_power_w=max_power_w, meter=meter, clock=time.process_time, find=lambda: None
-        )
-        with deciding as run:
+        with server_run(client, job, meter=meter, clock=time.process_time) as run:
             train(run, LEARNING_RATE, seed + number)
         yield run
 

@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from bftrainer.errors import SettingsError
-from bftrainer.files.text_files import fault_text, json_file
-from bftrainer.plugins import EXTRAS, absent, missing_extra, require_extra
-from bftrainer.zeus.master.script import write_json
+from bftrainer.files.text_files import fault_text
+from bftrainer.files.writing import replacing
+from bftrainer.plugins import require_extra
 
 # Distance between the power limits that are tried, from the highest down.
 STEP_W = 25
 LIMITS = "power-limits.json"
-_LIMITS_W = TypeAdapter(list[Annotated[FiniteFloat, Field(gt=0.0)]])
 # Share of its highest power that an idle machine draws.
 IDLE_SHARE = 0.5
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-class Gpus:
+class Meter(Protocol):
+    """Counts energy."""
+
+    name: str
+
+    def energy_j(self) -> float:
+        """Energy since a fixed instant."""
+
+    def close(self) -> object:
+        """Stop counting; by default do nothing."""
+        return None
+
+
+class Gpus(Meter):
     """Some GPUs of this machine, at least one, of an initialised ``pynvml`` of nvidia-ml-py; a meter of their energy.
 
     All methods raise `SettingsError` if NVML fails: GPUs before Volta count no energy, and only root may set limits.
@@ -59,9 +71,6 @@ class Gpus:
         """Energy that all GPUs used since their driver was loaded."""
         used_mj = sum(self._call("nvmlDeviceGetTotalEnergyConsumption", handle) for handle in self._handles)
         return float(used_mj / 1000.0)
-
-    def close(self) -> None:
-        """Do nothing: counters need no end."""
 
     def candidate_limits_w(self) -> list[int]:
         """List power limits that all GPUs support, from the highest down, 25 W apart."""
@@ -97,20 +106,19 @@ class Gpus:
             raise SettingsError(f"{function}: NVML failed: {error}.") from None
 
 
-def find_gpus(environ: Mapping[str, str] | None = None, library: Any = None) -> Gpus | None:
+def find_gpus() -> Gpus | None:
     """Find the GPUs of this machine that NVML (``pynvml``) reports and CUDA_VISIBLE_DEVICES allows; or None."""
-    if library is None:
-        if find_spec("pynvml") is None:
-            return None
-        library = import_module("pynvml")
+    try:
+        library: Any = import_module("pynvml")
+    except ImportError:
+        return None
     try:
         library.nvmlInit()
         handles = [library.nvmlDeviceGetHandleByIndex(index) for index in range(library.nvmlDeviceGetCount())]
         uuids = [library.nvmlDeviceGetUUID(handle) for handle in handles]
     except library.NVMLError:  # no driver, or no permission to use it: no usable GPU
         return None
-    allowed = (os.environ if environ is None else environ).get(_VISIBLE)
-    if allowed is not None:
+    if (allowed := os.environ.get(_VISIBLE)) is not None:
         handles = [handles[index] for index in _visible_indices(allowed, uuids)]
     return Gpus(library, handles) if handles else None
 
@@ -149,26 +157,15 @@ class Hardware:
         """Highest power of all GPUs together."""
         return self.max_power_w * self.count
 
-    def check_limits(self) -> None:
-        """Check that power limits can be set, by setting the present ones again: `SettingsError` if not."""
-        if self.gpus is None:
-            require_extra("Power limits need", "gpu", error=SettingsError)
-            raise SettingsError("No GPU found whose power can be limited.")
-        self.gpus.set_limits_w(self.gpus.limits_w())
 
-
-def find_hardware(
-    max_power_w: float | None, count: int | None, find: Callable[[], Gpus | None] = find_gpus
-) -> Hardware:
+def find_hardware(max_power_w: float | None, count: int | None) -> Hardware:
     """Describe the hardware of a run, finding out what the arguments leave open: `SettingsError` if it is not clear."""
-    gpus = find()
+    gpus = find_gpus()
     if gpus is None:
         if max_power_w is None:
-            missing = absent(*EXTRAS["gpu"])
-            hint = f" {missing_extra('To find GPUs takes', 'gpu', missing)}." if missing else ""
-            raise SettingsError(
-                f"Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it.{hint}"
-            )
+            missing = "Missing highest power in watts (max_power_w, --max-power): no GPU was found that reports it."
+            require_extra(f"{missing} To find GPUs takes", "gpu")
+            raise SettingsError(missing)
         return Hardware(float(max_power_w), count or 1, None)
     gpus = gpus if count is None else gpus.first(count)
     if len(gpus.models) > 1:
@@ -189,12 +186,12 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         return
     path, original_w = logdir / LIMITS, gpus.limits_w()
     if path.exists():
+        number = Field(min_length=len(gpus), max_length=len(gpus))
         try:
-            original_w = _LIMITS_W.validate_python(json_file(path, SettingsError))
+            kind = TypeAdapter(Annotated[list[Annotated[FiniteFloat, Field(gt=0.0)]], number])
+            original_w = kind.validate_json(path.read_bytes())
         except ValidationError as fault:
             raise SettingsError(f"{path}: Expected power limits in watts: {fault_text(fault)}") from None
-        if len(original_w) != len(gpus):
-            raise SettingsError(f"{path}: Expected the power limits of {len(gpus)} GPUs, got {len(original_w)}.")
     else:
         write_json(path, original_w)
 
@@ -211,36 +208,22 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         path.unlink(missing_ok=True)
 
 
-class Meter(Protocol):
-    """Counts energy."""
-
-    name: str
-
-    def energy_j(self) -> float:
-        """Energy since a fixed instant."""
-
-    def close(self) -> object:
-        """Stop counting; by default do nothing."""
-        return None
-
-
 class ZeusMeter(Meter):
     """Measures with the monitor of the ``zeus`` package (https://ml.energy/zeus/measure/): GPUs, else processors."""
 
     name = "zeus"
     _WINDOW = "bftrainer"
 
-    def __init__(self, monitor: Any = None) -> None:
-        if monitor is None:
-            require_extra("Its measurements need", "zeus", error=SettingsError)
-            try:
-                monitor = import_module("zeus.monitor").ZeusMonitor()
-            except Exception as error:  # its errors are many, and have no common root
-                raise SettingsError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
-        if not (monitor.gpu_indices or monitor.cpu_indices):
+    def __init__(self) -> None:
+        require_extra("Its measurements need", "zeus")
+        try:
+            self._monitor: Any = import_module("zeus.monitor").ZeusMonitor()
+        except Exception as error:  # its errors are many, and have no common root
+            raise SettingsError(f"The zeus package cannot measure: {type(error).__name__}: {error}.") from None
+        if not (self._monitor.gpu_indices or self._monitor.cpu_indices):
             # It would measure 0 J.
             raise SettingsError("The zeus package found no GPU, and no processor whose energy it may read.")
-        self._monitor, self._total_j = monitor, 0.0
+        self._total_j = 0.0
         self._begin()
 
     def energy_j(self) -> float:
@@ -291,6 +274,12 @@ class ModelMeter(Meter):
         return self.max_power_w * (IDLE_SHARE * self._clock_s + (1.0 - IDLE_SHARE) * self._busy_s / self.cores)
 
 
+def write_json(path: Path, document: object) -> None:
+    """Write a JSON file whole or not at all, and to the disk, as the machine may lose power."""
+    with replacing(path) as stream:
+        stream.write(f"{json.dumps(document, allow_nan=False)}\n".encode())
+
+
 def measure_since(start: tuple[float, float], clock: Callable[[], float], meter: Meter) -> tuple[float, float]:
     """Return seconds and joules since `start`, when first the clock was read and then the meter; the time is longer."""
     clock()  # which waits for GPUs
@@ -298,14 +287,20 @@ def measure_since(start: tuple[float, float], clock: Callable[[], float], meter:
     return clock() - start[0], energy_j
 
 
+def require_gpus(gpus: Gpus | None) -> Gpus:
+    """Return GPUs that were found: `SettingsError` if none were, which may be for want of an extra."""
+    if gpus is None:
+        require_extra("GPUs need", "gpu")
+        raise SettingsError("No GPU found whose power can be measured and limited.")
+    return gpus
+
+
 def open_meter(measure: str, total_power_w: float, gpus: Gpus | None) -> Meter:
     """Open the meter of a name: nvml, zeus or model (of the highest power); auto is nvml if there are GPUs."""
     if measure == "nvml" or (measure == "auto" and gpus is not None):
-        if gpus is None:
-            require_extra("GPUs need", "gpu", error=SettingsError)
-            raise SettingsError("No GPU found.")
-        gpus.energy_j()  # which GPUs without a counter refuse
-        return gpus
+        counting = require_gpus(gpus)
+        counting.energy_j()  # which GPUs without a counter refuse
+        return counting
     return ZeusMeter() if measure == "zeus" else ModelMeter(total_power_w, os.cpu_count() or 1)
 
 
@@ -319,18 +314,10 @@ class ProfiledLimit(BaseModel):
     steps_per_s: Annotated[float, Field(gt=0)]
 
 
-class PowerProfile(BaseModel):
-    """The power limits that were measured at a batch size, in a file for later runs."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    limits: Annotated[list[ProfiledLimit], Field(min_length=1)]
-
-
 def read_profile(path: Path) -> list[ProfiledLimit]:
-    """Read an earlier run's power profile; empty if there is none that can be used, so it is measured again."""
+    """Read the limits that an earlier run measured; empty if none can be used, so that they are measured again."""
     try:
-        return PowerProfile.model_validate_json(path.read_bytes()).limits
+        return TypeAdapter(list[ProfiledLimit]).validate_json(path.read_bytes())
     except (OSError, ValidationError):
         return []
 

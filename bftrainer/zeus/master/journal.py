@@ -143,11 +143,9 @@ class JobJournal:
             yield
         except OutputError as fault:
             raise OutputError(f"{self.path}:{number}: {fault}") from None
-        except ValidationError as fault:
-            raise OutputError(f"{self.path}:{number}: Expected {expected}: {fault_text(fault)}") from None
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
-            reason = str(fault).partition("\n")[0]
-            raise OutputError(f"{self.path}:{number}: Expected {expected}, got something else ({reason}).") from None
+            reason = fault_text(fault) if isinstance(fault, ValidationError) else str(fault)
+            raise OutputError(f"{self.path}:{number}: Expected {expected}, got something else: {reason}") from None
 
 
 def plan_document(progress: Recurrences) -> dict[str, Any]:

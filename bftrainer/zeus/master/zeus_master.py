@@ -1,26 +1,32 @@
-"""`ZeusMaster`, the master with the published interface, and the `Driver` that makes a job's runs."""
+"""`ZeusMaster`, the master with the published interface, and the `Driver` that makes a job's runs.
+
+A run's script is logged, shown live and limited in time, and every process that it started is ended.
+"""
 
 from __future__ import annotations
 
 import logging
 import math
 import os
+import selectors
+import shutil
 import signal
 import stat
+import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InputError, OutputError, TuningError, TuningInputError
+from bftrainer.errors import OutputError, TuningError, TuningInputError
 from bftrainer.files.writing import lock_file
-from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
+from bftrainer.supervisor import SupervisedProcess
+from bftrainer.zeus.master.hardware import find_gpus, find_hardware, require_gpus, restore_limits
 from bftrainer.zeus.master.journal import LOCK, JobJournal, Launch, MasterObserver, Plan, Recurrences
-from bftrainer.zeus.master.launch import check_command, run_script
 from bftrainer.zeus.master.script import (
     RunEnvironment,
     RunSettings,
@@ -31,12 +37,15 @@ from bftrainer.zeus.master.script import (
 )
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer
 from bftrainer.zeus.policies.job import HistoryEntry, Job, attach_history, usage_fault
-from bftrainer.zeus.simulation.files import write_history
+from bftrainer.zeus.simulation.campaign import write_history
 
 logger = logging.getLogger(__name__)
 
 HISTORY = "history.json"
 LULL_S = 1.0
+CHUNK = 1 << 16
+# The kernel counts a wait in milliseconds, in 32 bits: at most 24 days.
+LONGEST_WAIT_S = 3600.0
 _SIGNALS = tuple(-signum for signum in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM))
 
 
@@ -54,14 +63,14 @@ class ZeusMaster:
     observer_mode, profile_warmup_iters, profile_measure_iters, **settings
         See `RunSettings`; power and number of GPUs are by default what NVML finds. Attributes with their names read
         them.
-    observers, find : sequence of MasterObserver, and callable
-        Are notified of each run, and finds the GPUs of the master's `hardware`.
+    observers : sequence of MasterObserver
+        Are notified of each run.
 
     Raises
     ------
     TuningInputError, SettingsError, OutputError
         If a path is relative, or a setting is not usable; GPUs are not as requested, or their power is unknown; or
-        `log_base` is no directory, or one that others have made or may change.
+        `log_base` is a directory that others have made or may change.
 
     References
     ----------
@@ -79,14 +88,14 @@ class ZeusMaster:
         profile_measure_iters: int = 40,
         *,
         observers: Sequence[MasterObserver] = (),
-        find: Callable[[], Gpus | None] = find_gpus,
         **settings: Any,
     ) -> None:
         for name, path in (("log_base", log_base), ("monitor_path", monitor_path)):
             if not os.path.isabs(path):
                 raise TuningInputError(f"Expected {name} as an absolute path, got {path!r}.")
+        _refuse_foreign(Path(log_base))
         self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
-        self.observers, self.find = observers, find
+        self.observers = observers
         settings |= {
             "monitor_path": monitor_path,
             "observer_mode": observer_mode,
@@ -94,16 +103,12 @@ class ZeusMaster:
             "profile_measure_iters": profile_measure_iters,
         }
         checked = check_table(RunSettings, settings, TuningInputError)
-        self.hardware = find_hardware(checked.max_power_w, checked.gpus, find=find)
+        self.hardware = find_hardware(checked.max_power_w, checked.gpus)
         power = {"max_power_w": self.hardware.max_power_w, "gpus": self.hardware.count}
         self.settings = checked.model_copy(update=power)
         if checked.set_power_limits:
-            self.hardware.check_limits()
-        base = Path(log_base)
-        if base.exists():
-            if not base.is_dir():
-                raise OutputError(f"{base}: Expected a directory, found a file.")
-            _refuse_foreign(base, OutputError, sticky=True)
+            gpus = require_gpus(self.hardware.gpus)
+            gpus.set_limits_w(gpus.limits_w())  # by which who may not set any learns it now
 
     @property
     def max_pl(self) -> float:
@@ -121,10 +126,8 @@ class ZeusMaster:
     ) -> str:
         """Create a directory for a job's logs, named after the job, its settings and the time: `OutputError` if not."""
         path = self._logdir(job, num_recurrence, eta_knob, beta_knob)
-        try:
-            make_directory(path, exist_ok=exist_ok)
-        except FileExistsError:
-            raise OutputError(f"{path}: Directory exists.") from None
+        if not make_directory(path, exist_ok=exist_ok):
+            raise OutputError(f"{path}: Directory exists.")
         return str(path)
 
     def _logdir(self, job: Job, recurrences: int, eta_knob: float, beta_knob: float) -> Path:
@@ -187,13 +190,21 @@ class ZeusMaster:
         progress = Recurrences(plan, self.settings, self.bso)
         wanted = self._logdir(job, num_recurrence, eta_knob, beta_knob)
         names = chain([wanted.name], (f"{wanted.name}+{number}" for number in count(2)))
-        for path in map(wanted.with_name, names):  # another job may start in the same second
-            with suppress(FileExistsError):
-                make_directory(path, exist_ok=False)
-                break
-        journal = JobJournal(path)
+        # Another job may start in the same second.
+        journal = JobJournal(
+            next(path for path in map(wanted.with_name, names) if make_directory(path, exist_ok=False))
+        )
         journal.begin(progress)
-        return Driver(journal, progress, self.observers, self.find)
+        return Driver(journal, progress, self.observers)
+
+
+def _refuse_foreign(path: Path) -> None:
+    """Refuse a directory of another user, or one that any may change, but for one like ``/tmp``."""
+    about = path.stat() if path.is_dir() else None
+    if about is None or about.st_mode & stat.S_ISVTX:
+        return
+    if about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH:
+        raise OutputError(f"{path}: Expected a directory of this user's that no other user may write to.")
 
 
 def _make_plan(
@@ -208,15 +219,9 @@ def _make_plan(
 class Driver:
     """Makes the remaining runs of a recurring job, whose journal was begun, and keeps the journal."""
 
-    def __init__(
-        self,
-        journal: JobJournal,
-        progress: Recurrences,
-        observers: Sequence[MasterObserver] = (),
-        find: Callable[[], Gpus | None] = find_gpus,
-    ) -> None:
+    def __init__(self, journal: JobJournal, progress: Recurrences, observers: Sequence[MasterObserver] = ()) -> None:
         self.logdir, self.journal = journal.path.parent, journal
-        self.progress, self.observers, self.find = progress, observers, find
+        self.progress, self.observers = progress, observers
 
     @classmethod
     def resume(
@@ -225,11 +230,10 @@ class Driver:
         """Make the driver of an interrupted job from its journal.
 
         A new `policy` like the one that the job began with is needed if that one cannot be made again by itself.
-        `OutputError` if there is no journal, the policy decides otherwise than it did, or others have made the
-        directory or may change it: its command would be run.
+        `OutputError` if there is no journal, or the policy decides otherwise than it did; `OutputError` if others
+        have made the directory or may change it: its command would be run.
         """
-        if logdir.is_dir():
-            _refuse_foreign(logdir, OutputError)
+        _refuse_foreign(logdir)
         # Absolute, because scripts get this path and run in another directory.
         journal = JobJournal(logdir.absolute())
         return cls(journal, journal.replay(policy), observers)
@@ -242,7 +246,7 @@ class Driver:
         TuningError
             If the job is given up, a script succeeds without a usable report, or the policy has no batch size left;
             with the `history` so far.
-        TuningInputError, OutputError
+        TuningInputError, OutputError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
         progress, journal = self.progress, self.journal
@@ -257,7 +261,10 @@ class Driver:
                 write_history(self.logdir / HISTORY, progress.history)
             check_command(plan.job.command or [], Path(plan.workdir), os.environ)
             stack.enter_context(attach_history(lambda: progress.history))
-            restore = stack.enter_context(restore_limits(self.logdir, self._find_limited_gpus()))
+            # Scripts may set the power limits of these.
+            gpus = find_gpus() if settings.set_power_limits else None
+            limited = None if gpus is None else gpus.first(settings.gpus or len(gpus))
+            restore = stack.enter_context(restore_limits(self.logdir, limited))
             notify("started", self.logdir, progress)
             pause = math.inf if at_most is None else progress.recurrence + at_most
             while not progress.done and progress.recurrence < pause:
@@ -274,12 +281,6 @@ class Driver:
             if progress.failure is not None:
                 raise TuningError(progress.failure)
         return progress.history
-
-    def _find_limited_gpus(self) -> Gpus | None:
-        """Find the GPUs whose power limits scripts may set."""
-        settings = self.progress.settings
-        gpus = self.find() if settings.set_power_limits else None
-        return None if gpus is None else gpus.first(settings.gpus or len(gpus))
 
 
 def _notify(observers: Sequence[MasterObserver], event: str, *values: object) -> None:
@@ -334,17 +335,6 @@ def make_run(
     return TrainingReport(environment.total_power_w * ended.time_s, ended.time_s, False, failure=ended.failure)
 
 
-def _refuse_foreign(path: Path, error: type[InputError], *, sticky: bool = False) -> None:
-    """Refuse, by `error`, a directory of another user, or one that any may change; if `sticky`, not ``/tmp``."""
-    about = path.stat()
-    if sticky and about.st_mode & stat.S_ISVTX:
-        return
-    if about.st_uid != os.geteuid():
-        raise error(f"{path}: Expected a directory of this user's, got one of another user.")
-    if about.st_mode & stat.S_IWOTH:
-        raise error(f"{path}: Expected a directory that no other user may write to; if you trust it, chmod o-w.")
-
-
 def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:
     """Read a report, which the batch-size server would believe too."""
     report = read_report(path)
@@ -352,3 +342,120 @@ def _read_believable(path: Path, environment: RunEnvironment) -> TrainingReport:
     if fault is not None:
         raise TuningError(f"{path}: {': '.join(fault)}")
     return report
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a script ended: a negative status is a signal, and the time lasts to the end of all that it started."""
+
+    status: int | None
+    timed_out: bool
+    time_s: float
+
+    @property
+    def failure(self) -> str | None:
+        """Describe what went wrong; None if nothing did."""
+        if self.timed_out:
+            return f"it ran out of time after {self.time_s:.0f} s"
+        if self.status is None:
+            return "it was killed with its supervisor"
+        if self.status:
+            return f"it ended by signal {-self.status}" if self.status < 0 else f"it exited with status {self.status}"
+        return None
+
+
+def check_command(command: Sequence[str], workdir: Path, environ: Mapping[str, str]) -> None:
+    """Check that a command can be run in a directory: `TuningInputError` if either does not exist."""
+    if not command or not command[0]:
+        raise TuningInputError("Expected a command, got an empty one.")
+    if not workdir.is_dir():
+        raise TuningInputError(f"{workdir}: No such directory to run the command in.")
+    program = command[0]
+    path = str(workdir / program) if os.sep in program else program
+    if shutil.which(path, path=environ.get("PATH", os.defpath)) is None:
+        raise TuningInputError(f"Expected a program that can be run in {workdir}, got {program!r}.")
+
+
+def run_script(
+    command: Sequence[str],
+    workdir: Path,
+    environ: Mapping[str, str],
+    log: Path,
+    show: Callable[[bytes], None],
+    timeout_s: float | None = None,
+    grace_s: float = 10.0,
+    descriptors: Sequence[int] = (),
+) -> Ended:
+    """Run a command until it ends, or is ended after `timeout_s`; log and show its output as it arrives."""
+    with _translate_log_errors(log):
+        file = log.open("wb", buffering=0)
+
+    def take(piece: bytes) -> None:
+        """Log a piece of output, and show it."""
+        with _translate_log_errors(log):
+            file.write(piece)
+        show(piece)
+
+    with file:
+        started_s = time.monotonic()
+        try:
+            process = SupervisedProcess(command, workdir, environ, subprocess.PIPE, grace_s, descriptors)
+        except (OSError, ValueError) as error:
+            raise TuningInputError(f"The command cannot be run: {error}.") from None
+        try:
+            timed_out = not _follow(process, take, math.inf if timeout_s is None else started_s + timeout_s)
+        finally:
+            _end(process, file.write)
+    status = process.status
+    if "refused" in status:
+        raise TuningInputError(f"The command cannot be run: {status['refused']}.")
+    # A command that ended in time may leave processes that outlive the limit: that is no time-out.
+    return Ended(
+        int(status["exited"]) if "exited" in status else None,
+        timed_out and "alone" not in status,
+        time.monotonic() - started_s,
+    )
+
+
+@contextmanager
+def _translate_log_errors(log: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as cause:
+        raise OutputError(f"{log}: cannot be written ({cause.strerror or cause}).") from None
+
+
+def _follow(process: SupervisedProcess, take: Callable[[bytes], object], deadline_s: float) -> bool:
+    """Pass on all output until all processes are gone; return False if the time limit came first."""
+    stream = process.supervisor.stdout
+    assert stream is not None
+    gone = os.pidfd_open(process.supervisor.pid)
+    try:
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            selector.register(gone, selectors.EVENT_READ)
+            while (remaining_s := deadline_s - time.monotonic()) > 0:
+                ready = [key.fileobj for key, _ in selector.select(min(remaining_s, LONGEST_WAIT_S))]
+                piece = os.read(stream.fileno(), CHUNK) if stream in ready else b""
+                if piece:
+                    take(piece)
+                elif ready:
+                    return True
+            return False
+    finally:
+        os.close(gone)
+
+
+def _end(process: SupervisedProcess, log: Callable[[bytes], object]) -> None:
+    """End all that the script has started, and log its last output, as far as that is possible."""
+    process.stop()
+    # Without a reader, SIGPIPE would end the command at its last output.
+    with process.supervisor, suppress(OSError):
+        _follow(process, log, math.inf)
+    while not process.read_status():
+        pass
+    # Kill the command here if its supervisor was killed before it could do so.
+    status = process.status
+    if "started" in status and "exited" not in status:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(int(status["started"]), signal.SIGKILL)

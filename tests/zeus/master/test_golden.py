@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer.errors import BftrainerError, TuningError, TuningInputError
 from bftrainer.zeus import PruningGTSBatchSizeOptimizer
-from bftrainer.zeus.simulation.files import read_history
+from bftrainer.zeus.simulation.campaign import read_history
 from tests.zeus.golden import load, number
 from tests.zeus.master.driven import DATA, fake_job, master, only, told
 

@@ -1,4 +1,4 @@
-"""Runs that go wrong, and what the master makes of them; directories, time-outs and power limits."""
+"""Runs that go wrong, and what the master makes of them; scripts are logged, limited in time, and gone when over."""
 
 from __future__ import annotations
 
@@ -6,15 +6,21 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from bftrainer.errors import OutputError, SettingsError, TuningError, TuningInputError
+from bftrainer.supervisor import descendants
 from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.script import RunSettings
-from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, only, script_job
-from tests.zeus.master.fakes import Device, gpus
+from bftrainer.zeus.master.zeus_master import check_command, run_script
+from tests.waiting import alive, until
+from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, Device, fake_job, master, only, plug, script_job
 
 # Reports 10 J, or what $n says, in 1 s.
 WELL = (
@@ -137,10 +143,13 @@ def test_directories_are_named_after_what_is_run(tmp_path, monkeypatch):
     assert zeus_master.build_logdir(job, 3, 0.5, 2.0) == first
     with pytest.raises(OutputError, match="Directory exists"):
         zeus_master.build_logdir(job, 3, 0.5, 2.0, exist_ok=False)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be made"):
+        master(tmp_path / "file").start(job, 1, [32], *KNOBS)
 
 
-@pytest.mark.parametrize(("mode", "uid", "message"), [(0o777, 0, "no other user may write"), (0o700, 65534, "one of")])
-def test_foreign_directories(tmp_path, mode, uid, message):
+@pytest.mark.parametrize(("mode", "uid"), [(0o777, 0), (0o700, 65534)])
+def test_foreign_directories(tmp_path, mode, uid):
     """What others have made or may change is no place for logs, and no job is resumed there: its command would run."""
     if uid and os.geteuid():
         pytest.skip("only root can give a directory away")
@@ -149,16 +158,11 @@ def test_foreign_directories(tmp_path, mode, uid, message):
         folder.chmod(mode)
         if uid:
             os.chown(folder, uid, uid)
-        with pytest.raises(OutputError, match=f"Expected a directory .*{message}"):
+        with pytest.raises(OutputError, match="Expected a directory of this user's that no other user may write to"):
             use(folder)
     assert not (tmp_path / "ran").exists()
     (tmp_path / "logs").chmod(0o1777)
     master(tmp_path / "logs")
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="file: Expected a directory, found a file"):
-        master(tmp_path / "file")
-    with pytest.raises(OutputError, match="cannot be made"):
-        master(tmp_path / "file" / "more").start(fake_job(tmp_path), 1, [32], *KNOBS)
 
 
 REFUSED = {
@@ -200,20 +204,24 @@ def test_placeholders(tmp_path):
     assert job.gen_command(8, 0.1, 1, 1) == ["{bs}", "${HOME}", "{print $1}", "{}", "{1,2}", '{"a": 1}', "8"]
 
 
-def test_power_and_gpus_are_found(tmp_path):
+def test_power_and_gpus_are_found(tmp_path, monkeypatch):
     """Without being told, the highest power and the number are those of the GPUs that are there."""
-    found = master(tmp_path / "logs", max_power_w=None, find=lambda: gpus(Device(), Device()))
-    assert found.settings == RunSettings(monitor_path="/opt/zeus_monitor", max_power_w=250.0, gpus=2, grace_s=0.3)
-    with pytest.raises(SettingsError, match="no GPU was found"):
-        master(tmp_path / "logs", max_power_w=None, find=lambda: None)
     # To be allowed to set limits takes a GPU and permission; both are looked for before anything is made.
-    for one, message in ((None, "No GPU found"), (gpus(Device(root=False)), "Insufficient Permissions")):
+    for devices, options, message in (
+        ([], {"max_power_w": None}, "no GPU was found"),
+        ([], {"set_power_limits": True}, "No GPU found|extra gpu"),
+        ([Device(root=False)], {"set_power_limits": True}, "Insufficient Permissions"),
+    ):
+        plug(monkeypatch, *devices)
         with pytest.raises(SettingsError, match=message):
-            master(tmp_path / "logs", set_power_limits=True, find=lambda one=one: one)
+            master(tmp_path / "logs", **options)
+    plug(monkeypatch, Device(), Device())
+    settings = master(tmp_path / "logs", max_power_w=None).settings
+    assert settings == RunSettings(monitor_path="/opt/zeus_monitor", max_power_w=250.0, gpus=2, grace_s=0.3)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_power_limits_are_given_back_after_each_run(tmp_path):
+def test_power_limits_are_given_back_after_each_run(tmp_path, monkeypatch):
     """Scripts that are killed leave their limit; the master does not. Unless told, it touches none."""
     device, limits = Device(), []
 
@@ -224,11 +232,12 @@ def test_power_limits_are_given_back_after_each_run(tmp_path):
         def printed(self, piece):  # noqa: ARG002
             device.limit_mw = 100_000
 
-    options = {"set_power_limits": True, "observers": [Script()], "find": lambda: gpus(device)}
-    start(tmp_path, f"echo; {WELL}", 2, **options).drive()
+    plug(monkeypatch, device)
+    start(tmp_path, f"echo; {WELL}", 2, set_power_limits=True, observers=[Script()]).drive()
     assert (limits, device.limit_mw) == ([250_000, 250_000], 250_000)
-    (tmp_path / "more").mkdir()
-    driver = start(tmp_path / "more", WELL, find=lambda: gpus(Device(root=False, limit_mw=123_000)))
+    plug(monkeypatch, Device(root=False, limit_mw=123_000))
+    driver = start(tmp_path, WELL)
+    driver.drive()
     assert not (driver.logdir / "power-limits.json").exists()
 
 
@@ -253,3 +262,186 @@ def test_scripts_run_where_they_should(tmp_path):
     (folder / "train").chmod(0o755)
     job = script_job(folder, ["./train", "{bs}", "{lr}", "{seed}", "{epochs}", "ok"])
     assert len(master(folder / "logs").run(job, 1, [32], *KNOBS)) == 1
+
+
+# --- scripts: all that they start is gone when they are over, whoever is killed ---------------------------------------
+
+
+ROOT = Path(__file__).parents[3]
+# Starts a process in a session of its own and one in the background, both deaf to SIGTERM; says who they are.
+FAMILY = """\
+trap '' TERM
+sleep 300 & echo $!
+setsid sh -c 'trap "" TERM; echo $$; touch begun; sleep 300; sleep 300' &
+until [ -e begun ]; do sleep 0.01; done
+"""
+# Runs a script as a master does, in a process that can be killed.
+LAUNCHER = """\
+import os, sys
+from pathlib import Path
+from bftrainer.zeus.master.zeus_master import run_script
+run_script(["sh", "-c", sys.argv[1]], Path("."), os.environ, Path("log"), lambda piece: None, None, 0.2)
+"""
+
+
+def run(folder, *command, **options):
+    """Run a command; give how it ended, and what was shown."""
+    shown = []
+    settings = {"timeout_s": 200.0, "grace_s": 0.2} | options
+    ended = run_script(command, folder, os.environ, folder / "log", shown.append, **settings)
+    return ended, b"".join(shown)
+
+
+def family(text):
+    """The processes that the script above named."""
+    found = [int(word) for word in text.split()]
+    assert len(found) == 2
+    return found
+
+
+def gone(processes):
+    """Wait for the end of processes."""
+    return until(lambda: not any(map(alive, processes)))
+
+
+def test_output_is_shown_and_logged(tmp_path):
+    """Standard output and error, as they come, to both; what a script prints is there before it goes on."""
+    ended, shown = run(tmp_path, "sh", "-c", "printf 'one\\n'; sleep 0.05; printf two >&2; pwd; exit 3")
+    assert shown == b"one\ntwo" + os.fsencode(tmp_path) + b"\n"
+    assert (tmp_path / "log").read_bytes() == shown
+    assert (ended.status, ended.timed_out, ended.failure) == (3, False, "it exited with status 3")
+    flag = tmp_path / "seen"
+    code = f"printf ready; while ! test -e {flag}; do sleep 0.01; done"
+    run_script(["sh", "-c", code], tmp_path, os.environ, tmp_path / "log", lambda _: flag.touch(), 20.0)
+    assert flag.exists()
+    # More than any pipe holds, and not a line of it.
+    ended, shown = run(tmp_path, *PYTHON, "-c", "import sys; sys.stdout.write('x' * 3_000_000)")
+    assert (ended.status, len(shown)) == (0, 3_000_000)
+
+
+def test_what_a_script_leaves_is_ended(tmp_path):
+    """Children in the background, and in sessions of their own, end with the script that started them."""
+    ended, shown = run(tmp_path, "sh", "-c", FAMILY)
+    assert ended.status == 0
+    assert not any(map(alive, family(shown)))
+
+
+@pytest.mark.long
+def test_a_hanging_script_is_ended_in_time(tmp_path):
+    """It is asked, then killed, with all that it started; a timed-out run has failed."""
+    ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nsleep 300; sleep 300", timeout_s=2.0)
+    assert ended.timed_out
+    assert ended.failure.startswith("it ran out of time after ")
+    assert ended.time_s < 100
+    assert not any(map(alive, family(shown)))
+
+
+@pytest.mark.long
+def test_what_ended_in_time_may_leave_others_that_take_theirs(tmp_path):
+    """A script that ends before its time is over is not out of time, however long those that it left resist."""
+    code = "trap '' TERM; sleep 300 & exit 0"
+    ended, _ = run(tmp_path, "sh", "-c", code, timeout_s=2.0, grace_s=2.5)
+    assert ended.time_s > 2.4
+    assert (ended.status, ended.failure) == (0, None)
+
+
+@pytest.mark.long
+def test_a_script_may_tidy_up(tmp_path):
+    """Who ends when asked to is not killed, nor what it starts for that; its last words are logged, but not shown."""
+    tidying = "sh -c 'sleep 0.2; touch tidy'; echo bye; exit 0"
+    code = f'trap "{tidying}" TERM; echo hello; while :; do sleep 0.01; done'
+    _, shown = run(tmp_path, "sh", "-c", code, timeout_s=2.0, grace_s=200)
+    # Shells may say of their children that they were terminated.
+    first, *_, last = (tmp_path / "log").read_text().splitlines()
+    assert (shown, first, last) == (b"hello\n", "hello", "bye")
+    assert (tmp_path / "tidy").exists()
+
+
+@pytest.mark.parametrize(
+    ("code", "timeout_s", "failure"),
+    [
+        ("kill -9 $$", 200.0, "it ended by signal 9"),
+        ("sleep 0.1", 30 * 86400.0, None),  # weeks: more milliseconds than the kernel waits at a time
+        ("yes", 0.2, "it ran out of time after "),
+        ("kill -STOP $$", 0.3, "it ran out of time after "),
+        # Who watches it is stopped, and goes on when the time is over; or is killed, and the script with it.
+        ("kill -STOP $PPID; sleep 300; sleep 300", 0.5, "it ran out of time after "),
+        ("kill -9 $PPID; sleep 300; sleep 300", 200.0, "it was killed with its supervisor"),
+    ],
+)
+def test_how_scripts_end(tmp_path, code, timeout_s, failure):
+    """A script that was stopped, or talks without end, is ended in time; a signal is named, and so is a lost watch."""
+    ended, _ = run(tmp_path, "sh", "-c", code, timeout_s=timeout_s)
+    assert (ended.failure or "").startswith(failure or "")
+    assert (failure is None) == (ended.failure is None)
+
+
+def test_a_supervisor_that_is_asked_to_end(tmp_path):
+    """Whoever asks the watching process to end, as batch systems ask all, ends the script and all that it started."""
+    ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nkill -TERM $PPID; wait")
+    assert ended.failure == "it ended by signal 9"
+    assert not any(map(alive, family(shown)))
+
+
+@pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)
+def test_nothing_survives_the_master(tmp_path, signum):
+    """However the process that launched a script is killed, the script ends with all that it started."""
+    environ = os.environ | {"PYTHONPATH": str(ROOT)}
+    script = f"{FAMILY} wait"
+    master = subprocess.Popen(
+        [sys.executable, "-c", LAUNCHER, script], cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL
+    )
+    log = tmp_path / "log"
+    while not log.exists() or len(log.read_text().split()) < 2:
+        assert master.poll() is None
+        time.sleep(0.01)
+    started = descendants(master.pid)
+    master.send_signal(signum)
+    assert master.wait() != 0
+    # The supervisor, the shell, and its children.
+    assert len(started) >= 4
+    assert gone([*started, *family(log.read_text())])
+
+
+def test_an_exception_ends_the_script(tmp_path):
+    """If what shows the output fails, nothing is left either."""
+    seen = []
+
+    def show(piece):
+        seen.append(piece)
+        if len(b"".join(seen).split()) == 2:
+            raise ValueError("no terminal")
+
+    with pytest.raises(ValueError, match="no terminal"):
+        run_script(["sh", "-c", f"{FAMILY} wait"], tmp_path, os.environ, tmp_path / "log", show, None, 0.1)
+    assert not any(map(alive, family(b"".join(seen))))
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_a_full_disk_ends_the_script(tmp_path):
+    """Output that cannot be logged is an error that names the log."""
+    for log in (Path("/dev/full"), tmp_path / "none" / "log"):
+        with pytest.raises(OutputError, match=f"{log}: cannot be written"):
+            run_script(["yes"], tmp_path, os.environ, log, lambda _: None)
+
+
+def test_commands_that_cannot_be_run(tmp_path):
+    """No directory, no program, no permission, or a program that is none: one line each, and no descriptor is left."""
+    before = len(os.listdir("/proc/self/fd"))
+    script = tmp_path / "script"
+    script.write_text("no program")
+    for command, workdir, message in (
+        (["true"], tmp_path / "none", "none: No such directory to run the command in."),
+        (["pyhton"], tmp_path, "got 'pyhton'."),
+        (["./script"], tmp_path, "got './script'."),
+        ([], tmp_path, "Expected a command, got an empty one."),
+    ):
+        with pytest.raises(TuningInputError, match=message):
+            check_command(command, workdir, os.environ)
+    script.chmod(0o755)
+    check_command(["./script"], tmp_path, os.environ)
+    for command, message in ((["./script"], "Exec format error"), (["true", "\0"], "")):
+        with pytest.raises(TuningInputError, match=rf"cannot be run: .*{message}"):
+            run(tmp_path, *command)
+    run(tmp_path, "true")
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -14,14 +14,13 @@ from bftrainer.zeus.master import hardware
 from bftrainer.zeus.master.hardware import (
     LIMITS,
     ModelMeter,
-    ZeusMeter,
     find_gpus,
     find_hardware,
     measure_since,
     open_meter,
     restore_limits,
 )
-from tests.zeus.master.fakes import Device, Nvml, gpus
+from tests.zeus.master.driven import Device, Nvml, gpus, plug
 
 
 def test_nvml_adds_up_gpus():
@@ -55,18 +54,21 @@ class Monitor:
 
 def test_the_zeus_package_is_asked_window_by_window(monkeypatch):
     """Each look ends a window and begins the next; without a GPU processors count; what it raises becomes one line."""
-    for found, used_j in ((Monitor(), [2.0, 4.0]), (Monitor(gpus=0, cpus=2), [4.0, 8.0])):
-        meter = ZeusMeter(found)
-        assert [meter.energy_j(), meter.energy_j()] == used_j
-        assert len(found.open) == 1
-        meter.close()
-        assert found.open == []
-    with pytest.raises(SettingsError, match="zeus package found no GPU"):
-        ZeusMeter(Monitor(gpus=0))
     monkeypatch.setattr("bftrainer.plugins.find_spec", lambda name: name)
-    monkeypatch.setattr(hardware, "import_module", lambda _: SimpleNamespace(ZeusMonitor=lambda: 1 / 0))
-    with pytest.raises(SettingsError, match=r"zeus package .*: ZeroDivisionError"):
-        open_meter("zeus", 100.0, None)
+
+    def open_with(make_monitor):
+        monkeypatch.setattr(hardware, "import_module", lambda _: SimpleNamespace(ZeusMonitor=make_monitor))
+        return open_meter("zeus", 100.0, None)
+
+    for monitor, used_j in ((Monitor(), [2.0, 4.0]), (Monitor(gpus=0, cpus=2), [4.0, 8.0])):
+        meter = open_with(lambda monitor=monitor: monitor)
+        assert [meter.energy_j(), meter.energy_j()] == used_j
+        assert len(monitor.open) == 1
+        meter.close()
+        assert monitor.open == []
+    for broken, said in ((lambda: Monitor(gpus=0), "found no GPU"), (lambda: 1 / 0, ".*: ZeroDivisionError")):
+        with pytest.raises(SettingsError, match=f"zeus package {said}"):
+            open_with(broken)
 
 
 @pytest.mark.parametrize(
@@ -120,38 +122,41 @@ def test_auto_takes_the_first_that_is_there(monkeypatch):
 # --- GPUs --------------------------------------------------------------------------------------------------------
 
 
-def test_gpus_that_cuda_may_use():
+def test_gpus_that_cuda_may_use(monkeypatch):
     """By number or by the start of the identifier, in the order given; nothing after -1; others are refused."""
     three = [Device(name=f"gpu {n}", uuid=f"GPU-{n}{n}") for n in range(3)]
-    assert gpus(*three, CUDA_VISIBLE_DEVICES="2,GPU-0").models == ["gpu 0", "gpu 2"]
-    assert gpus(*three, CUDA_VISIBLE_DEVICES="1,-1,2").models == ["gpu 1"]
-    assert gpus(*three, CUDA_VISIBLE_DEVICES="") is None
-    assert len(gpus(*three)) == 3
+    for visible, numbers in ((None, "012"), ("2,GPU-0", "02"), ("1,-1,2", "1")):
+        plug(monkeypatch, *three, visible=visible)
+        assert find_gpus().models == [f"gpu {n}" for n in numbers]
+    plug(monkeypatch, *three, visible="")
+    assert find_gpus() is None
     for value in ("3", "GPU-", "MIG-00", "x"):
-        with pytest.raises(
-            SettingsError, match=f"CUDA_VISIBLE_DEVICES: Expected whole GPUs from 0 to 2, got '{value}'"
-        ):
-            gpus(*three, CUDA_VISIBLE_DEVICES=value)
+        plug(monkeypatch, *three, visible=value)
+        with pytest.raises(SettingsError, match=f"CUDA_VISIBLE_DEVICES: .* GPUs from 0 to 2, got '{value}'"):
+            find_gpus()
 
 
-def test_hardware_is_found_or_said():
+def test_hardware_is_found_or_said(monkeypatch):
     """Power and number are NVML's where they are not said, of one model; without GPUs the power has to be said."""
-    assert (find_gpus({}, Nvml(driver=False)), gpus()) == (None, None)
-    two = gpus(Device(name="A"), Device(name="B", most_mw=400_000))
-    for arguments, found, power_w in (
-        ((None, None), gpus(Device(), Device()), 500.0),
-        ((300, 1), gpus(Device(), Device()), 300.0),
-        ((65, 2), None, 130.0),
-        ((None, 1), two, 250.0),
+    one, others = [Device()], [Device(name="A"), Device(name="B", most_mw=400_000)]
+    for arguments, devices, power_w in (
+        ((None, None), one * 2, 500.0),
+        ((300, 1), one * 2, 300.0),
+        ((65, 2), [], 130.0),
+        ((None, 1), others, 250.0),
     ):
-        assert find_hardware(*arguments, find=lambda found=found: found).total_power_w == power_w
-    for arguments, found, said in (
-        ((None, None), None, r"highest power in watts \(max_power_w, --max-power\): no GPU"),
-        ((None, 2), gpus(Device()), "Expected at most 1 GPUs, as many as were found, got 2"),
-        ((None, None), two, r"Expected GPUs of one model, got A, B; choose some by CUDA_VISIBLE"),
+        plug(monkeypatch, *devices)
+        assert find_hardware(*arguments).total_power_w == power_w
+    for arguments, devices, said in (
+        ((None, None), [], r"highest power in watts \(max_power_w, --max-power\): no GPU"),
+        ((None, 2), one, "Expected at most 1 GPUs, as many as were found, got 2"),
+        ((None, None), others, r"Expected GPUs of one model, got A, B; choose some by CUDA_VISIBLE"),
     ):
+        plug(monkeypatch, *devices)
         with pytest.raises(SettingsError, match=said):
-            find_hardware(*arguments, find=lambda found=found: found)
+            find_hardware(*arguments)
+    plug(monkeypatch, *one, driver=False)
+    assert find_gpus() is None
 
 
 def test_power_limits_are_given_back(tmp_path):

@@ -23,7 +23,7 @@ from bftrainer.zeus import (
     TrainingTrace,
 )
 from bftrainer.zeus.server.messages import JobSpec, TrainingResult
-from bftrainer.zeus.simulation.inputs import SAMPLE_JOBS, zeus_sample
+from bftrainer.zeus.simulation.campaign import SAMPLE_JOBS, zeus_sample
 from tests.zeus.server.processes import server
 from tests.zeus.server.support import open_service
 
