@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any
 
@@ -25,16 +24,10 @@ MOST_TRIES = 3
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Result of an item that could not be computed."""
+    """Result of an item that could not be computed: why, and what the work raised, if it did."""
 
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Failure:
-    """What the work raised for an item."""
-
-    error: Exception
+    error: Exception | None = None
 
 
 def usable_processors() -> int:
@@ -55,12 +48,12 @@ def as_ready(
 ) -> Generator[tuple[int, Any], None, None]:
     """Yield the index of each item and its result, as they are ready or `ordered`; lost processes are replaced.
 
-    The result is a `Lost` for an item whose process ended abruptly each time. `work` is picklable, and its exceptions
-    end the iteration; processes share its large arrays, which they cannot write, and get `chunk` items at once, as
+    The result is a `Lost` for an item that `work` raised an exception for, or whose process ended abruptly each time.
+    `work` is picklable; processes share its large arrays, which they cannot write, and get `chunk` items at once, as
     sending takes time. With one worker, or one chunk, this process computes.
     """
     if workers == 1 or len(items) <= chunk:
-        yield from ((index, work(item)) for index, item in enumerate(items))
+        yield from (_compute(work, index, item) for index, item in enumerate(items))
         return
     pending, losses, suspects = dict(enumerate(items)), Counter[int](), 0
     while pending:
@@ -88,20 +81,11 @@ def in_order(work: Work, items: Sequence[Any], workers: int | None, chunk: int =
 
     Raises whatever `work` does, and a `BftrainerError` if a process ends abruptly on the same item each time.
     """
-    with closing(as_ready(partial(_catch, work), items, count_workers(workers), chunk, ordered=True)) as outcomes:
+    with closing(as_ready(work, items, count_workers(workers), chunk, ordered=True)) as outcomes:
         for _, outcome in outcomes:
             if isinstance(outcome, Lost):
-                raise BftrainerError(f"A worker process was lost: {outcome.reason}.")
-            if isinstance(outcome, _Failure):
-                raise outcome.error
+                raise outcome.error or BftrainerError(f"A worker process was lost: {outcome.reason}.")
             yield outcome
-
-
-def _catch(work: Work, item: Any) -> Any:
-    try:
-        return work(item)
-    except Exception as error:  # whatever `work` raises is raised again where its item is due
-        return _Failure(error)
 
 
 def _run_in_pool(
@@ -134,7 +118,11 @@ def _run_in_pool(
 
 
 def _compute(work: Work, index: int, item: Any) -> tuple[int, Any]:
-    return index, work(item)
+    """The index, and the result or why there is none."""
+    try:
+        return index, work(item)
+    except Exception as error:  # whatever `work` raises is told by the one who reads the results
+        return index, Lost(str(error), error)
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from bftrainer.parallel import Lost, Work, as_ready, count_workers
 
 CONNECT_S = 10.0
 Engine = Callable[[Work, Sequence[Any]], Generator[tuple[int, Any], None, None]]
-"""Yields the index of each item and its result, or a `Lost`, in any order; the work raises nothing.
+"""Yields the index of each item and its result, or a `Lost`, in any order.
 
 What cannot be reached is refused by the call, before the first result is asked for.
 """

@@ -74,16 +74,13 @@ def test_items_are_not_forgotten_when_all_processes_end():
     assert sorted(found) == list(range(6))
 
 
-def test_engines_need_workers_and_a_place(monkeypatch):
-    """At least one worker; either a scheduler or a batch system; and Dask, or one line says how to get it."""
+def test_engines_need_workers_and_a_place():
+    """At least one worker; either a scheduler or a batch system."""
     with pytest.raises(SettingsError, match="at least one worker, got 0"):
         local_engine(0)
     for given in ({}, {"scheduler": "tcp://x:1", "jobqueue": Path("x")}):
         with pytest.raises(SettingsError, match="either --scheduler or --dask-jobqueue"):
             DaskEngine(**given)
-    monkeypatch.setattr("bftrainer.extras.find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"extra dask .*pip install '\.\[dask\]'"):
-        DaskEngine("tcp://x:1")
 
 
 @pytest.mark.filterwarnings("default")
