@@ -13,8 +13,7 @@ from typing import Any
 
 import click
 
-from bftrainer.campaigns.idle_time import measure_idle_time
-from bftrainer.campaigns.model_kinds import KINDS
+from bftrainer.campaigns.idle_time import KINDS, measure_idle_time
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.nodelogs import read_node_log

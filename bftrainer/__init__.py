@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from bftrainer._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from bftrainer.campaigns.paired import paired_changes as paired_changes
+    from bftrainer.campaigns.sweep import paired_changes as paired_changes
     from bftrainer.replay import Allocator as Allocator
     from bftrainer.replay import Settings as Settings
     from bftrainer.runs import ReplayConfig as ReplayConfig
@@ -24,7 +24,7 @@ _HOMES = {
     "ReplayConfig": "bftrainer.runs",
     "RunResult": "bftrainer.runs",
     "Settings": "bftrainer.replay",
-    "paired_changes": "bftrainer.campaigns.paired",
+    "paired_changes": "bftrainer.campaigns.sweep",
     "read_results": "bftrainer.runs",
     "run_replay": "bftrainer.runs",
 }

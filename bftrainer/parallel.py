@@ -7,27 +7,27 @@ import select
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import resource_tracker
 from typing import Any
 
-from bftrainer.errors import ENDING, BftrainerError
+from bftrainer.errors import ENDING, BftrainerError, SettingsError
 
 Work = Callable[[Any], Any]
 MOST_TRIES = 3
 """Times that an item is tried when its worker ends abruptly."""
-_QUIET = "ignore:resource_tracker:UserWarning"
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Result of an item that could not be computed."""
+    """Result of an item that could not be computed: why, and what the work raised, if it did."""
 
     reason: str
+    error: Exception | None = None
 
 
 def usable_processors() -> int:
@@ -35,65 +35,63 @@ def usable_processors() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def as_ready(work: Work, items: Sequence[Any], workers: int) -> Generator[tuple[int, Any], None, None]:
-    """Yield the index of each item and its result as they are ready; a process that ends abruptly is replaced.
+def count_workers(workers: int | None) -> int:
+    """So many workers, by default one per usable processor: a `SettingsError` if that is none."""
+    number = usable_processors() if workers is None else workers
+    if number < 1:
+        raise SettingsError(f"Expected at least one worker, got {number}.")
+    return number
 
-    The result is a `Lost` for an item whose process ended abruptly each time. `work` is picklable, and its exceptions
-    end the iteration; processes share its large arrays, which they cannot write. With one worker, or one item, this
-    process computes.
+
+def as_ready(
+    work: Work, items: Sequence[Any], workers: int, chunk: int = 1, *, ordered: bool = False
+) -> Generator[tuple[int, Any], None, None]:
+    """Yield the index of each item and its result, as they are ready or `ordered`; lost processes are replaced.
+
+    The result is a `Lost` for an item that `work` raised an exception for, or whose process ended abruptly each time.
+    `work` is picklable; processes share its large arrays, which they cannot write, and get `chunk` items at once, as
+    sending takes time. With one worker, or one chunk, this process computes.
     """
-    if workers == 1 or len(items) == 1:
-        yield from ((index, work(item)) for index, item in enumerate(items))
+    if workers == 1 or len(items) <= chunk:
+        yield from (_compute(work, index, item) for index, item in enumerate(items))
         return
-    left = dict(enumerate(items))
-    while left:
+    pending, losses, suspects = dict(enumerate(items)), Counter[int](), 0
+    while pending:
+        pool = {"n_jobs": workers, "batch_size": chunk, "return_as": "generator" if ordered else "generator_unordered"}
+        if suspects:
+            pool |= {"batch_size": 1, "pre_dispatch": 1}
         try:
-            with closing(_run_in_pool(work, left, workers)) as results:
+            with closing(_run_in_pool(work, list(pending.items())[: suspects or None], pool)) as results:
                 for index, result in results:
-                    del left[index]
+                    del pending[index]
                     yield index, result
+            suspects = 0
         except BrokenProcessPool:
-            # One of the next items ended its process: computed one by one, they show which.
-            for index in list(left)[: 2 * workers]:
-                yield index, _run_alone(work, index, left.pop(index))
+            # One of the next items ended its process: computed one by one, the first that is pending then did so.
+            if suspects:
+                losses[index := next(iter(pending))] += 1
+                if losses[index] == MOST_TRIES - 1:
+                    del pending[index]
+                    yield index, Lost(f"its process ended abruptly, {MOST_TRIES} times")
+            suspects = 2 * workers * chunk
 
 
-def in_order(work: Work, items: Sequence[Any], workers: int, chunk: int = 1) -> Generator[Any, None, None]:
+def in_order(work: Work, items: Sequence[Any], workers: int | None, chunk: int = 1) -> Generator[Any, None, None]:
     """Yield results in the order of the items, whatever the number of processes, until the first one that fails.
 
-    Each process gets `chunk` items at once, as sending takes time. Raises whatever `work` does, and a `BftrainerError`
-    if a process ends abruptly on the same items each time.
+    Raises whatever `work` does, and a `BftrainerError` if a process ends abruptly on the same item each time.
     """
-    chunk = 1 if workers == 1 else chunk
-    pieces = [items[at : at + chunk] for at in range(0, len(items), chunk)]
-    ready: dict[int, Any] = {}
-    due = 0
-    with closing(as_ready(partial(_compute_until_error, work), pieces, workers)) as outcomes:
-        for index, outcome in outcomes:
-            ready[index] = outcome
-            while due in ready:
-                piece = ready.pop(due)
-                if isinstance(piece, Lost):
-                    raise BftrainerError(f"A worker process was lost: {piece.reason}.")
-                results, error = piece
-                yield from results
-                if error is not None:
-                    raise error
-                due += 1
+    with closing(as_ready(work, items, count_workers(workers), chunk, ordered=True)) as outcomes:
+        for _, outcome in outcomes:
+            if isinstance(outcome, Lost):
+                raise outcome.error or BftrainerError(f"A worker process was lost: {outcome.reason}.")
+            yield outcome
 
 
-def _compute_until_error(work: Work, items: Sequence[Any]) -> tuple[list[Any], Exception | None]:
-    """Return the results until the first error, and the error, which is raised in the order of the items."""
-    results: list[Any] = []
-    try:
-        results.extend(map(work, items))
-    except Exception as error:  # whatever `work` raises is raised again where its item is due
-        return results, error
-    return results, None
-
-
-def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[tuple[int, Any], None, None]:
-    """Yield results in any order; no process is left afterwards, and unfinished work is given up."""
+def _run_in_pool(
+    work: Work, items: Sequence[tuple[int, Any]], pool: Mapping[str, Any]
+) -> Generator[tuple[int, Any], None, None]:
+    """Yield results; no process is left afterwards, and unfinished work is given up."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of semaphores that cannot be made, which is an error here
         from joblib import Parallel, delayed, parallel, parallel_config
@@ -101,18 +99,18 @@ def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[t
 
     if parallel.mp is None:
         raise BftrainerError("Cannot start worker processes: the system gives no semaphores; one worker needs none.")
-    compute = delayed(_compute)
-    start = {"initializer": _start_worker, "initargs": (os.getpid(),)}
-    with parallel_config("loky", n_jobs=workers, inner_max_num_threads=1, **start):
-        pool = Parallel(return_as="generator_unordered", batch_size=1)
-    results = None
+    compute, results = delayed(_compute), None
     try:
-        with _quiet_tracker(), interrupts_held():
-            results = pool([compute(work, index, item) for index, item in items.items()])
+        with (
+            parallel_config("loky", inner_max_num_threads=1, initializer=_start_worker, initargs=(os.getpid(),)),
+            _quiet_tracker(),
+            defer_interrupts(),
+        ):
+            results = Parallel(**pool)(compute(work, index, item) for index, item in items)
         for result in results:  # noqa: UP028 - `yield from` would close it before warnings are off
             yield result
     finally:
-        with interrupts_held(), _quiet_manager(), warnings.catch_warnings():
+        with defer_interrupts(), _quiet_manager(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it tells of the work that is given up
             if results is not None:
                 results.close()
@@ -120,24 +118,20 @@ def _run_in_pool(work: Work, items: dict[int, Any], workers: int) -> Generator[t
 
 
 def _compute(work: Work, index: int, item: Any) -> tuple[int, Any]:
-    return index, work(item)
-
-
-def _run_alone(work: Work, index: int, item: Any) -> Any:
-    """Compute an item in a process of its own, and try again if that ends abruptly."""
-    for _ in range(MOST_TRIES - 1):
-        with suppress(BrokenProcessPool), closing(_run_in_pool(work, {index: item}, 2)) as results:
-            return next(results)[1]
-    return Lost(f"its process ended abruptly, {MOST_TRIES} times")
+    """The index, and the result or why there is none."""
+    try:
+        return index, work(item)
+    except Exception as error:  # whatever `work` raises is told by the one who reads the results
+        return index, Lost(str(error), error)
 
 
 @contextmanager
 def _quiet_tracker() -> Iterator[None]:
     """Have the process that releases what a killed one has left do so without a warning, after the prompt is back."""
     before = os.environ.get("PYTHONWARNINGS")
-    os.environ["PYTHONWARNINGS"] = _QUIET if before is None else f"{before},{_QUIET}"
+    os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))
     try:
-        resource_tracker.ensure_running()  # here, as its start ends what `interrupts_held` does
+        resource_tracker.ensure_running()  # here, as its start unblocks what `defer_interrupts` blocks
         yield
     finally:
         del os.environ["PYTHONWARNINGS"]
@@ -146,14 +140,9 @@ def _quiet_tracker() -> Iterator[None]:
 
 @contextmanager
 def _quiet_manager() -> Iterator[None]:
-    """Do not tell that loky's thread looks for work that it has just given up, after it has ended all processes."""
+    """Keep quiet that loky's thread, up to joblib 1.6, looks for work that it has just given up."""
     usual = threading.excepthook
-
-    def tell(args: threading.ExceptHookArgs) -> None:
-        if args.exc_type is not KeyError or args.thread is None or args.thread.name != "ExecutorManagerThread":
-            usual(args)
-
-    threading.excepthook = tell
+    threading.excepthook = lambda args: None if args.exc_type is KeyError else usual(args)
     try:
         yield
     finally:
@@ -161,16 +150,16 @@ def _quiet_manager() -> Iterator[None]:
 
 
 @contextmanager
-def interrupts_held() -> Iterator[None]:
+def defer_interrupts() -> Iterator[None]:
     """Defer Ctrl-C and its kin to the end of the block; processes that start meanwhile do so until they change that."""
     # A handler that Python has not set cannot be restored.
     before = {number: handler for number in ENDING if (handler := signal.getsignal(number)) is not None}
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread gets interrupts
         return
-    held: list[int] = []
+    came: list[int] = []
     for number in before:
-        signal.signal(number, lambda number, _: held.append(number))
+        signal.signal(number, lambda number, _: came.append(number))
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, before)  # inherited by processes
     try:
         yield
@@ -178,8 +167,8 @@ def interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for number, handler in before.items():
             signal.signal(number, handler)
-        for each in held:
-            signal.raise_signal(each)
+        for deferred in came:
+            signal.raise_signal(deferred)
 
 
 def _start_worker(parent: int) -> None:

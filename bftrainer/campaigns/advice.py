@@ -191,12 +191,20 @@ def advise(plan: AdvicePlan, on_trial: Callable[[object], None] = lambda _: None
     return Advice(plan, best, (scores[current], scores[best]), held_out, split_s, scores, assumed)
 
 
+def find_begin_s(config: ReplayConfig, inputs: Inputs) -> float:
+    """Begin of what is replayed, in seconds since the log's own start."""
+    return (inputs.log.start_ns - log_start_ns(config)) / NS_PER_S
+
+
+def find_length_s(config: ReplayConfig, inputs: Inputs) -> float:
+    """Length of what is replayed."""
+    return min(config.until_s(inputs.log.start_ns), inputs.log.window_s)
+
+
 def split_window(config: ReplayConfig, inputs: Inputs, share: float) -> tuple[ReplayConfig, ReplayConfig]:
     """Replays of the first share of a window, and of the rest."""
-    length_s = min(config.until_s(inputs.log.start_ns), inputs.log.window_s)
+    begin_s, length_s = find_begin_s(config, inputs), find_length_s(config, inputs)
     split_s = float(round(share * length_s))
-    # Counted from the log's own start, as the window may begin later.
-    begin_s = (inputs.log.start_ns - log_start_ns(config)) / NS_PER_S
     first = replace(config, since=begin_s, until=split_s)
     return first, replace(config, since=begin_s + split_s, until=length_s - split_s)
 

@@ -22,8 +22,16 @@ from bftrainer.campaigns.advice import (
     split_window,
 )
 from bftrainer.campaigns.bound import GRANTS, measure_grants
-from bftrainer.campaigns.idle_time import DAY_S, HOUR_S, WEEK_S, MostlyEmpty, machine_node_s, measure_idle_time
-from bftrainer.campaigns.model_kinds import KINDS, ModelKind, saturate_pool
+from bftrainer.campaigns.idle_time import (
+    DAY_S,
+    HOUR_S,
+    KINDS,
+    WEEK_S,
+    machine_node_s,
+    measure_idle_time,
+    saturate_pool,
+    spread_amounts,
+)
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds, evaluate_kind, verdict_of
 from bftrainer.errors import InputError, SettingsError
 from bftrainer.files.opening import Form, form_of
@@ -105,13 +113,16 @@ def assessment_of(
     on each other. A `SettingsError` if a setting contradicts the log, or the tasks cannot be repeated.
     """
     log, idle = plan.log, measure_idle_time(plan.log)
-    assumptions, configs = _list_assumptions(plan, idle), _configure(plan, idle)
+    assumed: dict[str, dict[str, Any]] = {"own": {"tasks": len(plan.tasks)}}
+    tasks = {"own": plan.tasks}
+    if not plan.tasks:
+        losses = idle["departures_per_idle_node_s"], idle["departure_events_per_s"]
+        assumed = {kind.name: kind.list_assumptions(kind.interval_s(*losses)) for kind in KINDS}
+        tasks = {kind.name: (kind.task(kind.interval_s(*losses)),) for kind in KINDS}
+    configs = {name: _configure(plan, idle, of_kind) for name, of_kind in tasks.items()}
     kinds = [
         evaluate_kind(
-            {"name": name, "assumed": assumptions[name], **figures},
-            plan.prices,
-            plan.gpus_per_node,
-            machine_node_s(log),
+            {"name": name, "assumed": assumed[name], **figures}, plan.prices, plan.gpus_per_node, machine_node_s(log)
         )
         for name, figures in _measure_kinds(configs, steps).items()
     ]
@@ -141,37 +152,20 @@ def assessment_of(
     return answer | verdict | {"grants": grants}
 
 
-def _list_assumptions(plan: AssessPlan, idle: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is assumed of each kind of tasks."""
-    if plan.tasks:
-        return {"own": {"tasks": len(plan.tasks)}}
-    return {kind.name: kind.list_assumptions(_interval_s(kind, idle)) for kind in KINDS}
-
-
-def _interval_s(kind: ModelKind, idle: Mapping[str, Any]) -> float:
-    return kind.interval_s(idle["departures_per_idle_node_s"], idle["departure_events_per_s"])
-
-
-def _configure(plan: AssessPlan, idle: Mapping[str, Any]) -> dict[str, ReplayConfig]:
-    """Replays by kind, of as many tasks at once as fill the pool at their most nodes."""
-    tasks = {"own": plan.tasks}
-    if not plan.tasks:
-        tasks = {kind.name: (kind.task(_interval_s(kind, idle)),) for kind in KINDS}
-    configs = {}
-    for name, of_kind in tasks.items():
-        roster, filling = saturate_pool(of_kind, idle["pool_nodes"]["p100"], idle["node_hours"] * HOUR_S)
-        configs[name] = ReplayConfig(
-            node_log=plan.log,
-            tasks=roster,
-            solver="dp",
-            startup_cost="full",
-            baseline=False,
-            forward_time_s=FORWARD_S[0],
-            max_tasks=filling,
-            offer_after_s=plan.offer_after_s,
-            planned_departures=plan.planned_departures,
-        )
-    return configs
+def _configure(plan: AssessPlan, idle: Mapping[str, Any], tasks: tuple[TaskSpec, ...]) -> ReplayConfig:
+    """A replay of as many of these tasks at once as fill the pool at their most nodes."""
+    roster, filling = saturate_pool(tasks, idle["pool_nodes"]["p100"], idle["node_hours"] * HOUR_S)
+    return ReplayConfig(
+        node_log=plan.log,
+        tasks=roster,
+        solver="dp",
+        startup_cost="full",
+        baseline=False,
+        forward_time_s=FORWARD_S[0],
+        max_tasks=filling,
+        offer_after_s=plan.offer_after_s,
+        planned_departures=plan.planned_departures,
+    )
 
 
 def _measure_kinds(configs: Mapping[str, ReplayConfig], steps: Steps) -> dict[str, dict[str, Any]]:
@@ -311,8 +305,8 @@ def _useful_time(result: RunResult, useful_s: float, log: NodeLog, trained_share
     node_s = amount * (useful_s / total) if total else np.zeros_like(amount)
     is_long = log.window_s >= LEAST_BLOCKS * WEEK_S
     number = math.floor(log.window_s / (WEEK_S if is_long else DAY_S))
-    times = MostlyEmpty.from_log(log)
-    blocks, empty = times.spread(intervals.end_s, node_s, np.linspace(0.0, log.window_s, max(number, 1) + 1))
+    cuts_s = np.linspace(0.0, log.window_s, max(number, 1) + 1)
+    blocks, empty = spread_amounts(log, intervals.end_s, node_s, cuts_s)
     is_comparable = number >= LEAST_BLOCKS
     return {
         "useful_node_s": float(blocks.sum()),

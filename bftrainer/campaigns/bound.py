@@ -8,11 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from bftrainer.campaigns.advice import find_length_s
+from bftrainer.campaigns.verdict import half_width_of_sum
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
 from bftrainer.report.glossary import format_value
-from bftrainer.report.intervals import estimate, ratio
+from bftrainer.report.intervals import ratio
 from bftrainer.report.metrics import Intervals
 from bftrainer.report.words import name_tasks
 from bftrainer.runs.run import RunResult, run_replay
@@ -119,7 +121,7 @@ def bound_work(
         work, gross = run.work_at(time_s), math.fsum(run.gross)
         losses = (ratio(math.fsum(lost), gross) or 0.0 for lost in (run.preemption + run.given_back, run.rescale))
         bounds.append(WorkBound(name, work, work / named_work - 1.0 if named_work > 0.0 else None, *losses))
-    half_s = min(inputs.log.window_s, inputs.config.until_s(inputs.log.start_ns)) / 2
+    half_s = find_length_s(inputs.config, inputs) / 2
     outstanding_share = 1.0 - runs[NAMED].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
     return WorkBounds(tuple(bounds), time_s, half_s, outstanding_share)
 
@@ -167,12 +169,10 @@ def measure_grants(kind: Mapping[str, Any], replays: Mapping[str, Mapping[str, A
     number, grants = len(blocks["node_s"]), {}
     for name in ("named", *GRANTS):
         figures = replays[name]
-        gain, bounds = figures["useful_node_s"] / base - 1.0 if base > 0 else 0.0, [None, None]
+        gain = figures["useful_node_s"] / base - 1.0 if base > 0 else 0.0
         pairs = zip(figures["blocks"]["node_s"], blocks["node_s"], strict=True)
-        change = estimate([one - two for one, two in pairs]) if number > 1 else None
-        if change is not None and change.half_width is not None and base > 0:
-            half = change.half_width * number / base
-            bounds = [gain - half, gain + half]
+        half = half_width_of_sum([one - two for one, two in pairs]) if base > 0 else None
+        bounds = [None, None] if half is None else [gain - half / base, gain + half / base]
         grants[name] = {"useful_node_s": kind["useful_node_s"] * (1.0 + gain), "gain": gain, "gain_ci95": bounds}
     basis = f" Measured on {number} {blocks['unit']}s." if number else ""
     return {"kind": kind["name"], "sentence": _describe(kind["name"], grants) + basis, **grants}

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.campaigns.engines import LocalEngine
+from bftrainer.campaigns.advice import find_begin_s, find_length_s, finite_or_none
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.parallel import in_order
 from bftrainer.report.intervals import Proportion, proportion
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
-from bftrainer.runs.run_inputs import Inputs, load_inputs, log_start_ns
+from bftrainer.runs.run_inputs import load_inputs
 
 LEAST, MOST = 2, 100_000
 """Numbers of stretches that may be asked for."""
@@ -81,7 +81,7 @@ class Forecast:
     def to_dict(self) -> dict[str, Any]:
         """The forecast, ready for JSON; null stands for a time beyond the horizon."""
         chance = self.probability
-        quantiles = {f"p{round(100 * level)}": _finite_or_none(quantile(self.completion_s, level)) for level in _LEVELS}
+        quantiles = {f"p{round(100 * level)}": finite_or_none(quantile(self.completion_s, level)) for level in _LEVELS}
         return {
             "start": None if self.plan.start_ns is None else iso(self.plan.start_ns),
             "deadline_s": self.plan.deadline_s,
@@ -91,9 +91,9 @@ class Forecast:
             "probability": chance.share,
             "probability_ci95": [chance.low, chance.high],
             "tasks_done_share_mean": math.fsum(self.done_shares) / len(self.done_shares),
-            "interval80_s": [_finite_or_none(time_s) for time_s in self.interval()],
+            "interval80_s": [finite_or_none(time_s) for time_s in self.interval()],
             "completion_quantiles_s": quantiles,
-            "completion_s": [_finite_or_none(time_s) for time_s in self.completion_s],
+            "completion_s": [finite_or_none(time_s) for time_s in self.completion_s],
             "assumed_scaling": self.assumed_scaling,
         }
 
@@ -104,10 +104,6 @@ def next_weekday(start_ns: int, weekday: int, of_day_s: float) -> int:
     monday_s = day_s - (day_s // 86_400 + 3) % 7 * 86_400  # the epoch began on a Thursday
     this_week_ns = round((monday_s + 86_400 * weekday + of_day_s) * NS_PER_S)
     return this_week_ns if this_week_ns > start_ns else this_week_ns + 7 * 86_400 * NS_PER_S
-
-
-def _finite_or_none(time_s: float) -> float | None:
-    return time_s if math.isfinite(time_s) else None
 
 
 def quantile(sample: Sequence[float], level: float) -> float:
@@ -124,15 +120,20 @@ def quantile(sample: Sequence[float], level: float) -> float:
 
 
 def forecast(
-    plan: ForecastPlan, engine: LocalEngine, on_outcome: Callable[[object], None] = lambda _: None
+    plan: ForecastPlan, workers: int | None = None, on_outcome: Callable[[object], None] = lambda _: None
 ) -> Forecast:
     """Replay the tasks on all stretches; an `InputError` if the log is too short for stretches of that length."""
     inputs = load_inputs(replace(plan.config, baseline=False))
-    until_s = min(inputs.config.until_s(inputs.log.start_ns), inputs.log.window_s)
+    begin_s, until_s = find_begin_s(plan.config, inputs), find_length_s(plan.config, inputs)
+    if until_s <= plan.horizon_s:
+        raise SettingsError(
+            f"Expected a log longer than the {plan.horizon_s:g} s of a stretch, got one of {until_s:g} s; a shorter "
+            f"--horizon (by default twice the deadline) may help.{plan.name_start()}"
+        )
+    starts_s = [begin_s + float(start_s) for start_s in np.linspace(0.0, until_s - plan.horizon_s, plan.stretches)]
     completion_s, done_shares = list[float](), list[float]()
-    stretches = _choose_stretches(plan, inputs, until_s)
     try:
-        with closing(in_order(partial(_replay_stretch, plan), stretches, engine.workers)) as results:
+        with closing(in_order(partial(_replay_stretch, plan), starts_s, workers)) as results:
             for ends_s in results:
                 completion_s.append(max(ends_s, default=0.0))
                 done_shares.append(sum(end_s <= plan.deadline_s for end_s in ends_s) / max(1, len(ends_s)))
@@ -142,18 +143,6 @@ def forecast(
     overlap = plan.stretches * plan.horizon_s / until_s
     assumed = None if inputs.assumed_scaling is None else inputs.assumed_scaling.note
     return Forecast(plan, tuple(completion_s), tuple(done_shares), overlap, assumed)
-
-
-def _choose_stretches(plan: ForecastPlan, inputs: Inputs, until_s: float) -> list[float]:
-    """Starts of the stretches in the log, in seconds."""
-    room_s = until_s - plan.horizon_s
-    if room_s <= 0:
-        raise SettingsError(
-            f"Expected a log longer than the {plan.horizon_s:g} s of a stretch, got one of {until_s:g} s; a shorter "
-            f"--horizon (by default twice the deadline) may help.{plan.name_start()}"
-        )
-    base_s = (inputs.log.start_ns - log_start_ns(plan.config)) / NS_PER_S
-    return [base_s + float(start_s) for start_s in np.linspace(0.0, room_s, plan.stretches)]
 
 
 def _replay_stretch(plan: ForecastPlan, begin_s: float) -> list[float]:

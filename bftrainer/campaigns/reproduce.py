@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from importlib import resources
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from bftrainer.campaigns.engines import LocalEngine
-from bftrainer.campaigns.paired import ratio_less_one
-from bftrainer.campaigns.sweep import PointResult, run_sweep
+from bftrainer.campaigns.engines import local_engine
+from bftrainer.campaigns.sweep import PointResult, ratio_less_one, run_sweep
 from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.files.directories import LOCK, list_written, result_directory, written_files
@@ -28,7 +29,7 @@ from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
-from bftrainer.report.drawing import line_look, palette, plain, put_legend
+from bftrainer.report.drawing import MARKERS, line_look, palette, plain, put_legend
 from bftrainer.report.intervals import Estimate, estimate, ratio
 from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 from bftrainer.runs.run_inputs import read_log
@@ -45,14 +46,14 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 _FILES = ("page.html", "data.csv", "summary.json")
-_TASK_SETS = ("hpo", "nas")
-_OF_TASKS = ("max_nodes", "cost_scale")
+_TASK_SETS: tuple[Literal["hpo", "nas"], ...] = ("hpo", "nas")
+_WINDOWS = {True: 4, False: 8}  # of a quick evaluation, and of a whole one
 _IMAGES_PER_NODE_S = 2500.0  # of the published models, about
 _ETAS, _USUAL_ETA = (0.0, 0.25, 0.5, 0.75, 1.0), 0.5
 _TUNED, _GRID = PolicyPair("zeus", "jit"), PolicyPair("grid", "jit")
-Levels = Mapping[Any, Estimate]
+Levels = dict[Any, Estimate]
 COLUMNS = ("figure", "line", "axis", "level", "what", "mean", "ci95", "n")
-"""Columns of a reproduction's data; `ci95` is half the width of the interval."""
+"""Columns of the data; `ci95` is half the width of the interval."""
 
 
 def read_papers() -> dict[str, dict[str, Any]]:
@@ -61,7 +62,7 @@ def read_papers() -> dict[str, dict[str, Any]]:
     return tomllib.loads(text)
 
 
-def mean_of(sample: Sequence[float | None]) -> Estimate:
+def mean_of(sample: Iterable[float | None]) -> Estimate:
     """Mean and interval of the values that there are; not a number, of none, if there are none."""
     values = [value for value in sample if value is not None]
     return estimate(values) if values else Estimate(math.nan, None, 0)
@@ -74,71 +75,64 @@ class Comparison:
     key: str
     lines: Mapping[str, Levels]
     """Name of a line -> level -> estimate."""
-    reading: str
-    """What the figure shows; `label` and `axis` say what values and levels are."""
     label: str
+    """What the values are."""
     axis: str
+    reading: str
+    """What the figure shows."""
     unit: Literal["share", "number"] = "share"
     within: Sequence[float] = (-math.inf, math.inf)
     """Least and most that values can be; intervals end there."""
     even: float | None = None
     """The value of no gain and no loss, which is drawn."""
 
-    @property
-    def title(self) -> str:
-        """Heading of the figure."""
-        return f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
-
-    @property
-    def levels(self) -> list[float | str]:
-        """Levels of all lines, in their order."""
-        return list(dict.fromkeys(level for line in self.lines.values() for level in line))
+    def interval(self, value: Estimate) -> tuple[float, float]:
+        """Ends of an interval; without one, the mean twice."""
+        half = value.half_width or 0.0
+        return max(value.mean - half, self.within[0]), min(value.mean + half, self.within[1])
 
     def text(self, value: Estimate | None) -> str:
         """An estimate in words, with its interval."""
         if value is None or not value.number:
             return "-"
-        size, form, end = (100.0, ".2f", " %") if self.unit == "share" else (1.0, ".3f", "")
-        low, high = (format(size * bound, form) for bound in self._interval(value))
-        return f"{size * value.mean:{form}}{end}" + ("" if value.half_width is None else f" ({low} to {high})")
+        size, form, unit = (100.0, ".2f", " %") if self.unit == "share" else (1.0, ".3f", "")
+        low, high = (format(size * bound, form) for bound in self.interval(value))
+        return f"{size * value.mean:{form}}{unit}" + ("" if value.half_width is None else f" ({low} to {high})")
 
-    def _interval(self, value: Estimate) -> tuple[float, float]:
-        """Ends of an interval, or twice the mean."""
-        half = value.half_width or 0.0
-        return max(value.mean - half, self.within[0]), min(value.mean + half, self.within[1])
-
-    def rows(self) -> Iterator[tuple[Any, ...]]:
-        """A row for each cell, with values of `COLUMNS`."""
+    def cells(self) -> Iterator[dict[str, Any]]:
+        """A row of the data for each level of each line."""
         for name, line in self.lines.items():
             for level, value in line.items():
-                mean = value.mean if value.number else None
-                yield self.key, name, self.axis, level, self.label, mean, value.half_width, value.number
+                figures = (value.mean if value.number else None, value.half_width, value.number)
+                yield dict(zip(COLUMNS, (self.key, name, self.axis, level, self.label, *figures), strict=True))
+
+    def picture(self) -> Picture:
+        """The figure on a page."""
+        title = f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
+        return Picture(self.key, title, f"{self.reading} Bars: 95 % intervals.", self.draw, 2.6)
 
     def table(self) -> PageTable:
         """The numbers: a row for each level, a column for each line."""
-        rows = [[_label_level(at), *(self.text(line.get(at)) for line in self.lines.values())] for at in self.levels]
+        levels = dict.fromkeys(level for line in self.lines.values() for level in line)
+        rows = [[_label_level(at), *(self.text(line.get(at)) for line in self.lines.values())] for at in levels]
         sizes = sorted({value.number for line in self.lines.values() for value in line.values()})
         ends = "" if tuple(self.within) == (-math.inf, math.inf) else ", which end where values can"
         note = f"{self.label}: means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
-        return PageTable(self.title, (self.axis, *self.lines), rows, note)
+        return PageTable(self.picture().title, (self.axis, *self.lines), rows, note)
 
     def draw(self, ax: Axes) -> None:
-        """Draw lines with error bars; levels stand at equal distances, and points of levels with names side by side."""
-        levels, size = self.levels, 100.0 if self.unit == "share" else 1.0
-        has_names = isinstance(levels[0], str)
+        """Draw lines with error bars, points alone where levels have names; levels stand at equal distances."""
+        size = 100.0 if self.unit == "share" else 1.0
         if self.even is not None:
             ax.axhline(size * self.even, color=palette()["gray"], linewidth=0.8)
         for number, (name, line) in enumerate(self.lines.items()):
-            aside = 0.06 * (number - (len(self.lines) - 1) / 2) if has_names else 0.0
-            places = [levels.index(level) + aside for level in line]
             means = np.array([size * value.mean for value in line.values()])
-            ends = size * np.array([self._interval(value) for value in line.values()]).T
-            look = {"marker": "os^Dvp"[number % 6], "ms": 4, "capsize": 3} | line_look(number)
-            look |= {"linestyle": "none"} if has_names else {}
-            ax.errorbar(places, means, np.abs(ends - means), label=plain(name, 40), **look)
-        ax.set_xticks(range(len(levels)), [plain(_label_level(level), 32) for level in levels])
-        label = plain(self.label, 32) + " (%)" * (size > 1)
-        ax.set(xlabel=plain(self.axis, 60), ylabel=label, xlim=(-0.4, len(levels) - 0.6))
+            bars = np.abs(size * np.array([self.interval(value) for value in line.values()]).T - means)
+            look = line_look(number) | {"marker": MARKERS[number % len(MARKERS)], "ms": 4, "capsize": 3}
+            look |= {"linestyle": "none"} if isinstance(next(iter(line), None), str) else {}
+            ax.errorbar([plain(_label_level(at), 32) for at in line], means, bars, label=plain(name, 40), **look)
+        ax.set(xlabel=plain(self.axis, 60), ylabel=plain(self.label, 32) + " (%)" * (size > 1))
+        ax.margins(x=0.1)
         put_legend(ax)
 
 
@@ -147,67 +141,52 @@ def _label_level(level: float | str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """What a paper reports, what came out here, and why the two are comparable or not."""
-
-    what: str
-    paper: str
-    here: str
-    comparable: str
-
-
-@dataclass(frozen=True, slots=True)
 class Reproduction:
-    """An evaluation made again: where it was published, what was simulated, claims beside figures, and caveats."""
+    """An evaluation made again: figures, what came out for each claim of the paper, and words that its texts name."""
 
-    paper: str
-    source: str
-    settings: str
-    reported: tuple[Reported, ...]
-    comparisons: tuple[Comparison, ...]
-    caveats: tuple[str, ...]
+    comparisons: Sequence[Comparison]
+    outcomes: Sequence[str]
+    words: Mapping[str, object]
+    notes: Sequence[str] = ()
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """All cells of all figures."""
-        return [row for comparison in self.comparisons for row in comparison.rows()]
+    def summary(self, paper: str, log: Path | None) -> dict[str, Any]:
+        """Texts, with what the paper reports beside what came out, and the data of all figures, ready for JSON."""
+        about, which = read_papers()[paper], "sample" if log is None else "published"
+        reported = [
+            {"what": claim["what"], "paper": claim["paper"], "here": outcome}
+            | {"comparable": claim.get(which, claim["published"])}
+            for claim, outcome in zip(about["claim"], self.outcomes, strict=True)
+        ]
+        return {
+            "paper": about["name"],
+            "source": about["source"],
+            "settings": about["settings"].format(**self.words),
+            "caveats": [*(text.format(**self.words) for text in about["caveats"]), *self.notes],
+            "reported": reported,
+            "cells": [cell for comparison in self.comparisons for cell in comparison.cells()],
+        }
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
-        cells = [dict(zip(COLUMNS, row, strict=True)) for row in self.rows()]
-        about = {name: getattr(self, name) for name in ("paper", "source", "settings", "caveats")}
-        return about | {"reported": [asdict(claim) for claim in self.reported], "cells": cells}
 
-    def page(self, command: str) -> bytes:
-        """Content of the page; `made` is the command."""
-        claims = [[claim.what, claim.paper, claim.here, claim.comparable] for claim in self.reported]
-        headings = ("figure", "the paper reports", "here", "comparable?")
-        headline = "; ".join(
-            f"{what}: {here} here, {paper} in the paper ({why[:1].lower()}{why[1:].partition(':')[0]})"
-            for what, paper, here, why in claims
-        )
-        page = Page(
-            title=f"{self.paper}: its evaluation, made again",
-            subtitle=self.settings,
-            verdict=f"{headline}.",
-            cards=tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in claims),
-            figures=tuple(
-                Picture(
-                    comparison.key,
-                    comparison.title,
-                    f"{comparison.reading} Bars: 95 % intervals.",
-                    comparison.draw,
-                    2.6,
-                )
-                for comparison in self.comparisons
-            ),
-            tables=(
-                PageTable("Beside the paper", headings, claims, self.source),
-                *(comparison.table() for comparison in self.comparisons),
-            ),
-            notes=self.caveats,
-            command=command,
-        )
-        return page_bytes(page)
+def reproduction_page(summary: Mapping[str, Any], comparisons: Sequence[Comparison], command: str) -> bytes:
+    """Make the page of an evaluation, with what the paper reports beside what came out."""
+    claims = [list(claim.values()) for claim in summary["reported"]]
+    headline = "; ".join(
+        f"{what}: {here} here, {paper} in the paper ({why[:1].lower()}{why[1:].partition(':')[0]})"
+        for what, paper, here, why in claims
+    )
+    headings = ("figure", "the paper reports", "here", "comparable?")
+    beside = PageTable("Beside the paper", headings, claims, summary["source"])
+    page = Page(
+        title=f"{summary['paper']}: its evaluation, made again",
+        subtitle=summary["settings"],
+        verdict=f"{headline}.",
+        cards=tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in claims),
+        figures=tuple(comparison.picture() for comparison in comparisons),
+        tables=(beside, *(comparison.table() for comparison in comparisons)),
+        notes=tuple(summary["caveats"]),
+        command=command,
+    )
+    return page_bytes(page)
 
 
 def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
@@ -219,9 +198,9 @@ def check_log(paper: str, log: Path | None, *, quick: bool) -> None:
         raise SettingsError(f"Expected --log, {published}; or --quick, with data that ship with bftrainer.")
 
 
-def steps(paper: str, *, quick: bool) -> int:
+def count_steps(paper: str, *, quick: bool) -> int:
     """How often the progress of an evaluation is reported."""
-    return len(_list_cells(quick=quick)) * _windows(quick=quick) if paper == "bftrainer" else 1
+    return len(_list_cells(quick=quick)) * _WINDOWS[quick] if paper == "bftrainer" else 1
 
 
 def reproduce_paper(
@@ -235,61 +214,41 @@ def reproduce_paper(
     quick: bool = False,
     resume: bool = False,
     force: bool = False,
-) -> Reproduction:
-    """Make an evaluation again, and write it to a directory: page.html, data.csv, summary.json.
+) -> dict[str, Any]:
+    """Make an evaluation again, and write it to a directory: page.html, data.csv, summary.json; return the summary.
 
     The directory of BFTrainer's is that of a sweep, with these files besides. By default the data are those that ship
-    with bftrainer. `command` is for the page; `on_done` is called `steps` times.
+    with bftrainer. `command` is for the page; `on_done` is called `count_steps` times.
     """
     check_log(paper, log, quick=quick)
-    engine = LocalEngine(workers)
-    if paper == "bftrainer":
-        notes: list[str] = []
-        spec = _describe_sweep(log, directory, notes, quick=quick)
-        points = run_sweep(spec, directory, engine, on_done, resume=resume, force=force).points
-        for point in points:
-            if point.error is not None:
-                raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
-        result = _evaluate_bftrainer(points, log, notes, quick=quick)
-        with lock_file(directory / LOCK, directory):
-            list_written(directory, {*_FILES, *written_files(directory)})
-            _write(result, directory, command)
-        return result
-    with result_directory(directory, force=force) as place:
-        evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
-        result = evaluate(log, engine.workers, quick=quick)
-        _write(result, place.working, command)
-        on_done(result)
-    return result
+    if paper != "bftrainer":
+        with result_directory(directory, force=force) as place:
+            evaluate = evaluate_zeus if paper == "zeus" else evaluate_bamboo
+            result = evaluate(log, workers, quick=quick)
+            on_done(result)
+            return _write(result, paper, log, place.working, command)
+    notes: list[str] = []
+    spec = _describe_sweep(log, directory, notes, quick=quick)
+    sweep = run_sweep(spec, directory, local_engine(workers), on_done, resume=resume, force=force)
+    for point in sweep.failures:
+        raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
+    result = _evaluate_bftrainer(sweep.points, log, notes, quick=quick)
+    with lock_file(directory / LOCK, directory):
+        list_written(directory, {*_FILES, *written_files(directory)})
+        summary = _write(result, paper, log, directory, command)
+    return summary
 
 
-def _write(result: Reproduction, directory: Path, command: str) -> None:
-    summary = json.dumps({"made": command, **result.to_dict()}, indent=1, allow_nan=False) + "\n"
-    for name, content in (("page.html", result.page(command)), ("summary.json", summary.encode())):
+def _write(result: Reproduction, paper: str, log: Path | None, directory: Path, command: str) -> dict[str, Any]:
+    summary = result.summary(paper, log)
+    text = json.dumps({"made": command, **summary}, indent=1, allow_nan=False) + "\n"
+    table = io.BytesIO()
+    write_csv(table, COLUMNS, (cell.values() for cell in summary["cells"]))
+    contents = (reproduction_page(summary, result.comparisons, command), table.getvalue(), text.encode())
+    for name, content in zip(_FILES, contents, strict=True):
         with replacing(directory / name) as stream:
             stream.write(content)
-    with replacing(directory / "data.csv") as stream:
-        write_csv(stream, COLUMNS, result.rows())
-
-
-def _assemble(
-    paper: str,
-    log: Path | None,
-    comparisons: Sequence[Comparison],
-    here: Sequence[str],
-    named: Mapping[str, object],
-    notes: Sequence[str] = (),
-) -> Reproduction:
-    """A reproduction of figures, what came out for each claim of the paper, and what its texts name."""
-    about = read_papers()[paper]
-    reported = []
-    for claim, outcome in zip(about["claim"], here, strict=True):
-        why = claim["published"] if log is not None else claim.get("sample", claim["published"])
-        reported.append(Reported(claim["what"], claim["paper"], outcome, why))
-    caveats = [text.format(**named) for text in about["caveats"]]
-    settings = about["settings"].format(**named)
-    parts = (tuple(reported), tuple(comparisons), (*caveats, *notes))
-    return Reproduction(about["name"], about["source"], settings, *parts)
+    return summary
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,27 +256,23 @@ class _Cell:
     """A setting that is replayed in all windows: a level of an axis, or a way to decide."""
 
     axis: str
-    tasks: str
+    tasks: Literal["hpo", "nas"]
     level: Any
     options: Mapping[str, Any]
-
-
-def _windows(*, quick: bool) -> int:
-    return 4 if quick else 8
 
 
 def _list_cells(*, quick: bool) -> list[_Cell]:
     """Cells of BFTrainer's figures; each has the windows as its points of the sweep, in turn."""
     about = read_papers()["bftrainer"]
-    levels = about["levels"]["quick" if quick else "whole"]
-    settings = [(axis, level, {axis: level}) for axis, of_axis in levels.items() for level in of_axis]
+    axes = about["levels"]["quick" if quick else "whole"]
+    settings = [(axis, level, {axis: level}) for axis, levels in axes.items() for level in levels]
     settings += [("ways", way, options) for way, options in about["ways"].items()]
     return [_Cell(axis, tasks, level, options) for (axis, level, options), tasks in product(settings, _TASK_SETS)]
 
 
 def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quick: bool) -> SweepSpec:
     """The sweep that `bftrainer sweep` would read from the directory's sweep.toml."""
-    place, windows = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute(), _windows(quick=quick)
+    place, windows = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute(), _WINDOWS[quick]
     node_log, log_notes = read_log(place)
     notes += log_notes
     length_s = node_log.window_s / windows
@@ -328,64 +283,65 @@ def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quic
     points: list[dict[str, Any]] = []
     task_sets: dict[str, list[TaskSpec]] = {}
     for cell in _list_cells(quick=quick):
-        is_of_tasks = cell.axis in _OF_TASKS
-        tasks = f"tasks/{cell.tasks}-{count}{f'-{cell.axis}-{cell.level}' if is_of_tasks else ''}.toml"
-        task_sets[tasks] = _generate_tasks(cell, count)
-        options = {"tasks": tasks} | ({} if is_of_tasks else dict(cell.options))
+        is_of_tasks = cell.axis in ("max_nodes", "cost_scale")
+        name = f"tasks/{cell.tasks}-{count}{f'-{cell.axis}-{cell.level}' if is_of_tasks else ''}.toml"
+        most, scale = cell.options.get("max_nodes", 64), cell.options.get("cost_scale", 1.0)
+        tasks = generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)
+        task_sets[name] = [
+            replace(task, grow_cost_s=task.grow_cost_s * scale, shrink_cost_s=task.shrink_cost_s * scale)
+            for task in tasks
+        ]
+        options = {"tasks": name} | ({} if is_of_tasks else dict(cell.options))
         points += [options | {"window": [at * length_s, (at + 1) * length_s]} for at in range(windows)]
     text = toml_text({"schema": SCHEMA, "base": base, "point": points})
     return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), task_sets)
-
-
-def _generate_tasks(cell: _Cell, count: int) -> list[TaskSpec]:
-    """Tasks of a cell's set, with its largest number of nodes and factor of costs."""
-    most, scale = cell.options.get("max_nodes", 64), cell.options.get("cost_scale", 1.0)
-    tasks = generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)  # type: ignore[arg-type]
-    return [
-        replace(task, grow_cost_s=task.grow_cost_s * scale, shrink_cost_s=task.shrink_cost_s * scale) for task in tasks
-    ]
 
 
 def _evaluate_bftrainer(
     points: Sequence[PointResult], log: Path | None, notes: Sequence[str], *, quick: bool
 ) -> Reproduction:
     """Means of U over the windows at each level, and paired differences of the ways to decide."""
-    about, windows = read_papers()["bftrainer"], _windows(quick=quick)
-    runs: dict[str, dict[str, dict[Any, Sequence[PointResult]]]] = {}
-    for number, cell in enumerate(_list_cells(quick=quick)):
-        of_axis = runs.setdefault(cell.axis, {tasks: {} for tasks in _TASK_SETS})
-        of_axis[cell.tasks][cell.level] = points[number * windows : (number + 1) * windows]
-    comparisons = []
-    for axis, label in about["axes"].items():
-        lines = {
-            tasks: {level: mean_of([run.figures["efficiency"] for run in cell]) for level, cell in levels.items()}
-            for tasks, levels in runs[axis].items()
-        }
-        comparisons.append(Comparison(axis, lines, axis=label, **about["figure"]["axes"]))
+    about, windows = read_papers()["bftrainer"], _WINDOWS[quick]
+    figures = iter(point.figures for point in points)
+    runs = [(cell, list(islice(figures, windows))) for cell in _list_cells(quick=quick)]
+
+    def average(axis: str, measure: Callable[[str, list[Mapping[str, Any]]], Estimate]) -> dict[str, Levels]:
+        """A line for each task set, of what is measured at each level of an axis."""
+        lines: dict[str, Levels] = {tasks: {} for tasks in _TASK_SETS}
+        for cell, of_cell in runs:
+            if cell.axis == axis:
+                lines[cell.tasks][cell.level] = measure(cell.tasks, of_cell)
+        return lines
+
+    comparisons = [
+        Comparison(
+            axis,
+            average(axis, lambda _, of_cell: mean_of(run["efficiency"] for run in of_cell)),
+            axis=label,
+            **about["figure"]["axes"],
+        )
+        for axis, label in about["axes"].items()
+    ]
     values = [value for one in comparisons for line in one.lines.values() for value in line.values()]
     best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
+    usual = ("max_tasks", about["base"]["max_tasks"])
+    optimum: dict[str, Any] = {cell.tasks: of_cell for cell, of_cell in runs if (cell.axis, cell.level) == usual}
     for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
-        lines = {}
-        for tasks, ways in runs["ways"].items():
-            optimum = runs["max_tasks"][tasks][about["base"]["max_tasks"]]
-            lines[tasks] = {
-                way: mean_of([ratio_less_one(*pair, metric) for pair in zip(cell, optimum, strict=True)])
-                for way, cell in ways.items()
-            }
+
+        def measure_change(tasks: str, of_way: list[Mapping[str, Any]], metric: str = metric) -> Estimate:
+            return mean_of(map(partial(ratio_less_one, metric), of_way, optimum[tasks]))
+
+        lines = average("ways", measure_change)
         comparisons.append(Comparison(metric, lines, label=label, **about["figure"]["ways"]))
-    finished_runs = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
-    finished = (
-        [f"All tasks are done before the end of {finished_runs} replays; their U is that until then."]
-        if finished_runs
-        else []
-    )
-    named = {"log": "Embedded sample" if log is None else log.name, "windows": windows}
-    return _assemble("bftrainer", log, comparisons, [best], named, [*finished, *notes])
+    finished = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
+    if finished:
+        notes = [f"All tasks are done before the end of {finished} replays; their U is that until then.", *notes]
+    words = {"log": "Embedded sample" if log is None else log.name, "windows": windows}
+    return Reproduction(comparisons, [best], words, notes)
 
 
-def evaluate_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
+def evaluate_zeus(log: Path | None, workers: int | None, *, quick: bool) -> Reproduction:
     """Simulate recurring jobs of the published, or the embedded, traces over eta and policies against not tuning."""
-    about = read_papers()["zeus"]
     trace = load_traces(*(log and log / f"summary_{name}.csv" for name in ("train", "power_v100"))).trace
     jobs, seeds = SAMPLE_JOBS if log is None else PUBLISHED_JOBS, 5 if quick else 20
     rows = {}
@@ -393,23 +349,24 @@ def evaluate_zeus(log: Path | None, workers: int, *, quick: bool) -> Reproductio
         pairs = (_TUNED, *((_GRID,) if eta == _USUAL_ETA else ()))
         results = simulate_all(trace, simulations_of(jobs, pairs, seeds, eta_knob=eta), workers)
         rows[eta] = {(row.policies, row.job): row for row in compare_policies(trace, results)}
+    about = read_papers()["zeus"]["figure"]
     comparisons = []
     for what in ("energy", "time"):
-        lines: dict[str, dict[Any, Estimate]] = {
+        lines = {
             job.dataset: {eta: _rescale(of_eta[_TUNED, job].relative[what], shift=-1.0) for eta, of_eta in rows.items()}
             for job in jobs
         }
-        comparisons.append(Comparison(f"eta-{what}", lines, label=f"change in {what}", **about["figure"]["eta"]))
-    regrets: dict[str, dict[Any, Estimate]] = {str(pair): {} for pair in (_TUNED, _GRID)}
+        comparisons.append(Comparison(f"eta-{what}", lines, label=f"change in {what}", **about["eta"]))
+    regrets: dict[str, Levels] = {str(pair): {} for pair in (_TUNED, _GRID)}
     for (pair, job), row in rows[_USUAL_ETA].items():
         base = rows[_USUAL_ETA][BASELINE, job].regret_j
         if job is not None and pair != BASELINE and base is not None and base.mean:
             regrets[str(pair)][job.dataset] = _rescale(row.regret_j, factor=1.0 / base.mean)
-    comparisons.append(Comparison("regret", regrets, **about["figure"]["regret"]))
+    comparisons.append(Comparison("regret", regrets, **about["regret"]))
     saved = [-line[_USUAL_ETA].mean for line in comparisons[0].lines.values()]
-    here = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
-    name = "the embedded synthetic" if log is None else "the published V100"
-    return _assemble("zeus", log, comparisons, [here], {"jobs": len(jobs), "log": name, "seeds": seeds})
+    words = {"jobs": len(jobs), "log": "the embedded synthetic" if log is None else "the published V100"}
+    outcome = f"{100 * min(saved):.1f} to {100 * max(saved):.1f} % by job"
+    return Reproduction(comparisons, [outcome], words | {"seeds": seeds})
 
 
 def _rescale(value: Estimate | None, factor: float = 1.0, shift: float = 0.0) -> Estimate:
@@ -420,39 +377,33 @@ def _rescale(value: Estimate | None, factor: float = 1.0, shift: float = 0.0) ->
     return Estimate(value.mean * factor + shift, half, value.number)
 
 
-def evaluate_bamboo(log: Path | None, workers: int, *, quick: bool) -> Reproduction:
+def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Reproduction:
     """Simulate checkpointed training over levels of preemption, as a trace of spot instances has them."""
     notes: list[str] = []
     model = fit_minutes(None if log is None else read_availability(log, notes.append), log)
     settings, repeats = CheckpointedTraining(load_profile(None)), 10 if quick else 100
     levels = (0.0, 0.25, 0.5, 1.0, 2.0) if quick else (0.0, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0)
     sweep = SpotSweep(model, settings, levels, repeats=repeats, prices=Prices(0.3, 1.0))
-    points = list(product(sweep.levels, range(repeats)))
-    with closing(in_order(sweep.run, points, workers, 8)) as results:
-        figures = dict(zip(points, results, strict=True))
-    runs = {level: [figures[(level, 1.0), seed] for seed in range(repeats)] for level in levels}
+    with closing(in_order(sweep.run, list(product(sweep.levels, range(repeats))), workers, 8)) as results:
+        runs = {level: list(islice(results, repeats)) for level in levels}
 
-    def average(value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]) -> dict[Any, Estimate]:
+    def average(value: Callable[[Mapping[str, Any], Mapping[str, Any]], float | None]) -> Levels:
         """Mean at each level of a figure of a run and of that of the same seed without preemption."""
-        return {level: mean_of(list(map(value, of_level, runs[0.0]))) for level, of_level in runs.items()}
+        return {level: mean_of(map(value, of_level, runs[0.0])) for level, of_level in runs.items()}
 
-    def measure_share(name: str) -> dict[Any, Estimate]:
+    def measure_share(name: str) -> Levels:
         """Share of an account in the time."""
         return average(lambda run, _: float(run[name] / run["span_s"]))
 
     throughput = average(lambda run, undisturbed: ratio(run["iterations_done"], undisturbed["iterations_done"]))
     worth = average(lambda run, _: run["value_against_on_demand"])
+    times = {name.removesuffix("_s"): measure_share(name) for name in TIME_ACCOUNTS}
     spot = "checkpointing on spot instances"
-    lines = {"throughput": {spot: throughput}, "value": {spot: worth}}
-    lines["time"] = {name.removesuffix("_s"): measure_share(name) for name in TIME_ACCOUNTS}
+    lines = {"throughput": {spot: throughput}, "value": {spot: worth}, "time": times}
     about = read_papers()["bamboo"]["figure"]
-    comparisons = [Comparison(key, of_figure, **about[key]) for key, of_figure in lines.items()]
-    room = (
-        f"x {1 / throughput[1.0].mean:.1f} at most"
-        if throughput[1.0].mean > 0
-        else "all, as checkpointing gets nothing done"
-    )
+    kept = throughput[1.0].mean
+    room = f"x {1 / kept:.1f} at most" if kept > 0 else "all, as checkpointing gets nothing done"
     value = f"x {worth[1.0].mean:.2f}" if worth[1.0].number else "-"
-    named: dict[str, object] = {"repeats": repeats, "log": "a trace of 64 instances" if log is None else log.name}
-    named |= {"depth": settings.depth, "nodes": model.initial_nodes, "most": model.max_nodes}
-    return _assemble("bamboo", log, comparisons, [room, value], named, notes)
+    words = {"repeats": repeats, "log": "a trace of 64 instances" if log is None else log.name, "depth": settings.depth}
+    words |= {"nodes": model.initial_nodes, "most": model.max_nodes}
+    return Reproduction([Comparison(key, of, **about[key]) for key, of in lines.items()], [room, value], words, notes)

@@ -1,12 +1,13 @@
-"""Sweeps: many replays, each saved when finished, and one table of all."""
+"""Sweeps: many replays, each saved when finished, one table of all, and what options change, pair by pair."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,9 @@ from bftrainer.errors import (
     OutputError,
     SettingsError,
     SolverUnavailableError,
+    suggestion,
 )
+from bftrainer.files.arrow import parquet_file
 from bftrainer.files.directories import (
     LOCK,
     MANIFEST,
@@ -35,11 +38,20 @@ from bftrainer.files.directories import (
 )
 from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.objectives import get_objective
-from bftrainer.parallel import Lost, interrupts_held
+from bftrainer.parallel import Lost, defer_interrupts
 from bftrainer.report.campaign_pages import sweep_page
-from bftrainer.report.comparison import figures_of
-from bftrainer.report.glossary import Assumption, assumption
-from bftrainer.runs.config import ReplayConfig
+from bftrainer.report.comparison import figures_of, setting_label
+from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
+from bftrainer.report.glossary import (
+    ASSUMED,
+    ON_SCALING,
+    Assumption,
+    assumption,
+    assumption_notes,
+    check_metrics,
+    term_of,
+)
+from bftrainer.report.intervals import Estimate, estimate
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
@@ -64,8 +76,8 @@ _LOOKUPS: dict[str, Callable[[str], Any]] = {
     "power_policy": POWER_LIMITS.get,
 }
 """Options whose values are names of code, perhaps as ``module:callable``, and what looks them up."""
-# Inputs that a point cannot begin without; everything else in a sweep's file has been checked.
-_NEEDED = ("node_log", "skip_events", "tasks", "scalability", "scaling", "objective", "solver", "fallback")
+# Beyond it a ratio says no more than that the other figure is 0 but for rounding.
+_MOST_RATIO = 1e12
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +149,8 @@ def run_sweep(
     with open_sweep(directory, spec, resume=resume, force=force):
         points = spec.resolve_points()
         _check_names(spec, points)
-        _check_inputs(points)
         _check_effects(spec, points)
+        _check_start(points, is_replacing=force)
         drop = partial(_drop_results, directory, spec, {point.key for point in points}) if force else None
         result = _compute_points(points, directory, engine, on_done, drop)
         save_description(directory, spec)
@@ -155,19 +167,27 @@ def _check_names(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
             raise SettingsError(f"{spec.locate(name)}: {error}") from None
 
 
-def _check_inputs(points: Sequence[SweepPoint]) -> None:
-    """Refuse a sweep of which no point can begin, with the fault of the first one, an `InputError`."""
-    first = None
+def _check_start(points: Sequence[SweepPoint], *, is_replacing: bool) -> None:
+    """Refuse points of which none can begin, with the fault of the first one, an `InputError`.
+
+    Those that are to replace results have to get past their first event, too.
+    """
+    first: Exception | None = None
     for point in points:
         try:
-            options = {name: value for name, value in point.options if name in _NEEDED}
-            load_inputs(ReplayConfig(**options, baseline=False))
-        except InputError as error:
-            first = first or error
-        except Exception:  # a solver may be licensed on the workers only; a user's objective may raise anything
+            inputs = load_inputs(replace(point.config(), max_events=1, baseline=False))
+            if is_replacing:
+                run_replay(inputs=inputs)
+        except SolverUnavailableError:  # a solver may be licensed on the workers only
             return
+        except Exception as error:  # a user's objective or solver may raise anything
+            if not (is_replacing or isinstance(error, InputError)):
+                return
+            first = first or error
         else:
             return
+    if first is not None and is_replacing:
+        raise SettingsError(f"Nothing was replaced, as all points failed: {first}") from first
     if first is not None:
         raise first
 
@@ -203,9 +223,8 @@ def _compute_points(
     import pyarrow.compute
     import pyarrow.parquet  # noqa: F401
 
-    with closing(engine.run(partial(_compute_point, directory.resolve()), pending)) as outcomes:
+    with closing(engine(partial(_compute_point, directory.resolve()), pending)) as outcomes:
         if drop is not None:
-            _refuse_failing(pending)
             drop()
         for index, outcome in outcomes:
             for point in points:
@@ -215,22 +234,6 @@ def _compute_points(
                     results[point.number] = result
                     on_done(result)
     return SweepResult(tuple(results[point.number] for point in points))
-
-
-def _refuse_failing(points: Sequence[SweepPoint]) -> None:
-    """Refuse to replace results by points that all fail at their first event: a `SettingsError`."""
-    first: Exception | None = None
-    for point in points:
-        try:
-            run_replay(inputs=load_inputs(replace(point.config(), max_events=1, baseline=False)))
-        except SolverUnavailableError:  # a solver may be licensed on the workers only
-            return
-        except Exception as error:  # a user's objective or solver may raise anything
-            first = first or error
-        else:
-            return
-    if first is not None:
-        raise SettingsError(f"Nothing was replaced, as all points failed: {first}") from first
 
 
 def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
@@ -330,7 +333,7 @@ def open_sweep(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> Ite
         try:
             yield
         finally:
-            with interrupts_held():
+            with defer_interrupts():
                 if not ((path / TABLE).is_file() or any((path / RUNS).glob(f"*/{SUMMARY}"))):
                     _undo(path)
 
@@ -370,3 +373,146 @@ def _drop_results(path: Path, spec: SweepSpec, keys: Collection[str]) -> None:
         (path / name).unlink(missing_ok=True)
     save_description(path, spec)
     list_written(path, names - gone)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedChange:
+    """How a figure changes from one value of an option to another, the first one in the sweep."""
+
+    value: Any
+    against: Any
+    metric: str
+    change: Estimate | None
+    """Mean over pairs of the figure's ratio, less 1, with its 95 % interval; None without a pair."""
+    points: int
+    """Points with the value."""
+    unequal: int = 0
+    """Pairs whose figures are of different numbers of tasks, as completed ones, and so not comparable."""
+
+    @property
+    def lone_points(self) -> int:
+        """Points without a partner, or whose ratio is undefined."""
+        return self.points - (0 if self.change is None else self.change.number)
+
+    @property
+    def verdict(self) -> str:
+        """Whether the change is for the better or the worse; "unclear" where its interval holds 0, or there is none."""
+        change = self.change
+        if change is None or change.half_width is None or abs(change.mean) <= change.half_width:
+            return "unclear"
+        return "better" if change.mean * term_of(self.metric).better > 0 else "worse"
+
+    @property
+    def note(self) -> str:
+        """Why the figures are not comparable, if they are not."""
+        if not self.unequal:
+            return ""
+        label, counted = term_of(self.metric).label, term_of(term_of(self.metric).over).label
+        pairs = self.points - self.lone_points
+        return f"{label}: not comparable, as {self.unequal} of {pairs} pairs differ in {counted}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self) | {"unpaired": self.lone_points, "verdict": self.verdict}
+
+
+def check_pairing(varied: Sequence[str], option: str, metrics: Sequence[str]) -> None:
+    """Refuse an option that a sweep does not vary, and figures that cannot be better or worse: `SettingsError`."""
+    check_metrics(metrics)
+    if option not in varied:
+        raise SettingsError(f"Expected an option that the sweep varies, got {option!r}.{suggestion(option, varied)}")
+
+
+def paired_changes(
+    sweep: pa.Table | str | Path, option: str, metrics: Sequence[str] = ("work_done",)
+) -> list[PairedChange]:
+    """Compare each value of an option with its first one, point by point.
+
+    Two points are a pair if all else that varies is the same: window, seed and other options. How windows and seeds
+    differ is no part of a pair's ratio, so that intervals are those of the change alone.
+
+    Parameters
+    ----------
+    sweep : pyarrow.Table, or path
+        Table of a sweep; or its directory.
+    option : str
+        A varied option, as the sweep's file calls it.
+    metrics : sequence of str
+        Figures.
+
+    Raises
+    ------
+    SettingsError
+        As `check_pairing` and `read_sweep_table`.
+    """
+    table = read_sweep_table(Path(sweep)) if isinstance(sweep, str | Path) else sweep
+    varied = table.column_names[2 : table.column_names.index("error")]
+    check_pairing(varied, option, metrics)
+    sides: dict[Any, dict[Hashable, dict[str, Any]]] = {}
+    for row in table.to_pylist():
+        sides.setdefault(row[option], {})[tuple(row[name] for name in varied if name != option)] = row
+    (against, base), *others = sides.items()
+    changes = []
+    for metric in metrics:
+        for value, side in others:
+            pairs = [(row, base[key]) for key, row in side.items() if key in base]
+            by_pair = (ratio_less_one(metric, *pair) for pair in pairs)
+            ratios = {at: ratio for at, ratio in enumerate(by_pair) if ratio is not None}
+            counted = term_of(metric).over
+            unequal = sum(len({row.get(counted) for row in pairs[at]}) > 1 for at in ratios)
+            change = estimate(list(ratios.values())) if ratios else None
+            changes.append(PairedChange(value, against, metric, change, len(side), unequal))
+    return changes
+
+
+def ratio_less_one(metric: str, one: Mapping[str, Any], two: Mapping[str, Any]) -> float | None:
+    """Ratio less 1 of a figure that both have, and that is not 0 in the second one."""
+    figure, base = one.get(metric), two.get(metric)
+    ratio = math.nan if figure is None or not base else figure / base - 1.0
+    return ratio if abs(ratio) < _MOST_RATIO else None
+
+
+def read_sweep_table(directory: Path) -> pa.Table:
+    """The table of a sweep; a `SettingsError` if there is none."""
+    path = directory / TABLE
+    if not path.is_file():
+        raise SettingsError(f"{directory}: Expected a sweep's directory with a {TABLE}, found none in it.")
+    with parquet_file(path, SettingsError) as file:
+        table = file.read()
+    if table.column_names[:2] != ["point", "run"] or "error" not in table.column_names:
+        raise SettingsError(f"{path}: Expected columns point, run, options, error and figures.")
+    return table
+
+
+def plot_changes(table: pa.Table, option: str, metric: str, sheet: Sheet) -> PrintFigure:
+    """Draw how each value of an option changes a figure against its first one, with whiskers for 95 % intervals."""
+    changes = [change for change in paired_changes(table, option, [metric]) if change.change is not None]
+    if not changes:
+        raise SettingsError(f"Expected two points that differ in {option} alone and have {metric}, found none.")
+    ink, label, name, against = palette(), term_of(metric).label, setting_label(option), str(changes[0].against)
+    way = "more" if term_of(metric).better > 0 else "less"
+    rows = [
+        (str(one.value), against, 100 * of.mean, of.half_width and 100 * of.half_width, of.number, one.lone_points)
+        for one in changes
+        if (of := one.change)
+    ]
+    figure = sheet.figure(max(42.0, 0.5 * sheet.width_mm))
+    ax = figure.add_subplot()
+    ax.axhline(0.0, color=ink["gray"], linewidth=0.8)
+    ax.plot(0, 0.0, "o", color=ink["gray"], markerfacecolor="white")  # what is compared with
+    look = {"fmt": "o", "color": ink["blue"], "capsize": 3, "linewidth": 1.0}
+    ax.errorbar(range(1, len(rows) + 1), [row[2] for row in rows], [row[3] or 0.0 for row in rows], **look)
+    ax.set_xticks(range(len(rows) + 1), [wrap_label(text, 20) for text in (against, *(row[0] for row in rows))])
+    ax.set(xlabel=name, ylabel=f"change of {label} (%),\n{way} is better", xlim=(-0.5, len(rows) + 0.5))
+    few, most = min(row[4] for row in rows), max(row[4] for row in rows)
+    caption = (
+        f"How values of {name} change {label}, of which {way} is better, against {against}: the mean of the ratios of "
+        "points that are otherwise the same, less 1. Whiskers are 95 % confidence intervals (Student's t) over "
+        f"{few if few == most else f'{few} to {most}'} pairs."
+    )
+    caption += "".join(f" {change.value}: {change.note}." for change in changes if change.note)
+    notes = {row.get("assumed_scaling") for row in table.to_pylist()} - {None}
+    if notes and metric.rpartition(".")[2] in {key.rpartition(".")[2] for key in ON_SCALING}:
+        figure.supxlabel(ASSUMED, x=0.01, ha="left")
+        caption += "".join(f" {text}" for note in sorted(notes) for text in assumption_notes(note))
+    return PrintFigure(figure, (option, "against", "change_percent", "half_width", "pairs", "unpaired"), rows, caption)

@@ -30,29 +30,16 @@ _ALIASES = {flag[1:]: name for name, option in OPTIONS.items() for flag in optio
 # Options that only sweeps have (part of the log, tasks of a sample), and those they stand for.
 WINDOW, SAMPLE = "window", "sample"
 _INSTEAD = {WINDOW: ("since", "until"), SAMPLE: ("tasks", "scalability", "scaling")}
-_REMOVED = {
-    "name task sets in tasks, as 'bftrainer tasks generate' makes them.": (
-        *("max_nodes", "cost_scale", "work_scale", "count", "scenario"),
-    ),
-    "name node logs in node_log, as 'bftrainer trace generate' makes them.": ("trace_seed", "generate"),
-    "no replay forecasts departures any more; 'bftrainer bound' says what knowing all would bring.": (
-        *("foresight", "foresight_use", "foresight_horizon", "foresight_least", "queue"),
-    ),
-}
-"""What to use instead of options and sections that the previous release had."""
 
 
 def merge_options(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str, Any]:
     """Merge options of a point into those of the base, replacing also those that they stand for."""
+    # That curves are learned names no inputs, as a law of scaling does.
+    names = {name for name, value in point.items() if (name, value) != ("scaling", LEARNED)}
     over = {name for one, replaced in _INSTEAD.items() if one in point for name in replaced}
-    over |= {one for one, replaced in _INSTEAD.items() if any(_names_inputs(name, point) for name in replaced)}
+    over |= {one for one, replaced in _INSTEAD.items() if names & {*replaced}}
     options = {name: value for name, value in base.items() if name not in over or (name, value) == ("scaling", LEARNED)}
     return options | dict(point)
-
-
-def _names_inputs(name: str, point: Mapping[str, Any]) -> bool:
-    """Whether a point has an option that names inputs, as a law of scaling does; that curves are learned does not."""
-    return name in point and (name, point[name]) != ("scaling", LEARNED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +211,7 @@ class _Reader:
         return SettingsError(f"{self.locate(key)}: {text}")
 
     def check_key(self, key: str, allowed: Collection[str], what: str) -> None:
-        """Refuse an unknown key with the closest one, and one that sweeps had once with what replaces it."""
-        for instead, names in _REMOVED.items():
-            if key in names:
-                raise self.fault(key, f"{key} was removed: {instead}")
+        """Refuse an unknown key, naming the closest one."""
         if key not in allowed:
             raise self.fault(key, f"Expected {what}, got {key!r}.{suggestion(key, allowed)}")
 
@@ -243,23 +227,22 @@ class _Reader:
                 raise self.fault(key, f"Expected each option once, got {name} again.")
             if are_lists and not (isinstance(value, list) and value):
                 raise self.fault(key, f"Expected a list of values of {key}, got {value!r}.")
-            options[name] = (
-                [self._read_value(key, item) for item in value] if are_lists else self._read_value(key, value)
-            )
+            for item in value if are_lists else [value]:
+                self._check_value(key, item)
+            options[name] = value
         for one, replaced in _INSTEAD.items():
             for both in replaced:
                 if one in options and options.get(both, LEARNED) not in (LEARNED, [LEARNED]):
                     raise self.fault(both, f"Give {one} or {both}, not both.")
         return options
 
-    def _read_value(self, key: str, value: Any) -> Any:
-        """A value; its type and range are checked with its point."""
+    def _check_value(self, key: str, value: Any) -> None:
+        """Refuse what no option can be; type and range are checked with its point."""
         if key == WINDOW:
             self._check_window(value)
         elif isinstance(value, list | dict) or (key == SAMPLE and value not in ("plain", "tuned")):
             expected = "plain or tuned" if key == SAMPLE else "a single value"
             raise self.fault(key, f"Expected {key} to be {expected}, got {value!r}.")
-        return value
 
     def _check_window(self, value: Any) -> None:
         """Refuse what is no begin and end."""

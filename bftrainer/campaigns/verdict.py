@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from bftrainer.campaigns.idle_time import DAY_S, HOUR_S
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import format_value
 from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import find_limit
 from bftrainer.report.words import join_names, limit_in_words, name_tasks
 
-HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01
 """Largest share of the window that may be untrusted, and of its busy time that may be missing, for a verdict."""
 MOST_EMPTY = 0.2
@@ -25,6 +25,7 @@ _EXPORT = (
     "-E ... without a choice of states; all daily files of PBS): see the page of your scheduler's import."
 )
 _WATCH = "Go on watching until there are four weeks: the same bftrainer watch goes on in the same file."
+_BY_CLUSTER = "Each cluster by itself: bftrainer assess with --cluster NAME."
 _MOST = 1e12
 
 
@@ -94,10 +95,8 @@ def evaluate_kind(
         ledger["useful"], ledger["saving"] = useful * (1 - saving), useful * saving
     useful_h, empty_h = (entry[f"{when}_node_s"] * (1 - saving) / HOUR_S for when in ("useful", "mostly_empty"))
     blocks_h = [node_s * (1 - saving) / HOUR_S for node_s in entry["blocks"]["node_s"]]
-    half_h = estimate(blocks_h).half_width if blocks_h else None
-    bounds_h = (None, None)
-    if half_h is not None:
-        bounds_h = (useful_h - half_h * len(blocks_h), useful_h + half_h * len(blocks_h))
+    half_h = half_width_of_sum(blocks_h)
+    bounds_h = (None, None) if half_h is None else (useful_h - half_h, useful_h + half_h)
     per_hour_kwh = None
     if prices.node_w is not None and useful_h > 0 and useful_h + empty_h > 0:
         extra_w = (prices.node_w - (prices.idle_w or 0.0)) * prices.pue
@@ -106,7 +105,6 @@ def evaluate_kind(
     if prices.price_node_hour is not None:
         net = prices.price_node_hour - (per_hour_kwh or 0.0) * (prices.price_kwh or 0.0)
     energy_kwh = _multiply(per_hour_kwh, useful_h)
-    carbon_kg = _multiply(prices.carbon_gco2_per_kwh, 1e-3)
     return dict(entry) | {
         "ledger": ledger,
         "limited_by": find_limit(ledger),
@@ -119,10 +117,16 @@ def evaluate_kind(
         "mostly_empty_value": _multiply(net, empty_h),
         "gpu_hours": _multiply(gpus, useful_h),
         "energy_kwh": energy_kwh,
-        "emissions_kg": _multiply(energy_kwh, carbon_kg),
+        "emissions_kg": _multiply(energy_kwh, _multiply(prices.carbon_gco2_per_kwh, 1e-3)),
         "net_value": _multiply(net, useful_h),
         "net_value_ci95": [_multiply(net, bound) for bound in bounds_h],
     }
+
+
+def half_width_of_sum(blocks: Sequence[float]) -> float | None:
+    """Half the width of the 95 % interval of a sum over stretches that are alike; None for fewer than two."""
+    half = estimate(blocks).half_width if blocks else None
+    return None if half is None else half * len(blocks)
 
 
 def _multiply(one: float | None, two: float | None) -> float | None:
@@ -154,11 +158,6 @@ class _Bar:
         """Whether the mean would be enough, and only the interval is too wide."""
         return self.is_passed(self.mean(kind))
 
-    def is_passed_with_empty(self, kind: Mapping[str, Any]) -> bool:
-        """Whether a kind would be worth it if time when the machine stands mostly empty counted."""
-        more = float(kind["mostly_empty_value" if self.has_price else "mostly_empty_share"])
-        return more > 0 and self.is_passed(self.mean(kind) + more)
-
 
 def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: MachinePrices) -> dict[str, Any]:
     """Verdict, its reason, recommended settings, caveats, and what to measure next.
@@ -176,11 +175,14 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
     recommended = None
     if doubts:
         verdict, colour, sentence = "none", "gray", f"No verdict: {'; '.join(doubts)}."
-        next_texts.insert(0, _how_to_export(doubts, answer))
+        by_watch = answer["log"]["provenance"].get("format") == "watch"
+        is_of_clusters = all(_CLUSTERS in doubt for doubt in doubts)
+        next_texts.insert(0, _BY_CLUSTER if is_of_clusters else _WATCH if by_watch else _EXPORT)
     elif passed:
         is_all = len(passed) == len(kinds)
         verdict, colour = (
-            ("worth it", "amber" if is_mostly_empty else "green") if is_all else ("only for some", "amber")
+            "worth it" if is_all else "only for some",
+            "amber" if is_mostly_empty or not is_all else "green",
         )
         names = "" if is_all else f" only for {' and '.join(name_tasks(kind['name']) for kind in passed)}"
         empty = format_value(answer["idle"]["mostly_empty"]["share"], "share")
@@ -188,7 +190,8 @@ def verdict_of(answer: Mapping[str, Any], thresholds: Thresholds, prices: Machin
         sentence = f"Worth it{names}{care}: {_describe_amounts(best, answer, bar)}."
         recommended = {"kind": best["name"], **{name: best["settings"][name] for name in _RECOMMENDED}}
     else:
-        would_pass = bar.is_passed_with_empty(best)
+        more = float(best["mostly_empty_value" if bar.has_price else "mostly_empty_share"])
+        would_pass = more > 0 and bar.is_passed(bar.mean(best) + more)
         verdict, colour = "not worth it", "amber" if would_pass else "red"
         lead = "Not shown to be worth it" if bar.is_open(best) or would_pass else "Not worth it"
         sentence = f"{lead}, because {_why_not(best, answer, bar)}."
@@ -286,12 +289,6 @@ def _why_not(best: Mapping[str, Any], answer: Mapping[str, Any], bar: _Bar) -> s
         return f"{name} recover {useful} of the machine, but {unit}s differ so much that it may be less than {need}"
     limit = limit_in_words({"ledger": best["ledger"], "limited_by": find_limit(best["ledger"])})
     return f"of {idle} idle{when}, {name} recover {useful} of the machine, less than {need}: {limit}"
-
-
-def _how_to_export(doubts: list[str], answer: Mapping[str, Any]) -> str:
-    if all(_CLUSTERS in doubt for doubt in doubts):
-        return "Each cluster by itself: bftrainer assess with --cluster NAME."
-    return _WATCH if answer["log"]["provenance"].get("format") == "watch" else _EXPORT
 
 
 def _list_caveats(answer: Mapping[str, Any], best: Mapping[str, Any], prices: MachinePrices) -> list[str]:

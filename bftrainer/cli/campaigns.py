@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from bftrainer.campaigns.bound import WorkBounds
     from bftrainer.campaigns.engines import Engine
     from bftrainer.campaigns.forecast import Forecast
-    from bftrainer.campaigns.paired import PairedChange
-    from bftrainer.campaigns.sweep import PointResult
+    from bftrainer.campaigns.sweep import PairedChange, PointResult
 
 _page_force = click.option("--force", is_flag=True, help="Replace an existing page.")
 
@@ -93,7 +92,6 @@ def forecast(
     The tasks are replayed on many stretches of the log. Tasks with dates are submitted as long
     after a stretch's start as they would be after --start; the others count from it anyway.
     """
-    from bftrainer.campaigns.engines import LocalEngine
     from bftrainer.campaigns.forecast import ForecastPlan
     from bftrainer.campaigns.forecast import forecast as foretell
     from bftrainer.report.campaign_pages import forecast_page
@@ -108,7 +106,7 @@ def forecast(
     horizon_s = 2 * deadline_s if horizon is None else _seconds(horizon, start_ns)
     plan = ForecastPlan(config, deadline_s, horizon_s, stretches, start_ns)
     with counting("Replaying", stretches) as count:
-        answer = foretell(plan, LocalEngine(workers), count)
+        answer = foretell(plan, workers, count)
     if config.node_log is not None and config.tasks is None:
         note(SAMPLE_TASKS_USED)
     _show(answer, options, forecast_page, _print_forecast)
@@ -280,8 +278,7 @@ def sweep(
     not end the others; the exit status is 1 then. Of a finished sweep, --resume makes the page of --report without
     running anything again.
     """
-    from bftrainer.campaigns.paired import check_pairing, paired_changes
-    from bftrainer.campaigns.sweep import run_sweep, write_sweep_page
+    from bftrainer.campaigns.sweep import check_pairing, paired_changes, run_sweep, write_sweep_page
     from bftrainer.campaigns.sweep_file import read_sweep
     from bftrainer.files.writing import refuse_clash
     from bftrainer.report.glossary import check_metrics
@@ -311,7 +308,7 @@ def sweep(
         note(SAMPLE_TASKS_USED)
     if report is not None:
         write_sweep_page(result, spec, report, metrics)
-    changes = None if paired is None else paired_changes(result.points, paired, judged)
+    changes = None if paired is None else paired_changes(result.table(), paired, judged)
     if as_json:
         points = [_describe(point) for point in result.points]
         print_json(
@@ -331,13 +328,13 @@ def sweep(
 def _engine(
     engine: str | None, workers: int | None, scheduler: str | None, jobqueue: Path | None, place: Path
 ) -> Engine:
-    from bftrainer.campaigns.engines import DaskEngine, LocalEngine
+    from bftrainer.campaigns.engines import DaskEngine, local_engine
     from bftrainer.campaigns.sweep import JOB_LOGS
 
     if engine == "dask" or (engine is None and (scheduler is not None or jobqueue is not None)):
         return DaskEngine(scheduler, jobqueue, place / JOB_LOGS)
     usage.refuse_unused(dict.fromkeys(("scheduler", "jobqueue"), "of the engine dask alone"))
-    return LocalEngine(workers)
+    return local_engine(workers)
 
 
 def _describe(result: PointResult) -> dict[str, object]:
@@ -422,7 +419,7 @@ def reproduce(
     Without --quick the published log is needed; --quick takes data that ship with bftrainer unless --log names others.
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
     """
-    from bftrainer.campaigns.reproduce import check_log, reproduce_paper, steps
+    from bftrainer.campaigns.reproduce import check_log, count_steps, reproduce_paper
     from bftrainer.plugins import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"
@@ -432,15 +429,15 @@ def reproduce(
     usage.refuse_inputs(directory)
     place = Path(f"reproduce-{paper}") if directory is None else directory
     words = ["bftrainer", "reproduce", paper, *["--quick"] * quick, *(["--log", log.name] if log else [])]
-    with counting("Simulating", steps(paper, quick=quick)) as count:
+    with counting("Simulating", count_steps(paper, quick=quick)) as count:
         answer = reproduce_paper(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
     if as_json:
-        print_json(answer.to_dict())
+        print_json(answer)
     else:
-        rows = [[claim.what, claim.paper, claim.here] for claim in answer.reported]
+        rows = [[claim["what"], claim["paper"], claim["here"]] for claim in answer["reported"]]
         print_table(["figure", "the paper reports", "here"], rows)
-        click.echo("\n".join(f"{claim.what}: {claim.comparable}" for claim in answer.reported))
+        click.echo("\n".join(f"{claim['what']}: {claim['comparable']}" for claim in answer["reported"]))
         click.echo(f"Results: {place}")
     usage.show_page(place / "page.html", quiet=True)

@@ -24,7 +24,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.inventory import is_out_of_service, state_words
 from bftrainer.nodelogs.slurm_json import states_of, words
-from bftrainer.parallel import interrupts_held
+from bftrainer.parallel import defer_interrupts
 from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.watch_journal import CAUSES, Cause
 
@@ -215,7 +215,7 @@ def run_command(
         prepare = partial(_prepare, signal.pthread_sigmask(signal.SIG_BLOCK, ()), most_bytes)
         files: Any = {"stdin": subprocess.DEVNULL, "stdout": out, "stderr": err}
         try:
-            with interrupts_held():  # until the process can be killed
+            with defer_interrupts():  # until the process can be killed
                 process = subprocess.Popen(command, process_group=0, env=env, preexec_fn=prepare, **files)
             status = process.wait(limit_s)
         except (OSError, ValueError) as fault:

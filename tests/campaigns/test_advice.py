@@ -139,13 +139,6 @@ def test_bad_plans(given, said):
         advised(log(1_000, 0), **given)
 
 
-def test_without_the_library(monkeypatch):
-    """One line says how to get it."""
-    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
-    with pytest.raises(SettingsError, match=r"extra advise .*pip install '\.\[advise\]'"):
-        advise(AdvicePlan(ReplayConfig()))
-
-
 def test_times_of_fewer_tasks_are_no_better():
     """SearchedSettings under which one of two tasks is done early have no makespan to be compared."""
     slow = replace(TASK, name="J1", work=1e12)

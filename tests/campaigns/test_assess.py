@@ -11,8 +11,7 @@ import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
 from bftrainer.campaigns.bound import measure_grants
-from bftrainer.campaigns.idle_time import measure_idle_time
-from bftrainer.campaigns.model_kinds import KINDS, saturate_pool
+from bftrainer.campaigns.idle_time import KINDS, measure_idle_time, saturate_pool
 from bftrainer.campaigns.verdict import MachinePrices, Thresholds
 from bftrainer.errors import SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
@@ -29,8 +28,11 @@ CHEAP = (TaskSpec("J", 1, 8, 1e6, ScalingCurve.linear(1.0, 8)),)
 """A task whose changes cost nothing."""
 
 
-def machine(idle_for_s, busy_for_s, days=28, nodes=64, seed=0, always=0):
-    """Log of a machine: `always` nodes stay idle, the others alternate; times are exponential around these means."""
+def machine(idle_for_s, busy_for_s, days=28, nodes=64, seed=0, always=0, lost_s=(0, 0)):
+    """Log of a machine: `always` nodes stay idle, the others alternate; times are exponential around these means.
+
+    All are idle in the time of which records are lost.
+    """
     rng = np.random.default_rng(seed)
     spans = []
     for node in range(nodes):
@@ -42,6 +44,10 @@ def machine(idle_for_s, busy_for_s, days=28, nodes=64, seed=0, always=0):
             end = at + max(1, rng.exponential(idle_for_s))
             spans.append((node, int(at), int(end)))
             at = int(end) + 1 + rng.exponential(busy_for_s)
+    if lost_s[1]:
+        parts = [(node, begin, min(end, lost_s[0] - 1)) for node, begin, end in spans]
+        parts += [(node, max(begin, lost_s[1] + 1), end) for node, begin, end in spans]
+        spans = [part for part in parts if part[1] < part[2]] + [(node, *lost_s) for node in range(nodes)]
     log = log_of(spans, days * DAY_S, nodes)
     shift = MONDAY * NS
     return replace(log, start_ns=shift, end_ns=log.end_ns + shift, time_ns=log.time_ns + shift)
@@ -153,11 +159,9 @@ def test_outages_alone_are_not_worth_it():
 
 def test_lost_days_do_not_count():
     """Three days without a job in a month whose holes are worth it: the headline is that of the other days, amber."""
-    usual = machine(7200, 21_600, nodes=16)
     lost_s = (10 * DAY_S, 13 * DAY_S)
-    idle = log_of([(node, *lost_s) for node in range(16)], 28 * DAY_S, 16)
-    kept = assessment_of(AssessPlan(usual, CHEAP))
-    found = assessment_of(AssessPlan(joined(usual, idle), CHEAP))
+    kept = assessment_of(AssessPlan(machine(7200, 21_600, nodes=16), CHEAP))
+    found = assessment_of(AssessPlan(machine(7200, 21_600, nodes=16, lost_s=lost_s), CHEAP))
     days = found["idle"]["mostly_empty"]["days"] - kept["idle"]["mostly_empty"]["days"]
     assert days == pytest.approx(3.0, abs=0.1)
     assert (kept["colour"], found["colour"]) == ("green", "amber")
@@ -178,28 +182,6 @@ def test_weekends_count_while_half_of_the_machine_is_busy():
     assert half["kinds"][0]["useful_share"] == pytest.approx(8 / 16 * 2 / 7, rel=0.02)
     assert (more["verdict"], more["colour"]) == ("worth it", "amber")
     assert more["kinds"][0]["useful_share"] == pytest.approx(2 / 16 * 5 / 7, rel=0.02)
-
-
-def joined(log, other):
-    """Log whose nodes are idle where they are in one of two logs."""
-    spans = []
-    for node in range(len(log.nodes)):
-        steps = []
-        for each in (log, other):
-            of_node = each.node == node
-            signs = np.where(each.idle[of_node], 1, -1)
-            steps += zip((each.time_ns[of_node] - each.start_ns).tolist(), signs.tolist(), strict=True)
-        level, since = 0, 0
-        for at, sign in sorted(steps, key=lambda step: (step[0], -step[1])):
-            if level == 0:
-                since = at
-            level += sign
-            if level == 0:
-                spans.append((node, since // NS, at // NS))
-        if level:
-            spans.append((node, since // NS, 28 * DAY_S))
-    union = log_of(spans, 28 * DAY_S, len(log.nodes))
-    return replace(union, start_ns=log.start_ns, end_ns=log.end_ns, time_ns=union.time_ns + log.start_ns)
 
 
 def test_grants_are_measured():

@@ -1,4 +1,4 @@
-"""What grants are worth: what they are replays of, what they are compared at, and what is said beside them."""
+"""What grants and more tasks at once are worth: what they are replays of, and what is said beside them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from bftrainer.campaigns.bound import BOTH, CHOSEN, FREE, KNOWN, NAMED, WHY_LESS, WorkBounds, bound_work
+from bftrainer.campaigns import bound
+from bftrainer.campaigns.bound import (
+    BOTH,
+    CHOSEN,
+    FREE,
+    KNOWN,
+    LEVELS,
+    NAMED,
+    WHY_LESS,
+    WorkBounds,
+    bound_work,
+    try_more_tasks,
+)
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
+from bftrainer.report.words import more_tasks_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
+from tests.report.test_ledger import log_of
 from tests.worlds import random_log
 
 LINEAR = ScalingCurve.linear(10.0, 4)
@@ -87,3 +101,38 @@ def test_what_cannot_be_bounded_is_refused():
         bounded(ReplayConfig(tasks=sample_path(SAMPLE_TUNED_TASKS), solver="dp"), 60.0)
     with pytest.raises(SettingsError, match="with compat published"):
         bounded(given(compat="published"), 60.0)
+
+
+def run_eight_tasks(max_tasks=1, **options):
+    """An hour of eight idle nodes, and more tasks of two nodes than are admitted."""
+    tasks = [TaskSpec(f"J{number}", 1, 2, 1e6, ScalingCurve.linear(1.0, 2)) for number in range(8)]
+    log = log_of([(node, 0, 3600) for node in range(8)], 3600, 8)
+    return run_replay(config=ReplayConfig(log, tasks, solver="dp", max_tasks=max_tasks, **options))
+
+
+def test_more_tasks_use_what_one_leaves():
+    """One task of two nodes leaves six of eight free, which 30 at once hold: four times the work, to the digit."""
+    result = try_more_tasks(run_eight_tasks())
+    summary = result.summary()
+    levels = summary["more_tasks"]["levels"]
+    assert [*levels] == [str(level) for level in LEVELS]
+    assert levels["30"]["work_done"] == pytest.approx(4 * summary["work_done"])
+    assert (
+        more_tasks_in_words(summary) == "30 would have done 300.00 % more work, 70 would have done 300.00 % more work"
+    )
+
+
+def test_runs_that_are_not_limited_are_left_as_they_are():
+    """Where all nodes are held, where a comparison is not asked for, and where as many run already."""
+    for result in (run_eight_tasks(max_tasks=8), run_eight_tasks(baseline=False), run_eight_tasks(max_tasks=70)):
+        assert try_more_tasks(result) is result
+        assert "more_tasks" not in result.summary()
+
+
+def test_large_runs_get_the_command_instead(monkeypatch):
+    """Beyond a number of events times tasks nothing is replayed, whatever the clock says."""
+    monkeypatch.setattr(bound, "MOST_WORK", 1)
+    monkeypatch.setattr(bound, "run_replay", lambda **_: pytest.fail("replayed"))
+    summary = try_more_tasks(run_eight_tasks()).summary()
+    assert summary["more_tasks"] == {"levels": {}}
+    assert "try a larger -maxJ, as 30 or 70" in more_tasks_in_words(summary)

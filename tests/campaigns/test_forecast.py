@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.campaigns.engines import LocalEngine
 from bftrainer.campaigns.forecast import ForecastPlan, forecast, quantile
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
@@ -42,7 +41,7 @@ def task(name="J0", work=100.0, **more):
 def foretold(log, tasks, deadline_s, horizon_s, **more):
     """A forecast in this process, from ten stretches unless said."""
     config = ReplayConfig(node_log=log, tasks=tasks, solver="dp", **more.pop("settings", {}))
-    return forecast(ForecastPlan(config, deadline_s, horizon_s, **{"stretches": 10} | more), LocalEngine(1))
+    return forecast(ForecastPlan(config, deadline_s, horizon_s, **{"stretches": 10} | more), 1)
 
 
 def test_by_hand():
@@ -102,7 +101,7 @@ def test_forecasts_are_calibrated():
 def test_workers_do_not_matter():
     """One process and two foretell the same."""
     plan = ForecastPlan(ReplayConfig(node_log=steady(), tasks=[task()], solver="dp"), 60.0, 120.0, 10)
-    assert forecast(plan, LocalEngine(2)) == forecast(plan, LocalEngine(1))
+    assert forecast(plan, 2) == forecast(plan, 1)
 
 
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40), st.floats(0.0, 1.0))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 
@@ -15,35 +13,35 @@ from bftrainer.campaigns import reproduce as module
 from bftrainer.campaigns import sweep
 from bftrainer.campaigns.reproduce import (
     Comparison,
-    Reported,
     Reproduction,
     check_log,
+    count_steps,
     evaluate_zeus,
     mean_of,
     read_papers,
     reproduce_paper,
-    steps,
+    reproduction_page,
 )
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.report.drawing import axes_or_new
-from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.report.intervals import estimate
 from bftrainer.spot.generation import generate_trace
+from tests.tiny import contents
 
 FILES = {"page.html", "data.csv", "summary.json"}
 
 
 def made_again(paper, directory, log=None, on_done=print, workers=1, **how):
     """Make the quick evaluation of a paper again."""
-    return reproduce_paper(
-        paper, log, directory, f"bftrainer reproduce {paper} --quick", on_done, workers, quick=True, **how
-    )
+    command = f"bftrainer reproduce {paper} --quick"
+    return reproduce_paper(paper, log, directory, command, on_done, workers, quick=True, **how)
 
 
-def contents(directory):
-    """The three files."""
-    return {name: (directory / name).read_bytes() for name in FILES}
+def cells(summary, figure):
+    """Means of a figure by line and level."""
+    return {(cell["line"], cell["level"]): cell["mean"] for cell in summary["cells"] if cell["figure"] == figure}
 
 
 @pytest.fixture(scope="module")
@@ -70,10 +68,10 @@ def test_an_evaluation_of_bftrainer(log, tmp_path, monkeypatch):
 
     Its sweep.toml describes the points that were replayed.
     """
-    progress = []
-    found = made_again("bftrainer", tmp_path / "out", log, progress.append)
-    rows = pq.read_table(tmp_path / "out" / "sweep.parquet").to_pylist()
-    assert len(rows) == len(progress) == steps("bftrainer", quick=True) == 4 * 2 * (2 + 2 + 3)
+    progress, out = [], tmp_path / "out"
+    found = made_again("bftrainer", out, log, progress.append)
+    rows = pq.read_table(out / "sweep.parquet").to_pylist()
+    assert len(rows) == len(progress) == count_steps("bftrainer", quick=True) == 4 * 2 * (2 + 2 + 3)
     assert len({str(row["window"]) for row in rows}) == 4
 
     def select(**settings):
@@ -83,22 +81,21 @@ def test_an_evaluation_of_bftrainer(log, tmp_path, monkeypatch):
         some = [row for row in rows if row["tasks"].startswith("tasks/nas-")]
         return {row["window"]: row for row in some if all(row[name] == value for name, value in wanted.items())}
 
-    lines = {one.key: one.lines["nas"] for one in found.comparisons}
     usual, shares = select(max_tasks=30), select(solver="equal-share")
-    assert lines["max_tasks"][30] == estimate([row["efficiency"] for row in usual.values()])
+    assert cells(found, "max_tasks")["nas", 30] == estimate([row["efficiency"] for row in usual.values()]).mean
     quotients = [shares[at]["work_done"] / usual[at]["work_done"] - 1 for at in usual]
-    assert lines["work_done"]["equal shares, not the optimum"] == estimate(quotients)
-    assert fmean(at.mean for at in lines["max_tasks"].values()) > 0.5
-    keys = {point.key for point in read_sweep(tmp_path / "out" / "sweep.toml").resolve_points()}
-    assert keys == {path.name for path in (tmp_path / "out" / "runs").iterdir()}
-    first = contents(tmp_path / "out")
+    assert cells(found, "work_done")["nas", "equal shares, not the optimum"] == estimate(quotients).mean
+    assert fmean(cells(found, "max_tasks").values()) > 0.5
+    keys = {point.key for point in read_sweep(out / "sweep.toml").resolve_points()}
+    assert keys == {path.name for path in (out / "runs").iterdir()}
+    first = contents(out)
     for name in FILES:
-        (tmp_path / "out" / name).unlink()
+        (out / name).unlink()
     monkeypatch.setattr(sweep, "run_replay", None)
     with pytest.raises(OutputError, match="--resume continues in it"):
-        made_again("bftrainer", tmp_path / "out", log)
-    made_again("bftrainer", tmp_path / "out", log, resume=True)
-    assert contents(tmp_path / "out") == first
+        made_again("bftrainer", out, log)
+    made_again("bftrainer", out, log, resume=True)
+    assert contents(out) == first
 
 
 @pytest.mark.usefixtures("few")
@@ -115,14 +112,23 @@ def test_a_replay_that_fails_ends_the_evaluation(log, tmp_path, monkeypatch):
     assert not (tmp_path / "out" / "page.html").exists()
 
 
-@pytest.mark.parametrize("paper", ["bamboo", pytest.param("zeus", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "paper",
+    [
+        "bamboo",
+        pytest.param("zeus", marks=pytest.mark.slow),
+        pytest.param("bftrainer", marks=[pytest.mark.slow, pytest.mark.timeout(1200)]),
+    ],
+)
 def test_equal_evaluations_have_equal_bytes(paper, tmp_path):
-    """Of Bamboo and Zeus, with one process and two; results stay unless they are to be replaced."""
-    made_again(paper, tmp_path / "one")
+    """On the samples, with one process and two; results stay unless they are to be replaced."""
+    found = made_again(paper, tmp_path / "one")
     made_again(paper, tmp_path / "two", workers=2)
-    assert {path.name for path in (tmp_path / "one").iterdir()} == FILES | {".bftrainer"}
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    with pytest.raises(OutputError, match="give --force"):
+    one, two = ({name: (tmp_path / place / name).read_bytes() for name in FILES} for place in ("one", "two"))
+    assert one == two
+    assert one["data.csv"].count(b"\n") == 1 + len(found["cells"])
+    assert {cell["n"] for cell in found["cells"]} == {{"bftrainer": 4, "zeus": 5, "bamboo": 10}[paper]}
+    with pytest.raises(OutputError, match="--force"):
         made_again(paper, tmp_path / "one")
 
 
@@ -135,17 +141,16 @@ def test_other_files_are_never_replaced(paper, tmp_path, log):
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
-def test_a_whole_evaluation_needs_its_log():
+@pytest.mark.parametrize(
+    ("paper", "place"),
+    [("bftrainer", "BFTrainer/Replayer"), ("zeus", "ml-energy/zeus"), ("bamboo", "uclasystem/bamboo")],
+)
+def test_a_whole_evaluation_needs_its_log(paper, place):
     """The message says in a line where the log is published; a quick one needs none; its path has to be text."""
-    for paper, where in (
-        ("bftrainer", "BFTrainer/Replayer"),
-        ("zeus", "ml-energy/zeus"),
-        ("bamboo", "uclasystem/bamboo"),
-    ):
-        with pytest.raises(SettingsError, match=f"^Expected --log, .*https://github.com/{where}.*--quick") as error:
-            check_log(paper, None, quick=False)
-        assert "\n" not in str(error.value)
-        check_log(paper, None, quick=True)
+    with pytest.raises(SettingsError, match=f"^Expected --log, .*https://github.com/{place}.*--quick") as error:
+        check_log(paper, None, quick=False)
+    assert "\n" not in str(error.value)
+    check_log(paper, None, quick=True)
     with pytest.raises(SettingsError, match=r"idle\.csv: Expected a path in Unicode"):
         check_log("bftrainer", Path("\udcffidle.csv"), quick=True)
 
@@ -153,78 +158,63 @@ def test_a_whole_evaluation_needs_its_log():
 def test_what_zeus_saves_is_said_by_job(monkeypatch):
     """The claim has the least and the most saving of the jobs at eta 0.5; Zeus regrets less than a grid search."""
     monkeypatch.setattr(module, "_ETAS", (0.5,))
-    found = evaluate_zeus(None, 1, quick=True)
-    energy, _, regret = found.comparisons
-    saved = sorted(-line[0.5].mean for line in energy.lines.values())
-    assert found.reported[0].here == f"{100 * saved[0]:.1f} to {100 * saved[-1]:.1f} % by job"
+    found = evaluate_zeus(None, 1, quick=True).summary("zeus", None)
+    saved = sorted(-mean for mean in cells(found, "eta-energy").values())
+    assert found["reported"][0]["here"] == f"{100 * saved[0]:.1f} to {100 * saved[-1]:.1f} % by job"
     assert 0 < saved[0] < saved[-1] < 1
-    assert list(regret.lines) == ["zeus+jit", "grid+jit"]
-    tuned, grid = (fmean(at.mean for at in regret.lines[name].values()) for name in ("zeus+jit", "grid+jit"))
-    assert 0 < tuned < grid < 1
-    assert all(set(line) == set(energy.lines) for line in regret.lines.values())
+    regret = cells(found, "regret")
+    tuned, grid = ([regret[key] for key in regret if key[0] == name] for name in ("zeus+jit", "grid+jit"))
+    assert len(tuned) == len(grid) == len(saved)
+    assert 0 < fmean(tuned) < fmean(grid) < 1
 
 
 def test_preemption_takes_throughput_and_value(tmp_path):
     """Both fall with the level; without preemption nothing is lost; the times of a run add up to it."""
-    throughput, value, time = made_again("bamboo", tmp_path / "out").comparisons
-    for each in (throughput, value):
-        ((_, line),) = each.lines.items()
-        means = [found.mean for found in line.values()]
+    found = made_again("bamboo", tmp_path / "out")
+    for figure in ("throughput", "value"):
+        means = [*cells(found, figure).values()]
         assert means == sorted(means, reverse=True)
         assert means[0] > 2 * means[3]
-    assert throughput.lines["checkpointing on spot instances"][0.0] == Estimate(1.0, 0.0, 10)
-    for level in time.levels:
-        assert sum(line[level].mean for line in time.lines.values()) == pytest.approx(1)
+    assert cells(found, "throughput")["checkpointing on spot instances", 0.0] == 1.0
+    times = cells(found, "time")
+    for level in {level for _, level in times}:
+        assert sum(times[key] for key in times if key[1] == level) == pytest.approx(1)
 
 
 def test_a_trace_too_small_to_train_on_has_a_page(tmp_path):
     """On fewer nodes than a pipeline nothing is ever done: there is no ratio, and the page says so."""
     (tmp_path / "few.csv").write_text("0,add,a\n0,add,b\n3600000,remove,b\n7200000,add,c\n86400000,remove,a\n")
     found = made_again("bamboo", tmp_path / "out", tmp_path / "few.csv")
-    assert found.reported[0].here == "all, as checkpointing gets nothing done"
-    assert found.comparisons[0].table().rows[0][1] == "-"
+    assert found["reported"][0]["here"] == "all, as checkpointing gets nothing done"
+    assert set(cells(found, "throughput").values()) == {None}
 
 
 def test_pages_say_numbers_intervals_and_sample_sizes():
     """A figure's table has each cell with its interval, and says n; unknown ones are a dash, in JSON null."""
     lines = {"a": {1.0: estimate([0.1, 0.2]), 2.0: mean_of([None])}, "b": {1.0: mean_of([0.5, None])}}
-    figure = Comparison("key", lines, "What it shows.", "share of it", "level")
+    figure = Comparison("key", lines, "share of it", "level", "What it shows.")
     table = figure.table()
     assert table.rows == [["1", "15.00 % (-48.53 to 78.53)", "50.00 %"], ["2", "-", "-"]]
     assert table.note.endswith("95 % intervals; n = 0, 1, 2.")
-    bounded = replace(figure, within=(0.0, 1.0)).table()
+    bounded = Comparison("key", lines, "share of it", "level", "What it shows.", within=(0.0, 1.0)).table()
     assert bounded.rows[0][1] == "15.00 % (0.00 to 78.53)"
     assert "which end where values can" in bounded.note
-    claim = Reported("what", "7 %", "5 %", "Not comparable: other nodes.")
-    found = Reproduction("Paper", "Somebody", "Settings", (claim,), (figure,), ("A caveat.",))
-    assert json.dumps(found.to_dict()["cells"][1], allow_nan=False).endswith('"mean": null, "ci95": null, "n": 0}')
-    page = found.page("how").decode()
-    assert "what: 5 % here, 7 % in the paper (not comparable)." in page
-    assert all(text in page for text in ("Not comparable: other nodes.", "A caveat.", "Somebody", "95 % intervals"))
+    words = {"log": "A log", "windows": 4}
+    summary = Reproduction([figure], ["5 %"], words, ["A note."]).summary("bftrainer", None)
+    assert json.dumps(summary["cells"][1], allow_nan=False).endswith('"mean": null, "ci95": null, "n": 0}')
+    page = reproduction_page(summary, [figure], "how").decode()
+    assert "best efficiency U: 5 % here, up to 93 % in the paper (not comparable)." in page
+    assert all(text in page for text in ("a generated log of 512", "A note.", "A log in 4 windows", "95 % intervals"))
 
 
 def test_levels_that_are_numbers_stand_where_they_are():
     """Lines share their places, intervals end where values can, and what is even is a line."""
     lines = {name: {level: estimate([0.1, 0.2]) for level in (1.0, 2.0)} for name in "ab"}
-    figure = Comparison("key", lines, "What it shows.", "share of it", "level", "number", (0.0, 1.0), 0.5)
+    figure = Comparison("key", lines, "share of it", "level", "What it shows.", "number", (0.0, 1.0), 0.5)
     ax = axes_or_new(None)
     figure.draw(ax)
-    even, *drawn = [each for each in ax.lines if each.get_marker() in ("None", "o", "s")]
+    even, *drawn = [line for line in ax.lines if line.get_marker() in ("None", "o", "s")]
     assert even.get_ydata() == [0.5, 0.5]
-    assert [list(each.get_xdata()) for each in drawn] == [[0.0, 1.0], [0.0, 1.0]]
+    assert [list(line.get_xdata(orig=False)) for line in drawn] == [[0.0, 1.0], [0.0, 1.0]]
     ends = [bar.get_segments()[0][:, 1].tolist() for bar in ax.collections]
     assert ends[0] == pytest.approx([0.0, 0.785], abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(1200)
-def test_a_whole_quick_evaluation_is_the_same_again(tmp_path):
-    """That of BFTrainer on the sample, with one process and with two: data, page and summary are the same."""
-    found = made_again("bftrainer", tmp_path / "out")
-    made_again("bftrainer", tmp_path / "again", workers=2)
-    assert contents(tmp_path / "out") == contents(tmp_path / "again")
-    with (tmp_path / "out" / "data.csv").open() as file:
-        rows = list(csv.DictReader(file))
-    assert {row["n"] for row in rows} == {"4"}
-    assert len(rows) == sum(len(line) for each in found.comparisons for line in each.lines.values())
-    assert found.reported[0].comparable.startswith("Not comparable: a generated log")

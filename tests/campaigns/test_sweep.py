@@ -11,7 +11,7 @@ import pytest
 
 from bftrainer import run_replay
 from bftrainer.campaigns import sweep as module
-from bftrainer.campaigns.engines import DaskEngine, LocalEngine
+from bftrainer.campaigns.engines import DaskEngine, local_engine
 from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import InputError, SettingsError
@@ -46,7 +46,7 @@ def spec(tmp_path):
 
 def swept(spec, directory, engine=None, **how):
     """Run a sweep in a directory of its own."""
-    return run_sweep(spec, directory, engine or LocalEngine(1), **how)
+    return run_sweep(spec, directory, engine or local_engine(1), **how)
 
 
 def test_the_table_holds_what_runs_found(spec, tmp_path):
@@ -191,7 +191,7 @@ def test_a_log_that_changes_meanwhile_is_refused(tmp_path, workers):
     def change(_):
         write_node_log(tmp_path / "log.parquet", generate_trace(0.5, nodes=30, seed=1).log)
 
-    result = run_sweep(read_sweep(path), tmp_path / "out", LocalEngine(workers), change)
+    result = run_sweep(read_sweep(path), tmp_path / "out", local_engine(workers), change)
     assert 0 < len(result.failures) < len(result.points)
     log_path = re.escape(str(tmp_path / "log.parquet"))
     said = rf"{log_path}: Expected a (file|log) that stays as it is, got one that changed .*\."
@@ -205,7 +205,7 @@ def test_every_engine_gives_the_same_table(spec, tmp_path):
     from distributed import LocalCluster
 
     swept(spec, tmp_path / "one")
-    swept(spec, tmp_path / "two", LocalEngine(2))
+    swept(spec, tmp_path / "two", local_engine(2))
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
         swept(spec, tmp_path / "dask", DaskEngine(cluster.scheduler_address))
     tables = {name: (tmp_path / name / "sweep.parquet").read_bytes() for name in ("one", "two", "dask")}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bftrainer.campaigns import sweep as module
-from bftrainer.campaigns.engines import LocalEngine
+from bftrainer.campaigns.engines import local_engine
 from bftrainer.campaigns.sweep import run_sweep
 from bftrainer.campaigns.sweep_file import SweepSpec, read_sweep
 from bftrainer.errors import OutputError, SettingsError
@@ -38,7 +38,7 @@ def swept(tmp_path):
 
     def run(text, told=lambda _: None, **how):
         (tmp_path / "file.toml").write_text(TEXT + text)
-        return run_sweep(read_sweep(tmp_path / "file.toml"), tmp_path / "out", LocalEngine(1), told, **how)
+        return run_sweep(read_sweep(tmp_path / "file.toml"), tmp_path / "out", local_engine(1), told, **how)
 
     return run
 
@@ -194,7 +194,7 @@ def test_task_sets_of_its_own(stopped, tmp_path):
         sets = {f"tasks/{name}.toml": generate_tasks("hpo", 2, np.random.default_rng(0)) for name in names}
         points = tuple({"tasks": name} for name in sets)
         base = {"solver": "dp", "baseline": False, "max_events": 5}
-        return run_sweep(SweepSpec(out / "sweep.toml", b"", base, points, sets), out, LocalEngine(1), **how)
+        return run_sweep(SweepSpec(out / "sweep.toml", b"", base, points, sets), out, local_engine(1), **how)
 
     run("a", "b")
     run("b", "c", force=True)

@@ -105,8 +105,6 @@ def test_keys_are_those_of_the_replay(tmp_path):
         ("[grid]\nsince = [2021-02-10]\n", "line 3: Expected since to be a time"),
         ("[base]\nwindow = [0, 5]\nuntil = 3\n", "window or until"),
         ('[[point]]\nsample = "tuned"\ntasks = "x"\n', "sample or tasks"),
-        ("[base]\ncost_scale = 5.0\n", "line 3: cost_scale was removed: name task sets in tasks"),
-        ("[generate]\ndays = 1\n", "line 2: generate was removed: name node logs in node_log"),
         ("[grid]\nwindow = [[2021-02-10T00:00:00, 2021-02-09T23:00:00-02:00]]\nseed = [-1]\n", "Expected seed >= 0"),
         ('[base]\nnode_log = "a\\u0000b"\n', "Expected text without the character NUL"),
         ("[grid\n", "Expected TOML, got something else"),

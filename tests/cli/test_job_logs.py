@@ -23,7 +23,7 @@ def test_python_may_have_blanks_in_its_path(here, monkeypatch):
 def script(here, system, more=""):
     """What is submitted to a batch system for a sweep in the directory `out`."""
     (here / "queue.toml").write_text(QUEUE.format(system=system) + more)
-    cluster = DaskEngine(jobqueue=here / "queue.toml", job_logs=here / "out" / "job-logs")._jobqueue.make
+    cluster = DaskEngine(jobqueue=here / "queue.toml", job_logs=here / "out" / "job-logs")._make_cluster
     return cluster.func.job_cls(scheduler="tcp://host:1", name="worker", **cluster.keywords).job_script()
 
 

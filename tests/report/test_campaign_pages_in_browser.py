@@ -9,7 +9,7 @@ import re
 import pytest
 
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
-from bftrainer.campaigns.reproduce import Comparison, Reported, Reproduction
+from bftrainer.campaigns.reproduce import Comparison, reproduction_page
 from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page, sweep_page
@@ -33,12 +33,11 @@ def pages(tmp_path_factory):
     factors = {"objective": [HOSTILE, "b"], "a": [1, 2, 3], "max_tasks": [5, 10], "solver": ["dp", "cbc"]}
     rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
     lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
-    figure = Comparison("key", lines, "What it shows.", "change in work done", "way to decide")
-    claims = (
-        Reported("best efficiency U", "up to 93 %", "94.83 % (92.79 to 96.87)", "Not comparable: other nodes."),
-    ) * 2
+    figure = Comparison("key", lines, "change in work done", "way to decide", "What it shows.")
+    claim = {"what": "best efficiency U", "paper": "up to 93 %", "here": "94.83 %", "comparable": "Not: other nodes."}
+    texts = {"paper": "Paper", "source": "Somebody, 2021", "settings": HOSTILE, "caveats": [HOSTILE]}
     made = {
-        "reproduction": Reproduction("Paper", "Somebody, 2021", HOSTILE, claims, (figure,), (HOSTILE,)).page(HOSTILE),
+        "reproduction": reproduction_page(texts | {"reported": [claim, claim]}, [figure], HOSTILE),
         "assessment": page_bytes(assessment_page(found)),
         "sweep": sweep_page("s.toml", rows, varied, HOSTILE),
         "forecast": forecast_page(forecast([3600.0, 7200.0, 30 * 3600.0, float("inf")]), HOSTILE),

@@ -199,12 +199,12 @@ def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
 
 
 def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | None) -> Callable[[Sheet], PrintFigure]:
-    from bftrainer.campaigns.paired import plot_changes, read_points
+    from bftrainer.campaigns.sweep import plot_changes, read_sweep_table
     from bftrainer.report import run_figures as figures
     from bftrainer.runs.run_files import read_runs
 
     if kind == "paired":
-        return partial(plot_changes, read_points(paths[0]), against, metric or "work_done")
+        return partial(plot_changes, read_sweep_table(paths[0]), against, metric or "work_done")
     runs = read_runs(paths)
     match kind:
         case "pool":
