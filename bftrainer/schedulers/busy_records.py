@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -22,9 +23,11 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans,
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
 ALL_UNITS = -1
-_NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open", "cluster")
-COLUMNS = dict(zip(_NAMES, "qqibqiqibi", strict=True))
+_NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open")
+_COLUMNS = dict(zip(_NAMES, "qqibqiqib", strict=True))
 """Columns of frames of busy nodes, and their types as in the module `array`."""
+_OF_CLUSTER = "\0"
+"""Stands between a cluster and the name of one of its nodes or partitions."""
 
 
 class BusyKind(IntEnum):
@@ -44,6 +47,14 @@ class BusyKind(IntEnum):
     """The scheduler kept it free for a job to come."""
 
 
+_USUAL = {
+    "kind": BusyKind.JOB,
+    "job": 0,
+    "partition": -1,
+    "submit_ns": OPEN_START_NS,
+    "units": ALL_UNITS,
+    "is_open": 0,
+}
 OUT_OF_SERVICE = (BusyKind.DOWN, BusyKind.MAINTENANCE, BusyKind.DRAIN, BusyKind.POWERED_DOWN)
 _SPARE = (BusyKind.RESERVED, BusyKind.PLANNED, *OUT_OF_SERVICE)
 OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
@@ -55,6 +66,10 @@ _TEXTS = 1 << 18
 """Texts of lists, and ranges of nodes, whose numbers are remembered."""
 
 
+Expand = Callable[[str], Iterable[str]]
+"""Names of the nodes of a list that is written in some way."""
+
+
 class _Index(dict[str, int]):
     """Names with their numbers in order of appearance; a name that is asked for gets one."""
 
@@ -63,56 +78,38 @@ class _Index(dict[str, int]):
         return number
 
 
-class _Ranges(dict[str, bytes]):
-    """Numbers of the nodes of ranges such as `01-04` behind a name, as they recur more often than lists do."""
-
-    def __init__(self, head: str, names: _Index) -> None:
-        super().__init__()
-        self._head, self._names = head, names
-
-    def __missing__(self, text: str) -> bytes:
-        if len(self) >= _TEXTS:
-            self.clear()
-        nodes = array("i", map(self._names.__getitem__, expand_hostlist(f"{self._head}[{text}]")))
-        self[text] = data = nodes.tobytes()
-        return data
-
-
 class NodeLists:
     """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
 
     def __init__(self) -> None:
         self.names = _Index()
         self._nodes, self._ends = array("i"), array("q", [0])
-        self._ranges: dict[str, _Ranges] = {}
         self.parse = lru_cache(_TEXTS)(self._parse)
+        self._range = lru_cache(_TEXTS)(self._number_range)
 
     def add(self, names: Iterable[str]) -> int:
         """Add a list, whose repeated names count once; returns its number."""
-        return self._add_nodes(dict.fromkeys(map(self.names.__getitem__, names)))
+        return self._add_nodes(array("i", dict.fromkeys(map(self.names.__getitem__, names))))
 
-    def _parse(self, text: str, expand: Callable[[str], Iterable[str]] = expand_hostlist) -> int:
-        """Number of the list that a text is; a hostlist unless another function expands it."""
+    def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
+        """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
         match = _RANGES.fullmatch(text) if expand is expand_hostlist else None
         if match is None:
-            return self.add(expand(text))
-        head = match[1]
-        if head not in self._ranges:
-            self._ranges[head] = _Ranges(head, self.names)
-        data = b"".join(map(self._ranges[head].__getitem__, match[2].split(",")))
-        nodes = memoryview(data).cast("i")
+            return self.add(map(lead.__add__, expand(text)))
+        nodes = array("i")
+        for numbers in match[2].split(","):  # which recur more often than lists do
+            nodes += self._range(lead, match[1], numbers)
         if len(nodes) > MOST_NODES:
             raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
-        if len(set(nodes)) < len(nodes):
-            return self._add_nodes(dict.fromkeys(nodes))
-        self._nodes.frombytes(data)
-        self._ends.append(len(self._nodes))
-        return len(self._ends) - 2
+        return self._add_nodes(nodes if len(set(nodes)) == len(nodes) else array("i", dict.fromkeys(nodes)))
 
-    def find(self, text: str, faults: dict[str, str], expand: Callable[[str], Iterable[str]] = expand_hostlist) -> int:
+    def _number_range(self, lead: str, head: str, numbers: str) -> array[int]:
+        return array("i", (self.names[lead + name] for name in expand_hostlist(f"{head}[{numbers}]")))
+
+    def find(self, text: str, faults: dict[str, str], expand: Expand = expand_hostlist, lead: str = "") -> int:
         """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""
         try:
-            return self.parse(text, expand)
+            return self.parse(text, expand, lead)
         except LogError as fault:
             faults[text] = str(fault)
             return -1
@@ -121,8 +118,8 @@ class NodeLists:
         """Add the first nodes of a list as one of their own; returns its number."""
         return self._add_nodes(self._nodes[self._ends[number] :][:count])
 
-    def _add_nodes(self, nodes: Iterable[int]) -> int:
-        self._nodes.extend(nodes)
+    def _add_nodes(self, nodes: array[int]) -> int:
+        self._nodes += nodes
         self._ends.append(len(self._nodes))
         return len(self._ends) - 2
 
@@ -151,94 +148,72 @@ def column(values: array[int] | array[float]) -> NDArray[Any]:
 
 
 class BusyRows:
-    """Rows that importers write down, and the lists of nodes, partitions and clusters that these name by numbers."""
+    """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
+
+    `clusters` has the number of rows of each cluster that the log names. Names of its nodes and partitions begin with
+    what `cluster_lead` gives.
+    """
 
     def __init__(self) -> None:
-        self.lists = NodeLists()
-        self.partitions: dict[str, int] = {}
-        self.clusters: dict[str, int] = {"": 0}
-        self._columns: dict[str, array[int]] = {name: array(code) for name, code in COLUMNS.items()}
+        self.lists, self.clusters, self._partitions = NodeLists(), Counter[str](), _Index()
+        self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
 
     def __len__(self) -> int:
         return len(self._columns["start_ns"])
 
-    def partition(self, name: str) -> int:
+    def partition(self, name: str, lead: str = "") -> int:
         """Number of a partition or queue; -1 for an empty name."""
-        return self.partitions.setdefault(name, len(self.partitions)) if name else -1
+        return self._partitions[lead + name] if name else -1
 
-    def cluster(self, name: str) -> int:
-        """Number of a cluster."""
-        return self.clusters.setdefault(name, len(self.clusters))
-
-    def add(
-        self,
-        start_ns: int,
-        end_ns: int,
-        nodes: int,
-        job: int,
-        kind: BusyKind = BusyKind.JOB,
-        partition: str = "",
-        submit_ns: int | None = None,
-        *,
-        units: int = ALL_UNITS,
-        is_open: bool = False,
-        cluster: str = "",
-    ) -> None:
-        """Write down that a list of nodes was busy, each with so many of its units."""
-        submitted_ns = OPEN_START_NS if submit_ns is None else submit_ns
-        where = self.partition(partition), submitted_ns, units, is_open, self.cluster(cluster)
-        for values, value in zip(self._columns.values(), (start_ns, end_ns, nodes, kind, job, *where), strict=True):
-            values.append(value)
-
-    def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
-        """Write down that one node was busy; spans without length are ignored."""
+    def add(self, start_ns: int, end_ns: int, nodes: int, **more: int) -> None:
+        """Write down that a list of nodes was busy, if it lasts; `more` are other columns."""
         if start_ns < end_ns:
-            self.add(start_ns, end_ns, self.lists.add((name,)), hash((name, kind)), kind)
+            row = _USUAL | {"start_ns": start_ns, "end_ns": end_ns, "nodes": nodes} | more
+            for name, values in self._columns.items():
+                values.append(row[name])
 
-    def extend(self, frame: pd.DataFrame) -> dict[int, str]:
-        """Write down a frame of busy nodes; rows whose hostlist is malformed are left out."""
-        faults: dict[int, str] = {}
-        if frame.empty:
-            return faults
-        defaults: dict[str, Any] = {
-            "kind": BusyKind.JOB,
-            "submit_ns": OPEN_START_NS,
-            "units": ALL_UNITS,
-            "partition": -1,
-        }
-        defaults |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
-        frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame})
-        for name, number in (("partition", self.partition), ("cluster", self.cluster), ("job", hash)):
-            if not pd.api.types.is_integer_dtype(frame[name].dtype):
-                frame[name] = number_texts(frame[name].fillna("").astype(str), number)
-        if not pd.api.types.is_integer_dtype(frame["nodes"].dtype):
-            texts, unreadable = frame["nodes"].astype(str), dict[str, str]()
-            frame["nodes"] = number_texts(texts, lambda text: self.lists.find(text, unreadable))
-            is_list = (frame["nodes"] >= 0).to_numpy()
-            faults = {row: unreadable[texts.iloc[row]] for row in np.flatnonzero(~is_list).tolist()}
-            frame = frame[is_list]
+    def extend(self, frame: pd.DataFrame) -> None:
+        """Write down a frame of rows that name lists and partitions by their numbers."""
+        usual = _USUAL | {"job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
+        frame = frame.assign(**{name: value for name, value in usual.items() if name not in frame})
         for name, values in self._columns.items():
             values.frombytes(frame[name].to_numpy().astype(values.typecode, copy=False).tobytes())
-        return faults
 
-    def frame(self) -> pd.DataFrame:
-        """All rows so far, which share their memory: none can be added while the frame is in use."""
-        return pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
+    def records(self, *, by_cluster: bool = False, seen: int = 0) -> BusyRecords:
+        """The records that all rows are, with names that begin with those of clusters, or without these.
 
-    def records(self) -> BusyRecords:
-        """The records that all rows are."""
-        lists = self.lists
-        return BusyRecords(tuple(lists.names), lists.nodes(), lists.ends(), tuple(self.partitions), self.frame())
+        `seen` is how many of the lists' names came first. No row can be added while the records are in use.
+        """
+        rows = pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
+        names, nodes = _rename(self.lists.names, self.lists.nodes(), by_cluster=by_cluster)
+        partitions, rows["partition"] = _rename(self._partitions, rows["partition"].to_numpy(), by_cluster=by_cluster)
+        first, _ = _rename(list(self.lists.names)[:seen], nodes[:0], by_cluster=by_cluster)
+        return BusyRecords(names, nodes, self.lists.ends(), partitions, rows, len(first))
+
+
+def cluster_lead(cluster: str) -> str:
+    """What names of the nodes and partitions of a cluster begin with, as long as they are in rows."""
+    return f"{cluster}{_OF_CLUSTER}" if cluster else ""
+
+
+def _rename(texts: Iterable[str], numbers: NDArray[Any], *, by_cluster: bool) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Names without repetitions, and their numbers."""
+    index = _Index()
+    again = [index[text.replace(_OF_CLUSTER, "/") if by_cluster else text.rpartition(_OF_CLUSTER)[2]] for text in texts]
+    if len(index) < len(again):
+        numbers = np.array([*again, -1], dtype=numbers.dtype)[numbers]
+    return tuple(index), numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BusyRecords:
-    """Records of busy nodes, whose frame has the columns `COLUMNS`; `records["start_ns"]` is one of these.
+    """Records of busy nodes, a frame; `records["start_ns"]` is one of its columns.
 
     `start_ns`, `end_ns` and `submit_ns` are `OPEN_START_NS` or `OPEN_END_NS` where the log does not give the time;
     `nodes` is the number of a list, whose nodes stand in `set_nodes` up to its place in `set_ends`, and from that of
     the list before, at first 0; `job` is equal for two records only if they are of the same job; `units` are GPUs or
-    cores of each node, or `ALL_UNITS`; `is_open` is 1 for a job of which no end is recorded.
+    cores of each node, or `ALL_UNITS`; `is_open` is 1 for a job of which no end is recorded. The first `seen` of the
+    names are not those of downtimes alone.
     """
 
     names: tuple[str, ...]
@@ -246,6 +221,7 @@ class BusyRecords:
     set_ends: NDArray[np.int64]
     partitions: tuple[str, ...]
     rows: pd.DataFrame
+    seen: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -253,27 +229,10 @@ class BusyRecords:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return np.asarray(self.rows[name])
 
-    def name_by_cluster(self, clusters: Sequence[str]) -> BusyRecords:
-        """Records whose nodes, partitions and jobs are those of their cluster: names begin with its name, if any."""
-        leads, lists, nodes = [f"{name}/" * (name != "") for name in clusters], self.set_ends.size - 1, len(self.names)
-        cluster, partition = self["cluster"].astype(np.int64), self["partition"]
-        pairs, number = np.unique(cluster * lists + self["nodes"], return_inverse=True)
-        sizes = np.diff(self.set_ends)[pairs % lists]
-        codes, members = np.unique(
-            np.repeat(pairs // lists, sizes) * nodes + self.members(pairs % lists), return_inverse=True
-        )
-        rows = self.rows.assign(
-            nodes=number,
-            job=self["job"] + cluster * 0x2545F4914F6CDD1D % (1 << 62),
-            partition=np.where(partition < 0, -1, cluster * len(self.partitions) + partition),
-        )
-        return BusyRecords(
-            tuple(leads[code // nodes] + self.names[code % nodes] for code in codes.tolist()),
-            members.astype(np.int32),
-            np.append(0, np.cumsum(sizes)),
-            tuple(lead + name for lead in leads for name in self.partitions),
-            rows,
-        )
+    @property
+    def is_seen(self) -> NDArray[np.bool_]:
+        """Which names are not those of downtimes alone."""
+        return np.arange(len(self.names)) < self.seen
 
     def where(self, keep: NDArray[np.bool_]) -> BusyRecords:
         """The records that `keep` marks."""
@@ -298,10 +257,6 @@ class BusyRecords:
         pick.at(of_list, self["nodes"], self[name])
         pick.at(of_node, self.set_nodes, np.repeat(of_list, np.diff(self.set_ends)))
         return of_node
-
-    def is_named(self) -> NDArray[np.bool_]:
-        """Which nodes any record names."""
-        return np.bincount(self.members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
 
     def members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
         """Nodes of some lists, one list after another."""
@@ -415,16 +370,15 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     counts = np.bincount(records["nodes"][jobs], minlength=sizes.size)
     row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
     node = np.repeat(records.set_nodes[members], counts[of_set])
-    # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
+    order = np.lexsort((records["start_ns"][row], node))
+    node, row = node[order], row[order]
     start = records["start_ns"][row]
-    starts, rank = np.unique(start, return_inverse=True)
-    key = node.astype(np.int64) * (starts.size + 1) + rank
-    order = np.argsort(key, kind="stable")
-    mine = np.flatnonzero(np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node])
-    at = np.searchsorted(key[order], key[mine], side="right")
-    mine, after = mine[at < order.size], order[at[at < order.size]]
-    is_same = node[after] == node[mine]
-    np.minimum.at(ends, row[mine[is_same]], start[after[is_same]])
+    # The next start on a node, if any, is behind those that are equal.
+    firsts = np.flatnonzero(np.append(True, (np.diff(node) != 0) | (np.diff(start) != 0)))
+    after = np.repeat(np.append(firsts[1:], 0), np.diff(np.append(firsts, node.size)))
+    is_over = np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node]
+    is_over &= (node[after] == node) & (start[after] > start)
+    np.minimum.at(ends, row[is_over], start[after[is_over]])
     return ends
 
 

@@ -12,7 +12,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, cluster_lead
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
 from bftrainer.schedulers.reading import Reading, Tally
 
@@ -108,7 +108,8 @@ def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:
 
 def _read_row(row: Mapping[str, str], rows: BusyRows, clock: Clock, kind: BusyKind) -> None:
     """Write down one row."""
-    nodes = rows.lists.parse(row["nodes"])
+    cluster = row.get("cluster", "")
+    nodes = rows.lists.parse(row["nodes"], lead=cluster_lead(cluster))
     texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
     stamps = read_stamps(texts, _UNKNOWN)
     for text, time_ns in zip(texts, stamps.ns.tolist(), strict=True):
@@ -124,5 +125,4 @@ def _read_row(row: Mapping[str, str], rows: BusyRows, clock: Clock, kind: BusyKi
     if start < end:
         state = "+".join(state_words(row.get("state", ""))).upper()
         cause = next((cause for word, cause in _CAUSES.items() if word in state), kind)
-        job = hash((row.get("cluster"), row["nodes"], start, end))
-        rows.add(start, end, nodes, job, cause, cluster=row.get("cluster", ""))
+        rows.add(start, end, nodes, job=hash((cluster, row["nodes"], start, end)), kind=cause)

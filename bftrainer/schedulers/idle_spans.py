@@ -27,16 +27,16 @@ _MOST_ROUNDED, _MOST_SURPLUS = 0.01, 0.001
 
 
 def _order_events(demand: pd.DataFrame) -> pd.DataFrame:
-    """Starts and ends of jobs by `time_ns`, with the `job` and its `nodes`; ends come before starts of one time."""
-    jobs = pd.DataFrame({"job": np.arange(len(demand)), "nodes": demand["nodes"].to_numpy()})
+    """Starts and ends of jobs by `time_ns`, with the `job` and its `count`; ends come before starts of one time."""
+    jobs = pd.DataFrame({"job": np.arange(len(demand)), "count": demand["count"].to_numpy()})
     events = [jobs.assign(time_ns=demand[name].to_numpy(), is_start=name == "start_ns") for name in _TIMES]
     return pd.concat(events).sort_values(["time_ns", "is_start"], kind="stable")
 
 
 def over_capacity_share(demand: pd.DataFrame, capacity: int, window: Window) -> float:
-    """Share of the window in which jobs, with so many `nodes` each, hold more than `capacity` in total."""
+    """Share of the window in which jobs, with a `count` of nodes each, hold more than `capacity` in total."""
     events = _order_events(demand)
-    level = np.cumsum(np.where(events["is_start"], events["nodes"], -events["nodes"]))
+    level = np.cumsum(np.where(events["is_start"], events["count"], -events["count"]))
     inside = np.clip(np.append(events["time_ns"], window.end_ns), window.start_ns, window.end_ns)
     return float(np.diff(inside)[level > capacity].sum() / window.length_ns)
 
@@ -46,7 +46,7 @@ def choose_block(demand: pd.DataFrame, nodes: int, window: Window) -> int:
 
     It is the largest divisor of the machine's nodes that divides nearly all requests.
     """
-    sizes = demand["nodes"].to_numpy()
+    sizes = demand["count"].to_numpy()
     within = demand["end_ns"].clip(upper=window.end_ns) - demand["start_ns"].clip(lower=window.start_ns)
     lengths, block = within.clip(lower=0).to_numpy() / NS_PER_S, 1
     for size in range(2, nodes + 1 if sizes.sum() > _MOST_SPANS else 1):
@@ -78,7 +78,7 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
     events = _order_events(demand)
     time, starts = events["time_ns"].tolist(), events["is_start"].tolist()
     for at, (now, is_start, job, size) in enumerate(
-        zip(time, starts, events["job"].tolist(), events["nodes"].tolist(), strict=True)
+        zip(time, starts, events["job"].tolist(), events["count"].tolist(), strict=True)
     ):
         if is_start:
             _take(job, size, now)
@@ -103,6 +103,11 @@ class Swept:
     idle: NodeSpans
     busy_node_s: Mapping[str, float]
     away_s: NDArray[np.float64]
+
+    def idle_share(self, window: Window) -> float:
+        """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
+        there_s = self.away_s.size * window.length_ns / NS_PER_S - float(self.away_s.sum())
+        return self.idle.node_s / there_s if there_s else 0.0
 
 
 def line_sweep(

@@ -46,12 +46,10 @@ class NodeChoice:
     lives: NodeSpans | None = None
 
 
-def choose_nodes(
-    records: BusyRecords, is_seen: NDArray[np.bool_], reading: Reading, *, is_availability: bool = False
-) -> NodeChoice:
-    """Choose the nodes of a log that names them; `is_seen` marks names that are not of downtimes alone."""
+def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
+    """Choose the nodes of a log that names them."""
     settings = reading.settings
-    in_log, elsewhere = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
+    in_log, elsewhere = records.names[: records.seen], records.names[records.seen :]
     dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading)
     inventory = _find_inventory(in_log, reading, dated, is_availability=is_availability)
     # Of a log that lists its nodes those that it does not name again were idle.

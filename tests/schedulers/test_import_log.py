@@ -382,7 +382,7 @@ class Diary(Importer):
     def read(self, paths, reading):  # noqa: ARG002
         """One node was busy."""
         reading.tally.records += 1
-        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]), 1)
+        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]))
 
 
 class Mute:
@@ -429,7 +429,7 @@ def test_rows_without_times_or_nodes_are_counted(change):
     reading = Reading(ImportSettings(max_bad=1.0))
     frame = {"start_ns": [1.0, 2.0], "end_ns": [5.0, 6.0], "nodes": ["n1", "n2"]}
     reading.take(pd.DataFrame(frame | change))
-    assert (reading.tally.bad, len(reading.rows.frame())) == (1, 1)
+    assert (reading.tally.bad, len(reading.rows)) == (1, 1)
 
 
 @pytest.mark.parametrize(

@@ -32,11 +32,8 @@ def line(number=1, submit=0, wait=0, run=10, used=4, asked=-1, status=1, queue=-
 def read(tmp_path, text, **settings):
     """The reading of a text, and its jobs as (start, end, nodes) in seconds."""
     reading = read_text(SwfImporter(), tmp_path / "log.swf", text, **settings)
-    demand = reading.demand
-    if demand is None:
-        return reading, []
-    columns = (demand.start_ns / 1e9, demand.end_ns / 1e9, demand.nodes)
-    return reading, list(zip(*(column.tolist() for column in columns), strict=True))
+    columns = ((some["start_ns"] / 1e9, some["end_ns"] / 1e9, some["count"]) for some in reading.counted)
+    return reading, [job for some in columns for job in zip(*map(list, some), strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -255,7 +252,7 @@ END = 40
 def demand_of(rows):
     """Demand from rows of (start, end, nodes) in seconds."""
     start, end, nodes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return pd.DataFrame({"start_ns": start * NS, "end_ns": end * NS, "nodes": nodes})
+    return pd.DataFrame({"start_ns": start * NS, "end_ns": end * NS, "count": nodes})
 
 
 def spans_of(rows, capacity):

@@ -60,7 +60,7 @@ class FluxImporter(Importer):
         elif ranks.is_nameless and any(not job["ranks"] for job in jobs):
             raise SettingsError("Missing --nodes with all names in order of rank: events name ranks, jobs name nodes.")
         reading.rows.lists.add(ranks.silent)
-        reading.rows.extend(downtimes)
+        reading.take(downtimes)
         if jobs:
             rows = ({**job, "nodes": job["nodes"] or ",".join(map(ranks.name, job["ranks"]))} for job in jobs)
             reading.take(pd.DataFrame(rows).drop(columns=["ranks", "names"]))

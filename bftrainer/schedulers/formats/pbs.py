@@ -18,7 +18,7 @@ from bftrainer.files.log_files import LogRow, head
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
-from bftrainer.nodelogs.node_spans import OPEN_END_NS
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number, read_stamps
 from bftrainer.schedulers.reading import Importer, Reading, Tally
@@ -306,8 +306,9 @@ class _Runs:
         if run.start_ns >= end_ns or run.is_paused:
             return
         for at, share in enumerate(self._shares.get(run.nodes, [_Share(run.nodes, ALL_UNITS)])):
-            stretch = run.start_ns, end_ns, share.nodes, hash(name) + at, run.kind, run.queue, run.submit_ns or None
-            self._reading.rows.add(*stretch, units=share.units, is_open=is_open)
+            more = {"units": share.units, "is_open": is_open, "submit_ns": run.submit_ns or OPEN_START_NS}
+            more |= {"job": hash(name) + at, "kind": run.kind, "partition": self._reading.rows.partition(run.queue)}
+            self._reading.rows.add(run.start_ns, end_ns, share.nodes, **more)
 
 
 _ACTIONS = {

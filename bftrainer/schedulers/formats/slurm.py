@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,7 +21,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, number_texts
 from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps, set_unset
-from bftrainer.schedulers.reading import Check, Importer, Reading
+from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
 
 _NEEDED = ("Start", "End", "NodeList")
 _COLUMNS = {
@@ -161,21 +160,44 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
     frame = pd.DataFrame(texts, places, [_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
     frame = frame.reindex(columns=list(_COLUMNS.values()), fill_value="")
     is_wanted = number_texts(frame["Cluster"], reading.is_wanted) > 0
-    reading.tally.drop("of another cluster", int((~is_wanted).sum()))
-    frame = frame[is_wanted]
     ids = number_texts(frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), _number)
-    reading.job_ids.append(ids[ids > 0])
-    reading.rows.extend(_find_busy_nodes(frame, row, reading))
+    reading.job_ids.append(ids[is_wanted & (ids > 0)])
+    name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
+    runs = _measure_runs(frame)
+    times = _read_times(frame, runs, lambda at: row(frame.index[at]).place, reading)
+    is_open = _settle_open_ends(frame, times, runs, reading)
+    count = number_texts(frame["NNodes"], _count_nodes)
+
+    number = expecting("a number of nodes", frame, "NNodes")
+    checks = (
+        Check("of another cluster", ~is_wanted),
+        Check("job step", number_texts(frame[name], lambda text: _STEP.match(text) is not None) > 0),
+        Check("no nodes", frame["NodeList"].isin(_NO_NODES)),
+        *(
+            Check("impossible time", times[f"{column.lower()}_ns"] == BAD, expecting(_TIMES, frame, column))
+            for column in ("Start", "End", "Submit")
+        ),
+        Check("impossible number of nodes", count == _NO_NUMBER, number),
+    )
+    busy = times.assign(
+        submit_ns=times["submit_ns"].where(times["submit_ns"] > BAD, OPEN_START_NS),
+        nodes=frame["NodeList"],
+        kind=np.where(number_texts(frame["NodeList"], _is_cut) > 0, BusyKind.UNKNOWN, BusyKind.JOB),
+        job=frame[name],
+        is_open=is_open,
+        count=count,
+        **{column.lower(): frame[column] for column in ("Partition", "Cluster")},
+    )
+    if (unit := reading.settings.unit) != "node":
+        busy["units_in_all"] = number_texts(
+            frame["AllocTRES"], lambda text: tres_count(text, unit) if text else ALL_UNITS
+        )
+    reading.take(reading.tally.sift(busy, checks, row), row, _choose_reader)
 
 
 def _number(text: str) -> int:
     number = natural_number(text)
     return -1 if number is None else number
-
-
-def _number_job(text: str) -> int:
-    number = natural_number(text)
-    return hash(text) if number is None else number
 
 
 def _seconds(text: str) -> int:
@@ -249,55 +271,6 @@ def _settle_open_ends(
     return np.asarray(is_open)
 
 
-def _find_busy_nodes(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Reading) -> pd.DataFrame:
-    """The busy nodes that rows tell of; those that are not kept are counted, and refused if they are faulty."""
-
-    def place(at: int) -> LogRow:
-        return row(int(frame.index[at]))
-
-    runs = _measure_runs(frame)
-    times = _read_times(frame, runs, lambda at: place(at).place, reading)
-    is_open = _settle_open_ends(frame, times, runs, reading)
-    number = number_texts(frame["NNodes"], _count_nodes)
-    name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
-
-    def expect(what: str, name: str, at: int) -> str:
-        return f"Expected {what}, got {one_line(frame[name].iloc[at][:60])!r}"
-
-    start, end = times["start_ns"], times["end_ns"]
-    columns = {"Start": start, "End": end, "Submit": times["submit_ns"]}
-    checks = (
-        Check("job step", number_texts(frame[name], lambda text: _STEP.match(text) is not None) > 0),
-        Check("no nodes", frame["NodeList"].isin(_NO_NODES)),
-        *(Check("impossible time", time == BAD, partial(expect, _TIMES, column)) for column, time in columns.items()),
-        Check("never started", start == UNSET),
-        Check("end before start", end < start),
-        Check("zero length", end == start),
-        Check("impossible number of nodes", number == _NO_NUMBER, partial(expect, "a number of nodes", "NNodes")),
-    )
-    is_kept = reading.tally.sift(checks, place)
-    faults: dict[str, str] = {}
-    texts, lists = frame["NodeList"].where(is_kept, ""), reading.rows.lists
-    nodes = number_texts(texts, lambda text: lists.find(text, faults, _choose_reader(text)) if text else -1)
-    unreadable = Check("unreadable node list", is_kept & (nodes < 0), lambda at: faults[texts.iloc[at]])
-    is_kept &= reading.tally.sift([unreadable], place)
-    is_whole = number_texts(texts, lambda text: not _is_cut(text)) > 0
-    sizes = np.append(np.diff(lists.ends()), 0)[nodes]
-    is_trusted = is_whole & ((number < 0) | (number == sizes))
-    busy = times.assign(
-        submit_ns=times["submit_ns"].where(times["submit_ns"] > BAD, OPEN_START_NS),
-        nodes=nodes,
-        kind=np.where(is_trusted, BusyKind.JOB, BusyKind.UNKNOWN),
-        job=number_texts(frame[name], _number_job),
-        partition=number_texts(frame["Partition"], reading.rows.partition),
-        is_open=is_open,
-        cluster=number_texts(frame["Cluster"], reading.rows.cluster),
-        resources=frame["AllocTRES"],
-        size=np.maximum(sizes, 1),
-    )[is_kept]
-    return busy if reading.settings.unit == "node" else _share_units(busy, reading)
-
-
 def _choose_reader(text: str) -> Callable[[str], Iterable[str]]:
     """What reads a list of nodes: of one that was cut off it gives those that it certainly held."""
     return _refuse_names if ":" in text or "|" in text else certain_names if _is_cut(text) else expand_hostlist
@@ -317,15 +290,3 @@ def _count_nodes(text: str) -> int:
     count = natural_number(text)
     is_unset = text in _UNSET or _ROUNDED.fullmatch(text) is not None
     return count if count is not None else -1 if is_unset else _NO_NUMBER
-
-
-def _share_units(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """The rows with how many GPUs or cores they held of each node; what is over is a row of its own, on some nodes."""
-    unit, lists = reading.settings.unit, reading.rows.lists
-    counts = number_texts(frame["resources"], lambda text: tres_count(text, unit) if text else ALL_UNITS)
-    frame = frame.assign(units=np.where(counts >= 0, counts // frame["size"], ALL_UNITS))
-    over = np.where(counts >= 0, counts % frame["size"], 0)
-    # One more on the first nodes: which ones had it the log does not tell.
-    more = frame[over > 0].assign(units=1, job=lambda some: some["job"] ^ 1)
-    more["nodes"] = [lists.first_of(*pair) for pair in zip(more["nodes"], over[over > 0].tolist(), strict=True)]
-    return pd.concat([more.astype({"nodes": "int64"}), frame])

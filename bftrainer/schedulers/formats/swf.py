@@ -39,8 +39,7 @@ _COLUMNS = {
     "nodes": "int64",
     "is_whole": "bool",
     "partition": "int64",
-    "path": "str",
-    "line": "int64",
+    "place": "object",
 }
 """Of a line: those fields in use, its list of nodes (-1 without one), whether that is whole, and its place."""
 
@@ -78,12 +77,13 @@ class SwfImporter(Importer):
         reading.window_ns = int(jobs["start_ns"].min()), int(jobs["end_ns"].max())
         if (jobs["nodes"] >= 0).any():
             nameless = "Expected node ids {...} as on other lines, got none"
-            jobs = _sift(jobs, [Check("no node ids", jobs["nodes"] < 0, lambda _: nameless)], reading)
+            jobs = reading.tally.sift(jobs, [Check("no node ids", jobs["nodes"] < 0, lambda _: nameless)])
             reading.rows.extend(jobs.assign(kind=np.where(jobs["is_whole"], BusyKind.JOB, BusyKind.UNKNOWN)))
             return
-        reading.demand = _count_nodes(jobs, header, reading)
+        demand = _count_nodes(jobs, header, reading)
+        reading.take(demand)
         nodes = reading.capacity if reading.node_sizes is None else int(reading.node_sizes.sum())
-        share = over_capacity_share(reading.demand, nodes or 0, Window(*reading.window_ns))
+        share = over_capacity_share(demand, nodes or 0, Window(*reading.window_ns))
         if _has_no_waits(jobs) and share > _MOST_OVERCOMMIT:  # as of workload models
             raise LogError(
                 f"{paths[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when they "
@@ -123,8 +123,8 @@ def _read_line(line: LogRow, header: dict[str, str], reading: Reading) -> list[A
     processors = values[4] if values[4] > 0 else values[7]
     queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
     nodes = reading.rows.lists.add(names) if names else -1
-    place = str(line.path), line.line
-    return [*values[:4], processors, values[10], nodes, len(names) == processors, reading.rows.partition(queue), *place]
+    is_whole, partition = len(names) == processors, reading.rows.partition(queue)
+    return [*values[:4], processors, values[10], nodes, is_whole, partition, line.place]
 
 
 def _read_numbers(words: Sequence[str]) -> list[float] | None:
@@ -159,7 +159,7 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
         Check("no processors", jobs["processors"] <= 0),
         Check("impossible number of processors", jobs["processors"] > _MOST_PROCESSORS, lambda _: _TOO_MANY),
     )
-    jobs = _sift(jobs.reset_index(drop=True), checks, reading)
+    jobs = reading.tally.sift(jobs.reset_index(drop=True), checks)
     if jobs.empty:
         return jobs
     wait = jobs["wait"]
@@ -187,13 +187,7 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
     number = jobs["number"].to_numpy()
     job = np.where(number > 0, number.view(np.int64), -1 - jobs.index.to_numpy())
     jobs = jobs.assign(start_ns=start_ns, end_ns=end_ns, submit_ns=start_ns - wait_ns, job=job)
-    return _sift(jobs, on_times, reading)
-
-
-def _sift(jobs: pd.DataFrame, checks: Sequence[Check], reading: Reading) -> pd.DataFrame:
-    """The jobs that pass all checks."""
-    path, line = jobs["path"].to_numpy(), jobs["line"].to_numpy()
-    return jobs[reading.tally.sift(checks, lambda at: LogRow(Path(path[at]), int(line[at]), [], is_cut_off=False))]
+    return reading.tally.sift(jobs, on_times)
 
 
 def _read_number(header: Mapping[str, str], key: str) -> float | None:
@@ -229,4 +223,4 @@ def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading
             raise SettingsError("Missing --nodes, the number of nodes: the header has neither MaxNodes nor MaxProcs.")
     reading.capacity = int(nodes or -(-(processors or 0) // size))
     used = -(-jobs["processors"].to_numpy().astype(np.int64) // int(size))
-    return jobs[["start_ns", "end_ns", "job", "submit_ns", "wait"]].assign(nodes=used, is_open=False)
+    return jobs[["start_ns", "end_ns", "job", "submit_ns", "wait"]].assign(count=used)

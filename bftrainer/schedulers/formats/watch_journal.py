@@ -181,7 +181,8 @@ class _History:
 
     def _add(self, names: Sequence[str], start_ns: int, end_ns: int, kind: BusyKind) -> None:
         if start_ns < end_ns and names:
-            self.reading.rows.add(start_ns, end_ns, self.reading.rows.lists.add(names), hash((*names, kind)), kind)
+            rows = self.reading.rows
+            rows.add(start_ns, end_ns, rows.lists.add(names), job=hash((*names, kind)), kind=kind)
 
     def end(self, path: Path) -> None:
         """Hand over what the journals tell; `path` is the last one."""
