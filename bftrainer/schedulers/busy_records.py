@@ -23,6 +23,8 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans,
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
 ALL_UNITS = -1
+IDLE = -1
+"""In place of a cause for which a node is busy."""
 _NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open")
 _COLUMNS = dict(zip(_NAMES, "qqibqiqib", strict=True))
 """Columns of frames of busy nodes, and their types as in the module `array`."""
@@ -178,6 +180,15 @@ class BusyRows:
         frame = frame.assign(**{name: value for name, value in usual.items() if name not in frame})
         for name, values in self._columns.items():
             values.frombytes(frame[name].to_numpy().astype(values.typecode, copy=False).tobytes())
+
+    def follow(self, changes: Iterable[tuple[str, int, int]]) -> None:
+        """Write down states of nodes: a name, a time from which on, in order, and why it is busy then, or `IDLE`."""
+        states = pd.DataFrame(changes, columns=["nodes", "start_ns", "kind"])
+        states["nodes"] = number_texts(states["nodes"], lambda name: self.lists.add((name,)))
+        states = states[states["kind"] != states.groupby("nodes")["kind"].shift(fill_value=IDLE)]
+        ends_ns = states.groupby("nodes")["start_ns"].shift(-1, fill_value=OPEN_END_NS)
+        states = states.assign(end_ns=ends_ns, is_open=False)
+        self.extend(states[(states["kind"] != IDLE) & (states["start_ns"] < ends_ns)])
 
     def records(self, *, by_cluster: bool = False, seen: int = 0) -> BusyRecords:
         """The records that all rows are, with names that begin with those of clusters, or without these.

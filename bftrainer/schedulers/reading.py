@@ -21,11 +21,12 @@ from bftrainer.files.log_files import LogRow, line_blocks
 from bftrainer.files.opening import one_line
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.hostlist import expand_hostlist
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
+from bftrainer.nodelogs.node_spans import OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
+    IDLE,
     BusyKind,
     BusyRows,
     Expand,
@@ -231,12 +232,9 @@ class Reading:
         then of nodes that were never available.
         """
         self.tally.records += records
-        lists, away_ns = [self.rows.lists.add((name,)) for name in names], [OPEN_START_NS] * len(names)
-        changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
-        for time_ns, node, is_there in (*changes, *((OPEN_END_NS, node, True) for node in range(len(names)))):
-            if is_there:
-                self.rows.add(away_ns[node], time_ns, lists[node], kind=BusyKind.AWAY, job=node)
-            away_ns[node] = OPEN_END_NS if is_there else time_ns
+        kinds = np.where(log.idle, IDLE, BusyKind.AWAY).tolist()
+        changes = zip([names[node] for node in log.node.tolist()], log.time_ns.tolist(), kinds, strict=True)
+        self.rows.follow([*((name, OPEN_START_NS, BusyKind.AWAY) for name in names), *changes])
         self.window_ns, self.unchanged_ns, self.is_exact = (log.start_ns, log.end_ns), log.unchanged_ns, True
         self.last_changes = {names[node]: is_there for node, is_there in last_changes(log).items()}
 
