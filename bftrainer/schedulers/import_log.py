@@ -128,7 +128,7 @@ def import_log(
     Parameters
     ----------
     format_name : str
-        One of `importer_names()`, a registered plug-in, `module:callable`, or `auto`.
+        One of `LOG_FORMATS`, a registered plug-in, `module:callable`, or `auto`.
     paths : sequence of Path
         Files and directories of files, in order.
     settings : ImportSettings, optional

@@ -35,7 +35,7 @@ from bftrainer.schedulers.busy_records import (
     number_texts,
 )
 from bftrainer.schedulers.clock import UNSET, Clock
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
 CUT_OFF = "last line cut off"
 _CLEAN_UP_S = 1.0
@@ -321,23 +321,11 @@ _HOMES = {
 }
 
 _TABLE = "make a table of it (docs/import-formats.md), for `import --format table`"
-# What logs without an importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
-_ADVICE = {
-    r"\A\s*\[\s*\{": (
-        "a JSON array: `jq '{jobs: .}'` makes jobs of Slurm or Flux of it, `jq -c '.[]'` lines for "
-        "`import --format table`"
-    ),
-    r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
-        "jobs of Batsim: use `import --format table` with the columns that docs/import-formats.md names"
-    ),
-    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": f"Cobalt's accounting log: {_TABLE}",
-    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": f"Cobalt's accounting log: {_TABLE}",
-}
-
-
-def importer_names() -> tuple[str, ...]:
-    """Names of all formats of this package, sorted."""
-    return tuple(sorted(_HOMES))
+# Lines of Cobalt's logs, which would pass as PBS's.
+_COBALT = (
+    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);",
+    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=",
+)
 
 
 def get_importer(name: str) -> Importer:
@@ -370,14 +358,15 @@ def recognise(lines: Sequence[str], path: str) -> Importer:
             if (importer := get_importer(name)).recognises(lines):
                 return importer
     text = "\n".join(lines)
-    if advice := next((advice for form, advice in _ADVICE.items() if re.search(form, text)), None):
-        raise LogError(f"{path}: {advice}.")
+    if any(re.search(form, text) for form in _COBALT):
+        raise LogError(f"{path}: Cobalt's accounting log: {_TABLE}.")
     for name in _HOMES:
         importer = get_importer(name)
         if importer.recognises(lines):
             return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
-    expected = f"Expected a log of a format that is known ({', '.join(importer_names())})"
-    is_table = "," in shown
     hint = "a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN"
-    raise LogError(f"{path}: {expected}, got one that begins with {shown!r}: {hint if is_table else _TABLE}.")
+    raise LogError(
+        f"{path}: Expected a log of a format that is known ({', '.join(LOG_FORMATS)}), got one that begins with "
+        f"{shown!r}: {hint if ',' in shown else _TABLE}."
+    )

@@ -18,8 +18,8 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Importer, Reading, get_importer, importer_names, recognise
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
 from tests.importing import idle_of
 
 HEADER = "JobIDRaw|Partition|Start|End|NNodes|NodeList"
@@ -441,9 +441,7 @@ def test_rows_without_times_or_nodes_are_counted(change):
             [":".join(["q", "h", "g", "u", "j", "1", "a", "0", "1", "2", "3", *"x" * 30])],
             "Expected a log .*--format table",
         ),
-        (["job_id,finish_time,starting_time,allocated_resources"], "jobs of Batsim: .*--format table"),
         (["start,end,nodes", "1,2,n1"], "Expected a log .*--format table --map start=COLUMN"),
-        (['[{"job_id": 1, "nodes": "n1"}]'], "a JSON array: .*jobs of Slurm"),
         (["", "Dear diary"], r"Expected a log of a format that is known \(.*\), got .* 'Dear diary'"),
     ],
 )
@@ -456,7 +454,7 @@ def test_formats_without_an_importer(lines, message):
 
 def test_registry(tmp_path):
     """Formats are known by name, a wrong one is answered with the nearest; without a name the first file tells it."""
-    for name in importer_names():
+    for name in LOG_FORMATS:
         assert get_importer(name).name == name
     with pytest.raises(SettingsError, match=r"log format or module:callable, got 'slrum'\. Did you mean 'slurm'\?"):
         get_importer("slrum")
