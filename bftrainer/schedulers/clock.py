@@ -93,10 +93,10 @@ def set_unset(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
 
 
 class Clock:
-    """Local time of a zone."""
+    """Local time of a zone; whether it `has_skipped` a time that it was asked for."""
 
     def __init__(self, zone: str | None = None) -> None:
-        self.zone = zone
+        self.zone, self.has_skipped = zone, False
         self._info: tzinfo = UTC if zone is None else _zone(zone)
 
     def instant_ns(self, text: str) -> int:
@@ -112,6 +112,18 @@ class Clock:
             raise SettingsError(f"Expected a time such as 2026-09-01T08:00, got {text!r}.") from None
         offset = moment.utcoffset() or timedelta(0)
         return count - round(offset.total_seconds()) * NS_PER_S
+
+    def run_ns(
+        self, starts: Sequence[str], ends: Sequence[str], unset: frozenset[str], place: Callable[[int], str]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Starts and ends of runs since the epoch, `UNSET` or `BAD`.
+
+        Of an hour that comes twice both passes count: better busy too long than wrongly idle.
+        """
+        start_ns = self.utc_ns(read_stamps(starts, unset), second_pass=False, place=place)
+        end_ns = self.utc_ns(read_stamps(ends, unset), second_pass=True, place=place)
+        set_unset(start_ns, end_ns)
+        return start_ns, end_ns
 
     def utc_ns(
         self, stamps: Stamps, *, second_pass: bool, place: Callable[[int], str] = lambda _: ""
@@ -142,6 +154,7 @@ class Clock:
         first = np.full(local_s.size, not second_pass)
         skipped = timedelta(hours=-1 if second_pass else 1)
         instants = shown.tz_localize(self._info, ambiguous=first, nonexistent=skipped)
+        self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
         return np.asarray(local_s - instants.as_unit("s").asi8)
 
 

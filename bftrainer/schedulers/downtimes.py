@@ -13,7 +13,7 @@ from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, sta
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, cluster_lead
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
+from bftrainer.schedulers.clock import BAD, UNSET, Clock
 from bftrainer.schedulers.reading import Reading, Tally
 
 _COLUMNS = {
@@ -111,15 +111,12 @@ def _read_row(row: Mapping[str, str], rows: BusyRows, clock: Clock, kind: BusyKi
     cluster = row.get("cluster", "")
     nodes = rows.lists.parse(row["nodes"], lead=cluster_lead(cluster))
     texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
-    stamps = read_stamps(texts, _UNKNOWN)
-    for text, time_ns in zip(texts, stamps.ns.tolist(), strict=True):
+    times_ns = [int(times[0]) for times in clock.run_ns(texts[:1], texts[1:], _UNKNOWN, str)]
+    for text, time_ns in zip(texts, times_ns, strict=True):
         if time_ns == BAD:
             raise LogError(f"Expected a time such as 2026-09-01T08:00:00 or Unknown, got {one_line(text)!r}")
-    # Of an hour that comes twice both passes count: better down too long than wrongly idle.
-    starts, ends = clock.utc_ns(stamps, second_pass=False)[:1], clock.utc_ns(stamps, second_pass=True)[1:]
-    set_unset(starts, ends)
-    start = OPEN_START_NS if starts[0] == UNSET else int(starts[0])
-    end = OPEN_END_NS if ends[0] == UNSET else int(ends[0])
+    start, end = times_ns
+    start, end = OPEN_START_NS if start == UNSET else start, OPEN_END_NS if end == UNSET else end
     if end < start:
         raise LogError(f"Expected an end after the start, got {texts[1]} after {texts[0]}")
     if start < end:

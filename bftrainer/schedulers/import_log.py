@@ -361,24 +361,20 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
     demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
     trusted = _judge(importer, reading, demand, demand["count"].to_numpy())
     window = _find_window(reading, extent_ns(demand), trusted)
-    chosen, sizes = count_nodes(settings.nodes, reading.capacity), reading.node_sizes
+    chosen = count_nodes(settings.nodes, reading.capacity)
     nodes = len(chosen.names)
-    if sizes is not None and sizes.size != nodes:
-        raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
     outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
-    share = idle_spans.over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
+    share = idle_spans.over_capacity_share(demand, nodes, window)
     if share > settings.max_overcommit:
         raise LogError(
             f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
             f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
         )
     reading.placement = idle_spans.PLACEMENT
-    block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
-    if sizes is None:
-        has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block = idle_spans.choose_block(demand, 1 if has_names else nodes, window)
-        odd = int((demand["count"] % block > 0).sum())
-        exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
+    has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
+    block = idle_spans.choose_block(demand, 1 if has_names else nodes, window)
+    odd = int((demand["count"] % block > 0).sum())
+    exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
         demand = demand.assign(count=-(-demand["count"] // block))
         reading.placement = f"in blocks of {block:,} nodes, {idle_spans.PLACEMENT}"
@@ -387,7 +383,7 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
         chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = idle_spans.place_jobs(demand, nodes if sizes is None else sizes)
+    jobs = idle_spans.place_jobs(demand, nodes)
     blocks = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweeper(reading)(blocks, nodes, window)
     result = _SweptLog(window, chosen, swept, trusted, demand, outside, jobs.node_s_within(window))

@@ -318,7 +318,7 @@ def test_unusable_records_are_shown_in_a_line(imported):
         ({"min_gap_s": -1}, "Expected 0 <= --min-gap"),
         ({"min_hole_s": float("nan")}, "Expected 0 <= --min-hole"),
         ({"max_bad": 1.5}, r"Expected --max-bad between 0 and 100 %, got 150 %"),
-        ({"procs_per_node": ((12, 0),)}, "Expected --procs-per-node >= 1"),
+        ({"procs_per_node": 0}, "Expected --procs-per-node >= 1"),
         ({"nodes": ""}, "Expected --nodes to be"),
         ({"offer": ("sleep",)}, "Expected --offer to be one of reserved, planned, down"),
     ],

@@ -93,24 +93,6 @@ def test_grid_engine(sample_logs):
             recognise(head(path), str(path))
 
 
-@pytest.mark.parametrize(
-    ("name", "records", "nodes", "node_hours"),
-    [
-        ("gcp/a100x1-east1b.txt", 268, 64, 1548.2347),
-        ("skypilot/availability-16.json", 4736, 16, 2722.6667),
-        ("skypilot/preemption-1.json", 5476, 1, 43.55),
-        ("skypilot/preemption-4.json", 5131, 4, 1250.0833),
-    ],
-)
-def test_counts_of_spot_instances(sample_logs, name, records, nodes, node_hours):
-    """Sums of count times length, made with a line of awk."""
-    path = sample_logs.parent / "spot" / name
-    assert recognise(head(path), str(path)).name == "counts"
-    quality = import_log("counts", [path], ImportSettings()).quality
-    assert (quality.records, quality.kept, quality.nodes) == (records, records, nodes)
-    assert quality.idle_node_s / 3600 == pytest.approx(node_hours, abs=1e-4)
-
-
 def test_sinfo(sample_logs):
     """The inventory of sinfo names 709 nodes and which of them take no jobs."""
     inventory = read_inventory(str(sample_logs / "slurm-nodes" / "sinfo.txt"))

@@ -20,7 +20,7 @@ from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, number_texts
-from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps, set_unset
+from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps
 from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
 
 _NEEDED = ("Start", "End", "NodeList")
@@ -164,7 +164,11 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
     reading.job_ids.append(ids[is_wanted & (ids > 0)])
     name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
     runs = _measure_runs(frame)
-    times = _read_times(frame, runs, lambda at: row(frame.index[at]).place, reading)
+    start_ns, end_ns = reading.clock.run_ns(
+        frame["Start"].to_list(), frame["End"].to_list(), _UNSET, lambda at: row(frame.index[at]).place
+    )
+    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), _UNSET), second_pass=False)
+    times = pd.DataFrame({"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}, frame.index)
     is_open = _settle_open_ends(frame, times, runs, reading)
     count = number_texts(frame["NNodes"], _count_nodes)
 
@@ -214,36 +218,6 @@ def _measure_runs(frame: pd.DataFrame) -> pd.DataFrame:
     )
     columns = {"elapsed_s": np.where(raw < 0, elapsed, raw), "limit_s": limit, "suspended_s": np.maximum(suspended, 0)}
     return pd.DataFrame(columns, frame.index)
-
-
-def _read_times(frame: pd.DataFrame, runs: pd.DataFrame, place: Callable[[int], str], reading: Reading) -> pd.DataFrame:
-    """`start_ns`, `end_ns` and `submit_ns` since the epoch, `UNSET` or `BAD`.
-
-    Where clocks showed a time twice, the passes that agree with the elapsed time count; without one, those that give
-    the longest run: better busy too long than wrongly idle.
-    """
-    clock = reading.clock
-    starts, ends, submits = (read_stamps(frame[name].to_list(), _UNSET) for name in ("Start", "End", "Submit"))
-    start, end = clock.utc_ns(starts, second_pass=False, place=place), clock.utc_ns(ends, second_pass=True)
-    set_unset(start, end)
-    times_ns = {"start_ns": start, "end_ns": end, "submit_ns": clock.utc_ns(submits, second_pass=False)}
-    if clock.zone is None:
-        return pd.DataFrame(times_ns, frame.index)
-    second_start, first_end = clock.utc_ns(starts, second_pass=True), clock.utc_ns(ends, second_pass=False)
-    # Of a time that clocks put forward past, the pass before the change is the later instant.
-    if (second_start < start).any() or (end < first_end).any():
-        reading.note(f"the log has times that clocks in {clock.zone} never showed: is it the right zone?")
-    elapsed_s, suspended_s = runs["elapsed_s"].to_numpy(), runs["suspended_s"].to_numpy()
-    is_open = (start != second_start) | (end != first_end)
-    for first, last in ((start, end), (start, first_end), (second_start, end), (second_start, first_end)):
-        lasted_s = (last - first) // NS_PER_S
-        fits = is_open & (elapsed_s >= 0) & ((lasted_s == elapsed_s) | (lasted_s == elapsed_s + suspended_s))
-        times_ns |= {
-            "start_ns": np.where(fits, first, times_ns["start_ns"]),
-            "end_ns": np.where(fits, last, times_ns["end_ns"]),
-        }
-        is_open &= ~fits
-    return pd.DataFrame(times_ns, frame.index)
 
 
 def _settle_open_ends(
