@@ -148,11 +148,11 @@ class Clock:
         """Seconds that the zone is ahead of UTC at local times.
 
         A time in a repeated hour has two offsets: the second pass's if `second_pass`, else the first's. A skipped time
-        has none: it gets the offset after the change if `second_pass`, else the one before it.
+        has none: it gets the one that makes it the later instant if `second_pass`, else the earlier one.
         """
         shown = pd.DatetimeIndex(local_s.astype("M8[s]"))
         first = np.full(local_s.size, not second_pass)
-        skipped = timedelta(hours=-1 if second_pass else 1)
+        skipped = timedelta(hours=1 if second_pass else -1)
         instants = shown.tz_localize(self._info, ambiguous=first, nonexistent=skipped)
         self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
         return np.asarray(local_s - instants.as_unit("s").asi8)

@@ -257,8 +257,7 @@ def _sweep_names(importer: Importer, reading: Reading) -> _SweptLog:
     is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
     every = replace(every, rows=every.rows.assign(end_ns=np.minimum(every["end_ns"], ends)))
     jobs = every.where(is_job & ~is_runaway)
-    trusted = _judge(importer, reading, jobs.rows, jobs.sizes())
-    window = _find_window(reading, extent_ns(every.rows[is_own]), trusted)
+    trusted, window = _find_window(importer, reading, jobs.rows, jobs.sizes(), extent_ns(every.rows[is_own]))
     if rare := jobs.rare_nodes():
         shown = shorten_names(rare)
         reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {shown}. Are they this machine's?")
@@ -359,8 +358,7 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
     demand = demand.assign(is_open=demand["end_ns"] >= OPEN_END_NS, job=number_texts(demand["job"], hash))
     is_job = np.ones(len(demand), dtype=np.bool_)
     demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
-    trusted = _judge(importer, reading, demand, demand["count"].to_numpy())
-    window = _find_window(reading, extent_ns(demand), trusted)
+    trusted, window = _find_window(importer, reading, demand, demand["count"].to_numpy(), extent_ns(demand))
     chosen = count_nodes(settings.nodes, reading.capacity)
     nodes = len(chosen.names)
     outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
@@ -399,48 +397,51 @@ def _sweeper(reading: Reading) -> Callable[..., idle_spans.Swept]:
     return partial(idle_spans.line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
 
 
-def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
-    """Judge the coverage of a log's jobs; None if there are none, or the log tells all."""
+def _find_window(
+    importer: Importer,
+    reading: Reading,
+    jobs: pd.DataFrame,
+    sizes: NDArray[np.int64],
+    extent_ns: tuple[int, int] | None,
+) -> tuple[Coverage | None, Window]:
+    """What of a log can be trusted, if it does not tell all, and the window: of the settings, else that, else all."""
+    settings, clock, covered, shown, coverage = (
+        reading.settings,
+        reading.clock,
+        reading.window_ns or extent_ns,
+        "",
+        None,
+    )
     if runs := int((jobs["is_open"] > 0).sum()):
         text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
         reading.note(f"{runs:,} runs have no end in the log: {text}.")
-    if jobs.empty or importer.is_availability or reading.is_exact:
-        return None
-    start_ns, end_ns, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "submit_ns"))
-    return judge_coverage(start_ns, end_ns, sizes, submit_ns, tells_changes=importer.tells_changes)
-
-
-def _find_window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Coverage | None) -> Window:
-    """The window: from the settings, else what can be trusted of the log, or all of it."""
-    settings, covered = reading.settings, reading.window_ns or extent_ns
-    shown = ""
+    if not (jobs.empty or importer.is_availability or reading.is_exact):
+        start_ns, end_ns, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "submit_ns"))
+        coverage = judge_coverage(start_ns, end_ns, sizes, submit_ns, tells_changes=importer.tells_changes)
     if extent_ns is not None:
-        earliest, latest = (local_iso(at, reading.clock.zone) for at in extent_ns)
+        earliest, latest = (local_iso(at, clock.zone) for at in extent_ns)
         shown = f" Its records name times from {earliest} to {latest}."
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
-        if coverage.trusted is None:
+        if (trusted := coverage.trusted) is None:
             reason = f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}"
             raise LogError(f"{reason}; --window asked takes it all the same.{shown}")
-        trusted = coverage.trusted
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
     elif is_open and covered is None:
         raise SettingsError(f"Missing --start and --end: the log does not say what time it covers.{shown}")
     start, end = covered or (0, 0)
-    if settings.start is not None:
-        start = reading.clock.instant_ns(settings.start)
-    if settings.end is not None:
-        end = reading.clock.instant_ns(settings.end)
+    start = start if settings.start is None else clock.instant_ns(settings.start)
+    end = end if settings.end is None else clock.instant_ns(settings.end)
     window = Window(start, end)
     if extent_ns is not None:
         first, last = (pick(*extent_ns, *(covered or ())) for pick in (min, max))
         # A window that only touches the log is within it if the log is a single instant, else outside.
         touched = int(first < last)
         if end - touched < first or start + touched > last:
-            begin, until = (local_iso(at, reading.clock.zone) for at in (start, end))
+            begin, until = (local_iso(at, clock.zone) for at in (start, end))
             raise LogError(f"Expected a window within the log, got {begin} to {until}.{shown}")
-    return window
+    return coverage, window
 
 
 def _account_coverage(result: _SweptLog, reading: Reading) -> dict[str, Any] | None:

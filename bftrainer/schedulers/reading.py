@@ -209,9 +209,9 @@ class Reading:
         self, frame: pd.DataFrame, row: Callable[[Any], LogRow] | None, expand: Callable[[str], Expand], lead: str
     ) -> pd.DataFrame:
         """Rows of one cluster with numbers for lists of nodes, partitions and jobs."""
-        lists, texts, faults = self.rows.lists, frame["nodes"].astype(str), dict[str, str]()
-        nodes = number_texts(texts, lambda text: lists.find(text, faults, expand(text), lead))
-        unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[texts[label]])
+        lists, texts, faults = self.rows.lists, frame["nodes"], dict[str, str]()
+        nodes = number_texts(texts, lambda text: lists.find(str(text), faults, expand(str(text)), lead))
+        unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[str(texts[label])])
         frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable], row)
         sizes = np.diff(lists.ends())[frame["nodes"]]
         if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
@@ -221,7 +221,7 @@ class Reading:
             )
         for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
             if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):
-                frame[name] = number_texts(frame[name].fillna("").astype(str), number)
+                frame[name] = number_texts(frame[name].fillna(""), number)
         return _share_units(frame, sizes, lists) if "units_in_all" in frame else frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:

@@ -124,7 +124,7 @@ def _find_inventory(
     nodes = reading.settings.nodes
     if reading.nodes is not None and nodes is None:
         return Inventory(reading.nodes)
-    if nodes in (None, SEEN) or (is_availability and node_number(nodes) is not None):
+    if nodes in (None, SEEN) or (is_availability and natural_number(nodes or "") is not None):
         if nodes is None and not is_availability:
             reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
         return Inventory(natural_order(in_log))
@@ -133,7 +133,7 @@ def _find_inventory(
 
 def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
     """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number."""
-    number = counted if nodes in (None, SEEN) else node_number(nodes)
+    number = counted if nodes in (None, SEEN) else natural_number(nodes or "")
     if number is None and nodes in (None, SEEN):
         raise SettingsError("Missing --nodes, their number or names: the log has neither.")
     if number is None:
@@ -142,11 +142,6 @@ def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
         raise LogError(f"Expected 1 to {MOST_NODES:,} nodes, got {number:,}.")
     width = max(4, len(str(number)))
     return NodeChoice(tuple(f"n{at:0{width}}" for at in range(1, number + 1)))
-
-
-def node_number(nodes: str | None) -> int | None:
-    """Number of nodes that `--nodes` gives; None if it gives names, or is missing."""
-    return None if nodes is None else natural_number(nodes)
 
 
 def expand_excluded(hostlist: str | None) -> frozenset[str]:

@@ -160,18 +160,18 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
     frame = pd.DataFrame(texts, places, [_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
     frame = frame.reindex(columns=list(_COLUMNS.values()), fill_value="")
     is_wanted = number_texts(frame["Cluster"], reading.is_wanted) > 0
-    ids = number_texts(frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), _number)
+    ids = number_texts(
+        frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), lambda text: natural_number(text) or -1
+    )
     reading.job_ids.append(ids[is_wanted & (ids > 0)])
     name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
-    runs = _measure_runs(frame)
     start_ns, end_ns = reading.clock.run_ns(
         frame["Start"].to_list(), frame["End"].to_list(), _UNSET, lambda at: row(frame.index[at]).place
     )
     submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), _UNSET), second_pass=False)
     times = pd.DataFrame({"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}, frame.index)
-    is_open = _settle_open_ends(frame, times, runs, reading)
+    is_open = _settle_open_ends(frame, times, reading)
     count = number_texts(frame["NNodes"], _count_nodes)
-
     number = expecting("a number of nodes", frame, "NNodes")
     checks = (
         Check("of another cluster", ~is_wanted),
@@ -199,11 +199,6 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
     reading.take(reading.tally.sift(busy, checks, row), row, _choose_reader)
 
 
-def _number(text: str) -> int:
-    number = natural_number(text)
-    return -1 if number is None else number
-
-
 def _seconds(text: str) -> int:
     """Seconds of a duration, `1-02:03:04` or plain; -1 if there is none."""
     number = natural_number(text)
@@ -211,37 +206,30 @@ def _seconds(text: str) -> int:
     return -1 if seconds is None else seconds
 
 
-def _measure_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Seconds that jobs ran (`elapsed_s`, without suspension), may run (`limit_s`), -1 if unknown; and suspended."""
-    raw, elapsed, limit, suspended = (
-        number_texts(frame[name], _seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "Suspended")
-    )
-    columns = {"elapsed_s": np.where(raw < 0, elapsed, raw), "limit_s": limit, "suspended_s": np.maximum(suspended, 0)}
-    return pd.DataFrame(columns, frame.index)
-
-
-def _settle_open_ends(
-    frame: pd.DataFrame, times: pd.DataFrame, runs: pd.DataFrame, reading: Reading
-) -> NDArray[np.bool_]:
+def _settle_open_ends(frame: pd.DataFrame, times: pd.DataFrame, reading: Reading) -> NDArray[np.bool_]:
     """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are.
 
     A limit is not the end of a job that has run for longer, and waits while a job is suspended. If suspended jobs count
     as idle, they end after the time that they ran.
     """
-    start, end, elapsed_s = times["start_ns"], times["end_ns"], runs["elapsed_s"]
+    start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
+    raw_s, elapsed_s, limit_s, suspended_s = (
+        number_texts(frame[name], _seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "Suspended")
+    )
+    elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
     goes_on = number_texts(frame["State"], lambda state: state.startswith(_GOING_ON)) > 0
     is_open = ((end == UNSET) | (goes_on & (end <= start) & (end != BAD))) & (start > BAD)
-    most_s = np.maximum(runs["limit_s"], elapsed_s) + runs["suspended_s"]
-    due = np.minimum(start.where(is_open, 0) + most_s * NS_PER_S, OPEN_END_NS).where(runs["limit_s"] >= 0, OPEN_END_NS)
-    times["end_ns"] = due.where(is_open, end)
-    if runs["suspended_s"].any():
+    due = np.where(is_open, start, 0) + (np.maximum(limit_s, elapsed_s) + suspended_s) * NS_PER_S
+    end = np.where(is_open, np.where(limit_s >= 0, np.minimum(due, OPEN_END_NS), OPEN_END_NS), end)
+    if suspended_s.any():
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle":
         is_suspended = (number_texts(frame["State"], lambda state: state.startswith("SUSPENDED")) > 0) & (start > BAD)
         if (is_suspended & (elapsed_s < 0)).any():
             reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
         has_run = is_suspended & (elapsed_s >= 0)
-        times["end_ns"] = (start.where(has_run, 0) + elapsed_s * NS_PER_S).where(has_run, times["end_ns"])
+        end = np.where(has_run, np.where(has_run, start, 0) + elapsed_s * NS_PER_S, end)
+    times["end_ns"] = end
     return np.asarray(is_open)
 
 

@@ -18,10 +18,9 @@ from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.clock import Clock
+from bftrainer.schedulers.clock import Clock, natural_number
 from bftrainer.schedulers.idle_spans import over_capacity_share
 from bftrainer.schedulers.reading import Check, Importer, Reading
-from bftrainer.schedulers.selected_nodes import node_number
 
 _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
@@ -209,7 +208,7 @@ def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading
     else:
         nodes, size = None if nodes == processors else nodes, per_node  # the header may count processors as nodes
     if not nodes and not processors:
-        nodes = node_number(reading.settings.nodes)
+        nodes = natural_number(reading.settings.nodes or "")
         if nodes is None:
             raise SettingsError("Missing --nodes, the number of nodes: the header has neither MaxNodes nor MaxProcs.")
     reading.capacity = int(nodes or -(-(processors or 0) // size))
