@@ -114,15 +114,28 @@ class Clock:
         return count - round(offset.total_seconds()) * NS_PER_S
 
     def run_ns(
-        self, starts: Sequence[str], ends: Sequence[str], unset: frozenset[str], place: Callable[[int], str]
+        self,
+        starts: Sequence[str],
+        ends: Sequence[str],
+        unset: frozenset[str],
+        place: Callable[[int], str],
+        *lengths_s: NDArray[np.int64],
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Starts and ends of runs since the epoch, `UNSET` or `BAD`.
 
-        Of an hour that comes twice both passes count: better busy too long than wrongly idle.
+        Of an hour that comes twice, those passes count that give one of a run's lengths, if it is 0 or more; else both:
+        better busy too long than wrongly idle.
         """
-        start_ns = self.utc_ns(read_stamps(starts, unset), second_pass=False, place=place)
-        end_ns = self.utc_ns(read_stamps(ends, unset), second_pass=True, place=place)
-        set_unset(start_ns, end_ns)
+        begins, overs = read_stamps(starts, unset), read_stamps(ends, unset)
+        first, late = (self.utc_ns(begins, second_pass=is_second, place=place) for is_second in (False, True))
+        early, last = (self.utc_ns(overs, second_pass=is_second, place=place) for is_second in (False, True))
+        set_unset(first, last)
+        start_ns, end_ns = first, last
+        for begin, over in ((late, early), (late, last), (first, early), (first, last)) if lengths_s else ():
+            fits = np.any(
+                [(length_s >= 0) & ((over - begin) // NS_PER_S == length_s) for length_s in lengths_s], axis=0
+            )
+            start_ns, end_ns = np.where(fits, begin, start_ns), np.where(fits, over, end_ns)
         return start_ns, end_ns
 
     def utc_ns(

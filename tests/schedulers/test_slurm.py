@@ -179,19 +179,25 @@ AUTUMN, SPRING = 1792886400, 1774742400  # 2026-10-25, 2026-03-29 in UTC: Berlin
 
 
 @pytest.mark.parametrize(
-    ("start", "end", "span"),
+    ("start", "end", "elapsed", "span"),
     [
-        ("10-25T02:10:00", "10-25T02:50:00", (600, 6600)),
-        ("10-25T02:50:00", "10-25T02:10:00", (3000, 4200)),
-        ("10-25T01:30:00", "10-25T02:10:00", (-1800, 4200)),
-        ("10-25T02:10:00", "10-25T03:10:00", (600, 7800)),
+        ("10-25T02:10:00", "10-25T02:50:00", "00:40:00", (600, 3000)),
+        ("10-25T02:10:00", "10-25T02:50:00", "01:40:00", (600, 6600)),
+        ("10-25T02:50:00", "10-25T02:10:00", "00:20:00", (3000, 4200)),
+        ("10-25T01:30:00", "10-25T02:10:00", "00:40:00", (-1800, 600)),
+        ("10-25T01:30:00", "10-25T02:10:00", "01:40:00", (-1800, 4200)),
+        ("10-25T02:10:00", "10-25T03:10:00", "01:00:00", (4200, 7800)),
+        ("10-25T02:10:00", "10-25T03:10:00", "02:00:00", (600, 7800)),
+        # Without an elapsed time a job is as long as it can be.
+        ("10-25T02:10:00", "10-25T02:50:00", "", (600, 6600)),
+        ("10-25T02:50:00", "10-25T02:10:00", "", (3000, 4200)),
         # Clocks go forward.
-        ("03-29T01:30:00", "03-29T03:30:00", (SPRING - AUTUMN + 1800, SPRING - AUTUMN + 5400)),
+        ("03-29T01:30:00", "03-29T03:30:00", "", (SPRING - AUTUMN + 1800, SPRING - AUTUMN + 5400)),
     ],
 )
-def test_hours_in_which_clocks_change(tmp_path, start, end, span):
-    """When clocks go back a job is as long as it can be."""
-    text = f"JobIDRaw|Start|End|NodeList\n1|2026-{start}|2026-{end}|n1\n"
+def test_hours_in_which_clocks_change(tmp_path, start, end, elapsed, span):
+    """When clocks go back the elapsed time tells which pass was meant."""
+    text = f"JobIDRaw|Start|End|Elapsed|NodeList\n1|2026-{start}|2026-{end}|{elapsed}|n1\n"
     reading, ((_, first, last, _),) = read(tmp_path, text, zone="Europe/Berlin")
     assert (first - AUTUMN, last - AUTUMN) == span
     assert reading.notes == []

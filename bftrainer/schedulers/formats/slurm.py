@@ -165,12 +165,14 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
     )
     reading.job_ids.append(ids[is_wanted & (ids > 0)])
     name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
-    start_ns, end_ns = reading.clock.run_ns(
-        frame["Start"].to_list(), frame["End"].to_list(), _UNSET, lambda at: row(frame.index[at]).place
-    )
+    runs = _measure_runs(frame)
+    elapsed_s, suspended_s = runs["elapsed_s"].to_numpy(), runs["suspended_s"].to_numpy()
+    lengths_s = elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)
+    texts = frame["Start"].to_list(), frame["End"].to_list()
+    start_ns, end_ns = reading.clock.run_ns(*texts, _UNSET, lambda at: row(frame.index[at]).place, *lengths_s)
     submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), _UNSET), second_pass=False)
     times = pd.DataFrame({"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}, frame.index)
-    is_open = _settle_open_ends(frame, times, reading)
+    is_open = _settle_open_ends(frame, times, runs, reading)
     count = number_texts(frame["NNodes"], _count_nodes)
     number = expecting("a number of nodes", frame, "NNodes")
     checks = (
@@ -206,17 +208,25 @@ def _seconds(text: str) -> int:
     return -1 if seconds is None else seconds
 
 
-def _settle_open_ends(frame: pd.DataFrame, times: pd.DataFrame, reading: Reading) -> NDArray[np.bool_]:
+def _measure_runs(frame: pd.DataFrame) -> pd.DataFrame:
+    """Seconds that jobs ran (`elapsed_s`, without suspension), may run (`limit_s`), -1 if unknown; and suspended."""
+    raw_s, elapsed_s, limit_s, suspended_s = (
+        number_texts(frame[name], _seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "Suspended")
+    )
+    elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
+    return pd.DataFrame({"elapsed_s": elapsed_s, "limit_s": limit_s, "suspended_s": suspended_s})
+
+
+def _settle_open_ends(
+    frame: pd.DataFrame, times: pd.DataFrame, runs: pd.DataFrame, reading: Reading
+) -> NDArray[np.bool_]:
     """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are.
 
     A limit is not the end of a job that has run for longer, and waits while a job is suspended. If suspended jobs count
     as idle, they end after the time that they ran.
     """
     start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
-    raw_s, elapsed_s, limit_s, suspended_s = (
-        number_texts(frame[name], _seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "Suspended")
-    )
-    elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
+    elapsed_s, limit_s, suspended_s = (runs[name].to_numpy() for name in ("elapsed_s", "limit_s", "suspended_s"))
     goes_on = number_texts(frame["State"], lambda state: state.startswith(_GOING_ON)) > 0
     is_open = ((end == UNSET) | (goes_on & (end <= start) & (end != BAD))) & (start > BAD)
     due = np.where(is_open, start, 0) + (np.maximum(limit_s, elapsed_s) + suspended_s) * NS_PER_S
