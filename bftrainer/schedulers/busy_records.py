@@ -184,11 +184,14 @@ class BusyRows:
     def follow(self, changes: Iterable[tuple[str, int, int]]) -> None:
         """Write down states of nodes: a name, a time from which on, in order, and why it is busy then, or `IDLE`."""
         states = pd.DataFrame(changes, columns=["nodes", "start_ns", "kind"])
-        states["nodes"] = number_texts(states["nodes"], lambda name: self.lists.add((name,)))
         states = states[states["kind"] != states.groupby("nodes")["kind"].shift(fill_value=IDLE)]
         ends_ns = states.groupby("nodes")["start_ns"].shift(-1, fill_value=OPEN_END_NS)
-        states = states.assign(end_ns=ends_ns, is_open=False)
-        self.extend(states[(states["kind"] != IDLE) & (states["start_ns"] < ends_ns)])
+        rows = states.assign(end_ns=ends_ns)[states["kind"] != IDLE].sort_values(
+            keys := ["start_ns", "end_ns", "kind"], kind="stable"
+        )
+        cells = zip(*(rows[name].tolist() for name in (*keys, "nodes")), strict=True)
+        for (start_ns, end_ns, kind), some in itertools.groupby(cells, key=lambda row: row[:3]):
+            self.add(start_ns, end_ns, self.lists.add(name for *_, name in some), kind=kind)
 
     def records(self, *, by_cluster: bool = False, seen: int = 0) -> BusyRecords:
         """The records that all rows are, with names that begin with those of clusters, or without these.

@@ -452,6 +452,30 @@ def test_formats_without_an_importer(lines, message):
     assert recognise(["09/01/2026 08:00:00;S;7;exec_host=a/1", "09/01/2026 08:00:00;E;7;"], "x").name == "pbs"
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "wanted"),
+    [
+        *((name, [], False) for name in LOG_FORMATS),
+        ("slurm", ["JobIDRaw|Start|End|NodeList|"], True),
+        ("slurm", ["JobIDRaw|JobID|Start|NodeList|State"], True),  # which column is missing is told when it is read
+        ("slurm", ["1|a|2026-03-29T01:30:00|2026-03-29T03:30:00|n1"], True),
+        ("slurm", ["70_1|batch|CANCELLED by 5|1788242400|1788249600|00:00:00|4|cn-[01-02]|a job"], True),
+        *(("slurm", [line], False) for line in ("1|a|b|c|d", "1788242400|1788249600|b|c|d", "node|start|end")),
+        ("flux", ['{"timestamp": 100, "name": "resource-init", "context": {}}'], True),
+        ("flux", ["{", ' "jobs": ['], True),
+        ("flux", ['{"id": 1, "t_submit": 1.0, "t_run": 1}'], True),
+        *(("flux", [line], False) for line in ('{"a": 1}', "x")),
+        ("swf", ["; Version: 2.2", "; MaxNodes: 5"], True),
+        ("swf", ["; a comment", " ".join(map(str, range(18)))], True),
+        ("swf", [";".join(map(str, range(18)))], True),  # it is refused with the reason
+        *(("swf", [line], False) for line in ("1 2 3", "; a comment", "a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r")),
+    ],
+)
+def test_recognition(name, lines, wanted):
+    """A log is known by its header or its first rows."""
+    assert get_importer(name).recognises(lines) is wanted
+
+
 def test_registry(tmp_path):
     """Formats are known by name, a wrong one is answered with the nearest; without a name the first file tells it."""
     for name in LOG_FORMATS:

@@ -147,10 +147,3 @@ def test_a_trace_in_two_files(imported, tmp_path, form, text):
     done = import_log(form, [tmp_path / "1.csv", tmp_path / "2.csv"])
     assert idle_of(done.log) == idle_of(whole.log)
     assert done.quality.records == whole.quality.records
-
-
-def test_sample(sample_logs):
-    """The published spot trace: 79 instances in under eleven hours."""
-    done = import_log("spot", [sample_logs.parent / "spot" / "g4dn-trace.csv"])
-    assert (done.quality.records, done.quality.nodes, done.quality.bad) == (153, 79, 0)
-    assert done.log.window_s == 38760

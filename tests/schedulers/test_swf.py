@@ -171,23 +171,6 @@ def test_node_ids(tmp_path):
     assert dict(reading.tally.dropped) == {"no node ids": 2}
 
 
-@pytest.mark.parametrize(
-    ("lines", "wanted"),
-    [
-        (["; Version: 2.2", "; MaxNodes: 5"], True),
-        (["; a comment", line().strip()], True),
-        (["1 2 3"], False),
-        (["; a comment"], False),
-        ([], False),
-        (["1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17;18"], True),
-        (["a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r"], False),
-    ],
-)
-def test_recognition(lines, wanted):
-    """A log is known by the keys of its header, or by 18 numbers."""
-    assert SwfImporter().recognises(lines) is wanted
-
-
 def imported(tmp_path, text, **settings):
     """The import of a log in all its time."""
     (tmp_path / "log.swf").write_text(text)
