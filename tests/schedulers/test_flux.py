@@ -40,7 +40,8 @@ def read(tmp_path, events=(), jobs=(), *, lines=False, **settings):
         paths[-1].write_text("".join(events))
     reading = Reading(ImportSettings(**({"max_bad": 1.0} | settings)))
     FluxImporter().read(paths, reading)
-    return reading, sorted(records_of(reading))
+    rows = [([names] if row[-1] is JOB else names.split(","), row) for names, *row in records_of(reading)]
+    return reading, sorted((name, *row) for names, row in rows for name in names)
 
 
 START = event(100, "resource-init", restart=False, drain={}, online="", exclude="")
