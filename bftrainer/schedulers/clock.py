@@ -115,18 +115,17 @@ class Clock:
 
     def run_ns(
         self,
-        starts: Sequence[str],
-        ends: Sequence[str],
+        runs: tuple[Sequence[str], Sequence[str]],
         unset: frozenset[str],
         place: Callable[[int], str],
-        *lengths_s: NDArray[np.int64],
+        lengths_s: Sequence[NDArray[np.int64]] = (),
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Starts and ends of runs since the epoch, `UNSET` or `BAD`.
 
         Of an hour that comes twice, those passes count that give one of a run's lengths, if it is 0 or more; else both:
         better busy too long than wrongly idle.
         """
-        begins, overs = read_stamps(starts, unset), read_stamps(ends, unset)
+        begins, overs = (read_stamps(texts, unset) for texts in runs)
         first, late = (self.utc_ns(begins, second_pass=is_second, place=place) for is_second in (False, True))
         early, last = (self.utc_ns(overs, second_pass=is_second, place=place) for is_second in (False, True))
         set_unset(first, last)

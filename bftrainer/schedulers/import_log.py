@@ -25,19 +25,26 @@ from bftrainer.nodelogs.availability_trace import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
 from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
-from bftrainer.schedulers import idle_spans
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
     OUT_OF_SERVICE,
+    PLACEMENT,
     SPANS_AT_A_TIME,
+    UNIT_PLACEMENT,
     BusyKind,
     BusyRecords,
+    Swept,
+    choose_block,
     extent_ns,
     find_repeated,
     find_runaway_ends,
     find_superseded,
+    line_sweep,
     number_texts,
+    over_capacity_share,
+    place_jobs,
+    place_on_units,
 )
 from bftrainer.schedulers.coverage import (
     ADVICE,
@@ -49,7 +56,6 @@ from bftrainer.schedulers.coverage import (
     lost_days,
     missing_ids,
 )
-from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.selected_nodes import (
@@ -60,6 +66,7 @@ from bftrainer.schedulers.selected_nodes import (
     describe_lives,
     find_lives,
     places,
+    read_downtimes,
 )
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
@@ -91,7 +98,7 @@ class _SweptLog:
 
     window: Window
     chosen: NodeChoice
-    swept: idle_spans.Swept
+    swept: Swept
     coverage: Coverage | None
     jobs: pd.DataFrame
     outside: int
@@ -308,10 +315,10 @@ def _sweep_units(
     if not names:
         raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {shorten_names(chosen.names)} without.")
     sizes = list(map(len, names_of.values()))
-    by_kind, crowded = idle_spans.place_on_units(records, place, sizes)
+    by_kind, crowded = place_on_units(records, place, sizes)
     if crowded:
         reading.note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
-    reading.placement = idle_spans.UNIT_PLACEMENT.format(unit=unit)
+    reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
     result.job_node_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
     lives = None if lives is None else lives.repeat_on_parts(sizes)
@@ -362,26 +369,26 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
     chosen = count_nodes(settings.nodes, reading.capacity)
     nodes = len(chosen.names)
     outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
-    share = idle_spans.over_capacity_share(demand, nodes, window)
+    share = over_capacity_share(demand, nodes, window)
     if share > settings.max_overcommit:
         raise LogError(
             f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
             f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
         )
-    reading.placement = idle_spans.PLACEMENT
+    reading.placement = PLACEMENT
     has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-    block = idle_spans.choose_block(demand, 1 if has_names else nodes, window)
+    block = choose_block(demand, 1 if has_names else nodes, window)
     odd = int((demand["count"] % block > 0).sum())
     exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
         demand = demand.assign(count=-(-demand["count"] // block))
-        reading.placement = f"in blocks of {block:,} nodes, {idle_spans.PLACEMENT}"
+        reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
         chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = idle_spans.place_jobs(demand, nodes)
+    jobs = place_jobs(demand, nodes)
     blocks = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweeper(reading)(blocks, nodes, window)
     result = _SweptLog(window, chosen, swept, trusted, demand, outside, jobs.node_s_within(window))
@@ -389,12 +396,12 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
     return result
 
 
-def _sweeper(reading: Reading) -> Callable[..., idle_spans.Swept]:
+def _sweeper(reading: Reading) -> Callable[..., Swept]:
     """The line sweep with the settings' shortest gaps and holes."""
     gap_ns, hole_ns, after_ns = map(
         nanoseconds, (reading.min_gap_s, reading.settings.min_hole_s, reading.settings.offer_after_s)
     )
-    return partial(idle_spans.line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
+    return partial(line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
 
 
 def _find_window(

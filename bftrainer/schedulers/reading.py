@@ -314,8 +314,8 @@ _HOMES = {
     "pbs": ("pbs", "PbsImporter"),
     "lsf": ("lsf", "LsfImporter"),
     "flux": ("flux", "FluxImporter"),
-    "spot": ("presence", "SpotImporter"),
-    "counts": ("presence", "CountsImporter"),
+    "spot": ("watch_journal", "SpotImporter"),
+    "counts": ("watch_journal", "CountsImporter"),
     "table": ("tables", "TableImporter"),
 }
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from bftrainer.model import NS_PER_S as NS
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 from bftrainer.schedulers import busy_records
-from bftrainer.schedulers.busy_records import BusyKind, BusyRows, extent_ns
-from bftrainer.schedulers.idle_spans import line_sweep
+from bftrainer.schedulers.busy_records import BusyKind, BusyRows, extent_ns, line_sweep
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
 

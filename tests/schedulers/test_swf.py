@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.node_spans import Window
-from bftrainer.schedulers import idle_spans
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers import busy_records
+from bftrainer.schedulers.busy_records import BusyKind, choose_block, over_capacity_share, place_jobs
 from bftrainer.schedulers.formats.swf import SwfImporter
-from bftrainer.schedulers.idle_spans import choose_block, over_capacity_share, place_jobs
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of, read_text
@@ -207,7 +206,7 @@ def test_blocks_of_a_log(tmp_path, monkeypatch):
     """A large machine's log has blocks as nodes; node-seconds remain those of the machine."""
     text = "; MaxNodes: 1024\n; MaxProcs: 1024\n" + line(run=60, used=512) + line(2, run=30, used=256)
     whole = imported(tmp_path, text).quality
-    monkeypatch.setattr(idle_spans, "_MOST_SPANS", 500)
+    monkeypatch.setattr(busy_records, "_MOST_SPANS", 500)
     done = imported(tmp_path, text)
     assert (whole.nodes, done.quality.nodes, done.quality.nodes_per_block) == (1024, 4, 256)
     assert (done.quality.idle_node_s, done.quality.busy_node_s) == (whole.idle_node_s, whole.busy_node_s)
@@ -271,7 +270,7 @@ def test_blocks(monkeypatch):
     sizes = [64, 128, 192] * 100
     demand = demand_of([(0, 10, size) for size in sizes])
     assert choose_block(demand, 1280, window) == 1
-    monkeypatch.setattr(idle_spans, "_MOST_SPANS", 1000)
+    monkeypatch.setattr(busy_records, "_MOST_SPANS", 1000)
     assert choose_block(demand, 1280, window) == 64
     assert choose_block(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window) == 64
     for others, block in (([1] * 9, 1), ([129], 2)):  # too many of other sizes, and one that lasts

@@ -17,9 +17,8 @@ from bftrainer.files.log_files import LogRow
 from bftrainer.files.opening import one_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.busy_records import BusyKind, over_capacity_share
 from bftrainer.schedulers.clock import Clock, natural_number
-from bftrainer.schedulers.idle_spans import over_capacity_share
 from bftrainer.schedulers.reading import Check, Importer, Reading
 
 _FIELDS = 18
