@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -85,21 +84,6 @@ def test_counts(imported):
     assert imported("counts", COUNTS, nodes="a[1-4]").log.nodes == ("a1", "a2", "a3", "a4")
     with pytest.raises(SettingsError, match="Expected --nodes with 3 nodes or more, as many as were counted, got 2"):
         imported("counts", COUNTS, nodes="a[1-2]")
-
-
-@often
-@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 6)), min_size=2, max_size=12))
-def test_counts_are_exact(imported, steps):
-    """At every second as many nodes are idle as were counted."""
-    times, counts = np.cumsum([length for length, _ in steps]), [count for _, count in steps]
-    if max(counts) == 0:
-        return
-    rows = [f"1970-01-01T00:{t // 60:02}:{t % 60:02}Z,{c}\n" for t, c in zip(times, counts, strict=True)]
-    idle = np.zeros(times[-1], dtype=int)
-    for spans in idle_of(imported("counts", "timestamp,count\n" + "".join(rows)).log).values():
-        for start, end in spans:
-            idle[int(start) : int(end)] += 1
-    np.testing.assert_array_equal(idle[times[0] :], np.repeat(counts[:-1], np.diff(times)))
 
 
 @pytest.mark.parametrize(
