@@ -30,6 +30,7 @@ from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, cluster_lead
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, natural_number
 from bftrainer.schedulers.coverage import Coverage
+from bftrainer.schedulers.formats.tables import columns_of
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading, Tally
 
@@ -242,7 +243,8 @@ def read_downtimes(
     if header is None:
         raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
     separator = "|" if "|" in header.fields[0] else ","
-    columns = _places(path, header.fields[0].strip(f"{separator} ").split(separator), names_of)
+    headings = header.fields[0].strip(f"{separator} ").split(separator)
+    columns = columns_of(LogRow(path, 1, headings, is_cut_off=False), names_of, {"nodes", "start", "end"})
     width = max(columns.values()) + 1
     for line in lines:
         tally.records += 1
@@ -270,19 +272,6 @@ def _lines(path: Path, reading: Reading) -> Iterator[LogRow]:
     for block in SlurmDocument(path, ("nodes", "reservations")).rows(is_out_of_service):
         for number, line in enumerate(block.lines, start=block.first):
             yield LogRow(path, number, [line], is_cut_off=False)
-
-
-def _places(path: Path, header: Sequence[str], columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """Where nodes, start, end and, if it has them, state and cluster stand."""
-    names = [name.strip().lower() for name in header]
-    places = {}
-    for key, options in columns.items():
-        at = next((names.index(name) for name in options if name in names), None)
-        if at is not None:
-            places[key] = at
-        elif key not in ("state", "cluster"):
-            raise LogError(f"{path}:1: Expected a column {' or '.join(options)}, got {one_line(', '.join(header))}.")
-    return places
 
 
 def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:

@@ -240,7 +240,7 @@ def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
     assert idle(done)["n1"] == [(120, 150), (160, 200)]
     assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)
     for other, fault in (
-        ("node|from|end\n", r"downtimes:1: Expected a column timestart or starttime or start, got node, from, end\."),
+        ("node|from|end\n", r"downtimes:1: Expected a column timestart or starttime or start for start, got none\."),
         ("\n\n", "downtimes: Expected a header and rows"),
     ):
         with pytest.raises(LogError, match=fault):
