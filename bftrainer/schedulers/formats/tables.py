@@ -74,7 +74,7 @@ Besides, `xdmod` stands for a table without a header that Slurm's importer reads
 
 
 def columns_of(
-    header: LogRow, columns: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
+    header: LogRow, columns: Mapping[str, Sequence[str]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
     """Index of each role's column: the first of its names that the header has, as written or else in another case."""
     headings = [name.strip() for name in header.fields]
