@@ -166,7 +166,8 @@ class Clock:
         first = np.full(local_s.size, not second_pass)
         skipped = timedelta(hours=1 if second_pass else -1)
         instants = shown.tz_localize(self._info, ambiguous=first, nonexistent=skipped)
-        self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
+        if not second_pass:
+            self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
         return np.asarray(local_s - instants.as_unit("s").asi8)
 
 

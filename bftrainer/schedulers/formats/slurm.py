@@ -139,7 +139,7 @@ def _split(line: str, names: Sequence[str]) -> list[str]:
 
 
 def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Reading) -> None:
-    """Write down the jobs of some lines of a block."""
+    """Split some lines of a block into cells, and take their jobs."""
 
     def row(at: int) -> LogRow:
         return LogRow(block.path, block.first + at, [], block.is_cut_off(at))
@@ -158,7 +158,11 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
             detail = f"Expected {len(names)} columns, got {len(cells)}"
             reading.tally.refuse("wrong number of columns", row(at), detail)
     frame = pd.DataFrame(texts, places, [_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
-    frame = frame.reindex(columns=list(_COLUMNS.values()), fill_value="")
+    _take_jobs(frame.reindex(columns=list(_COLUMNS.values()), fill_value=""), row, reading)
+
+
+def _take_jobs(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Reading) -> None:
+    """Take the jobs that rows tell of, by `_COLUMNS`; those that are not kept are counted, or refused if faulty."""
     is_wanted = number_texts(frame["Cluster"], reading.is_wanted) > 0
     ids = number_texts(
         frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), lambda text: natural_number(text) or -1
