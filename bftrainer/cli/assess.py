@@ -15,7 +15,7 @@ from bftrainer.cli._shared import usage
 from bftrainer.cli._shared.stdio import counting, note, print_table, tell, write_rows
 from bftrainer.cli._shared.usage import DURATION, FILE
 from bftrainer.cli.logs.imports import SHARE, log_option
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers.import_settings import ImportSettings
 
@@ -158,9 +158,9 @@ class _Steps:
             identity, *steps = lines or [plan.identity]
             self._results: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
-            raise RunDirectoryError(f"{self._journal.path}: Expected an assessment's journal.") from None
+            raise OutputError(f"{self._journal.path}: Expected an assessment's journal.") from None
         if identity != plan.identity:
-            raise RunDirectoryError(f"{directory.path}: Cannot be resumed: log, tasks or an option changed meanwhile.")
+            raise OutputError(f"{directory.path}: Cannot be resumed: log, tasks or an option changed meanwhile.")
         if not lines:
             self._journal.append([json.dumps(plan.identity)])
 

@@ -293,7 +293,7 @@ def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict
 @usage.json_option
 def status(directory: Path, as_json: bool) -> None:
     """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
-    from bftrainer.errors import RunDirectoryError
+    from bftrainer.errors import OutputError
     from bftrainer.files.directories import LOCK
     from bftrainer.files.writing import lock_holder
     from bftrainer.harvest.harvest_directory import STATUS, describe_unused, read_status, status_rows, status_text
@@ -307,7 +307,7 @@ def status(directory: Path, as_json: bool) -> None:
         text, rows, unused = status_text(document, runs=runs), status_rows(document), describe_unused(document)
         notes = list(map(str, document["notes"][-_NOTES:]))
     except (LookupError, TypeError, ValueError, AttributeError):
-        raise RunDirectoryError(f"{directory / STATUS}: Expected a harvest's status, got something else.") from None
+        raise OutputError(f"{directory / STATUS}: Expected a harvest's status, got something else.") from None
     click.echo(text)
     print_table(*rows)
     for line in [unused, *notes] if unused else notes:
