@@ -17,7 +17,7 @@ HOLDING = (ast.stmt, ast.excepthandler, ast.match_case)
 FUNCTION_LINES, ALGORITHM_LINES, MODULE_LINES, FOLDER_FILES, REPEATED_LINES = 60, 100, 700, 20, 8
 FEWEST_LINES = 60
 # Functions that are an algorithm, which one reads in one piece, may have up to 100 lines: `module.py:function`.
-ALGORITHMS = {"bftrainer/replay/loop.py:replay"}
+ALGORITHMS = {"bftrainer/replay/loop.py:replay", "bftrainer/schedulers/coverage.py:judge_coverage"}
 
 
 def sources() -> Iterator[Path]:

@@ -1,11 +1,12 @@
-"""Rows of busy nodes that importers collect, the records made of them, and the union of their spans."""
+"""Rows of busy nodes that importers collect, the records made of them, and the sweep from their spans to idle ones."""
 
 from __future__ import annotations
 
 import itertools
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import lru_cache
@@ -16,15 +17,20 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError
+from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window, stretches, sum_seconds
 
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
 ALL_UNITS = -1
-_NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open", "cluster")
-COLUMNS = dict(zip(_NAMES, "qqibqiqibi", strict=True))
+IDLE = -1
+"""In place of a cause for which a node is busy."""
+_NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open")
+_COLUMNS = dict(zip(_NAMES, "qqibqiqib", strict=True))
 """Columns of frames of busy nodes, and their types as in the module `array`."""
+_OF_CLUSTER = "\0"
+"""Stands between a cluster and the name of one of its nodes or partitions."""
 
 
 class BusyKind(IntEnum):
@@ -44,6 +50,14 @@ class BusyKind(IntEnum):
     """The scheduler kept it free for a job to come."""
 
 
+_USUAL = {
+    "kind": BusyKind.JOB,
+    "job": 0,
+    "partition": -1,
+    "submit_ns": OPEN_START_NS,
+    "units": ALL_UNITS,
+    "is_open": 0,
+}
 OUT_OF_SERVICE = (BusyKind.DOWN, BusyKind.MAINTENANCE, BusyKind.DRAIN, BusyKind.POWERED_DOWN)
 _SPARE = (BusyKind.RESERVED, BusyKind.PLANNED, *OUT_OF_SERVICE)
 OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
@@ -55,6 +69,10 @@ _TEXTS = 1 << 18
 """Texts of lists, and ranges of nodes, whose numbers are remembered."""
 
 
+Expand = Callable[[str], Iterable[str]]
+"""Names of the nodes of a list that is written in some way."""
+
+
 class _Index(dict[str, int]):
     """Names with their numbers in order of appearance; a name that is asked for gets one."""
 
@@ -63,56 +81,38 @@ class _Index(dict[str, int]):
         return number
 
 
-class _Ranges(dict[str, bytes]):
-    """Numbers of the nodes of ranges such as `01-04` behind a name, as they recur more often than lists do."""
-
-    def __init__(self, head: str, names: _Index) -> None:
-        super().__init__()
-        self._head, self._names = head, names
-
-    def __missing__(self, text: str) -> bytes:
-        if len(self) >= _TEXTS:
-            self.clear()
-        nodes = array("i", map(self._names.__getitem__, expand_hostlist(f"{self._head}[{text}]")))
-        self[text] = data = nodes.tobytes()
-        return data
-
-
 class NodeLists:
     """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
 
     def __init__(self) -> None:
         self.names = _Index()
         self._nodes, self._ends = array("i"), array("q", [0])
-        self._ranges: dict[str, _Ranges] = {}
         self.parse = lru_cache(_TEXTS)(self._parse)
+        self._range = lru_cache(_TEXTS)(self._number_range)
 
     def add(self, names: Iterable[str]) -> int:
         """Add a list, whose repeated names count once; returns its number."""
-        return self._add_nodes(dict.fromkeys(map(self.names.__getitem__, names)))
+        return self._add_nodes(array("i", dict.fromkeys(map(self.names.__getitem__, names))))
 
-    def _parse(self, text: str, expand: Callable[[str], Iterable[str]] = expand_hostlist) -> int:
-        """Number of the list that a text is; a hostlist unless another function expands it."""
+    def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
+        """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
         match = _RANGES.fullmatch(text) if expand is expand_hostlist else None
         if match is None:
-            return self.add(expand(text))
-        head = match[1]
-        if head not in self._ranges:
-            self._ranges[head] = _Ranges(head, self.names)
-        data = b"".join(map(self._ranges[head].__getitem__, match[2].split(",")))
-        nodes = memoryview(data).cast("i")
+            return self.add(map(lead.__add__, expand(text)))
+        nodes = array("i")
+        for numbers in match[2].split(","):  # which recur more often than lists do
+            nodes += self._range(lead, match[1], numbers)
         if len(nodes) > MOST_NODES:
             raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
-        if len(set(nodes)) < len(nodes):
-            return self._add_nodes(dict.fromkeys(nodes))
-        self._nodes.frombytes(data)
-        self._ends.append(len(self._nodes))
-        return len(self._ends) - 2
+        return self._add_nodes(nodes if len(set(nodes)) == len(nodes) else array("i", dict.fromkeys(nodes)))
 
-    def find(self, text: str, faults: dict[str, str], expand: Callable[[str], Iterable[str]] = expand_hostlist) -> int:
+    def _number_range(self, lead: str, head: str, numbers: str) -> array[int]:
+        return array("i", (self.names[lead + name] for name in expand_hostlist(f"{head}[{numbers}]")))
+
+    def find(self, text: str, faults: dict[str, str], expand: Expand = expand_hostlist, lead: str = "") -> int:
         """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""
         try:
-            return self.parse(text, expand)
+            return self.parse(text, expand, lead)
         except LogError as fault:
             faults[text] = str(fault)
             return -1
@@ -121,8 +121,8 @@ class NodeLists:
         """Add the first nodes of a list as one of their own; returns its number."""
         return self._add_nodes(self._nodes[self._ends[number] :][:count])
 
-    def _add_nodes(self, nodes: Iterable[int]) -> int:
-        self._nodes.extend(nodes)
+    def _add_nodes(self, nodes: array[int]) -> int:
+        self._nodes += nodes
         self._ends.append(len(self._nodes))
         return len(self._ends) - 2
 
@@ -151,94 +151,84 @@ def column(values: array[int] | array[float]) -> NDArray[Any]:
 
 
 class BusyRows:
-    """Rows that importers write down, and the lists of nodes, partitions and clusters that these name by numbers."""
+    """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
+
+    `clusters` has the number of rows of each cluster that the log names. Names of its nodes and partitions begin with
+    what `cluster_lead` gives.
+    """
 
     def __init__(self) -> None:
-        self.lists = NodeLists()
-        self.partitions: dict[str, int] = {}
-        self.clusters: dict[str, int] = {"": 0}
-        self._columns: dict[str, array[int]] = {name: array(code) for name, code in COLUMNS.items()}
+        self.lists, self.clusters, self._partitions = NodeLists(), Counter[str](), _Index()
+        self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
 
     def __len__(self) -> int:
         return len(self._columns["start_ns"])
 
-    def partition(self, name: str) -> int:
+    def partition(self, name: str, lead: str = "") -> int:
         """Number of a partition or queue; -1 for an empty name."""
-        return self.partitions.setdefault(name, len(self.partitions)) if name else -1
+        return self._partitions[lead + name] if name else -1
 
-    def cluster(self, name: str) -> int:
-        """Number of a cluster."""
-        return self.clusters.setdefault(name, len(self.clusters))
-
-    def add(
-        self,
-        start_ns: int,
-        end_ns: int,
-        nodes: int,
-        job: int,
-        kind: BusyKind = BusyKind.JOB,
-        partition: str = "",
-        submit_ns: int | None = None,
-        *,
-        units: int = ALL_UNITS,
-        is_open: bool = False,
-        cluster: str = "",
-    ) -> None:
-        """Write down that a list of nodes was busy, each with so many of its units."""
-        submitted_ns = OPEN_START_NS if submit_ns is None else submit_ns
-        where = self.partition(partition), submitted_ns, units, is_open, self.cluster(cluster)
-        for values, value in zip(self._columns.values(), (start_ns, end_ns, nodes, kind, job, *where), strict=True):
-            values.append(value)
-
-    def add_node(self, name: str, start_ns: int, end_ns: int, kind: BusyKind) -> None:
-        """Write down that one node was busy; spans without length are ignored."""
+    def add(self, start_ns: int, end_ns: int, nodes: int, **more: int) -> None:
+        """Write down that a list of nodes was busy, if it lasts; `more` are other columns."""
         if start_ns < end_ns:
-            self.add(start_ns, end_ns, self.lists.add((name,)), hash((name, kind)), kind)
+            row = _USUAL | {"start_ns": start_ns, "end_ns": end_ns, "nodes": nodes} | more
+            for name, values in self._columns.items():
+                values.append(row[name])
 
-    def extend(self, frame: pd.DataFrame) -> dict[int, str]:
-        """Write down a frame of busy nodes; rows whose hostlist is malformed are left out."""
-        faults: dict[int, str] = {}
-        if frame.empty:
-            return faults
-        defaults: dict[str, Any] = {
-            "kind": BusyKind.JOB,
-            "submit_ns": OPEN_START_NS,
-            "units": ALL_UNITS,
-            "partition": -1,
-        }
-        defaults |= {"cluster": 0, "job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
-        frame = frame.assign(**{name: value for name, value in defaults.items() if name not in frame})
-        for name, number in (("partition", self.partition), ("cluster", self.cluster), ("job", hash)):
-            if not pd.api.types.is_integer_dtype(frame[name].dtype):
-                frame[name] = number_texts(frame[name].fillna("").astype(str), number)
-        if not pd.api.types.is_integer_dtype(frame["nodes"].dtype):
-            texts, unreadable = frame["nodes"].astype(str), dict[str, str]()
-            frame["nodes"] = number_texts(texts, lambda text: self.lists.find(text, unreadable))
-            is_list = (frame["nodes"] >= 0).to_numpy()
-            faults = {row: unreadable[texts.iloc[row]] for row in np.flatnonzero(~is_list).tolist()}
-            frame = frame[is_list]
+    def extend(self, frame: pd.DataFrame) -> None:
+        """Write down a frame of rows that name lists and partitions by their numbers."""
+        usual = _USUAL | {"job": np.arange(len(frame)), "is_open": frame["end_ns"] >= OPEN_END_NS}
+        frame = frame.assign(**{name: value for name, value in usual.items() if name not in frame})
         for name, values in self._columns.items():
             values.frombytes(frame[name].to_numpy().astype(values.typecode, copy=False).tobytes())
-        return faults
 
-    def frame(self) -> pd.DataFrame:
-        """All rows so far, which share their memory: none can be added while the frame is in use."""
-        return pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
+    def follow(self, changes: Iterable[tuple[str, int, int]]) -> None:
+        """Write down states of nodes: a name, a time from which on, in order, and why it is busy then, or `IDLE`."""
+        states = pd.DataFrame(changes, columns=["nodes", "start_ns", "kind"])
+        states = states[states["kind"] != states.groupby("nodes")["kind"].shift(fill_value=IDLE)]
+        ends_ns = states.groupby("nodes")["start_ns"].shift(-1, fill_value=OPEN_END_NS)
+        rows = states.assign(end_ns=ends_ns)[states["kind"] != IDLE].sort_values(
+            keys := ["start_ns", "end_ns", "kind"], kind="stable"
+        )
+        cells = zip(*(rows[name].tolist() for name in (*keys, "nodes")), strict=True)
+        for (start_ns, end_ns, kind), some in itertools.groupby(cells, key=lambda row: row[:3]):
+            self.add(start_ns, end_ns, self.lists.add(name for *_, name in some), kind=kind)
 
-    def records(self) -> BusyRecords:
-        """The records that all rows are."""
-        lists = self.lists
-        return BusyRecords(tuple(lists.names), lists.nodes(), lists.ends(), tuple(self.partitions), self.frame())
+    def records(self, *, by_cluster: bool = False, seen: int = 0) -> BusyRecords:
+        """The records that all rows are, with names that begin with those of clusters, or without these.
+
+        `seen` is how many of the lists' names came first. No row can be added while the records are in use.
+        """
+        rows = pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
+        names, nodes = _rename(self.lists.names, self.lists.nodes(), by_cluster=by_cluster)
+        partitions, rows["partition"] = _rename(self._partitions, rows["partition"].to_numpy(), by_cluster=by_cluster)
+        first, _ = _rename(list(self.lists.names)[:seen], nodes[:0], by_cluster=by_cluster)
+        return BusyRecords(names, nodes, self.lists.ends(), partitions, rows, len(first))
+
+
+def cluster_lead(cluster: str) -> str:
+    """What names of the nodes and partitions of a cluster begin with, as long as they are in rows."""
+    return f"{cluster}{_OF_CLUSTER}" if cluster else ""
+
+
+def _rename(texts: Iterable[str], numbers: NDArray[Any], *, by_cluster: bool) -> tuple[tuple[str, ...], NDArray[Any]]:
+    """Names without repetitions, and their numbers."""
+    index = _Index()
+    again = [index[text.replace(_OF_CLUSTER, "/") if by_cluster else text.rpartition(_OF_CLUSTER)[2]] for text in texts]
+    if len(index) < len(again):
+        numbers = np.array([*again, -1], dtype=numbers.dtype)[numbers]
+    return tuple(index), numbers
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BusyRecords:
-    """Records of busy nodes, whose frame has the columns `COLUMNS`; `records["start_ns"]` is one of these.
+    """Records of busy nodes, a frame; `records["start_ns"]` is one of its columns.
 
     `start_ns`, `end_ns` and `submit_ns` are `OPEN_START_NS` or `OPEN_END_NS` where the log does not give the time;
     `nodes` is the number of a list, whose nodes stand in `set_nodes` up to its place in `set_ends`, and from that of
     the list before, at first 0; `job` is equal for two records only if they are of the same job; `units` are GPUs or
-    cores of each node, or `ALL_UNITS`; `is_open` is 1 for a job of which no end is recorded.
+    cores of each node, or `ALL_UNITS`; `is_open` is 1 for a job of which no end is recorded. The first `seen` of the
+    names are not those of downtimes alone.
     """
 
     names: tuple[str, ...]
@@ -246,6 +236,7 @@ class BusyRecords:
     set_ends: NDArray[np.int64]
     partitions: tuple[str, ...]
     rows: pd.DataFrame
+    seen: int = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -253,27 +244,10 @@ class BusyRecords:
     def __getitem__(self, name: str) -> NDArray[Any]:
         return np.asarray(self.rows[name])
 
-    def name_by_cluster(self, clusters: Sequence[str]) -> BusyRecords:
-        """Records whose nodes, partitions and jobs are those of their cluster: names begin with its name, if any."""
-        leads, lists, nodes = [f"{name}/" * (name != "") for name in clusters], self.set_ends.size - 1, len(self.names)
-        cluster, partition = self["cluster"].astype(np.int64), self["partition"]
-        pairs, number = np.unique(cluster * lists + self["nodes"], return_inverse=True)
-        sizes = np.diff(self.set_ends)[pairs % lists]
-        codes, members = np.unique(
-            np.repeat(pairs // lists, sizes) * nodes + self.members(pairs % lists), return_inverse=True
-        )
-        rows = self.rows.assign(
-            nodes=number,
-            job=self["job"] + cluster * 0x2545F4914F6CDD1D % (1 << 62),
-            partition=np.where(partition < 0, -1, cluster * len(self.partitions) + partition),
-        )
-        return BusyRecords(
-            tuple(leads[code // nodes] + self.names[code % nodes] for code in codes.tolist()),
-            members.astype(np.int32),
-            np.append(0, np.cumsum(sizes)),
-            tuple(lead + name for lead in leads for name in self.partitions),
-            rows,
-        )
+    @property
+    def is_seen(self) -> NDArray[np.bool_]:
+        """Which names are not those of downtimes alone."""
+        return np.arange(len(self.names)) < self.seen
 
     def where(self, keep: NDArray[np.bool_]) -> BusyRecords:
         """The records that `keep` marks."""
@@ -298,10 +272,6 @@ class BusyRecords:
         pick.at(of_list, self["nodes"], self[name])
         pick.at(of_node, self.set_nodes, np.repeat(of_list, np.diff(self.set_ends)))
         return of_node
-
-    def is_named(self) -> NDArray[np.bool_]:
-        """Which nodes any record names."""
-        return np.bincount(self.members(np.unique(self["nodes"])), minlength=len(self.names)) > 0
 
     def members(self, lists: NDArray[np.int64]) -> NDArray[np.int32]:
         """Nodes of some lists, one list after another."""
@@ -415,16 +385,15 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     counts = np.bincount(records["nodes"][jobs], minlength=sizes.size)
     row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
     node = np.repeat(records.set_nodes[members], counts[of_set])
-    # Nodes and ranks of starts in one number: the next start on a node is the next number that is larger.
+    order = np.lexsort((records["start_ns"][row], node))
+    node, row = node[order], row[order]
     start = records["start_ns"][row]
-    starts, rank = np.unique(start, return_inverse=True)
-    key = node.astype(np.int64) * (starts.size + 1) + rank
-    order = np.argsort(key, kind="stable")
-    mine = np.flatnonzero(np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node])
-    at = np.searchsorted(key[order], key[mine], side="right")
-    mine, after = mine[at < order.size], order[at[at < order.size]]
-    is_same = node[after] == node[mine]
-    np.minimum.at(ends, row[mine[is_same]], start[after[is_same]])
+    # The next start on a node, if any, is behind those that are equal.
+    firsts = np.flatnonzero(np.append(True, (np.diff(node) != 0) | (np.diff(start) != 0)))
+    after = np.repeat(np.append(firsts[1:], 0), np.diff(np.append(firsts, node.size)))
+    is_over = np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node]
+    is_over &= (node[after] == node) & (start[after] > start)
+    np.minimum.at(ends, row[is_over], start[after[is_over]])
     return ends
 
 
@@ -439,3 +408,168 @@ def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: N
     is_sure = np.bincount(node, minlength=nodes) >= _SURE
     are_alike = row.size >= _SURE and bool((total - union).sum() <= _MOST_SHARED * total.sum())
     return np.asarray(is_whole & (is_sure | are_alike))
+
+
+PLACEMENT = (
+    "first fit on the lowest-numbered idle nodes: the log has no node names. "
+    "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
+)
+_TIMES = ("end_ns", "start_ns")
+_MOST_SPANS = 1 << 24
+"""Nodes of all jobs together up to which each node is a node of the log: a hundred bytes of memory each."""
+_MOST_ROUNDED, _MOST_SURPLUS = 0.01, 0.001
+"""Shares of jobs and of node time to which placement in blocks may add nodes that were not asked for."""
+
+
+def _order_events(demand: pd.DataFrame) -> pd.DataFrame:
+    """Starts and ends of jobs by `time_ns`, with the `job` and its `count`; ends come before starts of one time."""
+    jobs = pd.DataFrame({"job": np.arange(len(demand)), "count": demand["count"].to_numpy()})
+    events = [jobs.assign(time_ns=demand[name].to_numpy(), is_start=name == "start_ns") for name in _TIMES]
+    return pd.concat(events).sort_values(["time_ns", "is_start"], kind="stable")
+
+
+def over_capacity_share(demand: pd.DataFrame, capacity: int, window: Window) -> float:
+    """Share of the window in which jobs, with a `count` of nodes each, hold more than `capacity` in total."""
+    events = _order_events(demand)
+    level = np.cumsum(np.where(events["is_start"], events["count"], -events["count"]))
+    inside = np.clip(np.append(events["time_ns"], window.end_ns), window.start_ns, window.end_ns)
+    return float(np.diff(inside)[level > capacity].sum() / window.length_ns)
+
+
+def choose_block(demand: pd.DataFrame, nodes: int, window: Window) -> int:
+    """Nodes that are one of the node log where jobs hold very many in all, so that memory follows jobs; else 1.
+
+    It is the largest divisor of the machine's nodes that divides nearly all requests.
+    """
+    sizes = demand["count"].to_numpy()
+    within = demand["end_ns"].clip(upper=window.end_ns) - demand["start_ns"].clip(lower=window.start_ns)
+    lengths, block = within.clip(lower=0).to_numpy() / NS_PER_S, 1
+    for size in range(2, nodes + 1 if sizes.sum() > _MOST_SPANS else 1):
+        surplus = -sizes % size
+        is_small = (surplus > 0).mean() <= _MOST_ROUNDED and surplus @ lengths <= _MOST_SURPLUS * sizes @ lengths
+        block = size if nodes % size == 0 and is_small else block
+    return block
+
+
+def place_jobs(demand: pd.DataFrame, capacity: int) -> NodeSpans:
+    """Put each job on the lowest-numbered nodes that are free."""
+    node, start, end = array("i"), array("q"), array("q")
+    free, since = np.ones(capacity, dtype=np.bool_), np.zeros(capacity, dtype=np.int64)
+    nodes_of: dict[int, NDArray[np.int64]] = {}
+    short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
+
+    def _take(job: int, lacking: int, now: int) -> None:
+        got = np.flatnonzero(free)[:lacking]
+        free[got] = False
+        since[got] = now
+        nodes_of[job] = np.concatenate((nodes_of[job], got)) if job in nodes_of else got
+        short[job] = lacking - got.size
+        if not short[job]:
+            del short[job]
+
+    events = _order_events(demand)
+    time, starts = events["time_ns"].tolist(), events["is_start"].tolist()
+    for at, (now, is_start, job, size) in enumerate(
+        zip(time, starts, events["job"].tolist(), events["count"].tolist(), strict=True)
+    ):
+        if is_start:
+            _take(job, size, now)
+            continue
+        mine = nodes_of.pop(job)
+        short.pop(job, None)
+        lasted = mine[since[mine] < now]
+        node.frombytes(lasted.astype(np.int32).tobytes())
+        start.frombytes(since[lasted].tobytes())
+        end.frombytes(np.full(lasted.size, now).tobytes())
+        free[mine] = True
+        if short and (at + 1 == len(time) or time[at + 1] > now or starts[at + 1]):
+            for waiting, lack in tuple(short.items()):
+                _take(waiting, lack, now)
+    return NodeSpans(column(node), column(start), column(end))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Swept:
+    """Result of a line sweep: idle spans, node-seconds of each cause, and seconds in which each node was away."""
+
+    idle: NodeSpans
+    busy_node_s: Mapping[str, float]
+    away_s: NDArray[np.float64]
+
+    def idle_share(self, window: Window) -> float:
+        """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
+        there_s = self.away_s.size * window.length_ns / NS_PER_S - float(self.away_s.sum())
+        return self.idle.node_s / there_s if there_s else 0.0
+
+
+def line_sweep(
+    blocks: Iterable[Mapping[BusyKind, NodeSpans]],
+    nodes: int,
+    window: Window,
+    min_gap_ns: int = 0,
+    min_hole_ns: int = 0,
+    offer_after_ns: int = 0,
+    lives: NodeSpans | None = None,
+) -> Swept:
+    """Find idle spans: sweep over busy spans, block by block."""
+    busy_node_s: defaultdict[str, float] = defaultdict(float)
+    gaps, low = [], 0
+    for block in blocks:
+        for kind, spans in block.items():
+            busy_node_s[kind.name.lower()] += spans.node_s_within(window)
+        by_kind = list(block.values())
+        union = (
+            by_kind[0].close_gaps(min_gap_ns) if len(by_kind) == 1 else NodeSpans.concatenate(by_kind).union(min_gap_ns)
+        )
+        union = union.within(window.start_ns, window.end_ns)
+        high = int(union.node.max(initial=low - 1)) + 1
+        gaps.append(union.gaps(high, window, low))
+        low = high
+    free = NodeSpans.concatenate([*gaps, NodeSpans.none().gaps(nodes, window, low)])
+    del gaps
+    there, away_s = free, np.zeros(nodes)
+    if lives is not None and len(away := lives.gaps(nodes, window)):
+        is_away = np.isin(free.node, away.node)
+        there = NodeSpans.concatenate([free.where(~is_away), free.where(is_away).subtract(away, nodes, window)])
+        away_s = free.seconds_by_node(nodes) - there.seconds_by_node(nodes)
+    if away_s.any():
+        busy_node_s[BusyKind.AWAY.name.lower()] += float(away_s.sum())
+    idle = there.lasting(min_hole_ns).delay(offer_after_ns)
+    return Swept(idle, dict(busy_node_s), away_s)
+
+
+UNIT_PLACEMENT = (
+    "the lowest-numbered free {unit}s of each node, kept as long as a job runs: the log only counts them. "
+    "Idle counts are exact, which {unit}s are idle and for how long at a stretch is not."
+)
+
+
+def place_on_units(
+    records: BusyRecords, place: NDArray[np.int32], sizes: Sequence[int]
+) -> tuple[dict[BusyKind, NodeSpans], int]:
+    """Put each job on the lowest-numbered free units of its nodes; what else keeps a node busy takes all of it.
+
+    `place` numbers the records' nodes, -1 for one that is left out; nodes have as many units as `sizes` say. Returns
+    merged spans on units by kind, and how often a job asked more of a node than it had free: the rest is left out.
+    """
+    base = np.append(0, np.cumsum(sizes))
+    counts = records.sizes()
+    of = np.repeat(np.arange(len(records)), counts)
+    node = place[records.set_nodes[stretches(records.set_ends[:-1][records["nodes"]], counts)]]
+    of, node = of[node >= 0], node[node >= 0]
+    order = np.argsort(records["start_ns"][of], kind="stable")
+    free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)
+    spans: dict[BusyKind, list[tuple[int, int, int]]] = defaultdict(list)
+    crowded = 0
+    kinds, counts_of_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
+    for row, at in zip(of[order].tolist(), node[order].tolist(), strict=True):
+        kind, count, start, end = BusyKind(kinds[row]), counts_of_units[row], starts[row], ends[row]
+        mine = np.arange(base[at], base[at + 1])
+        if count != ALL_UNITS:
+            mine = mine[free_at[mine] <= start][:count]
+            crowded += mine.size < count
+        if kind in (BusyKind.JOB, BusyKind.UNKNOWN):
+            free_at[mine] = np.maximum(free_at[mine], end)
+        spans[kind] += [(one, start, end) for one in mine.tolist()]
+    columns = ((kind, np.array(some, dtype=np.int64).reshape(-1, 3).T) for kind, some in spans.items())
+    return {kind: NodeSpans(unit.astype(np.int32), *times).union() for kind, (unit, *times) in columns}, crowded

@@ -93,10 +93,10 @@ def set_unset(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> None:
 
 
 class Clock:
-    """Local time of a zone."""
+    """Local time of a zone; whether it `has_skipped` a time that it was asked for."""
 
     def __init__(self, zone: str | None = None) -> None:
-        self.zone = zone
+        self.zone, self.has_skipped = zone, False
         self._info: tzinfo = UTC if zone is None else _zone(zone)
 
     def instant_ns(self, text: str) -> int:
@@ -112,6 +112,30 @@ class Clock:
             raise SettingsError(f"Expected a time such as 2026-09-01T08:00, got {text!r}.") from None
         offset = moment.utcoffset() or timedelta(0)
         return count - round(offset.total_seconds()) * NS_PER_S
+
+    def run_ns(
+        self,
+        runs: tuple[Sequence[str], Sequence[str]],
+        unset: frozenset[str],
+        place: Callable[[int], str],
+        lengths_s: Sequence[NDArray[np.int64]] = (),
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Starts and ends of runs since the epoch, `UNSET` or `BAD`.
+
+        Of an hour that comes twice, those passes count that give one of a run's lengths, if it is 0 or more; else both:
+        better busy too long than wrongly idle.
+        """
+        begins, overs = (read_stamps(texts, unset) for texts in runs)
+        first, late = (self.utc_ns(begins, second_pass=is_second, place=place) for is_second in (False, True))
+        early, last = (self.utc_ns(overs, second_pass=is_second, place=place) for is_second in (False, True))
+        set_unset(first, last)
+        start_ns, end_ns = first, last
+        for begin, over in ((late, early), (late, last), (first, early), (first, last)) if lengths_s else ():
+            fits = np.any(
+                [(length_s >= 0) & ((over - begin) // NS_PER_S == length_s) for length_s in lengths_s], axis=0
+            )
+            start_ns, end_ns = np.where(fits, begin, start_ns), np.where(fits, over, end_ns)
+        return start_ns, end_ns
 
     def utc_ns(
         self, stamps: Stamps, *, second_pass: bool, place: Callable[[int], str] = lambda _: ""
@@ -136,12 +160,14 @@ class Clock:
         """Seconds that the zone is ahead of UTC at local times.
 
         A time in a repeated hour has two offsets: the second pass's if `second_pass`, else the first's. A skipped time
-        has none: it gets the offset after the change if `second_pass`, else the one before it.
+        has none: it gets the one that makes it the later instant if `second_pass`, else the earlier one.
         """
         shown = pd.DatetimeIndex(local_s.astype("M8[s]"))
         first = np.full(local_s.size, not second_pass)
-        skipped = timedelta(hours=-1 if second_pass else 1)
+        skipped = timedelta(hours=1 if second_pass else -1)
         instants = shown.tz_localize(self._info, ambiguous=first, nonexistent=skipped)
+        if not second_pass:
+            self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
         return np.asarray(local_s - instants.as_unit("s").asi8)
 
 

@@ -13,6 +13,7 @@ from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 
 Edge = Literal["started", "ended"]
+_Times = NDArray[np.float64]
 
 MOST_UNTRUSTED = 0.01
 """Largest share of an asked window that may lie outside what can be trusted."""
@@ -35,14 +36,14 @@ _HOUR_NS, _QUIET_HOURS, _SETTLED_HOURS = 3600 * NS_PER_S, 20, 6
 class _Ages:
     """Share of running node-time that is older than x, which is also the share that has longer than x to run."""
 
-    def __init__(self, length_s: NDArray[np.float64], weight: NDArray[np.float64]) -> None:
+    def __init__(self, length_s: _Times, weight: _Times) -> None:
         order = np.argsort(length_s, kind="stable")
         length, weight = length_s[order], weight[order]
         older = np.cumsum((weight * length)[::-1])[::-1] - length * np.cumsum(weight[::-1])[::-1]
         total = float((weight * length).sum()) or 1.0  # nodes may all be unknown
         self._age_s, self._share = np.append(0.0, length), np.append(1.0, np.maximum(older, 0.0) / total)
 
-    def share_older(self, age_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    def share_older(self, age_s: _Times) -> _Times:
         """Share that is older; all where an age is below 0."""
         return np.asarray(np.interp(age_s, self._age_s, self._share, right=0.0))
 
@@ -71,22 +72,21 @@ class Coverage:
 
     def untrusted_s(self, window: Window) -> float:
         """Seconds of a window that are not trusted."""
-        trusted_ns = 0
-        if self.trusted is not None:
-            trusted_ns = min(window.end_ns, self.trusted.end_ns) - max(window.start_ns, self.trusted.start_ns)
+        trusted_ns, good = 0, self.trusted
+        if good is not None:
+            trusted_ns = min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns)
         return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
 
     def sentence(self, window: Window, idle_node_s: float, empty_days: float) -> str:
         """What part of a window is trusted, and what lies outside: `idle_node_s`, and more that is missing."""
-        doubtful_s, missing = self.untrusted_s(window), self.missing_share(window)
+        doubtful_s, missing, good = self.untrusted_s(window), self.missing_share(window), self.trusted
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
-        share = f"{share} of the window's busy node-time is missing"
+        share += " of the window's busy node-time is missing"
         if empty_days:
             share += f", besides what {empty_days:,.1f} days lack in which no job starts or none ends"
         trusted = f"Nothing of the log can be trusted: {self.reason}"
-        if self.trusted is not None:
-            times = f"{iso(self.trusted.start_ns)} to {iso(self.trusted.end_ns)}"
-            trusted = f"Of the log, {times} can be trusted"
+        if good is not None:
+            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
         if not doubtful_s:
             return f"{trusted}; {share}"
         return (
@@ -140,123 +140,117 @@ def judge_coverage(
     missing. The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be
     found.
     """
-    jobs = _Jobs(start_ns, end_ns, nodes, submit_ns)
-    if not jobs.is_over.any():
-        edges_s, ages = (float(jobs.start.min()), float(jobs.start.max())), _Ages(np.zeros(0), np.zeros(0))
+    start, width, end = (
+        start_ns / NS_PER_S,
+        nodes.astype(np.float64),
+        np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S),
+    )
+    is_over, has_submit = np.isfinite(end), submit_ns > OPEN_START_NS
+    if not is_over.any():
+        edges_s, ages = (float(start.min()), float(start.max())), _Ages(np.zeros(0), np.zeros(0))
         return Coverage(None, "no job has ended", ("started", "started"), edges_s, 0.0, len(nodes), 0.0, ages)
+    length, weight = (end - start)[is_over], width[is_over]
+    has_submits = bool(has_submit.mean() > _NEARLY_ALL)
+    submit = np.where(has_submits & has_submit, np.minimum(submit_ns / NS_PER_S, start), start)
+    wait = start - submit
     # By how long jobs run, old ones at the first end and long ones at the last start tell what the log selects.
-    ages = _Ages(jobs.length, jobs.nodes[jobs.is_over])
+    ages = _Ages(length, weight)
     half_s = ages.quantile_s(_MEDIAN)
-    edges = jobs.guess_selection(half_s, ages.quantile_s(_TAIL))
-    first_start, last_start = _outermost(jobs.start)
-    first_end, last_end = _outermost(jobs.end if edges[1] == "started" else jobs.end[jobs.is_over])
-    by_submission = edges[0] == "started" and jobs.are_selected_by_submission(half_s)
+    edges = _guess_selection(start, end, width, half_s, ages.quantile_s(_TAIL))
+    first_start, last_start = _outermost(start)
+    first_end, last_end = _outermost(end if edges[1] == "started" else end[is_over])
+    by_submission = edges[0] == "started" and has_submits and _is_selected_by_submission(start, submit, width, half_s)
     # The sample of lengths: of jobs that lie within, longer ones are rarer; others are cut off at the edges.
-    weight, end = jobs.nodes[jobs.is_over], jobs.end[jobs.is_over]
     if edges == ("started", "ended"):
-        within_s = jobs.length + jobs.wait[jobs.is_over] * by_submission
+        within_s = length + wait[is_over] * by_submission
         weight = weight / np.maximum(0.1, 1 - within_s / (last_end - first_start))
     elif edges == ("ended", "started"):
-        weight = weight * ((end >= first_end) & (end <= last_start))
-    ages = _Ages(jobs.length, weight) if weight.any() else ages
+        weight = weight * ((end[is_over] >= first_end) & (end[is_over] <= last_start))
+    ages = _Ages(length, weight) if weight.any() else ages
     tail_s = ages.quantile_s(_TAIL)
     # What is nearer to an edge than the oldest jobs may be missing jobs.
     low, high = max(first_end, first_start + tail_s), min(last_start, last_end - tail_s)
-    if jobs.has_submits:
-        high = min(high, jobs.last_complete(half_s))
+    if has_submits:
+        high = min(high, _last_complete(start, submit, width, half_s))
     if by_submission:
-        low = max(low, float(jobs.submit.min()) + jobs.since_submission_s(weight))
-    node_s = weight * jobs.length
+        low = max(low, float(submit.min()) + _age_since_submission_s(length, wait[is_over], weight))
+    node_s = weight * length
     effective = float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
     edges_s = (first_start if edges[0] == "started" else first_end, last_start if edges[1] == "started" else last_end)
-    span_s = edges_s[1] - edges_s[0]
-    reason = _find_fault(high - low, span_s, edges, len(nodes), effective)
+    span_s, trusted_s = edges_s[1] - edges_s[0], high - low
+    # Edges of a few jobs say nothing.
+    least = (
+        {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}.get(edges, 1 / 2)
+        if len(nodes) >= _LEAST_JOBS
+        else 1 / 2
+    )
+    reason = ""
     if tells_changes and span_s <= tail_s:
-        reason = "it is shorter than the {tail_h:,.0f} h that jobs run which neither begin nor end in it"
-    reason = reason.format(tail_h=tail_s / _HOUR_S)
+        reason = f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"
+    elif effective < _LEAST_JOBS and least:
+        reason = (
+            f"it has too few jobs to tell how long jobs run here: they tell as much as {effective:.0f} of equal "
+            f"length, and {_LEAST_JOBS:.0f} are needed"
+        )
+    elif trusted_s < max(least * span_s, 2.0):
+        left = f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
+        reason = f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves {left}"
     trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
     return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
 
 
-def _find_fault(trusted_s: float, span_s: float, edges: tuple[Edge, Edge], jobs: int, effective: float) -> str:
-    """Why nothing can be trusted; empty if something can."""
-    # Edges of a few jobs say nothing.
-    least = {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}.get(edges, 1 / 2) if jobs >= _LEAST_JOBS else 1 / 2
-    if effective < _LEAST_JOBS and least:
-        return (
-            f"it has too few jobs to tell how long jobs run here: they tell as much as {effective:.0f} of equal "
-            f"length, and {_LEAST_JOBS:.0f} are needed"
-        )
-    if trusted_s < max(least * span_s, 2.0):
-        trusted = f"{max(trusted_s, 0) / _HOUR_S:,.0f} of {max(span_s, 0) / _HOUR_S:,.0f} h"
-        return f"jobs are missing up to {{tail_h:,.0f}} h from its edges, which leaves {trusted}"
-    return ""
+def _guess_selection(start: _Times, end: _Times, nodes: _Times, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
+    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start.
+
+    So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
+    """
+    (first_start, last_start), (first_end, last_end) = _outermost(start), _outermost(end)
+    # A tenth of the nodes that are busy on average in the middle half of the log.
+    span_s = min(last_end, last_start + half_s) - first_start
+    low, high = first_start + span_s / 4, first_start + span_s * 3 / 4
+    inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
+    least = 0.1 * float((nodes * inside).sum() / max(high - low, 1.0))
+    older = nodes[(start <= first_end - half_s) & (end > first_end)].sum()
+    longer = nodes[(start <= last_start) & (end > last_start + half_s)].sum()
+    still_run = np.isinf(last_end) and (start[np.isinf(end)] >= last_start - tail_s).mean() > _MEDIAN
+    return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
 
 
-class _Jobs:
-    """Jobs in seconds since the epoch; `length` is of those that are over, the others end at infinity."""
-
-    def __init__(self, start_ns: Any, end_ns: Any, nodes: Any, submit_ns: Any) -> None:
-        self.start, self.nodes = start_ns / NS_PER_S, nodes.astype(np.float64)
-        self.end = np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
-        self.is_over = np.isfinite(self.end)
-        self.length = (self.end - self.start)[self.is_over]
-        has_submit = submit_ns > OPEN_START_NS
-        self.has_submits = bool(has_submit.mean() > _NEARLY_ALL)
-        early = np.minimum(submit_ns / NS_PER_S, self.start)
-        self.submit = np.where(self.has_submits & has_submit, early, self.start)
-        self.wait = self.start - self.submit
-
-    def guess_selection(self, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
-        """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start.
-
-        So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
-        """
-        start, end = self.start, self.end
-        (first_start, last_start), (first_end, last_end) = _outermost(start), _outermost(end)
-        # A tenth of the nodes that are busy on average in the middle half of the log.
-        span_s = min(last_end, last_start + half_s) - first_start
-        low, high = first_start + span_s / 4, first_start + span_s * 3 / 4
-        inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
-        least = 0.1 * float((self.nodes * inside).sum() / max(high - low, 1.0))
-        older = self.nodes[(start <= first_end - half_s) & (end > first_end)].sum()
-        longer = self.nodes[(start <= last_start) & (end > last_start + half_s)].sum()
-        still_run = np.isinf(last_end) and (start[~self.is_over] >= last_start - tail_s).mean() > _MEDIAN
-        return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
-
-    def are_selected_by_submission(self, half_s: float) -> bool:
-        """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
-        first, spell_s = _outermost(self.start)[0], max(half_s, _SPELL_S)
-        early = (self.start >= first) & (self.start < first + spell_s)
-        expected = (self.nodes * np.minimum(self.wait, spell_s)).sum() / spell_s / self.nodes.sum()
-        before = self.nodes[early & (self.submit < first)].sum() / max(self.nodes[early].sum(), 1e-9)
-        return bool(self.has_submits and expected > 0.02 and before < expected / 2)
-
-    def last_complete(self, half_s: float) -> float:
-        """Until when jobs submitted after all of these need not have started, if they are missing.
-
-        That is the last submission; later by as much as all jobs waited that had started just before it.
-        """
-        last = _outermost(self.submit)[1]
-        near = np.flatnonzero((self.start <= last) & (self.start > last - max(half_s, _SPELL_S)))
-        if not near.size:
-            return last
-        near = near[np.argsort(self.wait[near], kind="stable")]
-        few = int(np.searchsorted(np.cumsum(self.nodes[near]), _TAIL * self.nodes[near].sum()))
-        return last + float(self.wait[near[few]])
-
-    def since_submission_s(self, weight: NDArray[np.float64]) -> float:
-        """Time since submission that one percent of the running node-time of jobs that are over exceeds."""
-        total_s = self.length + self.wait[self.is_over]
-        low, high, node_s = 0.0, float(total_s.max()), (weight * self.length).sum()
-        while high - low > 1.0:
-            middle = (low + high) / 2
-            share = (weight * np.clip(total_s - middle, 0.0, self.length)).sum() / node_s
-            low, high = (middle, high) if share > _TAIL else (low, middle)
-        return high
+def _is_selected_by_submission(start: _Times, submit: _Times, nodes: _Times, half_s: float) -> bool:
+    """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
+    first, spell_s = _outermost(start)[0], max(half_s, _SPELL_S)
+    early = (start >= first) & (start < first + spell_s)
+    expected = (nodes * np.minimum(start - submit, spell_s)).sum() / spell_s / nodes.sum()
+    before = nodes[early & (submit < first)].sum() / max(nodes[early].sum(), 1e-9)
+    return bool(expected > 0.02 and before < expected / 2)
 
 
-def _outermost(times: NDArray[np.float64]) -> tuple[float, float]:
+def _last_complete(start: _Times, submit: _Times, nodes: _Times, half_s: float) -> float:
+    """Until when jobs submitted after all of these need not have started, if they are missing.
+
+    That is the last submission; later by as much as all jobs waited that had started just before it.
+    """
+    last = _outermost(submit)[1]
+    near = np.flatnonzero((start <= last) & (start > last - max(half_s, _SPELL_S)))
+    if not near.size:
+        return last
+    wait = (start - submit)[near]
+    order = np.argsort(wait, kind="stable")
+    few = int(np.searchsorted(np.cumsum(nodes[near[order]]), _TAIL * nodes[near].sum()))
+    return last + float(wait[order[few]])
+
+
+def _age_since_submission_s(length: _Times, wait: _Times, weight: _Times) -> float:
+    """Time since submission that one percent of the running node-time of jobs that are over exceeds."""
+    low, high, node_s = 0.0, float((length + wait).max()), (weight * length).sum()
+    while high - low > 1.0:
+        middle = (low + high) / 2
+        share = (weight * np.clip(length + wait - middle, 0.0, length)).sum() / node_s
+        low, high = (middle, high) if share > _TAIL else (low, middle)
+    return high
+
+
+def _outermost(times: _Times) -> tuple[float, float]:
     """First and last of some times, but for a few."""
     place = _PLACE if times.size >= _MANY else int(_FEW * times.size)
     ordered = np.partition(times, (place, times.size - 1 - place))

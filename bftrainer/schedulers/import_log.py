@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, SettingsError
+from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.text_files import head, log_paths
 from bftrainer.files.writing import file_source, replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
@@ -24,19 +24,27 @@ from bftrainer.model.instants import local_iso
 from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
 from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
-from bftrainer.nodelogs.node_spans import NodeSpans, Window, log_of_idle, nanoseconds
-from bftrainer.schedulers import idle_spans
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
     OUT_OF_SERVICE,
+    PLACEMENT,
     SPANS_AT_A_TIME,
+    UNIT_PLACEMENT,
     BusyKind,
     BusyRecords,
+    Swept,
+    choose_block,
     extent_ns,
     find_repeated,
     find_runaway_ends,
     find_superseded,
+    line_sweep,
+    number_texts,
+    over_capacity_share,
+    place_jobs,
+    place_on_units,
 )
 from bftrainer.schedulers.coverage import (
     ADVICE,
@@ -48,7 +56,6 @@ from bftrainer.schedulers.coverage import (
     lost_days,
     missing_ids,
 )
-from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.selected_nodes import (
@@ -59,6 +66,7 @@ from bftrainer.schedulers.selected_nodes import (
     describe_lives,
     find_lives,
     places,
+    read_downtimes,
 )
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
@@ -76,13 +84,21 @@ class DataQuality(SimpleNamespace):
         return dict(vars(self))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Imported:
+    """Result of an import: the node log, and the account of the log's records."""
+
+    log: NodeLog
+    quality: DataQuality
+
+
 @dataclass(slots=True, eq=False)
-class SweptLog:
-    """Result of a log's line sweep, with its window and nodes."""
+class _SweptLog:
+    """A log's line sweep, with its window, nodes and jobs, of which so many are `outside` the window."""
 
     window: Window
     chosen: NodeChoice
-    swept: idle_spans.Swept
+    swept: Swept
     coverage: Coverage | None
     jobs: pd.DataFrame
     outside: int
@@ -100,75 +116,6 @@ class SweptLog:
         return {name: node_s * self.block for name, node_s in sorted(self.swept.busy_node_s.items())}
 
 
-def idle_share(swept: idle_spans.Swept, window: Window) -> float:
-    """Share of the nodes' time in a window that was idle, without the time in which they were not there."""
-    there_s = swept.away_s.size * window.length_ns / NS_PER_S - float(swept.away_s.sum())
-    return swept.idle.node_s / there_s if there_s else 0.0
-
-
-def _measure_groups(result: SweptLog, reading: Reading) -> dict[str, dict[str, float | None]]:
-    """Number, idle share and idle intervals of each partition's nodes, or each type's; seconds within the window."""
-    by, chosen, swept = reading.settings.by, result.chosen, result.swept
-    groups = {"partition": chosen.partitions, "node-type": chosen.types}.get(by or "", {})
-    if by and not groups:
-        raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
-    figures: dict[str, dict[str, float | None]] = {}
-    for group, members in groups.items():
-        is_member = places(chosen.names, members) >= 0
-        spans = swept.idle.where(is_member[swept.idle.node])
-        lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
-        figures[group] = {
-            "nodes": len(set(members)),
-            "idle_share": idle_share(replace(swept, idle=spans, away_s=swept.away_s[is_member]), result.window),
-            "idle_node_s": spans.node_s,
-            "holes": len(spans),
-            "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
-            "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
-        }
-    return figures
-
-
-def make_quality(
-    importer: Importer, reading: Reading, result: SweptLog, log: NodeLog, trust: Mapping[str, Any] | None
-) -> DataQuality:
-    """The account of an import that made `log`; `trust` says what of it can be trusted."""
-    tally, chosen, swept = reading.tally, result.chosen, result.swept
-    dropped, jobs_s = dict(tally.dropped.most_common()), swept.busy_node_s.get("job", 0.0)
-    return DataQuality(
-        format=importer.name,
-        records=tally.records,
-        kept=tally.records - tally.dropped.total(),
-        outside_window=result.outside,
-        dropped=dropped,
-        bad=tally.bad,
-        bad_examples=tuple(tally.examples),
-        duplicates=dropped.get(_DUPLICATE, 0),
-        unknown=result.unknown,
-        nodes_per_block=result.block,
-        nodes=len(log.nodes),
-        nodes_seen=chosen.seen,
-        nodes_unseen=chosen.unseen,
-        unseen=chosen.unseen_are,
-        nodes_outside=len(chosen.outside),
-        outside_examples=chosen.outside[:_EXAMPLES],
-        window_start=iso(log.start_ns),
-        window_end=iso(log.end_ns),
-        window_s=log.window_s,
-        zone=reading.clock.zone,
-        coverage=trust,
-        busy_node_s=result.busy_node_s,
-        idle_node_s=swept.idle.node_s * result.block,
-        idle_share=idle_share(swept, result.window),
-        away_node_s=float(swept.away_s.sum()),
-        by=_measure_groups(result, reading),
-        unit=reading.settings.unit,
-        whole_idle_share=result.whole_idle_share,
-        overlap_factor=result.job_node_s / jobs_s if jobs_s else None,
-        over_capacity_share=result.over_capacity_share,
-        notes=tuple(reading.notes),
-    )
-
-
 def quality_path(path: Path) -> Path:
     """Path of a node log's data quality: `idle.quality.json` for `idle.parquet` and `idle.csv.gz`."""
     return path.parent / f"{path.name.removesuffix('.gz').rpartition('.')[0]}.quality.json"
@@ -180,14 +127,6 @@ def write_quality_json(path: Path, quality: DataQuality) -> None:
         stream.write((json.dumps(quality.summary(), indent=1) + "\n").encode())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Imported:
-    """Result of an import: the node log, and the account of the log's records."""
-
-    log: NodeLog
-    quality: DataQuality
-
-
 def import_log(
     format_name: str, paths: Sequence[Path], settings: ImportSettings | None = None, command: str = ""
 ) -> Imported:
@@ -196,7 +135,7 @@ def import_log(
     Parameters
     ----------
     format_name : str
-        One of `importer_names()`, a registered plug-in, `module:callable`, or `auto`.
+        One of `LOG_FORMATS`, a registered plug-in, `module:callable`, or `auto`.
     paths : sequence of Path
         Files and directories of files, in order.
     settings : ImportSettings, optional
@@ -216,21 +155,30 @@ def import_log(
     reading = Reading(settings)
     run_importer(importer, files, reading)
     reading.tally.check()
-    result = _sweep_names(importer, reading) if reading.demand is None else _sweep_counts(importer, reading)
+    clusters = list(filter(None, reading.rows.clusters))
+    if settings.cluster is not None and not reading.rows.clusters[settings.cluster]:
+        raise SettingsError(f"Unknown cluster {settings.cluster!r}.{suggestion(settings.cluster, clusters)}")
+    if not any(map(len, reading.counted)):
+        result = _sweep_names(importer, reading)
+    elif len(clusters) > 1 and settings.cluster is None:
+        raise SettingsError(f"Missing --cluster: the log counts nodes of {len(clusters):,}: {', '.join(clusters)}.")
+    else:
+        result = _sweep_counts(importer, reading, pd.concat(reading.counted))
     trust = _account_coverage(result, reading)
     beside = (*log_paths((*settings.downtimes, *settings.reservations)), *inventory_paths(settings.nodes))
+    story = _provenance(importer, reading, result, command, (*files, *beside))
     log = log_of_idle(
         result.chosen.names,
         result.window,
         result.swept.idle,
-        _provenance(importer, reading, result, command, (*files, *beside)) | ({"coverage": trust} if trust else {}),
+        story | ({"coverage": trust} if trust else {}),
         reading.unchanged_ns,
         _last_changes(result, reading),
     )
-    return Imported(log, make_quality(importer, reading, result, log, trust))
+    return Imported(log, _account(importer, reading, result, trust))
 
 
-def _last_changes(result: SweptLog, reading: Reading) -> dict[int, bool]:
+def _last_changes(result: _SweptLog, reading: Reading) -> dict[int, bool]:
     """Nodes that change in the window's last instant, if the window ends with the log and short holes count."""
     if reading.window_ns is None or result.window.end_ns != reading.window_ns[1] or reading.settings.min_hole_s:
         return {}
@@ -239,15 +187,75 @@ def _last_changes(result: SweptLog, reading: Reading) -> dict[int, bool]:
     return {node: changes[name] for node, name in enumerate(result.chosen.names) if name in changes}
 
 
-def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
+def _account(importer: Importer, reading: Reading, result: _SweptLog, trust: Mapping[str, Any] | None) -> DataQuality:
+    """The account of an import; `trust` says what of it can be trusted."""
+    tally, chosen, swept, window = reading.tally, result.chosen, result.swept, result.window
+    jobs_s = swept.busy_node_s.get("job", 0.0)
+    return DataQuality(
+        format=importer.name,
+        records=tally.records,
+        kept=tally.records - tally.dropped.total(),
+        outside_window=result.outside,
+        dropped=dict(tally.dropped.most_common()),
+        bad=tally.bad,
+        bad_examples=tuple(tally.examples),
+        duplicates=tally.dropped[_DUPLICATE],
+        unknown=result.unknown,
+        nodes_per_block=result.block,
+        nodes=len(chosen.names),
+        nodes_seen=chosen.seen,
+        nodes_unseen=chosen.unseen,
+        unseen=chosen.unseen_are,
+        nodes_outside=len(chosen.outside),
+        outside_examples=chosen.outside[:_EXAMPLES],
+        window_start=iso(window.start_ns),
+        window_end=iso(window.end_ns),
+        window_s=window.length_ns / NS_PER_S,
+        zone=reading.clock.zone,
+        coverage=trust,
+        busy_node_s=result.busy_node_s,
+        idle_node_s=swept.idle.node_s * result.block,
+        idle_share=swept.idle_share(window),
+        away_node_s=float(swept.away_s.sum()),
+        by=_measure_groups(result, reading.settings.by),
+        unit=reading.settings.unit,
+        whole_idle_share=result.whole_idle_share,
+        overlap_factor=result.job_node_s / jobs_s if jobs_s else None,
+        over_capacity_share=result.over_capacity_share,
+        notes=tuple(reading.notes),
+    )
+
+
+def _measure_groups(result: _SweptLog, by: str | None) -> dict[str, dict[str, float | None]]:
+    """Number, idle share and idle intervals of each partition's nodes, or each type's; seconds within the window."""
+    chosen, swept = result.chosen, result.swept
+    groups = {"partition": chosen.partitions, "node-type": chosen.types}.get(by or "", {})
+    if by and not groups:
+        raise SettingsError(f"--by {by}: neither the log nor --nodes tells the {by} of nodes.")
+    figures: dict[str, dict[str, float | None]] = {}
+    for group, members in groups.items():
+        is_member = places(chosen.names, members) >= 0
+        spans = swept.idle.where(is_member[swept.idle.node])
+        lengths_s = (spans.end_ns - spans.start_ns) / NS_PER_S
+        figures[group] = {
+            "nodes": len(set(members)),
+            "idle_share": replace(swept, idle=spans, away_s=swept.away_s[is_member]).idle_share(result.window),
+            "idle_node_s": spans.node_s,
+            "holes": len(spans),
+            "hole_mean_s": float(lengths_s.mean()) if len(spans) else None,
+            "hole_median_s": float(np.median(lengths_s)) if len(spans) else None,
+        }
+    return figures
+
+
+def _sweep_names(importer: Importer, reading: Reading) -> _SweptLog:
     """Sweep records that name nodes."""
     settings, own = reading.settings, len(reading.rows)
-    reading.check_cluster(own)
     if not own and reading.nodes is None:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in reading.tally.dropped.most_common())
         shown = f"{reading.tally.records:,} records ({reasons})" if reasons else "no record at all"
         raise LogError(f"No records of busy nodes in the log: {shown}.")
-    every, is_seen = _with_downtimes(reading)
+    every = _with_downtimes(reading)
     is_own = np.arange(len(every)) < own
     is_job = is_own & np.isin(every["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
     is_lost = _drop_repeated(every.rows, every.runs(), is_job, reading)
@@ -256,41 +264,39 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
     is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
     every = replace(every, rows=every.rows.assign(end_ns=np.minimum(every["end_ns"], ends)))
     jobs = every.where(is_job & ~is_runaway)
-    coverage = _judge(importer, reading, jobs.rows, jobs.sizes())
-    window = _window(reading, extent_ns(every.rows[is_own]), coverage)
+    trusted, window = _find_window(importer, reading, jobs.rows, jobs.sizes(), extent_ns(every.rows[is_own]))
     if rare := jobs.rare_nodes():
-        reading.note(
-            f"{len(rare):,} nodes are in under 0.1 % of the records: {shorten_names(rare)}. Are they this machine's?"
-        )
+        shown = shorten_names(rare)
+        reading.note(f"{len(rare):,} nodes are in under 0.1 % of the records: {shown}. Are they this machine's?")
     records = every.where(~is_lost & _is_near(every.rows, window, reading))
     if not reading.is_exact and not np.isin(records["kind"], OUT_OF_SERVICE).any():
         reading.note("nothing tells when nodes were down: idle time is an upper bound.")
     # Jobs outside the window still show which nodes belong to a partition.
-    chosen = choose_nodes(every, is_seen, reading, is_availability=importer.is_availability)
-    place = places(records.names, chosen.names)
+    chosen = choose_nodes(every, reading, is_availability=importer.is_availability)
+    place = places(every.names, chosen.names)
     records = records.where(~np.isin(records["kind"], [OFFERABLE[name] for name in settings.offer]))
     lives, reason = chosen.lives, "nodes count only while --nodes says that they were there"
     if lives is None and not importer.is_availability and not reading.is_exact:
         # Downtimes alone do not tell when a node was there.
-        lives = find_lives(every, np.where(is_seen, place, -1), len(chosen.names), window, coverage)
+        lives = find_lives(every, np.where(every.is_seen, place, -1), len(chosen.names), window, trusted)
         reason = describe_lives(lives, chosen.names, window)
     lives = None if lives is None else lives.within(window.start_ns, window.end_ns)
     swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, lives=lives)
-    result = SweptLog(window, chosen, swept, coverage, jobs.rows, _count_outside(every.rows[is_job], window))
+    result = _SweptLog(window, chosen, swept, trusted, jobs.rows, _count_outside(every.rows[is_job], window))
     result.job_node_s = records.job_node_s(window, place)
     result.unknown = int((records["kind"] == BusyKind.UNKNOWN).sum())
     if swept.away_s.any():
         reading.note(f"{reason}. {swept.away_s.sum() / 3600:,.1f} node-hours are left out.")
-    result.runaways = int(is_runaway.sum())
-    if result.runaways:
+    if runaways := int(is_runaway.sum()):
         busy_s = max(swept.busy_node_s.get("job", 0.0), 1.0)
+        result.runaways = runaways
         result.runaway_share = every.where(is_runaway).job_node_s(window, place) / busy_s
         reading.note(
-            f"{result.runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
+            f"{runaways:,} runs are runaways: they have no end, and their nodes ran other jobs since. They "
             f"count until the first of these starts, {100 * result.runaway_share:.3g} % of the busy node-time."
         )
     if settings.unit != "node":
-        result.whole_idle_share = idle_share(swept, window)
+        result.whole_idle_share = swept.idle_share(window)
         _sweep_units(records, place, result, reading, lives)
     if settings.offer:
         reading.note(f"nodes are offered in spite of this: {', '.join(settings.offer)}.")
@@ -298,7 +304,7 @@ def _sweep_names(importer: Importer, reading: Reading) -> SweptLog:
 
 
 def _sweep_units(
-    records: BusyRecords, place: NDArray[np.int32], result: SweptLog, reading: Reading, lives: NodeSpans | None
+    records: BusyRecords, place: NDArray[np.int32], result: _SweptLog, reading: Reading, lives: NodeSpans | None
 ) -> None:
     """Sweep GPUs or cores in place of nodes."""
     unit, chosen = reading.settings.unit, result.chosen
@@ -309,10 +315,10 @@ def _sweep_units(
     if not names:
         raise LogError(f"--unit {unit}: Expected nodes with {unit}s, got {shorten_names(chosen.names)} without.")
     sizes = list(map(len, names_of.values()))
-    by_kind, crowded = idle_spans.place_on_units(records, place, sizes)
+    by_kind, crowded = place_on_units(records, place, sizes)
     if crowded:
         reading.note(f"{crowded:,} times a job held more {unit}s of a node than were free there.")
-    reading.placement = idle_spans.UNIT_PLACEMENT.format(unit=unit)
+    reading.placement = UNIT_PLACEMENT.format(unit=unit)
     reading.note(f"the log counts {unit}s: how many are idle is exact, which and for how long at a stretch is not.")
     result.job_node_s = by_kind.get(BusyKind.JOB, NodeSpans.none()).node_s_within(result.window)
     lives = None if lives is None else lives.repeat_on_parts(sizes)
@@ -336,124 +342,116 @@ def _drop_repeated(
     return repeated | stale
 
 
-def _with_downtimes(reading: Reading) -> tuple[BusyRecords, NDArray[np.bool_]]:
-    """Records of the log, then downtimes and reservations; and which nodes the log itself names.
-
-    With several clusters, names begin with theirs. What names no cluster is of the only one that others name.
-    """
-    settings, rows, own = reading.settings, reading.rows, len(reading.rows)
-    named, clusters = len(rows.lists.names), np.unique(rows.frame()["cluster"]).tolist()
+def _with_downtimes(reading: Reading) -> BusyRecords:
+    """Records of the log, then downtimes and reservations; with several clusters, names begin with theirs."""
+    settings, rows = reading.settings, reading.rows
+    seen, clusters = len(rows.lists.names), [name for name, count in rows.clusters.items() if name and count]
     for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
         for path in log_paths(paths):
             read_downtimes(path, reading, rows, kind)
-    names, records = list(rows.clusters), rows.records()
-    if len([number for number in clusters if names[number]]) < 2:
-        return records, np.arange(len(records.names)) < named
-    shown = ", ".join(names[number] for number in clusters)
-    reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
-    records = records.name_by_cluster(names)
-    return records, records.where(np.arange(len(records)) < own).is_named()
+    if len(clusters) > 1:
+        shown = ", ".join(clusters)
+        reading.note(f"the log is of {len(clusters):,} clusters ({shown}): nodes are named after them.")
+    return rows.records(by_cluster=len(clusters) > 1, seen=seen)
 
 
-def _sweep_counts(importer: Importer, reading: Reading) -> SweptLog:
-    """Sweep records that only count their nodes."""
-    settings, demand = reading.settings, reading.demand
-    assert demand is not None
+def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) -> _SweptLog:
+    """Sweep jobs that only count their nodes."""
+    settings = reading.settings
     ineffective = [name for name in _OF_NAMED if getattr(settings, name)]
     if ineffective:
         flags = " and ".join(SETTINGS[name].metadata["flag"] for name in ineffective)
         raise SettingsError(f"{flags} cannot be used: the log names no nodes.")
+    demand = demand.assign(is_open=demand["end_ns"] >= OPEN_END_NS, job=number_texts(demand["job"], hash))
     is_job = np.ones(len(demand), dtype=np.bool_)
     demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
-    coverage = _judge(importer, reading, demand, demand["nodes"].to_numpy())
-    window = _window(reading, extent_ns(demand), coverage)
-    chosen, sizes = count_nodes(settings.nodes, reading.capacity), reading.node_sizes
+    trusted, window = _find_window(importer, reading, demand, demand["count"].to_numpy(), extent_ns(demand))
+    chosen = count_nodes(settings.nodes, reading.capacity)
     nodes = len(chosen.names)
-    if sizes is not None and sizes.size != nodes:
-        raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
     outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
-    share = idle_spans.over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
+    share = over_capacity_share(demand, nodes, window)
     if share > settings.max_overcommit:
         raise LogError(
             f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
             f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
         )
-    reading.placement = idle_spans.PLACEMENT
-    block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
-    if sizes is None:
-        has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-        block = idle_spans.choose_block(demand, 1 if has_names else nodes, window)
-        odd = int((demand["nodes"] % block > 0).sum())
-        exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
+    reading.placement = PLACEMENT
+    has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
+    block = choose_block(demand, 1 if has_names else nodes, window)
+    odd = int((demand["count"] % block > 0).sum())
+    exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
-        demand = demand.assign(nodes=-(-demand["nodes"] // block))
-        reading.placement = f"in blocks of {block:,} nodes, {idle_spans.PLACEMENT}"
+        demand = demand.assign(count=-(-demand["count"] // block))
+        reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
         reading.note(f"a node here is a block, of {block:,} of the machine's {nodes:,} nodes.")
         nodes //= block
         chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = idle_spans.place_jobs(demand, nodes if sizes is None else sizes)
+    jobs = place_jobs(demand, nodes)
     blocks = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweeper(reading)(blocks, nodes, window)
-    result = SweptLog(window, chosen, swept, coverage, demand, outside, jobs.node_s_within(window))
+    result = _SweptLog(window, chosen, swept, trusted, demand, outside, jobs.node_s_within(window))
     result.over_capacity_share, result.block = share, block
     return result
 
 
-def _sweeper(reading: Reading) -> Callable[..., idle_spans.Swept]:
+def _sweeper(reading: Reading) -> Callable[..., Swept]:
     """The line sweep with the settings' shortest gaps and holes."""
     gap_ns, hole_ns, after_ns = map(
         nanoseconds, (reading.min_gap_s, reading.settings.min_hole_s, reading.settings.offer_after_s)
     )
-    return partial(idle_spans.line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
+    return partial(line_sweep, min_gap_ns=gap_ns, min_hole_ns=hole_ns, offer_after_ns=after_ns)
 
 
-def _judge(importer: Importer, reading: Reading, jobs: pd.DataFrame, sizes: NDArray[np.int64]) -> Coverage | None:
-    """Judge the coverage of a log's jobs; None if there are none, or the log tells all."""
+def _find_window(
+    importer: Importer,
+    reading: Reading,
+    jobs: pd.DataFrame,
+    sizes: NDArray[np.int64],
+    extent_ns: tuple[int, int] | None,
+) -> tuple[Coverage | None, Window]:
+    """What of a log can be trusted, if it does not tell all, and the window: of the settings, else that, else all."""
+    settings, clock, covered, shown, coverage = (
+        reading.settings,
+        reading.clock,
+        reading.window_ns or extent_ns,
+        "",
+        None,
+    )
     if runs := int((jobs["is_open"] > 0).sum()):
         text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
         reading.note(f"{runs:,} runs have no end in the log: {text}.")
-    if jobs.empty or importer.is_availability or reading.is_exact:
-        return None
-    start_ns, end_ns, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "submit_ns"))
-    return judge_coverage(start_ns, end_ns, sizes, submit_ns, tells_changes=importer.tells_changes)
-
-
-def _window(reading: Reading, extent_ns: tuple[int, int] | None, coverage: Coverage | None) -> Window:
-    """The window: from the settings, else what can be trusted of the log, or all of it."""
-    settings, covered = reading.settings, reading.window_ns or extent_ns
-    shown = ""
+    if not (jobs.empty or importer.is_availability or reading.is_exact):
+        start_ns, end_ns, submit_ns = (jobs[name].to_numpy() for name in ("start_ns", "end_ns", "submit_ns"))
+        coverage = judge_coverage(start_ns, end_ns, sizes, submit_ns, tells_changes=importer.tells_changes)
     if extent_ns is not None:
-        earliest, latest = (local_iso(at, reading.clock.zone) for at in extent_ns)
+        earliest, latest = (local_iso(at, clock.zone) for at in extent_ns)
         shown = f" Its records name times from {earliest} to {latest}."
     is_open = settings.start is None or settings.end is None
     if is_open and coverage is not None and settings.window == "trusted":
-        if coverage.trusted is None:
+        if (trusted := coverage.trusted) is None:
             reason = f"Nothing of the log can be trusted: {coverage.reason}. {ADVICE}"
             raise LogError(f"{reason}; --window asked takes it all the same.{shown}")
-        trusted = coverage.trusted
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
     elif is_open and covered is None:
         raise SettingsError(f"Missing --start and --end: the log does not say what time it covers.{shown}")
     start, end = covered or (0, 0)
-    if settings.start is not None:
-        start = reading.clock.instant_ns(settings.start)
-    if settings.end is not None:
-        end = reading.clock.instant_ns(settings.end)
+    start = start if settings.start is None else clock.instant_ns(settings.start)
+    end = end if settings.end is None else clock.instant_ns(settings.end)
     window = Window(start, end)
     if extent_ns is not None:
         first, last = (pick(*extent_ns, *(covered or ())) for pick in (min, max))
         # A window that only touches the log is within it if the log is a single instant, else outside.
         touched = int(first < last)
         if end - touched < first or start + touched > last:
-            begin, until = (local_iso(at, reading.clock.zone) for at in (start, end))
+            begin, until = (local_iso(at, clock.zone) for at in (start, end))
             raise LogError(f"Expected a window within the log, got {begin} to {until}.{shown}")
-    return window
+    return coverage, window
 
 
-def _account_coverage(result: SweptLog, reading: Reading) -> dict[str, Any] | None:
+def _account_coverage(result: _SweptLog, reading: Reading) -> dict[str, Any] | None:
     """What can be trusted of the log and of the window, with a note."""
     coverage, window = result.coverage, result.window
     if coverage is None:
@@ -466,7 +464,7 @@ def _account_coverage(result: SweptLog, reading: Reading) -> dict[str, Any] | No
         reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
     account = coverage.account(window, idle) | {"empty_days": days, "lost_days": lost}
     account["untrusted_idle_node_s"] *= result.block
-    ids = reading.job_ids if len(reading.rows.clusters) <= 2 else []
+    ids = reading.job_ids if len(list(filter(None, reading.rows.clusters))) <= 1 else []
     account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
@@ -490,7 +488,7 @@ def _count_outside(jobs: pd.DataFrame, window: Window) -> int:
 
 
 def _provenance(
-    importer: Importer, reading: Reading, result: SweptLog, command: str, files: Sequence[Path]
+    importer: Importer, reading: Reading, result: _SweptLog, command: str, files: Sequence[Path]
 ) -> dict[str, Any]:
     """Provenance: the sources of the node log, and the settings used."""
     settings = reading.settings

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -29,7 +28,7 @@ _UNITS = ("slurm", "pbs")
 def _setting(flag: str, help_text: str, default: Any = None, *, formats: tuple[str, ...] = (), **more: Any) -> Any:
     """A field with its option; `formats` are those that take it, if it is not all.
 
-    `kind` says how its text is read where the type of the field doesn't: SECONDS, SHARE, NAMES, FILES or PROCESSORS.
+    `kind` says how its text is read where the type of the field doesn't: SECONDS, SHARE, NAMES or FILES.
     """
     return field(default=default, metadata={"flag": flag, "help": help_text, "formats": formats, **more})
 
@@ -115,11 +114,8 @@ class ImportSettings:
     cores_per_node: int | None = _setting(
         "--cores-per-node", "Cores of a node, if --nodes does not tell.", formats=_UNITS
     )
-    procs_per_node: int | tuple[tuple[int, int], ...] | None = _setting(
-        "--procs-per-node",
-        "Processors of a node, if the log does not tell; 12x26,80x18 for 26 nodes of 12 and 18 of 80.",
-        formats=("swf",),
-        kind="PROCESSORS",
+    procs_per_node: int | None = _setting(
+        "--procs-per-node", "Processors of a node, if the log does not tell.", formats=("swf",)
     )
     max_overcommit: float = _setting(
         "--max-overcommit",
@@ -144,8 +140,7 @@ class ImportSettings:
                 raise SettingsError(f"Expected 0 <= {flag} <= 1e8 seconds, got {value:g}.")
             if kind == "SHARE" and (not 0 <= value <= 1 or math.isnan(value)):
                 raise SettingsError(f"Expected {flag} between 0 and 100 %, got {100 * value:g} %.")
-            counts = () if value is None or not setting.name.endswith("_per_node") else value
-            if min([counts] if isinstance(counts, int) else itertools.chain(*counts), default=1) < 1:
+            if setting.name.endswith("_per_node") and value is not None and value < 1:
                 raise SettingsError(f"Expected {flag} >= 1, got {value}.")
         if self.offer:
             from bftrainer.schedulers.busy_records import OFFERABLE

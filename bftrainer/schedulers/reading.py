@@ -7,42 +7,58 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from bftrainer.errors import LogError, SettingsError, legible, suggestion
+from bftrainer.errors import LogError, SettingsError, legible
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, line_blocks
 from bftrainer.model import NodeLog
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, last_changes
+from bftrainer.nodelogs.hostlist import expand_hostlist
+from bftrainer.nodelogs.node_spans import OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_records import BusyKind, BusyRows
-from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.busy_records import (
+    ALL_UNITS,
+    IDLE,
+    BusyKind,
+    BusyRows,
+    Expand,
+    NodeLists,
+    cluster_lead,
+    number_texts,
+)
+from bftrainer.schedulers.clock import UNSET, Clock
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
 CUT_OFF = "last line cut off"
 _CLEAN_UP_S = 1.0
-_NEEDED = ["start_ns", "end_ns", "nodes"]
 _EXAMPLES = 10
 _SURE = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Check:
-    """A reason for which rows are not kept: those that `fails` marks.
+    """A reason for which rows of a frame are not kept: those that `fails` marks.
 
-    If they are unusable, `detail` says what was expected of a row, and what stands there.
+    If they are unusable, `detail` says what was expected of a row, by its label, and what stands there.
     """
 
     reason: str
     fails: NDArray[np.bool_]
-    detail: Callable[[int], str] | None = None
+    detail: Callable[[Any], str] | None = None
+
+
+def expecting(what: str, frame: pd.DataFrame, *columns: str) -> Callable[[Any], str]:
+    """What was expected of a row, by its label, and what stands in its columns."""
+    cells = [frame[name] for name in columns]
+    return lambda at: f"Expected {what}, got {' and '.join(repr(one_line(texts[at][:60])) for texts in cells)}"
 
 
 @dataclass(slots=True)
@@ -69,17 +85,24 @@ class Tally:
         if self.bad > _SURE and self.bad > self.max_bad * self.records:
             self.check()  # so many tell that the file is another one, long before its end
 
-    def sift(self, checks: Sequence[Check], row: Callable[[int], LogRow]) -> NDArray[np.bool_]:
-        """Count rows by the first check that they fail; which ones pass all. `row` is the one of an index."""
+    def sift(
+        self, frame: pd.DataFrame, checks: Sequence[Check], row: Callable[[Any], LogRow] | None = None
+    ) -> pd.DataFrame:
+        """Rows of a frame that pass all checks; others are counted by the first one that they fail.
+
+        `row` is the row of the log for a label of the frame's index, by default as a column `place` says.
+        """
+        row = row or partial(_find_row, frame)
         fate = np.select([check.fails for check in checks], range(len(checks)), len(checks))
         for code, check in enumerate(checks):
             if check.detail is None:
                 self.drop(check.reason, int((fate == code).sum()))
-        is_refused = np.array([check.detail is not None for check in checks] + [False])
+        is_refused = np.array([*(check.detail is not None for check in checks), False])
         for at in np.flatnonzero(is_refused[fate]).tolist():
-            check = checks[fate[at]]
-            self.refuse(check.reason, row(at), check.detail(at) if check.detail is not None else "")
-        return np.asarray(fate == len(checks))
+            check, label = checks[fate[at]], frame.index[at]
+            self.refuse(check.reason, row(label), check.detail(label) if check.detail else "")
+        passed = fate == len(checks)
+        return frame if passed.all() else frame[passed]
 
     def check(self) -> None:
         """Raise if too many records are bad, or all."""
@@ -101,14 +124,12 @@ class Reading:
     settings : ImportSettings
     clock, tally, rows : Clock, Tally, BusyRows
         Clock of the settings' zone, counts of records, and records that name nodes.
-    demand : DataFrame, optional
-        Jobs of a log that only counts nodes: the number of their `nodes`, and columns that `BusyRecords` has.
+    counted : list of DataFrame
+        Jobs of a log that only counts nodes: their `count`, and columns that `BusyRecords` has.
     notes : list of str
         Assumptions made.
     window_ns, nodes, capacity : optional
         The window in nanoseconds, the names of all nodes, or their number, if the log itself tells.
-    node_sizes : ndarray of int64, optional
-        Processors of each node where these differ, which demand then is in.
     unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
         Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
     is_exact : bool
@@ -123,11 +144,10 @@ class Reading:
     clock: Clock = field(init=False)
     tally: Tally = field(init=False)
     rows: BusyRows = field(default_factory=BusyRows)
-    demand: pd.DataFrame | None = None
+    counted: list[pd.DataFrame] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
     capacity: int | None = None
-    node_sizes: NDArray[np.int64] | None = None
     nodes: tuple[str, ...] | None = None
     unchanged_ns: NDArray[np.int64] | None = None
     last_changes: Mapping[str, bool] = field(default_factory=dict)
@@ -147,35 +167,62 @@ class Reading:
 
     def is_wanted(self, cluster: str) -> bool:
         """Whether rows of a cluster, which may have no name, are asked for."""
-        self.rows.cluster(cluster)
+        self.rows.clusters[cluster] += 0
         return self.settings.cluster in (None, cluster)
 
-    def check_cluster(self, jobs: int) -> None:
-        """Refuse a cluster that was picked and has no jobs among so many that were taken."""
-        picked, clusters = self.settings.cluster, self.rows.clusters
-        if picked is not None and not (clusters.get(picked, 0) and jobs):
-            raise SettingsError(f"Unknown cluster {picked!r}.{suggestion(picked, filter(None, clusters))}")
+    def take(
+        self,
+        frame: pd.DataFrame,
+        row: Callable[[Any], LogRow] | None = None,
+        expand: Callable[[str], Expand] = lambda _: expand_hostlist,
+    ) -> None:
+        """Take rows of busy nodes that last, and count why others are not; `row` is as in `Tally.sift`.
 
-    def take(self, frame: pd.DataFrame) -> None:
-        """Take rows of busy nodes that last, and count why others are not; each may have a `place`, file and line.
-
-        Columns are `start_ns`, `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a hostlist; perhaps
-        `job`, equal for rows of one job, `kind`, `partition`, `submit_ns`, and the other columns of `BusyRecords`.
+        Columns are `start_ns` (or `UNSET`), `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a
+        hostlist unless what `expand` gives for a text reads it; perhaps `place`, file and line, `job`, equal for rows
+        of one job, `kind`, `partition`, `cluster`, `submit_ns`, and others of `BusyRecords`; `count`, the number of
+        nodes that a row states, or below 0, and `units_in_all`. Without `nodes` the rows only count theirs.
         """
-        if missing := [name for name in _NEEDED if name not in frame]:
+        needed = ["start_ns", "end_ns", "count" if "count" in frame and "nodes" not in frame else "nodes"]
+        if missing := [name for name in needed if name not in frame]:
             raise LogError(f"Expected a frame of busy nodes with a column {missing[0]}, got {', '.join(frame)}.")
-        if "kind" in frame:
-            frame["kind"].map(BusyKind)
-        is_empty = frame[_NEEDED].isna().any(axis=1)
-        for row in frame.index[is_empty]:
-            self.tally.refuse("no times or nodes", _find_row(frame, row), "Expected start, end and nodes, got nothing.")
-        frame = frame[~is_empty]
-        length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
-        self.tally.drop("end before start", int((length < 0).sum()))
-        self.tally.drop("zero length", int((length == 0).sum()))
-        frame = frame[length > 0].reset_index(drop=True)
-        for row, fault in self.rows.extend(frame).items():
-            self.tally.refuse("unreadable node list", _find_row(frame, row), fault)
+        list(map(BusyKind, frame["kind"].unique() if "kind" in frame else ()))
+        start, end, is_empty = frame["start_ns"], frame["end_ns"], frame[needed].isna().any(axis=1)
+        checks = (
+            Check("no times or nodes", is_empty, lambda _: "Expected start, end and nodes, got nothing."),
+            Check("never started", start == UNSET),
+            Check("end before start", end < start),
+            Check("zero length", end == start),
+        )
+        frame = self.tally.sift(frame, checks, row)
+        if self.clock.has_skipped:
+            self.note(f"the log has times that clocks in {self.clock.zone} never showed: is it the right zone?")
+        for cluster, some in frame.groupby("cluster", sort=False) if "cluster" in frame else (("", frame),):
+            if "nodes" in frame:
+                some = self._number_nodes(some, row, expand, cluster_lead(str(cluster)))
+                self.rows.extend(some)
+            else:
+                self.counted.append(some)
+            self.rows.clusters[str(cluster)] += len(some)
+
+    def _number_nodes(
+        self, frame: pd.DataFrame, row: Callable[[Any], LogRow] | None, expand: Callable[[str], Expand], lead: str
+    ) -> pd.DataFrame:
+        """Rows of one cluster with numbers for lists of nodes, partitions and jobs."""
+        lists, texts, faults = self.rows.lists, frame["nodes"], dict[str, str]()
+        nodes = number_texts(texts, lambda text: lists.find(str(text), faults, expand(str(text)), lead))
+        unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[str(texts[label])])
+        frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable], row)
+        sizes = np.diff(lists.ends())[frame["nodes"]]
+        if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
+            is_whole = (frame["count"] < 0) | (frame["count"] == sizes)
+            frame = frame.assign(kind=frame.get("kind", BusyKind.JOB)).assign(
+                kind=lambda rows: rows["kind"].where(is_whole, BusyKind.UNKNOWN)
+            )
+        for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
+            if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):
+                frame[name] = number_texts(frame[name].fillna(""), number)
+        return _share_units(frame, sizes, lists) if "units_in_all" in frame else frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
@@ -184,14 +231,9 @@ class Reading:
         then of nodes that were never available.
         """
         self.tally.records += records
-        away_ns = [OPEN_START_NS] * len(names)
-        changes = zip(log.time_ns.tolist(), log.node.tolist(), log.idle.tolist(), strict=True)
-        for time_ns, node, is_there in changes:
-            if is_there:
-                self.rows.add_node(names[node], away_ns[node], time_ns, BusyKind.AWAY)
-            away_ns[node] = OPEN_END_NS if is_there else time_ns
-        for name, since_ns in zip(names, away_ns, strict=True):
-            self.rows.add_node(name, since_ns, OPEN_END_NS, BusyKind.AWAY)
+        kinds = np.where(log.idle, IDLE, BusyKind.AWAY).tolist()
+        changes = zip([names[node] for node in log.node.tolist()], log.time_ns.tolist(), kinds, strict=True)
+        self.rows.follow([*((name, OPEN_START_NS, BusyKind.AWAY) for name in names), *changes])
         self.window_ns, self.unchanged_ns, self.is_exact = (log.start_ns, log.end_ns), log.unchanged_ns, True
         self.last_changes = {names[node]: is_there for node, is_there in last_changes(log).items()}
 
@@ -219,9 +261,20 @@ class Reading:
         return 0
 
 
-def _find_row(frame: pd.DataFrame, row: int) -> LogRow:
+def _share_units(frame: pd.DataFrame, sizes: NDArray[np.int64], lists: NodeLists) -> pd.DataFrame:
+    """The rows with how many units they held of each node; what is over is a row of its own, on some nodes."""
+    counts, sizes = frame["units_in_all"].to_numpy(), np.maximum(sizes, 1)
+    frame = frame.assign(units=np.where(counts >= 0, counts // sizes, ALL_UNITS))
+    over = np.where(counts >= 0, counts % sizes, 0)
+    # One more on the first nodes: which ones had it the log does not tell.
+    more = frame[over > 0].assign(units=1, job=lambda some: some["job"] ^ 1)
+    more["nodes"] = [lists.first_of(*pair) for pair in zip(more["nodes"], over[over > 0].tolist(), strict=True)]
+    return pd.concat([more.astype({"nodes": "int64"}), frame])
+
+
+def _find_row(frame: pd.DataFrame, label: Any) -> LogRow:
     """The row of a log that a row of a frame is of."""
-    path, _, line = str(frame["place"][row] if "place" in frame else f"row:{row}").rpartition(":")
+    path, _, line = str(frame["place"][label] if "place" in frame else f"row:{label}").rpartition(":")
     return LogRow(Path(path), int(line), [], is_cut_off=False)
 
 
@@ -261,29 +314,17 @@ _HOMES = {
     "pbs": ("pbs", "PbsImporter"),
     "lsf": ("lsf", "LsfImporter"),
     "flux": ("flux", "FluxImporter"),
-    "spot": ("presence", "SpotImporter"),
-    "counts": ("presence", "CountsImporter"),
+    "spot": ("watch_journal", "SpotImporter"),
+    "counts": ("watch_journal", "CountsImporter"),
     "table": ("tables", "TableImporter"),
 }
 
 _TABLE = "make a table of it (docs/import-formats.md), for `import --format table`"
-# What logs without an importer begin with, and what to do with them. Cobalt's lines would pass as PBS's.
-_ADVICE = {
-    r"\A\s*\[\s*\{": (
-        "a JSON array: `jq '{jobs: .}'` makes jobs of Slurm or Flux of it, `jq -c '.[]'` lines for "
-        "`import --format table`"
-    ),
-    r"\A(?=.*\bstarting_time\b)(?=.*\bfinish_time\b).*\ballocated_(?:resources|processors)\b": (
-        "jobs of Batsim: use `import --format table` with the columns that docs/import-formats.md names"
-    ),
-    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);": f"Cobalt's accounting log: {_TABLE}",
-    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=": f"Cobalt's accounting log: {_TABLE}",
-}
-
-
-def importer_names() -> tuple[str, ...]:
-    """Names of all formats of this package, sorted."""
-    return tuple(sorted(_HOMES))
+# Lines of Cobalt's logs, which would pass as PBS's.
+_COBALT = (
+    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);",
+    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=",
+)
 
 
 def get_importer(name: str) -> Importer:
@@ -316,14 +357,15 @@ def recognise(lines: Sequence[str], path: str) -> Importer:
             if (importer := get_importer(name)).recognises(lines):
                 return importer
     text = "\n".join(lines)
-    if advice := next((advice for form, advice in _ADVICE.items() if re.search(form, text)), None):
-        raise LogError(f"{path}: {advice}.")
+    if any(re.search(form, text) for form in _COBALT):
+        raise LogError(f"{path}: Cobalt's accounting log: {_TABLE}.")
     for name in _HOMES:
         importer = get_importer(name)
         if importer.recognises(lines):
             return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
-    expected = f"Expected a log of a format that is known ({', '.join(importer_names())})"
-    is_table = "," in shown
     hint = "a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN"
-    raise LogError(f"{path}: {expected}, got one that begins with {shown!r}: {hint if is_table else _TABLE}.")
+    raise LogError(
+        f"{path}: Expected a log of a format that is known ({', '.join(LOG_FORMATS)}), got one that begins with "
+        f"{shown!r}: {hint if ',' in shown else _TABLE}."
+    )

@@ -1,24 +1,38 @@
-"""Choose the nodes of a node log, and when they were there: from inventory, log and the user's selection."""
+"""Choose the nodes of a node log, and when they were there: from inventory, log, tables of downtimes, and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, at_place
+from bftrainer.files.opening import one_line
+from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
-from bftrainer.nodelogs.inventory import Inventory, natural_order, partition_names, read_inventory, shorten_names
+from bftrainer.nodelogs.inventory import (
+    Inventory,
+    inventory_paths,
+    is_out_of_service,
+    natural_order,
+    partition_names,
+    read_inventory,
+    shorten_names,
+    state_words,
+)
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.schedulers.busy_records import BusyRecords
-from bftrainer.schedulers.clock import natural_number
+from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, cluster_lead
+from bftrainer.schedulers.clock import BAD, UNSET, Clock, natural_number
 from bftrainer.schedulers.coverage import Coverage
-from bftrainer.schedulers.downtimes import read_dated_nodes
+from bftrainer.schedulers.formats.tables import columns_of
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.reading import Reading, Tally
 
 SEEN = "seen"
 _MOST_PARTITIONS = 200
@@ -46,12 +60,10 @@ class NodeChoice:
     lives: NodeSpans | None = None
 
 
-def choose_nodes(
-    records: BusyRecords, is_seen: NDArray[np.bool_], reading: Reading, *, is_availability: bool = False
-) -> NodeChoice:
-    """Choose the nodes of a log that names them; `is_seen` marks names that are not of downtimes alone."""
+def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: bool = False) -> NodeChoice:
+    """Choose the nodes of a log that names them."""
     settings = reading.settings
-    in_log, elsewhere = ([records.names[at] for at in np.flatnonzero(some)] for some in (is_seen, ~is_seen))
+    in_log, elsewhere = records.names[: records.seen], records.names[records.seen :]
     dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading)
     inventory = _find_inventory(in_log, reading, dated, is_availability=is_availability)
     # Of a log that lists its nodes those that it does not name again were idle.
@@ -126,7 +138,7 @@ def _find_inventory(
     nodes = reading.settings.nodes
     if reading.nodes is not None and nodes is None:
         return Inventory(reading.nodes)
-    if nodes in (None, SEEN) or (is_availability and node_number(nodes) is not None):
+    if nodes in (None, SEEN) or (is_availability and natural_number(nodes or "") is not None):
         if nodes is None and not is_availability:
             reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
         return Inventory(natural_order(in_log))
@@ -135,7 +147,7 @@ def _find_inventory(
 
 def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
     """Choose the nodes of a log that only counts them: the names or number in `nodes`, else the log's number."""
-    number = counted if nodes in (None, SEEN) else node_number(nodes)
+    number = counted if nodes in (None, SEEN) else natural_number(nodes or "")
     if number is None and nodes in (None, SEEN):
         raise SettingsError("Missing --nodes, their number or names: the log has neither.")
     if number is None:
@@ -144,11 +156,6 @@ def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:
         raise LogError(f"Expected 1 to {MOST_NODES:,} nodes, got {number:,}.")
     width = max(4, len(str(number)))
     return NodeChoice(tuple(f"n{at:0{width}}" for at in range(1, number + 1)))
-
-
-def node_number(nodes: str | None) -> int | None:
-    """Number of nodes that `--nodes` gives; None if it gives names, or is missing."""
-    return None if nodes is None else natural_number(nodes)
 
 
 def expand_excluded(hostlist: str | None) -> frozenset[str]:
@@ -199,3 +206,100 @@ def describe_lives(lives: NodeSpans, names: Sequence[str], window: Window) -> st
             nodes = shorten_names([names[node] for node in spans.node.tolist()])
             shown.append(f"{len(spans):,} nodes are named in no record {when} ({nodes})")
     return "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"
+
+
+_COLUMNS = {
+    "nodes": ("nodename", "nodenames", "nodelist", "nodes", "node"),
+    "start": ("timestart", "starttime", "start"),
+    "end": ("timeend", "endtime", "end"),
+    "state": ("state", "flags"),
+    "cluster": ("cluster", "clustername"),
+}
+_OF_CLUSTERS = {"nodes": ("clusternodes",), "start": _COLUMNS["start"], "end": _COLUMNS["end"]}
+_DATED = {
+    "nodes": (*_COLUMNS["nodes"], "hostname", "host", "name"),
+    "start": ("from", "start_date", "since"),
+    "end": ("to", "end_date", "until"),
+}
+_UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_CELL = re.compile(r'((?:"[^"]*"|\[[^\[\]]*\]|[^,])*)(?:,|$)')
+"""A comma within brackets or quotes separates nothing."""
+_CAUSES = {
+    "MAINT": BusyKind.MAINTENANCE,
+    "POWER": BusyKind.POWERED_DOWN,
+    "DRAIN": BusyKind.DRAIN,
+    "PLANNED": BusyKind.PLANNED,
+}
+"""Why a node is not idle, by the first of these words in its state or a reservation's flags."""
+
+
+def read_downtimes(
+    path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, names_of: Mapping[str, Sequence[str]] = _COLUMNS
+) -> None:
+    """Write down the downtimes that a file lists; rows that are unusable are noted, or too many."""
+    lines, tally, cluster = _lines(path, reading), Tally(reading.settings.max_bad), reading.settings.cluster
+    header = next(lines, None)
+    if header is None:
+        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
+    separator = "|" if "|" in header.fields[0] else ","
+    headings = header.fields[0].strip(f"{separator} ").split(separator)
+    columns = columns_of(LogRow(path, 1, headings, is_cut_off=False), names_of, {"nodes", "start", "end"})
+    width = max(columns.values()) + 1
+    for line in lines:
+        tally.records += 1
+        cells = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
+        try:
+            if len(cells) < width:
+                raise LogError(f"Expected {width} columns or more, got {len(cells)}")
+            row = {name: cells[at].strip().strip('"') for name, at in columns.items()}
+            if row["nodes"] not in _UNKNOWN and (not row.get("cluster") or cluster in (None, row["cluster"])):
+                with at_place(line.place, SettingsError):
+                    _read_row(row, rows, reading.clock, kind)
+        except LogError as fault:
+            tally.refuse("unusable row", line, str(fault))
+    tally.check()
+    if tally.bad:
+        unusable = f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable"
+        reading.note(f"{unusable}, the first: {tally.examples[0]}")
+
+
+def _lines(path: Path, reading: Reading) -> Iterator[LogRow]:
+    """Lines of a table that are not blank, or rows of a document."""
+    if not is_slurm_json(head(path)):
+        yield from reading.lines([path])
+        return
+    for block in SlurmDocument(path, ("nodes", "reservations")).rows(is_out_of_service):
+        for number, line in enumerate(block.lines, start=block.first):
+            yield LogRow(path, number, [line], is_cut_off=False)
+
+
+def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:
+    """When nodes were part of the machine, as an inventory with dates says; None if it has none."""
+    for path in inventory_paths(source):
+        names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
+        for columns in (_OF_CLUSTERS, _DATED):
+            if all(names.intersection(some) for some in columns.values()):
+                rows = BusyRows()
+                read_downtimes(path, reading, rows, BusyKind.AWAY, columns)
+                return rows.records()
+    return None
+
+
+def _read_row(row: Mapping[str, str], rows: BusyRows, clock: Clock, kind: BusyKind) -> None:
+    """Write down one row."""
+    cluster = row.get("cluster", "")
+    nodes = rows.lists.parse(row["nodes"], lead=cluster_lead(cluster))
+    texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
+    times_ns = [int(times[0]) for times in clock.run_ns((texts[:1], texts[1:]), _UNKNOWN, str)]
+    for text, time_ns in zip(texts, times_ns, strict=True):
+        if time_ns == BAD:
+            raise LogError(f"Expected a time such as 2026-09-01T08:00:00 or Unknown, got {one_line(text)!r}")
+    start, end = times_ns
+    start, end = OPEN_START_NS if start == UNSET else start, OPEN_END_NS if end == UNSET else end
+    if end < start:
+        raise LogError(f"Expected an end after the start, got {texts[1]} after {texts[0]}")
+    if start < end:
+        state = "+".join(state_words(row.get("state", ""))).upper()
+        cause = next((cause for word, cause in _CAUSES.items() if word in state), kind)
+        rows.add(start, end, nodes, job=hash((cluster, row["nodes"], start, end)), kind=cause)

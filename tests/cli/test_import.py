@@ -9,7 +9,7 @@ import pytest
 
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.import_settings import LOG_FORMATS
-from bftrainer.schedulers.reading import importer_names
+from bftrainer.schedulers.reading import get_importer
 from tests.cli.conftest import assert_matches
 
 SACCT = """\
@@ -90,7 +90,7 @@ def test_existing_files_are_spared(call, files):
 
 def test_help_names_every_format(call):
     """Formats and importers are the same, and help lists them without importing them; unknown ones are refused."""
-    assert tuple(sorted(LOG_FORMATS)) == importer_names()
+    assert [get_importer(name).name for name in LOG_FORMATS] == list(LOG_FORMATS)
     out = call("import", "--help").out
     assert [name for name in LOG_FORMATS if f"  {name} " not in out] == []
 

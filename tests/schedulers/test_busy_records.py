@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from bftrainer.model import NS_PER_S as NS
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 from bftrainer.schedulers import busy_records
-from bftrainer.schedulers.busy_records import BusyKind, BusyRows, extent_ns
-from bftrainer.schedulers.idle_spans import line_sweep
+from bftrainer.schedulers.busy_records import BusyKind, BusyRows, extent_ns, line_sweep
+from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.reading import Reading
 
 NODES = [f"n{number}" for number in range(6)]
 END = 110
@@ -32,7 +33,7 @@ def records_of(some, unit=NS):
     """Rows that are written down, as records."""
     written = BusyRows()
     for number, (start, end, nodes, kind) in enumerate(some):
-        written.add(start * unit, end * unit, written.lists.parse(",".join(nodes)), number, kind)
+        written.add(start * unit, end * unit, written.lists.parse(",".join(nodes)), job=number, kind=kind)
     return written.records()
 
 
@@ -112,10 +113,11 @@ def test_node_seconds_of_jobs(some, count, begin, length):
 
 def test_frames():
     """Rows of a frame are written down like single ones; malformed lists are named by their place."""
-    written = BusyRows()
+    reading = Reading(ImportSettings())
     frame = pd.DataFrame({"start_ns": [0, 1, 2], "end_ns": [5, OPEN_END_NS, 6], "nodes": ["n[1-2]", "n3", "n["]})
-    assert list(written.extend(frame.assign(partition=["a", "", "a"], job=["x", "y", "x"]))) == [2]
-    records = written.records()
+    reading.take(frame.assign(partition=["a", "", "a"], job=["x", "y", "x"]))
+    assert reading.tally.examples[0].startswith("row:2: ")
+    records = reading.rows.records()
     assert (records.names, records.partitions) == (("n1", "n2", "n3"), ("a",))
     assert records["partition"].tolist() == [0, -1]
     assert records["is_open"].tolist() == [0, 1]
@@ -130,5 +132,5 @@ def test_extent():
         (7, OPEN_END_NS, (7, 7)),
         (OPEN_START_NS, 3, (3, 7)),
     ):
-        written.add(start, end, written.lists.add("a"), 0)
-        assert extent_ns(written.frame().copy()) == extent
+        written.add(start, end, written.lists.add("a"))
+        assert extent_ns(written.records().rows.copy()) == extent

@@ -40,7 +40,8 @@ def read(tmp_path, events=(), jobs=(), *, lines=False, **settings):
         paths[-1].write_text("".join(events))
     reading = Reading(ImportSettings(**({"max_bad": 1.0} | settings)))
     FluxImporter().read(paths, reading)
-    return reading, sorted(records_of(reading))
+    rows = [([names] if row[-1] is JOB else names.split(","), row) for names, *row in records_of(reading)]
+    return reading, sorted((name, *row) for names, row in rows for name in names)
 
 
 START = event(100, "resource-init", restart=False, drain={}, online="", exclude="")
@@ -171,32 +172,6 @@ def test_names_of_ranks(tmp_path):
     assert [name for name, *_ in runs] == ["d1", "d1", "d2"]
     with pytest.raises(SettingsError, match="--nodes with all names in order of rank"):
         read(tmp_path, (START, ONLINE), (job(120, 130, nodelist="d1"),))
-
-
-@pytest.mark.parametrize(
-    ("lines", "wanted"),
-    [
-        ([START.strip()], True),
-        (["{", ' "jobs": ['], True),
-        ([json.dumps(job(1, 2))], True),
-        (['{"a": 1}'], False),
-        (["x"], False),
-        ([], False),
-    ],
-)
-def test_recognition(lines, wanted):
-    """A log is known by its events or jobs."""
-    assert FluxImporter().recognises(lines) is wanted
-
-
-def test_sample(sample_logs):
-    """A year of a real eventlog: 43 ranks, of which the three excluded ones are never up."""
-    done = import_log("flux", [sample_logs / "flux" / "resource.eventlog.thing2"])
-    quality = done.quality
-    assert (quality.records, quality.bad, quality.nodes) == (4611, 0, 43)
-    assert dict(quality.dropped) == {"no change of availability": 44}
-    changing = {done.log.nodes[node] for node in done.log.node.tolist()}
-    assert changing == set(done.log.nodes) - {"rank0", "rank1", "rank2"}
 
 
 RANK = {"idset": "1", "nodelist": "c1"}

@@ -18,8 +18,8 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Importer, Reading, get_importer, importer_names, recognise
+from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
 from tests.importing import idle_of
 
 HEADER = "JobIDRaw|Partition|Start|End|NNodes|NodeList"
@@ -240,7 +240,7 @@ def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
     assert idle(done)["n1"] == [(120, 150), (160, 200)]
     assert any("1 of 2 rows of" in note and "are unusable" in note for note in done.quality.notes)
     for other, fault in (
-        ("node|from|end\n", r"downtimes:1: Expected a column timestart or starttime or start, got node, from, end\."),
+        ("node|from|end\n", r"downtimes:1: Expected a column timestart or starttime or start for start, got none\."),
         ("\n\n", "downtimes: Expected a header and rows"),
     ):
         with pytest.raises(LogError, match=fault):
@@ -318,7 +318,7 @@ def test_unusable_records_are_shown_in_a_line(imported):
         ({"min_gap_s": -1}, "Expected 0 <= --min-gap"),
         ({"min_hole_s": float("nan")}, "Expected 0 <= --min-hole"),
         ({"max_bad": 1.5}, r"Expected --max-bad between 0 and 100 %, got 150 %"),
-        ({"procs_per_node": ((12, 0),)}, "Expected --procs-per-node >= 1"),
+        ({"procs_per_node": 0}, "Expected --procs-per-node >= 1"),
         ({"nodes": ""}, "Expected --nodes to be"),
         ({"offer": ("sleep",)}, "Expected --offer to be one of reserved, planned, down"),
     ],
@@ -382,7 +382,7 @@ class Diary(Importer):
     def read(self, paths, reading):  # noqa: ARG002
         """One node was busy."""
         reading.tally.records += 1
-        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]), 1)
+        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]))
 
 
 class Mute:
@@ -429,7 +429,7 @@ def test_rows_without_times_or_nodes_are_counted(change):
     reading = Reading(ImportSettings(max_bad=1.0))
     frame = {"start_ns": [1.0, 2.0], "end_ns": [5.0, 6.0], "nodes": ["n1", "n2"]}
     reading.take(pd.DataFrame(frame | change))
-    assert (reading.tally.bad, len(reading.rows.frame())) == (1, 1)
+    assert (reading.tally.bad, len(reading.rows)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -441,9 +441,7 @@ def test_rows_without_times_or_nodes_are_counted(change):
             [":".join(["q", "h", "g", "u", "j", "1", "a", "0", "1", "2", "3", *"x" * 30])],
             "Expected a log .*--format table",
         ),
-        (["job_id,finish_time,starting_time,allocated_resources"], "jobs of Batsim: .*--format table"),
         (["start,end,nodes", "1,2,n1"], "Expected a log .*--format table --map start=COLUMN"),
-        (['[{"job_id": 1, "nodes": "n1"}]'], "a JSON array: .*jobs of Slurm"),
         (["", "Dear diary"], r"Expected a log of a format that is known \(.*\), got .* 'Dear diary'"),
     ],
 )
@@ -454,9 +452,33 @@ def test_formats_without_an_importer(lines, message):
     assert recognise(["09/01/2026 08:00:00;S;7;exec_host=a/1", "09/01/2026 08:00:00;E;7;"], "x").name == "pbs"
 
 
+@pytest.mark.parametrize(
+    ("name", "lines", "wanted"),
+    [
+        *((name, [], False) for name in LOG_FORMATS),
+        ("slurm", ["JobIDRaw|Start|End|NodeList|"], True),
+        ("slurm", ["JobIDRaw|JobID|Start|NodeList|State"], True),  # which column is missing is told when it is read
+        ("slurm", ["1|a|2026-03-29T01:30:00|2026-03-29T03:30:00|n1"], True),
+        ("slurm", ["70_1|batch|CANCELLED by 5|1788242400|1788249600|00:00:00|4|cn-[01-02]|a job"], True),
+        *(("slurm", [line], False) for line in ("1|a|b|c|d", "1788242400|1788249600|b|c|d", "node|start|end")),
+        ("flux", ['{"timestamp": 100, "name": "resource-init", "context": {}}'], True),
+        ("flux", ["{", ' "jobs": ['], True),
+        ("flux", ['{"id": 1, "t_submit": 1.0, "t_run": 1}'], True),
+        *(("flux", [line], False) for line in ('{"a": 1}', "x")),
+        ("swf", ["; Version: 2.2", "; MaxNodes: 5"], True),
+        ("swf", ["; a comment", " ".join(map(str, range(18)))], True),
+        ("swf", [";".join(map(str, range(18)))], True),  # it is refused with the reason
+        *(("swf", [line], False) for line in ("1 2 3", "; a comment", "a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r")),
+    ],
+)
+def test_recognition(name, lines, wanted):
+    """A log is known by its header or its first rows."""
+    assert get_importer(name).recognises(lines) is wanted
+
+
 def test_registry(tmp_path):
     """Formats are known by name, a wrong one is answered with the nearest; without a name the first file tells it."""
-    for name in importer_names():
+    for name in LOG_FORMATS:
         assert get_importer(name).name == name
     with pytest.raises(SettingsError, match=r"log format or module:callable, got 'slrum'\. Did you mean 'slurm'\?"):
         get_importer("slrum")

@@ -113,12 +113,3 @@ def test_blank_files(tmp_path):
     (tmp_path / "b.log").write_text(finish())
     day = ImportSettings(window="asked", start="1970-01-01", end="1970-01-02")
     assert import_log("lsf", [tmp_path], day).quality.kept == 1
-
-
-def test_samples(sample_logs):
-    """Real records: 16 slots a host, a host a slot, and texts in UTF-8."""
-    window = ImportSettings(start="2014-01-13", end="2014-01-15", window="asked")
-    for name, records, nodes in (("accounting-logs.log", 2, 12), ("utf8-multibyte-chars.log", 1, 8)):
-        quality = import_log("lsf", [sample_logs / "lsf" / name], window).quality
-        assert (quality.records, quality.kept, quality.nodes) == (records, records, nodes)
-        assert quality.busy_node_s["job"] == nodes * (1389683139 - 1389642771)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from bftrainer.schedulers.import_log import import_log
@@ -55,16 +53,6 @@ def test_renamed_node_is_not_idle_under_either_name(tmp_path, form):
     assert "1 nodes are named in no record before 2026-09-29T00:00:00Z (new)" in note
     assert "1 nodes are named in no record after 2026-09-29T00:00:00Z (old)" in note
     assert f"{quality.away_node_s / 3600:,.1f} node-hours are left out" in note
-
-
-def test_json_of_slurm_renamed(tmp_path):
-    """The same in JSON."""
-    found = [
-        {"job_id": number, "job_state": "COMPLETED", "nodes": node, "start_time": start, "end_time": end}
-        for number, (node, start, end) in enumerate(jobs(WEEKS))
-    ]
-    (tmp_path / "log").write_text(json.dumps({"jobs": found}))
-    assert import_log("slurm", [tmp_path / "log"]).quality.idle_share == 0
 
 
 @pytest.mark.parametrize("nodes", ["n1,new", "n1,old", "n1,old,new"])

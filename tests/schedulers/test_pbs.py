@@ -13,7 +13,6 @@ from bftrainer.schedulers.busy_records import BusyKind
 from bftrainer.schedulers.formats.pbs import PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading
 from tests.examples import examples
 from tests.importing import OPEN_END, idle_of, read_text, records_of
 
@@ -219,15 +218,6 @@ def test_lines_that_give_no_run(tmp_path, line, reason, is_bad):
 def test_an_unreadable_end_leaves_its_run_busy(tmp_path):
     """Better busy too long than wrongly idle."""
     assert read(tmp_path, START, END.replace("end=", "end=?"))[1] == [("c1", 0, OPEN_END, JOB)]
-
-
-def test_files_are_read_in_their_order(tmp_path):
-    """Days are put in order by their first lines, whatever they are called."""
-    (tmp_path / "b").write_text(START)
-    (tmp_path / "a").write_text(entry("Q", at=1) + END)
-    reading = Reading(ImportSettings())
-    PbsImporter().read([tmp_path / "a", tmp_path / "b"], reading)
-    assert records_of(reading, MIDNIGHT) == [("c1", 0, 3600, JOB)]
 
 
 def test_a_full_day(tmp_path, fixtures):

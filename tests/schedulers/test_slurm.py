@@ -211,24 +211,6 @@ def test_the_skipped_hour(tmp_path):
     assert "clocks in Europe/Berlin never showed" in read(tmp_path, text, zone="Europe/Berlin")[0].notes[0]
 
 
-@pytest.mark.parametrize(
-    ("lines", "wanted"),
-    [
-        (["JobIDRaw|Start|End|NodeList|"], True),
-        (["JobIDRaw|JobID|Start|NodeList|State"], True),  # which column is missing is told when it is read
-        (["1|a|2026-03-29T01:30:00|2026-03-29T03:30:00|n1"], True),
-        (["70_1|batch|CANCELLED by 5|1788242400|1788249600|00:00:00|4|cn-[01-02]|a job"], True),
-        (["1|a|b|c|d"], False),
-        (["1788242400|1788249600|b|c|d"], False),
-        (["node|start|end"], False),
-        ([], False),
-    ],
-)
-def test_recognition(lines, wanted):
-    """A log is known by its header, or by rows with two times behind a job's number."""
-    assert SlurmImporter().recognises(lines) is wanted
-
-
 @st.composite
 def hostlists(draw):
     """A list of ranges, in any order and of any width, or something odd."""

@@ -10,10 +10,10 @@ from bftrainer.errors import LogError
 from bftrainer.nodelogs import slurm_json
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.downtimes import read_downtimes
 from bftrainer.schedulers.formats.slurm import SlurmImporter
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.selected_nodes import read_downtimes
 from tests.importing import OPEN_END, read_text, records_of
 
 DAY = 1788220800

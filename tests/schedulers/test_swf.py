@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.node_spans import Window
-from bftrainer.schedulers import idle_spans
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers import busy_records
+from bftrainer.schedulers.busy_records import BusyKind, choose_block, over_capacity_share, place_jobs
 from bftrainer.schedulers.formats.swf import SwfImporter
-from bftrainer.schedulers.idle_spans import choose_block, over_capacity_share, place_jobs
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of, read_text
@@ -32,11 +31,8 @@ def line(number=1, submit=0, wait=0, run=10, used=4, asked=-1, status=1, queue=-
 def read(tmp_path, text, **settings):
     """The reading of a text, and its jobs as (start, end, nodes) in seconds."""
     reading = read_text(SwfImporter(), tmp_path / "log.swf", text, **settings)
-    demand = reading.demand
-    if demand is None:
-        return reading, []
-    columns = (demand.start_ns / 1e9, demand.end_ns / 1e9, demand.nodes)
-    return reading, list(zip(*(column.tolist() for column in columns), strict=True))
+    columns = ((some["start_ns"] / 1e9, some["end_ns"] / 1e9, some["count"]) for some in reading.counted)
+    return reading, [job for some in columns for job in zip(*map(list, some), strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -48,13 +44,9 @@ def read(tmp_path, text, **settings):
         *((line(used=used, asked=8), [(1000, 1010, nodes)]) for used, nodes in ((4, 2), (-1, 4), (0, 4))),
         # Whatever became of a job, it was on its nodes as long as it ran.
         *((line(status=status), [(1000, 1010, 2)]) for status in (0, 5, -1)),
-        # Parts of a job count unless a line tells of the whole, wherever it stands; they wait for the part before.
+        # Parts of a job count unless a line tells of the whole, wherever it stands.
         (line(run=10, status=2) + line(run=30) + line(submit=20, run=10, status=3), [(1000, 1030, 2)]),
         (line(run=5, status=2) + line(submit=9, run=6, status=4), [(1000, 1005, 2), (1009, 1015, 2)]),
-        (
-            line(submit=10, wait=5, run=100, status=2) + line(submit=-1, wait=50, run=30, status=3),
-            [(1015, 1115, 2), (1165, 1195, 2)],
-        ),
         (line(submit=50) + line(2, submit=0), [(1050, 1060, 2), (1000, 1010, 2)]),
     ],
 )
@@ -178,23 +170,6 @@ def test_node_ids(tmp_path):
     assert dict(reading.tally.dropped) == {"no node ids": 2}
 
 
-@pytest.mark.parametrize(
-    ("lines", "wanted"),
-    [
-        (["; Version: 2.2", "; MaxNodes: 5"], True),
-        (["; a comment", line().strip()], True),
-        (["1 2 3"], False),
-        (["; a comment"], False),
-        ([], False),
-        (["1;2;3;4;5;6;7;8;9;10;11;12;13;14;15;16;17;18"], True),
-        (["a;b;c;d;e;f;g;h;i;j;k;l;m;n;o;p;q;r"], False),
-    ],
-)
-def test_recognition(lines, wanted):
-    """A log is known by the keys of its header, or by 18 numbers."""
-    assert SwfImporter().recognises(lines) is wanted
-
-
 def imported(tmp_path, text, **settings):
     """The import of a log in all its time."""
     (tmp_path / "log.swf").write_text(text)
@@ -227,21 +202,11 @@ def test_over_capacity(tmp_path):
         imported(tmp_path, text, max_overcommit=0.03)
 
 
-def test_nodes_of_several_kinds(tmp_path):
-    """Jobs fill nodes of several kinds in their order; the inventory has to have as many."""
-    text, kinds = HEADER + line(run=60, used=13) + line(2, run=60, used=81), ((12, 3), (80, 1))
-    done = imported(tmp_path, text, procs_per_node=kinds)
-    assert (len(done.log.nodes), done.quality.idle_node_s) == (4, 0)
-    assert "jobs fill whole nodes, of several sizes, in order" in " ".join(done.quality.notes)
-    with pytest.raises(SettingsError, match=r"Expected --nodes with 4 nodes, as --procs-per-node says, got 5\."):
-        imported(tmp_path, text, procs_per_node=kinds, nodes="5")
-
-
 def test_blocks_of_a_log(tmp_path, monkeypatch):
     """A large machine's log has blocks as nodes; node-seconds remain those of the machine."""
     text = "; MaxNodes: 1024\n; MaxProcs: 1024\n" + line(run=60, used=512) + line(2, run=30, used=256)
     whole = imported(tmp_path, text).quality
-    monkeypatch.setattr(idle_spans, "_MOST_SPANS", 500)
+    monkeypatch.setattr(busy_records, "_MOST_SPANS", 500)
     done = imported(tmp_path, text)
     assert (whole.nodes, done.quality.nodes, done.quality.nodes_per_block) == (1024, 4, 256)
     assert (done.quality.idle_node_s, done.quality.busy_node_s) == (whole.idle_node_s, whole.busy_node_s)
@@ -255,7 +220,7 @@ END = 40
 def demand_of(rows):
     """Demand from rows of (start, end, nodes) in seconds."""
     start, end, nodes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
-    return pd.DataFrame({"start_ns": start * NS, "end_ns": end * NS, "nodes": nodes})
+    return pd.DataFrame({"start_ns": start * NS, "end_ns": end * NS, "count": nodes})
 
 
 def spans_of(rows, capacity):
@@ -292,12 +257,6 @@ def test_counts_are_exact(rows, capacity):
         ([(0, 4, 2), (1, 9, 3), (2, 9, 1)], 3, [(0, 0, 4), (0, 4, 9), (1, 0, 4), (1, 4, 9), (2, 1, 9)]),
         # At one instant ends come before starts, in whatever order they are written.
         ([(5, 9, 2), (0, 5, 2)], 2, [(0, 0, 5), (0, 5, 9), (1, 0, 5), (1, 5, 9)]),
-        # A job fills nodes of several sizes until they have what it demands.
-        (
-            [(0, 10, 13), (1, 5, 80), (2, 9, 1)],
-            np.array([12, 12, 12, 80]),
-            [(0, 0, 10), (1, 0, 10), (2, 1, 5), (2, 5, 9), (3, 1, 5)],
-        ),
     ],
 )
 def test_placement_is_first_fit(rows, capacity, spans):
@@ -311,7 +270,7 @@ def test_blocks(monkeypatch):
     sizes = [64, 128, 192] * 100
     demand = demand_of([(0, 10, size) for size in sizes])
     assert choose_block(demand, 1280, window) == 1
-    monkeypatch.setattr(idle_spans, "_MOST_SPANS", 1000)
+    monkeypatch.setattr(busy_records, "_MOST_SPANS", 1000)
     assert choose_block(demand, 1280, window) == 64
     assert choose_block(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window) == 64
     for others, block in (([1] * 9, 1), ([129], 2)):  # too many of other sizes, and one that lasts

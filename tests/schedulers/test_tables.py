@@ -262,7 +262,8 @@ def test_presets(tmp_path, name):
     if isinstance(nodes, str):
         assert jobs == [(nodes, 0, 9, JOB)]
     else:
-        assert (reading.demand.nodes.tolist(), (reading.demand.start_ns // 10**9 - NOON).tolist()) == ([nodes], [0])
+        (demand,) = reading.counted
+        assert (demand["count"].tolist(), (demand["start_ns"] // 10**9 - NOON).tolist()) == ([nodes], [0])
 
 
 def test_parquet(tmp_path):

@@ -17,15 +17,13 @@ from bftrainer.files.text_files import LogRow, head, json_file
 from bftrainer.nodelogs.hostlist import expand_hostlist, numbers
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.schedulers.busy_records import IDLE, BusyKind
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
 from bftrainer.schedulers.selected_nodes import SEEN
 
 _STARTS = ("resource-init", "restart")
 _CHANGES = (*_STARTS, "online", "offline", "drain", "undrain")
-_UP = -1
-"""In place of the cause for which a node is down."""
 _FIRST = 5
 """Lines among which one that is whole tells what a file is."""
 
@@ -53,13 +51,13 @@ class FluxImporter(Importer):
         events = _read_events(eventlogs, reading)
         jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, reading)]
         ranks = _Ranks(reading, events, jobs)
-        downtimes = ranks.follow(events)
+        changes = ranks.follow(events)
         if not jobs:
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
         elif ranks.is_nameless and any(not job["ranks"] for job in jobs):
             raise SettingsError("Missing --nodes with all names in order of rank: events name ranks, jobs name nodes.")
         reading.rows.lists.add(ranks.silent)
-        reading.rows.extend(downtimes)
+        reading.rows.follow(changes)
         if jobs:
             rows = ({**job, "nodes": job["nodes"] or ",".join(map(ranks.name, job["ranks"]))} for job in jobs)
             reading.take(pd.DataFrame(rows).drop(columns=["ranks", "names"]))
@@ -92,7 +90,7 @@ def _parse_ids(text: Any) -> Sequence[int]:
 
 @dataclass(frozen=True, slots=True)
 class _Event:
-    """An event: what happened to which ranks, and the names of their nodes if it tells as many."""
+    """What happened to which ranks, with the names of their nodes if it tells as many."""
 
     time_ns: int
     name: str
@@ -108,17 +106,18 @@ def _read_event(time_ns: int, name: str, context: Any) -> _Event:
     if name not in _CHANGES:
         return _Event(time_ns, name)
     fields = context if isinstance(context, dict) else {}
-    ranks, is_start = _parse_ids(fields.get("ranks", "")) or _parse_ids(fields.get("idset", "")), name in _STARTS
+    idset, online, excluded = (_parse_ids(fields.get(key, "")) for key in ("idset", "online", "exclude"))
+    ranks, is_start = _parse_ids(fields.get("ranks", "")) or idset, name in _STARTS
     if not isinstance(context, dict) or not (is_start or ranks):
         raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
     names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
     names = names if len(names) == len(ranks) else ()
     if not is_start:
-        return _Event(time_ns, name, _parse_ids(fields.get("idset", "")), names)
+        return _Event(time_ns, name, idset, names)
     drains = fields["drain"] if isinstance(fields.get("drain"), dict) else {}
-    drained = tuple(rank for ids in drains for rank in _parse_ids(ids))
-    online, excluded = (_parse_ids(fields.get(key, "")) for key in ("online", "exclude"))
-    return _Event(time_ns, name, ranks, names, online, excluded, drained)
+    return _Event(
+        time_ns, name, ranks, names, online, excluded, tuple(rank for ids in drains for rank in _parse_ids(ids))
+    )
 
 
 def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
@@ -147,55 +146,46 @@ class _Ranks:
     """Which nodes are up, event by event.
 
     A node is up while it is online, neither drained nor excluded. Restarts of Flux take all ranks offline, and leave
-    drained ones drained. They may give ranks to other nodes: nodes that have none any more are away. Where no event
-    tells of ranks that are online, as in eventlogs since flux-core 0.62, all are unless they go offline.
-
-    A rank is the node that the latest event said; before the first one, what the inventory or a job says.
-
-    References
-    ----------
-    flux-core, `src/modules/resource`: drained ranks are replayed from the eventlog when Flux restarts.
+    drained ones drained, as flux-core replays these (`src/modules/resource`). They may give ranks to other nodes: nodes
+    that have none any more are away. Where no event tells of ranks that are online, as in eventlogs since flux-core
+    0.62, all are unless they go offline. A rank is the node that the latest event said; before the first one, what the
+    inventory or a job says.
     """
 
     def __init__(self, reading: Reading, events: Sequence[_Event], jobs: Sequence[Mapping[str, Any]] = ()) -> None:
         nodes = reading.settings.nodes
         self._names = {} if nodes in (None, SEEN) else dict(enumerate(read_inventory(str(nodes)).names))
-        lists = [(event.ranks, event.names) for event in events]
-        for ranks, names in (*lists, *((job["ranks"], job["names"]) for job in jobs)):
+        for ranks, names in (
+            *((some.ranks, some.names) for some in events),
+            *((job["ranks"], job["names"]) for job in jobs),
+        ):
             if len(ranks) == len(names):
                 self._names = dict(zip(ranks, names, strict=True)) | self._names
         self.is_nameless = False  # whether events name ranks whose nodes are unknown
         self._tells_online = not events or any(event.name in ("online", *_STARTS) for event in events)
         # Nodes that are up as long as no event says otherwise.
         self.silent = () if self._tells_online else tuple(self._names.values())
-        self._offline, self._drained, self._excluded = set[str](), set[str](), set[str]()
-        self._gone, self._touched = set[str](), set[str]()
+        self._offline, self._drained, self._excluded, self._gone, self._touched = (set[str]() for _ in range(5))
 
     def name(self, rank: int) -> str:
         """Node of a rank, as far as one is known."""
         return self._names.get(rank, f"rank{rank}")
 
-    def follow(self, events: Sequence[_Event]) -> pd.DataFrame:
-        """When nodes were down or away, by all events in order, as rows of busy nodes."""
-        first = BusyKind.DOWN if self._tells_online else _UP
+    def follow(self, events: Sequence[_Event]) -> list[tuple[str, int, int]]:
+        """States of nodes by all events in order, as `BusyRows.follow` takes them."""
+        first = BusyKind.DOWN if self._tells_online else IDLE
         changes: list[tuple[str, int, int]] = []
-        for event in events:
-            if event.name in _CHANGES:
-                touched = self._apply(event)
-                changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._touched)]
-                changes += [(node, event.time_ns, self._state(node)) for node in sorted(touched)]
-                self._touched |= touched
-        states = pd.DataFrame(changes, columns=["nodes", "start_ns", "kind"])
-        states = states[states["kind"] != states.groupby("nodes")["kind"].shift(fill_value=_UP - 1)]
-        ends_ns = states.groupby("nodes")["start_ns"].shift(-1, fill_value=OPEN_END_NS)
-        states = states.assign(end_ns=ends_ns, job=states["nodes"] + states["kind"].astype(str), is_open=False)
-        return states[(states["kind"] != _UP) & (states["start_ns"] < states["end_ns"])]
+        for event in (event for event in events if event.name in _CHANGES):
+            touched = self._apply(event)
+            changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._touched)]
+            changes += [(node, event.time_ns, self._state(node)) for node in sorted(touched)]
+            self._touched |= touched
+        return changes
 
     def _apply(self, event: _Event) -> set[str]:
         """Let ranks change; their nodes, which are all where Flux starts and tells of all ranks anew."""
-        is_start = event.name in _STARTS
-        if event.names:
-            names = dict(zip(event.ranks, event.names, strict=True))
+        is_start, names = event.name in _STARTS, dict(zip(event.ranks, event.names, strict=False))
+        if names:
             if is_start:
                 self._gone = {*self._names.values(), *self._touched}.difference(event.names)
             self._names = names if is_start else self._names | names
@@ -216,10 +206,9 @@ class _Ranks:
         return set(map(self.name, ranks))
 
     def _state(self, node: str) -> int:
-        """Why a node is not up, or `_UP`."""
-        if node in self._gone:
-            return BusyKind.AWAY
-        return BusyKind.DOWN if node in self._offline | self._drained | self._excluded else _UP
+        """Why a node is not up, or `IDLE`."""
+        is_down = node in self._offline | self._drained | self._excluded
+        return BusyKind.AWAY if node in self._gone else BusyKind.DOWN if is_down else IDLE
 
 
 def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import numbers
-from bftrainer.nodelogs.node_spans import OPEN_END_NS
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number, read_stamps
 from bftrainer.schedulers.reading import Importer, Reading, Tally
@@ -133,21 +133,22 @@ def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
 
     Starts and ends have both times: the offset of the zone follows for the lines after them, and before the first.
     """
-    clock, local_ns, is_local = reading.clock, lines["local_ns"], lines["local_ns"] > BAD
-    utc_ns = lines["start_ns"].where(lines["type"] == "S", lines["end_ns"].where(lines["type"] == "E", 0))
+    clock, is_local, kinds = reading.clock, lines["local_ns"] > BAD, lines["type"]
+    utc_ns = lines["start_ns"].where(kinds == "S", lines["end_ns"].where(kinds == "E", 0))
     if (stated_ns := utc_ns[utc_ns > 0]).nunique() > 1:
         reading.window_ns = int(stated_ns.min()), int(stated_ns.max())
-    ahead_ns = (local_ns.where(is_local, 0) - utc_ns).where((utc_ns > 0) & is_local)
+    local_ns = lines["local_ns"].where(is_local, 0)
+    ahead_ns = (local_ns - utc_ns).where((utc_ns > 0) & is_local)
     offset_ns = (ahead_ns / _QUARTER_NS).round() * _QUARTER_NS
     is_near = ((ahead_ns - offset_ns).abs() <= _LATE_NS) & (offset_ns.abs() <= 60 * _QUARTER_NS)
     offset_ns = offset_ns.where(is_near).ffill().bfill().where(is_local)
-    by_offset = (local_ns.where(is_local, 0) - offset_ns.fillna(0).astype("int64")).where(offset_ns.notna(), 0)
+    by_offset = (local_ns - offset_ns.fillna(0).astype("int64")).where(offset_ns.notna(), 0)
     if clock.zone is None:
-        has_time = lines["type"].isin(list("SsEa")) | (lines["type"].isin(list("RAC")) & (lines["end_ns"] > 0))
+        has_time = kinds.isin(list("SsEa")) | (kinds.isin(list("RAC")) & (lines["end_ns"] > 0))
         if not has_time.all():
             reading.note("no --tz: lines with only a local time are dated by others that have both times.")
         return by_offset
-    stamps = Stamps(local_ns.to_numpy(), is_local.to_numpy())
+    stamps = Stamps(lines["local_ns"].to_numpy(), is_local.to_numpy())
     first, second = (clock.utc_ns(stamps, second_pass=is_second) for is_second in (False, True))
     # In an hour that comes twice, earlier lines with both times show which pass it is: lines are in order.
     is_second = (second == by_offset) | (first < utc_ns.cummax() - _LATE_NS)
@@ -190,18 +191,15 @@ class _Runs:
     """Runs that have begun and not ended, by the name of the job or reservation; ended ones go to the rows."""
 
     def __init__(self, reading: Reading, shares: Mapping[int, Sequence[_Share]]) -> None:
-        self._reading, self._shares = reading, shares
+        self._reading, self._shares, self._drop = reading, shares, reading.tally.drop
         self._open: dict[str, _Run] = {}
 
     def begin(self, line: Any) -> None:
-        """S: a run starts; the line may be repeated. s: it starts without the nodes that failed at the last moment.
-
-        P, B: nodes are provisioned for a job, or reserved.
-        """
+        """S: a run starts; the line may be repeated. s: without the nodes that failed. P, B: provisioned, reserved."""
         name = _name(line)
         start_ns = line.start_ns or (line.at_ns if name != line.id else 0)
         if not start_ns or line.nodes < 0:
-            self._reading.tally.drop("start without nodes" if start_ns else "start without a time")
+            self._drop("start without nodes" if start_ns else "start without a time")
             return
         if (provisioning := self._open.pop(f"P {name}", None)) is not None:
             self._write(name, provisioning, start_ns)
@@ -216,7 +214,7 @@ class _Runs:
     def end(self, line: Any) -> None:
         """E: a run ends; the line repeats start and nodes, which count unless they changed on the way."""
         if not line.end_ns:
-            self._reading.tally.drop(_NO_RUN)
+            self._drop(_NO_RUN)
             return
         run, ended = self._open.pop(line.id, None), _Run.of(line, line.start_ns)
         if run is not None:
@@ -225,55 +223,49 @@ class _Runs:
             if ended.nodes < 0 or run.is_continued:
                 ended.nodes, ended.kind = run.nodes, run.kind
         if ended.nodes < 0 or not ended.start_ns:
-            self._reading.tally.drop("never started" if ended.nodes >= 0 else "no nodes")
+            self._drop("never started" if ended.nodes >= 0 else "no nodes")
         elif ended.start_ns >= line.end_ns:
-            self._reading.tally.drop("end before start" if line.end_ns < ended.start_ns else "zero length")
+            self._drop("end before start" if line.end_ns < ended.start_ns else "zero length")
         elif run is None or not run.is_paused:
             self._write(line.id, ended, line.end_ns)
 
     def stop(self, line: Any) -> None:
-        """R, A, C: a run is over before its job is: run again, aborted, or held with a checkpoint.
+        """R, A, C: a run is over before its job is, as p, F, K, k say of provisioning and reservations.
 
-        If it began before the files, the line itself may give start and nodes, as an end does. p, F, K, k: nodes are
-        provisioned, or a reservation is over or deleted.
+        If it began before the files, the line itself may give start and nodes, as an end does.
         """
         name, at_ns = _name(line), line.end_ns or line.at_ns
         if name in self._open and at_ns:
             run = self._open.pop(name)
             self._write(name, run, at_ns if name == line.id else min(at_ns, run.due_ns))
-        elif name in self._open:  # what comes next, another start or an end, closes the run
-            self._reading.tally.drop(_UNDATED)
         elif line.nodes >= 0 and 0 < line.start_ns < at_ns:
             self._write(name, _Run.of(line, line.start_ns), at_ns)
-        else:
-            self._reading.tally.drop(_NO_RUN)
+        else:  # what comes next, another start or an end, closes a run that goes on
+            self._drop(_UNDATED if name in self._open else _NO_RUN)
 
     def change(self, line: Any) -> None:
         """u, c: a run gives back some of its nodes. T: it goes on, from a checkpoint."""
         run, at_ns = self._open.get(line.id), line.at_ns
-        if not at_ns:
-            self._reading.tally.drop(_UNDATED)
-        elif line.type == "u" and run is None and line.nodes >= 0 and line.start_ns:
-            self._write(line.id, _Run.of(line, line.start_ns), at_ns)
-        elif line.type != "u" and line.nodes >= 0:
-            changed = _Run.of(line, at_ns)
-            if run is not None:
-                self._write(line.id, run, at_ns)
-                changed.submit_ns, changed.due_ns, changed.limit_ns = run.submit_ns, run.due_ns, run.limit_ns
-            changed.is_continued = True
-            self._open[line.id] = changed
-        elif run is None:
-            self._reading.tally.drop(_NO_RUN)
-        else:
+        has_nodes = line.type != "u" and line.nodes >= 0
+        if at_ns and run is not None:
             self._write(line.id, run, at_ns)
+            if has_nodes:
+                changed = _Run.of(line, at_ns)
+                run.nodes, run.kind, run.is_paused, run.suspended_ns = changed.nodes, changed.kind, False, 0
             run.start_ns, run.is_continued = at_ns, True
+        elif at_ns and has_nodes:
+            self._open[line.id] = _Run.of(line, at_ns)
+            self._open[line.id].is_continued = True
+        elif at_ns and line.nodes >= 0 and line.start_ns:
+            self._write(line.id, _Run.of(line, line.start_ns), at_ns)
+        else:
+            self._drop(_NO_RUN if at_ns else _UNDATED)
 
     def suspend(self, line: Any) -> None:
         """z, r: a run is suspended and resumed; its time limit waits for it, its nodes perhaps do not."""
-        run, at_ns = self._open.get(line.id), line.at_ns
-        is_idle = self._reading.settings.suspended == "idle"
+        run, at_ns, is_idle = self._open.get(line.id), line.at_ns, self._reading.settings.suspended == "idle"
         if not is_idle or run is None or not at_ns:
-            self._reading.tally.drop(_UNDATED if is_idle and not at_ns else _NO_RUN)
+            self._drop(_UNDATED if is_idle and not at_ns else _NO_RUN)
         if run is None or not at_ns:
             return
         if line.type == "z":
@@ -293,7 +285,7 @@ class _Runs:
             first_ns = run.due_ns - run.limit_ns if run.due_ns < OPEN_END_NS else run.start_ns
             run.limit_ns = line.limit_s * NS_PER_S
             run.due_ns = first_ns + run.limit_ns
-        self._reading.tally.drop(_NO_RUN)
+        self._drop(_NO_RUN)
 
     def end_all(self) -> None:
         """Write down all that is still open, to its time limit or the end of any window."""
@@ -303,11 +295,12 @@ class _Runs:
 
     def _write(self, name: str, run: _Run, end_ns: int, *, is_open: bool = False) -> None:
         """Write down a run's stretch on its nodes, unless it gave them back or had them for no time."""
-        if run.start_ns >= end_ns or run.is_paused:
+        if run.is_paused:
             return
+        more = {"kind": run.kind, "partition": self._reading.rows.partition(run.queue), "is_open": is_open}
+        more["submit_ns"] = run.submit_ns or OPEN_START_NS
         for at, share in enumerate(self._shares.get(run.nodes, [_Share(run.nodes, ALL_UNITS)])):
-            stretch = run.start_ns, end_ns, share.nodes, hash(name) + at, run.kind, run.queue, run.submit_ns or None
-            self._reading.rows.add(*stretch, units=share.units, is_open=is_open)
+            self._reading.rows.add(run.start_ns, end_ns, share.nodes, **more, job=hash(name) + at, units=share.units)
 
 
 _ACTIONS = {
@@ -348,7 +341,13 @@ class _HostLists:
         if text and self._unit != "node" and (vnodes or self._unit == "core"):
             key = text, vnodes, *(fields.get(name, "") for name in ("total_execution_slots", "Resource_List.nodes"))
             if key not in self._shared:
-                self._shared[key] = self._add_shares(fields)
+                units = Counter(_slots(text, _total_slots(fields)) if self._unit == "core" else _vnode_gpus(vnodes))
+                counts = {host: units[host] for host in _hosts(text)}
+                self._shared[key] = nodes = self._lists.add(counts)
+                self.shares[nodes] = [
+                    _Share(self._lists.add(host for host in counts if counts[host] == count), count)
+                    for count in dict.fromkeys(counts.values())
+                ]
             return self._shared[key]
         nodes = self._lists.parse(text, _hosts) if text else self._lists.parse(vnodes, _vnodes)
         return nodes if self._lists.size(nodes) else -1
@@ -357,17 +356,6 @@ class _HostLists:
         """Whether a list was not cut off, and is as long as the line says."""
         stated = natural_number(fields.get("unique_node_count", ""))
         return not fields.get("exec_host", "").endswith("+") and stated in (None, self._lists.size(nodes))
-
-    def _add_shares(self, fields: Mapping[str, str]) -> int:
-        """Add the list of a line's hosts, and how many units a job had of each."""
-        text, is_core = fields["exec_host"], self._unit == "core"
-        counts = Counter(_slots(text, _total_slots(fields)) if is_core else _vnode_gpus(_find_vnodes(fields)))
-        by_count: dict[int, list[str]] = {}
-        for name in dict.fromkeys(_hosts(text)):
-            by_count.setdefault(counts[name], []).append(name)
-        nodes = self._lists.add(_hosts(text))
-        self.shares[nodes] = [_Share(self._lists.add(names), count) for count, names in by_count.items()]
-        return nodes
 
 
 def _find_vnodes(fields: Mapping[str, str]) -> str:

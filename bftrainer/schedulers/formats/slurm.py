@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,8 +20,8 @@ from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, number_texts
-from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps, set_unset
-from bftrainer.schedulers.reading import Check, Importer, Reading
+from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps
+from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
 
 _NEEDED = ("Start", "End", "NodeList")
 _COLUMNS = {
@@ -140,7 +139,7 @@ def _split(line: str, names: Sequence[str]) -> list[str]:
 
 
 def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Reading) -> None:
-    """Write down the jobs of some lines of a block."""
+    """Split some lines of a block into cells, and take their jobs."""
 
     def row(at: int) -> LogRow:
         return LogRow(block.path, block.first + at, [], block.is_cut_off(at))
@@ -159,23 +158,51 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
             detail = f"Expected {len(names)} columns, got {len(cells)}"
             reading.tally.refuse("wrong number of columns", row(at), detail)
     frame = pd.DataFrame(texts, places, [_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
-    frame = frame.reindex(columns=list(_COLUMNS.values()), fill_value="")
+    _take_jobs(frame.reindex(columns=list(_COLUMNS.values()), fill_value=""), row, reading)
+
+
+def _take_jobs(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Reading) -> None:
+    """Take the jobs that rows tell of, by `_COLUMNS`; those that are not kept are counted, or refused if faulty."""
     is_wanted = number_texts(frame["Cluster"], reading.is_wanted) > 0
-    reading.tally.drop("of another cluster", int((~is_wanted).sum()))
-    frame = frame[is_wanted]
-    ids = number_texts(frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), _number)
-    reading.job_ids.append(ids[ids > 0])
-    reading.rows.extend(_find_busy_nodes(frame, row, reading))
-
-
-def _number(text: str) -> int:
-    number = natural_number(text)
-    return -1 if number is None else number
-
-
-def _number_job(text: str) -> int:
-    number = natural_number(text)
-    return hash(text) if number is None else number
+    ids = number_texts(
+        frame["JobIDRaw"].where(frame["JobIDRaw"] != "", frame["JobID"]), lambda text: natural_number(text) or -1
+    )
+    reading.job_ids.append(ids[is_wanted & (ids > 0)])
+    name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
+    runs = _measure_runs(frame)
+    elapsed_s, suspended_s = runs["elapsed_s"].to_numpy(), runs["suspended_s"].to_numpy()
+    lengths_s = elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)
+    written = frame["Start"].to_list(), frame["End"].to_list()
+    start_ns, end_ns = reading.clock.run_ns(written, _UNSET, lambda at: row(frame.index[at]).place, lengths_s)
+    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), _UNSET), second_pass=False)
+    times = pd.DataFrame({"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}, frame.index)
+    is_open = _settle_open_ends(frame, times, runs, reading)
+    count = number_texts(frame["NNodes"], _count_nodes)
+    number = expecting("a number of nodes", frame, "NNodes")
+    checks = (
+        Check("of another cluster", ~is_wanted),
+        Check("job step", number_texts(frame[name], lambda text: _STEP.match(text) is not None) > 0),
+        Check("no nodes", frame["NodeList"].isin(_NO_NODES)),
+        *(
+            Check("impossible time", times[f"{column.lower()}_ns"] == BAD, expecting(_TIMES, frame, column))
+            for column in ("Start", "End", "Submit")
+        ),
+        Check("impossible number of nodes", count == _NO_NUMBER, number),
+    )
+    busy = times.assign(
+        submit_ns=times["submit_ns"].where(times["submit_ns"] > BAD, OPEN_START_NS),
+        nodes=frame["NodeList"],
+        kind=np.where(number_texts(frame["NodeList"], _is_cut) > 0, BusyKind.UNKNOWN, BusyKind.JOB),
+        job=frame[name],
+        is_open=is_open,
+        count=count,
+        **{column.lower(): frame[column] for column in ("Partition", "Cluster")},
+    )
+    if (unit := reading.settings.unit) != "node":
+        busy["units_in_all"] = number_texts(
+            frame["AllocTRES"], lambda text: tres_count(text, unit) if text else ALL_UNITS
+        )
+    reading.take(reading.tally.sift(busy, checks, row), row, _choose_reader)
 
 
 def _seconds(text: str) -> int:
@@ -187,41 +214,11 @@ def _seconds(text: str) -> int:
 
 def _measure_runs(frame: pd.DataFrame) -> pd.DataFrame:
     """Seconds that jobs ran (`elapsed_s`, without suspension), may run (`limit_s`), -1 if unknown; and suspended."""
-    raw, elapsed, limit, suspended = (
+    raw_s, elapsed_s, limit_s, suspended_s = (
         number_texts(frame[name], _seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "Suspended")
     )
-    columns = {"elapsed_s": np.where(raw < 0, elapsed, raw), "limit_s": limit, "suspended_s": np.maximum(suspended, 0)}
-    return pd.DataFrame(columns, frame.index)
-
-
-def _read_times(frame: pd.DataFrame, runs: pd.DataFrame, place: Callable[[int], str], reading: Reading) -> pd.DataFrame:
-    """`start_ns`, `end_ns` and `submit_ns` since the epoch, `UNSET` or `BAD`.
-
-    Where clocks showed a time twice, the passes that agree with the elapsed time count; without one, those that give
-    the longest run: better busy too long than wrongly idle.
-    """
-    clock = reading.clock
-    starts, ends, submits = (read_stamps(frame[name].to_list(), _UNSET) for name in ("Start", "End", "Submit"))
-    start, end = clock.utc_ns(starts, second_pass=False, place=place), clock.utc_ns(ends, second_pass=True)
-    set_unset(start, end)
-    times_ns = {"start_ns": start, "end_ns": end, "submit_ns": clock.utc_ns(submits, second_pass=False)}
-    if clock.zone is None:
-        return pd.DataFrame(times_ns, frame.index)
-    second_start, first_end = clock.utc_ns(starts, second_pass=True), clock.utc_ns(ends, second_pass=False)
-    # Of a time that clocks put forward past, the pass before the change is the later instant.
-    if (second_start < start).any() or (end < first_end).any():
-        reading.note(f"the log has times that clocks in {clock.zone} never showed: is it the right zone?")
-    elapsed_s, suspended_s = runs["elapsed_s"].to_numpy(), runs["suspended_s"].to_numpy()
-    is_open = (start != second_start) | (end != first_end)
-    for first, last in ((start, end), (start, first_end), (second_start, end), (second_start, first_end)):
-        lasted_s = (last - first) // NS_PER_S
-        fits = is_open & (elapsed_s >= 0) & ((lasted_s == elapsed_s) | (lasted_s == elapsed_s + suspended_s))
-        times_ns |= {
-            "start_ns": np.where(fits, first, times_ns["start_ns"]),
-            "end_ns": np.where(fits, last, times_ns["end_ns"]),
-        }
-        is_open &= ~fits
-    return pd.DataFrame(times_ns, frame.index)
+    elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
+    return pd.DataFrame({"elapsed_s": elapsed_s, "limit_s": limit_s, "suspended_s": suspended_s})
 
 
 def _settle_open_ends(
@@ -232,70 +229,22 @@ def _settle_open_ends(
     A limit is not the end of a job that has run for longer, and waits while a job is suspended. If suspended jobs count
     as idle, they end after the time that they ran.
     """
-    start, end, elapsed_s = times["start_ns"], times["end_ns"], runs["elapsed_s"]
+    start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
+    elapsed_s, limit_s, suspended_s = (runs[name].to_numpy() for name in ("elapsed_s", "limit_s", "suspended_s"))
     goes_on = number_texts(frame["State"], lambda state: state.startswith(_GOING_ON)) > 0
     is_open = ((end == UNSET) | (goes_on & (end <= start) & (end != BAD))) & (start > BAD)
-    most_s = np.maximum(runs["limit_s"], elapsed_s) + runs["suspended_s"]
-    due = np.minimum(start.where(is_open, 0) + most_s * NS_PER_S, OPEN_END_NS).where(runs["limit_s"] >= 0, OPEN_END_NS)
-    times["end_ns"] = due.where(is_open, end)
-    if runs["suspended_s"].any():
+    due = np.where(is_open, start, 0) + (np.maximum(limit_s, elapsed_s) + suspended_s) * NS_PER_S
+    end = np.where(is_open, np.where(limit_s >= 0, np.minimum(due, OPEN_END_NS), OPEN_END_NS), end)
+    if suspended_s.any():
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle":
         is_suspended = (number_texts(frame["State"], lambda state: state.startswith("SUSPENDED")) > 0) & (start > BAD)
         if (is_suspended & (elapsed_s < 0)).any():
             reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
         has_run = is_suspended & (elapsed_s >= 0)
-        times["end_ns"] = (start.where(has_run, 0) + elapsed_s * NS_PER_S).where(has_run, times["end_ns"])
+        end = np.where(has_run, np.where(has_run, start, 0) + elapsed_s * NS_PER_S, end)
+    times["end_ns"] = end
     return np.asarray(is_open)
-
-
-def _find_busy_nodes(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Reading) -> pd.DataFrame:
-    """The busy nodes that rows tell of; those that are not kept are counted, and refused if they are faulty."""
-
-    def place(at: int) -> LogRow:
-        return row(int(frame.index[at]))
-
-    runs = _measure_runs(frame)
-    times = _read_times(frame, runs, lambda at: place(at).place, reading)
-    is_open = _settle_open_ends(frame, times, runs, reading)
-    number = number_texts(frame["NNodes"], _count_nodes)
-    name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
-
-    def expect(what: str, name: str, at: int) -> str:
-        return f"Expected {what}, got {one_line(frame[name].iloc[at][:60])!r}"
-
-    start, end = times["start_ns"], times["end_ns"]
-    columns = {"Start": start, "End": end, "Submit": times["submit_ns"]}
-    checks = (
-        Check("job step", number_texts(frame[name], lambda text: _STEP.match(text) is not None) > 0),
-        Check("no nodes", frame["NodeList"].isin(_NO_NODES)),
-        *(Check("impossible time", time == BAD, partial(expect, _TIMES, column)) for column, time in columns.items()),
-        Check("never started", start == UNSET),
-        Check("end before start", end < start),
-        Check("zero length", end == start),
-        Check("impossible number of nodes", number == _NO_NUMBER, partial(expect, "a number of nodes", "NNodes")),
-    )
-    is_kept = reading.tally.sift(checks, place)
-    faults: dict[str, str] = {}
-    texts, lists = frame["NodeList"].where(is_kept, ""), reading.rows.lists
-    nodes = number_texts(texts, lambda text: lists.find(text, faults, _choose_reader(text)) if text else -1)
-    unreadable = Check("unreadable node list", is_kept & (nodes < 0), lambda at: faults[texts.iloc[at]])
-    is_kept &= reading.tally.sift([unreadable], place)
-    is_whole = number_texts(texts, lambda text: not _is_cut(text)) > 0
-    sizes = np.append(np.diff(lists.ends()), 0)[nodes]
-    is_trusted = is_whole & ((number < 0) | (number == sizes))
-    busy = times.assign(
-        submit_ns=times["submit_ns"].where(times["submit_ns"] > BAD, OPEN_START_NS),
-        nodes=nodes,
-        kind=np.where(is_trusted, BusyKind.JOB, BusyKind.UNKNOWN),
-        job=number_texts(frame[name], _number_job),
-        partition=number_texts(frame["Partition"], reading.rows.partition),
-        is_open=is_open,
-        cluster=number_texts(frame["Cluster"], reading.rows.cluster),
-        resources=frame["AllocTRES"],
-        size=np.maximum(sizes, 1),
-    )[is_kept]
-    return busy if reading.settings.unit == "node" else _share_units(busy, reading)
 
 
 def _choose_reader(text: str) -> Callable[[str], Iterable[str]]:
@@ -317,15 +266,3 @@ def _count_nodes(text: str) -> int:
     count = natural_number(text)
     is_unset = text in _UNSET or _ROUNDED.fullmatch(text) is not None
     return count if count is not None else -1 if is_unset else _NO_NUMBER
-
-
-def _share_units(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """The rows with how many GPUs or cores they held of each node; what is over is a row of its own, on some nodes."""
-    unit, lists = reading.settings.unit, reading.rows.lists
-    counts = number_texts(frame["resources"], lambda text: tres_count(text, unit) if text else ALL_UNITS)
-    frame = frame.assign(units=np.where(counts >= 0, counts // frame["size"], ALL_UNITS))
-    over = np.where(counts >= 0, counts % frame["size"], 0)
-    # One more on the first nodes: which ones had it the log does not tell.
-    more = frame[over > 0].assign(units=1, job=lambda some: some["job"] ^ 1)
-    more["nodes"] = [lists.first_of(*pair) for pair in zip(more["nodes"], over[over > 0].tolist(), strict=True)]
-    return pd.concat([more.astype({"nodes": "int64"}), frame])

@@ -17,11 +17,9 @@ from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.clock import Clock
-from bftrainer.schedulers.idle_spans import over_capacity_share
+from bftrainer.schedulers.busy_records import BusyKind, over_capacity_share
+from bftrainer.schedulers.clock import Clock, natural_number
 from bftrainer.schedulers.reading import Check, Importer, Reading
-from bftrainer.schedulers.selected_nodes import node_number
 
 _FIELDS = 18
 _HEADER = re.compile(r"\s*;\s*(\w+)\s*:(.*)", re.ASCII)
@@ -39,8 +37,7 @@ _COLUMNS = {
     "nodes": "int64",
     "is_whole": "bool",
     "partition": "int64",
-    "path": "str",
-    "line": "int64",
+    "place": "object",
 }
 """Of a line: those fields in use, its list of nodes (-1 without one), whether that is whole, and its place."""
 
@@ -78,12 +75,13 @@ class SwfImporter(Importer):
         reading.window_ns = int(jobs["start_ns"].min()), int(jobs["end_ns"].max())
         if (jobs["nodes"] >= 0).any():
             nameless = "Expected node ids {...} as on other lines, got none"
-            jobs = _sift(jobs, [Check("no node ids", jobs["nodes"] < 0, lambda _: nameless)], reading)
+            jobs = reading.tally.sift(jobs, [Check("no node ids", jobs["nodes"] < 0, lambda _: nameless)])
             reading.rows.extend(jobs.assign(kind=np.where(jobs["is_whole"], BusyKind.JOB, BusyKind.UNKNOWN)))
             return
-        reading.demand = _count_nodes(jobs, header, reading)
-        nodes = reading.capacity if reading.node_sizes is None else int(reading.node_sizes.sum())
-        share = over_capacity_share(reading.demand, nodes or 0, Window(*reading.window_ns))
+        demand = _count_nodes(jobs, header, reading)
+        reading.take(demand)
+        nodes = reading.capacity or 0
+        share = over_capacity_share(demand, nodes, Window(*reading.window_ns))
         if _has_no_waits(jobs) and share > _MOST_OVERCOMMIT:  # as of workload models
             raise LogError(
                 f"{paths[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when they "
@@ -123,8 +121,8 @@ def _read_line(line: LogRow, header: dict[str, str], reading: Reading) -> list[A
     processors = values[4] if values[4] > 0 else values[7]
     queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
     nodes = reading.rows.lists.add(names) if names else -1
-    place = str(line.path), line.line
-    return [*values[:4], processors, values[10], nodes, len(names) == processors, reading.rows.partition(queue), *place]
+    is_whole, partition = len(names) == processors, reading.rows.partition(queue)
+    return [*values[:4], processors, values[10], nodes, is_whole, partition, line.place]
 
 
 def _read_numbers(words: Sequence[str]) -> list[float] | None:
@@ -143,7 +141,7 @@ def _has_no_waits(jobs: pd.DataFrame) -> bool:
 def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
     """The jobs that ran on processors, with times in nanoseconds since the epoch, and a number of each job.
 
-    Parts of a job that has a summary line are left out; those of another job wait from the end of the part before.
+    Parts of a job that has a summary line are left out.
     """
     zone = header.get("TimeZoneString")  # `TimeZone`, an offset, is officially wrong
     if zone is not None and reading.clock.zone is None:
@@ -159,17 +157,14 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
         Check("no processors", jobs["processors"] <= 0),
         Check("impossible number of processors", jobs["processors"] > _MOST_PROCESSORS, lambda _: _TOO_MANY),
     )
-    jobs = _sift(jobs.reset_index(drop=True), checks, reading)
+    jobs = reading.tally.sift(jobs.reset_index(drop=True), checks)
     if jobs.empty:
         return jobs
     wait = jobs["wait"]
     if _has_no_waits(jobs):
         reading.note("the log has no waiting times: jobs are taken to start when they are submitted.")
         wait = wait * 0
-    lasted = wait.clip(lower=0) + jobs["run"]
-    before = lasted.groupby(jobs["number"]).cumsum() - lasted
-    first = (jobs["submit"] - before).where(jobs["submit"] >= 0).groupby(jobs["number"]).ffill().fillna(-np.inf)
-    submit = jobs["submit"].mask(jobs["status"].isin(_PARTIAL) & (jobs["submit"] < 0), first + before)
+    submit = jobs["submit"]
     base_s = 0.0
     if not submit[submit >= 0].median() >= _EPOCH_SIZED_S:
         base_s = _read_number(header, "UnixStartTime") or reading.origin_ns() / NS_PER_S
@@ -187,13 +182,7 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
     number = jobs["number"].to_numpy()
     job = np.where(number > 0, number.view(np.int64), -1 - jobs.index.to_numpy())
     jobs = jobs.assign(start_ns=start_ns, end_ns=end_ns, submit_ns=start_ns - wait_ns, job=job)
-    return _sift(jobs, on_times, reading)
-
-
-def _sift(jobs: pd.DataFrame, checks: Sequence[Check], reading: Reading) -> pd.DataFrame:
-    """The jobs that pass all checks."""
-    path, line = jobs["path"].to_numpy(), jobs["line"].to_numpy()
-    return jobs[reading.tally.sift(checks, lambda at: LogRow(Path(path[at]), int(line[at]), [], is_cut_off=False))]
+    return reading.tally.sift(jobs, on_times)
 
 
 def _read_number(header: Mapping[str, str], key: str) -> float | None:
@@ -204,16 +193,10 @@ def _read_number(header: Mapping[str, str], key: str) -> float | None:
 
 
 def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
-    """Jobs by the number of their nodes, of which one used in part counts as used; the machine's number is set.
-
-    Processors are counted in place of nodes where these are of several kinds.
-    """
+    """Jobs by the number of their nodes, of which one used in part counts as used; the machine's number is set."""
     per_node = reading.settings.procs_per_node
     nodes, processors = _read_number(header, "MaxNodes"), _read_number(header, "MaxProcs")
-    if isinstance(per_node, tuple):
-        reading.node_sizes = np.repeat(*np.array(per_node, dtype=np.int64).T)
-        nodes, size = float(reading.node_sizes.size), 1.0
-    elif per_node is None:
+    if per_node is None:
         size = processors / nodes if nodes and processors else 1.0
         if size % 1:
             raise SettingsError(
@@ -224,9 +207,9 @@ def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading
     else:
         nodes, size = None if nodes == processors else nodes, per_node  # the header may count processors as nodes
     if not nodes and not processors:
-        nodes = node_number(reading.settings.nodes)
+        nodes = natural_number(reading.settings.nodes or "")
         if nodes is None:
             raise SettingsError("Missing --nodes, the number of nodes: the header has neither MaxNodes nor MaxProcs.")
     reading.capacity = int(nodes or -(-(processors or 0) // size))
     used = -(-jobs["processors"].to_numpy().astype(np.int64) // int(size))
-    return jobs[["start_ns", "end_ns", "job", "submit_ns", "wait"]].assign(nodes=used, is_open=False)
+    return jobs[["start_ns", "end_ns", "job", "submit_ns", "wait"]].assign(count=used)

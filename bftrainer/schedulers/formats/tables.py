@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind, number_texts
 from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
-from bftrainer.schedulers.reading import Check, Importer, Reading
+from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
@@ -74,7 +74,7 @@ Besides, `xdmod` stands for a table without a header that Slurm's importer reads
 
 
 def columns_of(
-    header: LogRow, columns: Mapping[str, tuple[str, ...]], needed: Collection[str], source: str = ""
+    header: LogRow, columns: Mapping[str, Sequence[str]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
     """Index of each role's column: the first of its names that the header has, as written or else in another case."""
     headings = [name.strip() for name in header.fields]
@@ -108,112 +108,89 @@ def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return columns
 
 
-@dataclass(slots=True)
-class _Jobs:
-    """Jobs of all files: those that name nodes go to the rows of `reading`, others are counted here."""
-
-    reading: Reading
-    clock: Clock
-    is_local: bool | None = None
-    counted: list[pd.DataFrame] = field(default_factory=list)
-
-    def read(self, table: JobTable, places: Mapping[str, int]) -> None:
-        """Take the rows of a file, whose columns stand at these places by their roles."""
-        reading, width = self.reading, len(table.header.fields)
-        rows, self.is_local = table.rows(sorted(places.values())), None
-        while some := list(islice(rows, _ROWS_AT_A_TIME)):
-            reading.tally.records += len(some)
-            complete = [row for row in some if len(row.fields) == width]
-            for row in some:
-                if len(row.fields) != width:
-                    detail = f"Expected {width} columns, got {len(row.fields)}"
-                    reading.tally.refuse("wrong number of columns", row, detail)
-                elif row.is_cut_off:
-                    reading.note_cut_off(row.path)
-            # Of Parquet only some columns are read, in which two jobs may be alike.
-            jobs = [hash(row.place if table.is_parquet else tuple(row.fields)) for row in complete]
-            cells = {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}
-            self._take(pd.DataFrame(cells, dtype=object), complete, jobs)
-
-    def _take(self, cells: pd.DataFrame, rows: Sequence[LogRow], job: Sequence[int]) -> None:
-        """Write down the jobs of some rows, or count why not."""
-        # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
-        start, end = self._instants(cells["start"], rows, last=False), self._instants(cells["end"], rows, last=True)
-        set_unset(start, end)
-        submit = self._instants(cells["submit"], rows, last=False) if "submit" in cells else np.full(len(rows), BAD)
-        texts = cells.reindex(columns=list(_ROLES), fill_value="")
-        texts = texts.mask(texts.isin(_UNSET), "")
-        count, cause = number_texts(texts["count"], _count), texts["cause"].str.lower()
-        has_no_names, is_open = (texts["nodes"] == "").to_numpy(), end == UNSET
-        end = np.where(is_open, OPEN_END_NS, end)
-
-        def expect_times(at: int) -> str:
-            begins, ends = (one_line(cells[role][at]) for role in ("start", "end"))
-            return f"Expected times such as 2026-09-01 08:00:00 or epoch seconds, got {begins!r} and {ends!r}"
-
-        def expect_number(at: int) -> str:
-            return f"Expected a number of nodes up to {MOST_NODES:,}, got {one_line(texts['count'][at])!r}"
-
-        def expect_cause(at: int) -> str:
-            return f"Expected a cause among {', '.join(filter(None, _CAUSES))}, got {cause[at]!r}."
-
-        is_number = (count >= 1) & (count <= MOST_NODES)
-        checks = (
-            Check("never started", start == UNSET),
-            Check("impossible time", (start == BAD) | (end == BAD), expect_times),
-            Check("no nodes", has_no_names & (("nodes" in cells) | (texts["count"] == "") | (count == 0))),
-            Check("impossible number of nodes", has_no_names & ~is_number, expect_number),
-            Check("end before start", end < start),
-            Check("zero length", end == start),
-            Check("of another cluster", number_texts(texts["cluster"], self.reading.is_wanted) == 0),
-            Check("unreadable node list", ~cause.isin(_CAUSES), expect_cause),
+def _read_jobs(table: JobTable, places: Mapping[str, int], clock: Clock, reading: Reading) -> None:
+    """Take the rows of a file, whose columns stand at these places by their roles."""
+    width, is_local = len(table.header.fields), set[bool]()
+    rows = table.rows(sorted(places.values()))
+    while some := list(islice(rows, _ROWS_AT_A_TIME)):
+        reading.tally.records += len(some)
+        complete = [row for row in some if len(row.fields) == width]
+        for row in some:
+            if len(row.fields) != width:
+                detail = f"Expected {width} columns, got {len(row.fields)}"
+                reading.tally.refuse("wrong number of columns", row, detail)
+            elif row.is_cut_off:
+                reading.note_cut_off(row.path)
+        cells = pd.DataFrame(
+            {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}, dtype=object
         )
-        is_kept = self.reading.tally.sift(checks, rows.__getitem__)
-        frame = texts[["partition", "cluster"]].assign(start_ns=start, end_ns=end, is_open=is_open, count=count)
-        frame["submit_ns"] = np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS)
-        frame["job"] = [hash(own) if own else other for own, other in zip(texts["job"], job, strict=True)]
-        self.counted.append(frame[is_kept & has_no_names])
-        faults: dict[int, str] = {}
-        nodes, is_whole = np.full(len(rows), -1), np.ones(len(rows), dtype=np.bool_)
-        for at in np.flatnonzero(is_kept & ~has_no_names).tolist():
-            try:
-                nodes[at] = self._locate(texts["nodes"][at], count[at])
-                is_block = _BLUE_GENE_P.fullmatch(texts["nodes"][at]) is not None
-                is_whole[at] = is_block or count[at] in (_NO_COUNT, self.reading.rows.lists.size(int(nodes[at])))
-            except LogError as fault:
-                faults[at] = str(fault)
-        is_faulty = np.isin(np.arange(len(rows)), list(faults))
-        self.reading.tally.sift([Check("unreadable node list", is_faulty, faults.__getitem__)], rows.__getitem__)
-        kind = np.where(is_whole, cause.map(_CAUSES), BusyKind.UNKNOWN)
-        self.reading.rows.extend(frame.assign(nodes=nodes, kind=kind)[nodes >= 0].astype({"kind": "int64"}))
+        # Of Parquet only some columns are read, in which two jobs may be alike.
+        copy = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
+        times = [_read_times(cells, role, complete, clock, is_local) for role in ("start", "end", "submit")]
+        _take_jobs(cells.assign(copy=copy), complete, times, reading)
 
-    def _instants(self, texts: pd.Series[str], rows: Sequence[LogRow], *, last: bool) -> NDArray[np.int64]:
-        """Times in nanoseconds since 1970, `UNSET` or `BAD`."""
-        stamps = read_stamps(texts.to_list(), _UNSET)
-        is_set = stamps.ns > BAD
-        if self.is_local is None and is_set.any():
-            self.is_local = bool(stamps.local[is_set][0])
-        for odd in np.flatnonzero(is_set & (stamps.local != bool(self.is_local)))[:1].tolist():
-            kind = "without" if self.is_local else "with"
-            raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(texts[odd])!r}.")
-        return self.clock.utc_ns(stamps, second_pass=last, place=lambda at: rows[at].place)
 
-    def _locate(self, text: str, count: int) -> int:
-        """Number of the list of nodes that a text is, which may have been cut off if the job had more."""
-        if _BLUE_GENE_P.fullmatch(text) is not None:
-            self.reading.note(f"a node here is a midplane, of {_MIDPLANE} of the machine's nodes.")
-        elif "," in text and count > len(expand_location(text)):  # perhaps in the midst of the last name
-            text = text.rpartition(",")[0]
-        return self.reading.rows.lists.parse(text, expand_location)
+def _read_times(
+    cells: pd.DataFrame, role: str, rows: Sequence[LogRow], clock: Clock, is_local: set[bool]
+) -> NDArray[np.int64]:
+    """Times of a column, `UNSET` or `BAD`; all of a file are `is_local`, or none, which the first one says."""
+    if role not in cells:
+        return np.full(len(rows), BAD)
+    stamps = read_stamps(cells[role].to_list(), _UNSET)
+    is_set = stamps.ns > BAD
+    is_local.update(() if is_local else stamps.local[is_set][:1].tolist())
+    for odd in np.flatnonzero(is_set & ~np.isin(stamps.local, list(is_local)))[:1].tolist():
+        kind = "without" if True in is_local else "with"
+        raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(cells[role][odd])!r}.")
+    # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
+    return clock.utc_ns(stamps, second_pass=role == "end", place=lambda at: rows[at].place)
 
-    def settle(self) -> None:
-        """Hand over the jobs that count their nodes."""
-        clusters, counted = self.reading.rows.clusters, pd.concat(self.counted or [pd.DataFrame()])
-        if len(counted):
-            self.reading.check_cluster(len(counted))
-            if len(names := list(filter(None, clusters))) > 1 and self.reading.settings.cluster is None:
-                raise SettingsError(f"Missing --cluster: the log counts nodes of {len(names):,}: {', '.join(names)}.")
-            self.reading.demand = counted.rename(columns={"count": "nodes"})
+
+def _take_jobs(
+    cells: pd.DataFrame, rows: Sequence[LogRow], times: Sequence[NDArray[np.int64]], reading: Reading
+) -> None:
+    """Take the jobs of some rows, from their start to their end, with their submission; or count why not."""
+    start, end, submit = times
+    set_unset(start, end)
+    texts = cells.reindex(columns=[*_ROLES, "copy"], fill_value="")
+    texts = texts.mask(texts.isin(_UNSET), "")
+    count, cause = number_texts(texts["count"], _count), texts["cause"].str.lower()
+    has_names, is_count = (texts["nodes"] != "").to_numpy(), (count >= 1) & (count <= MOST_NODES)
+    time = expecting("times such as 2026-09-01 08:00:00 or epoch seconds", cells, "start", "end")
+    number = expecting(f"a number of nodes up to {MOST_NODES:,}", texts, "count")
+    causes = expecting(f"a cause among {', '.join(filter(None, _CAUSES))}", texts, "cause")
+    checks = (
+        Check("of another cluster", number_texts(texts["cluster"], reading.is_wanted) == 0),
+        Check("never started", start == UNSET),
+        Check("impossible time", (start == BAD) | (end == BAD), time),
+        Check("no nodes", ~has_names & (("nodes" in cells) | (texts["count"] == "") | (count == 0))),
+        Check("impossible number of nodes", ~has_names & ~is_count, number),
+        Check("unreadable node list", ~cause.isin(_CAUSES), causes),
+    )
+    is_block = number_texts(texts["nodes"], lambda text: _BLUE_GENE_P.fullmatch(text) is not None) > 0
+    if is_block.any():
+        reading.note(f"a node here is a midplane, of {_MIDPLANE} of the machine's nodes.")
+    frame = texts[["partition", "cluster"]].assign(
+        start_ns=start,
+        end_ns=np.where(end == UNSET, OPEN_END_NS, end),
+        submit_ns=np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS),
+        job=texts["job"].where(texts["job"] != "", texts["copy"]),
+        is_open=end == UNSET,
+        count=np.where(is_block, _NO_COUNT, count),
+    )
+    if "nodes" in cells:
+        frame["nodes"] = [_cut_last(*pair) for pair in zip(texts["nodes"], frame["count"], strict=True)]
+        frame["kind"] = cause.map(_CAUSES).fillna(BusyKind.UNKNOWN).astype("int64")
+    reading.take(reading.tally.sift(frame, checks, rows.__getitem__), rows.__getitem__, lambda _: expand_location)
+
+
+def _cut_last(text: str, count: int) -> str:
+    """A list of nodes that may have been cut off, perhaps in the midst of the last name, if the job had more."""
+    try:
+        is_short = "," in text and count > len(expand_location(text))
+    except LogError:
+        return text
+    return text.rpartition(",")[0] if is_short else text
 
 
 @lru_cache(_LISTS)
@@ -279,7 +256,7 @@ class TableImporter(Importer):
         pairs, zone = PRESETS.get(name or "", ("", None))
         mapped = _parse_map(settings.map)
         columns = _parse_map(filter(None, pairs.split(","))) | mapped
-        jobs = _Jobs(reading, Clock(zone) if zone else reading.clock)
+        clock = Clock(zone) if zone else reading.clock
         needed = {role for role in _MOST_NEEDED if role in columns} | set(mapped)
         for path in paths:
             table = JobTable(path)
@@ -289,8 +266,7 @@ class TableImporter(Importer):
             if not {"start", "end"} <= needed or not {"nodes", "count"} & needed:
                 raise SettingsError("--map: Expected columns for start, end, and nodes or count, got fewer.")
             at = columns_of(table.header, columns, needed, f" of preset {name}" if name else "")
-            jobs.read(table, at)
-        jobs.settle()
+            _read_jobs(table, at, clock, reading)
 
 
 class AlcfImporter(TableImporter):

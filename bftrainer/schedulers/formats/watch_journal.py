@@ -1,26 +1,29 @@
-"""Import the journals of `bftrainer watch`: what a scheduler said of its nodes, poll by poll; and write their lines."""
+"""Import what says which nodes were there: journals of `bftrainer watch`, traces of counts, of spot nodes."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
-from bftrainer.errors import LogError, at_place
+from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, head, line_blocks
 from bftrainer.files.writing import unseal_line
 from bftrainer.model import NS_PER_S
+from bftrainer.nodelogs.availability import COUNT_COLUMNS, NO_TIME, read_count_trace, read_spot_trace
 from bftrainer.nodelogs.hostlist import expand_hostlist, fold_hostlist
 from bftrainer.nodelogs.inventory import natural_order
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, nanoseconds
-from bftrainer.schedulers.busy_records import BusyKind
+from bftrainer.nodelogs.node_spans import OPEN_START_NS, nanoseconds
+from bftrainer.schedulers.busy_records import IDLE, BusyKind
 from bftrainer.schedulers.clock import exact_ns
 from bftrainer.schedulers.reading import Importer, Reading
+from bftrainer.schedulers.selected_nodes import count_nodes
 
 KIND = "bftrainer watch 1"
 """How the first line of a journal begins."""
@@ -106,13 +109,13 @@ class _History:
     """States of nodes while a journal is read."""
 
     reading: Reading
-    states: dict[str, tuple[Cause, int]] = field(default_factory=dict)
+    changes: list[tuple[str, int, int]] = field(default_factory=list)
+    states: dict[str, int] = field(default_factory=dict)
     every_ns: int = 0
     first_ns: int = 0
     last_ns: int = 0
+    hold_ns: int = 0  # for how long states hold that the last poll told
     told_ns: int = OPEN_START_NS  # when the last line was written
-    known_ns: int = 0  # until when states are known if the next poll is missed, or comes after `late_ns`
-    late_ns: int = 0
     is_restated: bool = False  # the next poll tells of all nodes
     is_missed: bool = False
     is_lost: bool = False
@@ -133,66 +136,48 @@ class _History:
         try:
             if sign == _SESSION:
                 self.every_ns, self.is_restated = nanoseconds(float(content)), True
-            elif sign == _POLL and self.is_lost and not self.is_restated:
+            elif sign == _MISSED or (sign == _POLL and self.is_lost and not self.is_restated):
                 self.is_missed = True
+                self.missed += sign == _MISSED
             elif sign == _POLL:
                 words = content.split()
+                causes = {name: IDLE if kind is None else kind for name, kind in CAUSES.items()}
                 lists = zip(words[::2], words[1::2], strict=True)
-                self._poll(time_ns, {name: CAUSES[cause] for cause, nodes in lists for name in _listed(nodes)})
-            elif sign == _MISSED:
-                self.is_missed = True
-                self.missed += 1
+                self._poll(time_ns, {name: causes[cause] for cause, nodes in lists for name in _listed(nodes)})
             else:
                 raise ValueError(sign)
         except (KeyError, ValueError):
             raise LogError(f"Expected states of nodes, got {one_line(text[:80])!r}.") from None
 
-    def _poll(self, time_ns: int, changed: dict[str, Cause]) -> None:
-        """Nodes are in new states from now on."""
+    def _poll(self, time_ns: int, changed: dict[str, int]) -> None:
+        """Nodes are in new states from now on; of those that were there nothing is known if this poll is late."""
         self.first_ns = self.first_ns or time_ns
-        if self.last_ns and (self.is_missed or self.is_lost or time_ns > self.late_ns):
-            self._lose_sight(min(self.known_ns, time_ns), time_ns)
+        if self.last_ns and (self.is_missed or self.is_lost or time_ns > self.last_ns + int(_LATE * self.hold_ns)):
+            since_ns = min(self.last_ns + self.hold_ns, time_ns)
+            there = [(name, kind) for name, kind in self.states.items() if kind != BusyKind.AWAY]
+            self.changes += [(name, since_ns, BusyKind.UNKNOWN) for name, _ in there]
+            self.changes += [(name, time_ns, kind) for name, kind in there]
+            self.unseen_ns += time_ns - since_ns
         if self.is_restated:
-            changed = {**dict.fromkeys(self.states, BusyKind.AWAY), **changed}
-        for name in changed.keys() - self.states.keys():
-            self.states[name] = BusyKind.AWAY, self.first_ns
-        self._close(changed, time_ns)
-        self.states |= {name: (cause, time_ns) for name, cause in changed.items()}
+            changed = {**dict.fromkeys(self.states, int(BusyKind.AWAY)), **changed}
+        is_asked = (self.reading.settings.start, self.reading.settings.end) != (None, None)
+        for name in (name for name in changed if name not in self.states):
+            self.changes += [(name, OPEN_START_NS, BusyKind.UNKNOWN)] * is_asked
+            self.changes.append((name, self.first_ns, BusyKind.AWAY))
+        self.changes += [(name, time_ns, kind) for name, kind in changed.items()]
+        self.states |= changed
         self.is_restated = self.is_missed = self.is_lost = False
-        self.last_ns, self.known_ns = time_ns, time_ns + self.every_ns
-        self.late_ns = time_ns + int(_LATE * self.every_ns)
-
-    def _lose_sight(self, start_ns: int, end_ns: int) -> None:
-        """Of the nodes that were there nothing is known for a while."""
-        there = [name for name, (cause, _) in self.states.items() if cause is not BusyKind.AWAY]
-        self._close(there, start_ns)
-        self.states |= {name: (self.states[name][0], end_ns) for name in there}
-        self._add(there, start_ns, end_ns, BusyKind.UNKNOWN)
-        self.unseen_ns += end_ns - start_ns
-
-    def _close(self, names: Iterable[str], end_ns: int) -> None:
-        """Nodes were in their states until now."""
-        groups = defaultdict(list)
-        for name in names:
-            groups[self.states[name]].append(name)
-        for (cause, since_ns), some in groups.items():
-            if cause is not None:
-                self._add(some, since_ns, end_ns, cause)
-
-    def _add(self, names: Sequence[str], start_ns: int, end_ns: int, kind: BusyKind) -> None:
-        if start_ns < end_ns and names:
-            self.reading.rows.add(start_ns, end_ns, self.reading.rows.lists.add(names), hash((*names, kind)), kind)
+        self.last_ns, self.hold_ns = time_ns, self.every_ns
 
     def end(self, path: Path) -> None:
         """Hand over what the journals tell; `path` is the last one."""
-        reading, names = self.reading, tuple(self.states)
+        reading = self.reading
         if not self.first_ns < self.last_ns:
             raise LogError(f"{path}: Expected two polls or more, got {'one' if self.last_ns else 'none'}.")
-        self._close(names, self.last_ns)
-        if (reading.settings.start, reading.settings.end) != (None, None):
-            self._add(names, OPEN_START_NS, self.first_ns, BusyKind.UNKNOWN)
-            self._add(names, self.last_ns, OPEN_END_NS, BusyKind.UNKNOWN)
-        reading.nodes, reading.is_exact = natural_order(names), True
+        is_asked = (reading.settings.start, reading.settings.end) != (None, None)
+        self.changes += [(name, self.last_ns, BusyKind.UNKNOWN if is_asked else IDLE) for name in self.states]
+        reading.rows.follow(self.changes)
+        reading.nodes, reading.is_exact = natural_order(tuple(self.states)), True
         reading.window_ns = self.first_ns, self.last_ns
         every_s, unseen_s = self.every_ns / NS_PER_S, self.unseen_ns / NS_PER_S
         reading.note(f"nodes were looked at every {every_s:g} s: what was idle for less may be missing.")
@@ -202,3 +187,61 @@ class _History:
                 f"of {unseen} nothing is known, so no node is idle: {self.missed:,} polls were missed, or "
                 "nobody watched."
             )
+
+
+_PLACEMENT = (
+    "last in, first out: the trace has no node names. "
+    "Idle counts are exact, which nodes are idle and for how long at a stretch is not."
+)
+_ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)
+
+
+class CountsImporter(Importer):
+    """Rows `timestamp,count`, each of which says that many nodes are idle from then on."""
+
+    name: ClassVar[str] = "counts"
+    is_availability: ClassVar[bool] = True
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """A header with the columns timestamp and count."""
+        return bool(lines) and set(COUNT_COLUMNS) <= {name.strip('" ') for name in lines[0].split(",")}
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files, one after the other."""
+        trace = read_count_trace(*paths)
+        most = int(trace.count.max())
+        if most == 0:
+            raise LogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
+        names = count_nodes(reading.settings.nodes, most).names  # the first ones come first and stay longest
+        if len(names) < most:
+            raise SettingsError(
+                f"Expected --nodes with {most:,} nodes or more, as many as were counted, got {len(names):,}."
+            )
+        reading.take_presence(trace.log(), names, records=trace.count.size)
+        reading.placement = _PLACEMENT
+        reading.note("the trace names no nodes: idle counts are exact, lengths of idle fragments are not.")
+
+
+class SpotImporter(Importer):
+    """Nodes are idle from their addition to their removal.
+
+    References
+    ----------
+    Thorpe et al., "Bamboo: Making Preemptible Instances Resilient for Affordable Training of Large DNNs", NSDI 2023:
+    the published traces are of this form.
+    """
+
+    name: ClassVar[str] = "spot"
+    is_availability: ClassVar[bool] = True
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """A first row of three columns, the second of which says add or remove."""
+        return bool(lines) and _ROW.fullmatch(lines[0]) is not None
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files, one after the other."""
+        log = read_spot_trace(*paths, start_ns=reading.origin_ns())
+        without = log.provenance[NO_TIME]
+        reading.tally.drop("node added and removed in the same millisecond", 2 * without["stays"])
+        reading.tally.drop("node removed and added in the same millisecond", 2 * without["absences"])
+        reading.take_presence(log, log.nodes, records=log.node.size + 2 * sum(without.values()))
