@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import counting, note, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import DURATION, FILE
-from bftrainer.cli.logs.imports import SHARE, log_option
+from bftrainer.cli import usage
+from bftrainer.cli.imports import SHARE, log_option
+from bftrainer.cli.stdio import counting, note, print_table, tell, write_rows
+from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.errors import RunDirectoryError
 from bftrainer.report.glossary import GLOSSARY, format_value
 from bftrainer.schedulers.import_settings import ImportSettings

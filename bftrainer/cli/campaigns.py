@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import counting, note, print_json, print_records, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import DATE, FILE, MOMENT
-from bftrainer.cli.replay.replay import config_like, like_options
+from bftrainer.cli import usage
+from bftrainer.cli.replay import config_like, like_options
+from bftrainer.cli.stdio import counting, note, print_json, print_records, print_table, tell, write_rows
+from bftrainer.cli.usage import DATE, FILE, MOMENT
 from bftrainer.errors import SettingsError
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_records, tell
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli import usage
+from bftrainer.cli.group import LazyGroup
+from bftrainer.cli.stdio import note, print_figures, print_json, print_records, tell
+from bftrainer.cli.usage import FILE
 
 if TYPE_CHECKING:
     from bftrainer.spot.checkpointing import CheckpointedTraining

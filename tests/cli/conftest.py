@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 from bftrainer.zeus import TrainingTrace
 from tests.recurring import TRACES, write_world
 from tests.tiny import Done, contents, write_inputs

@@ -59,7 +59,7 @@ sys.path.insert(0, sys.argv[1])
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 found = []
 for words in json.load(sys.stdin):
     logs = next(iter(Path("logs").glob("*")), Path("none"))

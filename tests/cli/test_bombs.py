@@ -104,7 +104,7 @@ BOMBS: dict[str, tuple[str, Callable[[Path], object], tuple[str, ...], dict[str,
 DRIVER = """
 import json, os, sys
 sys.argv = ["bftrainer", *json.loads(sys.argv[1])]
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 status = guarded(cli, "bftrainer")
 most = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(json.dumps([status, int(most.split()[1]) / 1024, sum(os.times()[:2])]))

@@ -11,7 +11,7 @@ import tomllib
 import click
 import pytest
 
-from bftrainer.cli._shared.group import cli
+from bftrainer.cli.group import cli
 from bftrainer.tasksets import read_task_set
 from solvers.registry import names as solver_names
 from tests.cli.conftest import assert_matches
@@ -37,7 +37,7 @@ def imported_by(code: str) -> set[str]:
 )
 def test_help_imports_nothing_heavy(words):
     """Help answers at once: neither data libraries nor solvers are loaded for it."""
-    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli._shared.group import cli, guarded\n"
+    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
     loaded = imported_by(code + "assert guarded(cli, 'bftrainer') == 0")
     assert not loaded & (HEAVY | {"solvers"})
 

@@ -8,8 +8,8 @@ import shlex
 import click
 import pytest
 
-from bftrainer.cli._shared.group import cli
-from bftrainer.cli.replay.replay import replay as replay_command
+from bftrainer.cli.group import cli
+from bftrainer.cli.replay import replay as replay_command
 from bftrainer.report.glossary import GLOSSARY, JUDGED
 
 

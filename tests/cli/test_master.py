@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from bftrainer.cli._shared.signals import SAID
+from bftrainer.cli.signals import SAID
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.tiny import installed
 from tests.waiting import until

@@ -12,8 +12,8 @@ from pathlib import Path
 import click
 import pytest
 
-from bftrainer.cli._shared.group import cli
-from bftrainer.cli._shared.removed import COMMANDS, OPTIONS
+from bftrainer.cli.group import cli
+from bftrainer.cli.removed import COMMANDS, OPTIONS
 from tests.cli.conftest import Call, check_refusal
 from tests.cli.test_import import SACCT, SWF
 from tests.cli.test_master import JOB as MASTER_JOB

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.replay.replay import replay as replay_command
-from bftrainer.cli.replay.result_table import render_summary
+from bftrainer.cli.replay import replay as replay_command
+from bftrainer.cli.result_table import render_summary
 from bftrainer.files.directories import JOURNAL
 from tests.cli.conftest import Call
 from tests.tiny import RESULTS, spawn

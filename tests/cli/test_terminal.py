@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from bftrainer.cli._shared import stdio
-from bftrainer.cli._shared.stdio import counting
+from bftrainer.cli import stdio
+from bftrainer.cli.stdio import counting
 
 EVIL = "\\u001b[2J\\u0007\\u202e"
 

@@ -10,7 +10,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from bftrainer.cli.replay.results import fill_settings
+from bftrainer.cli.results import fill_settings
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.report.drawing import (
     FORMS,

@@ -19,7 +19,7 @@ from time import perf_counter, sleep
 import pytest
 
 from bftrainer import plugins, run_replay
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 from bftrainer.errors import SolverError
 from solvers import Held, Limits, registry, supervised
 from solvers.problem import OutOfTime

@@ -19,10 +19,10 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
-from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import DURATION, FILE
+from bftrainer.cli import usage
+from bftrainer.cli.signals import KILLED_BY, Signalled, interruptible
+from bftrainer.cli.stdio import note, print_json, print_table, write_rows
+from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.errors import RunFailedError, SolverError
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
@@ -402,7 +402,7 @@ def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) 
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
         return
-    from bftrainer.cli.replay.result_table import render_summary
+    from bftrainer.cli.result_table import render_summary
 
     render_summary(result.summary(), out)
     out.write(f"Results: {target}\n")

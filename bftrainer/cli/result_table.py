@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import IO, Any
 
-from bftrainer.cli._shared.stdio import duration, write_rows
+from bftrainer.cli.stdio import duration, write_rows
 from bftrainer.report import words
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_table
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.logs.imports import log_option
+from bftrainer.cli import usage
+from bftrainer.cli.group import LazyGroup
+from bftrainer.cli.imports import log_option
 from bftrainer.cli.spot import MINUTES, model_options
+from bftrainer.cli.stdio import note, print_figures, print_json, print_table
+from bftrainer.cli.usage import FILE
 from bftrainer.errors import InputError, SettingsError, at_place
 
 if TYPE_CHECKING:
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from bftrainer.nodelogs.convert import TraceForm
 
 _COMMANDS = {
-    "edit": ("logs.trace:edit", "Merge node logs, cut a window out, leave nodes out, replace names."),
-    "generate": ("logs.trace:generate", "Generate a trace by a model, fitted to another or not."),
-    "stats": ("logs.trace:stats", "Print the figures of a trace."),
+    "edit": ("trace:edit", "Merge node logs, cut a window out, leave nodes out, replace names."),
+    "generate": ("trace:generate", "Generate a trace by a model, fitted to another or not."),
+    "stats": ("trace:stats", "Print the figures of a trace."),
 }
 
 
@@ -248,8 +248,8 @@ def checked_instant(date: datetime) -> int:
 # --- Task sets
 
 _TASKS = {
-    "fit": ("logs.trace:fit", "Turn measured throughput into a scaling section."),
-    "generate": ("logs.trace:generate_tasks", "Make a task set, hpo or nas."),
+    "fit": ("trace:fit", "Turn measured throughput into a scaling section."),
+    "generate": ("trace:generate_tasks", "Make a task set, hpo or nas."),
 }
 
 

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
-from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import DURATION, FILE, LENGTH
-from bftrainer.cli.replay.replay import declared_option, print_fidelity
+from bftrainer.cli import usage
+from bftrainer.cli.group import LazyGroup
+from bftrainer.cli.replay import declared_option, print_fidelity
+from bftrainer.cli.signals import KILLED_BY, Received, interruptible
+from bftrainer.cli.stdio import duration, note, print_json, print_table, tell
+from bftrainer.cli.usage import DURATION, FILE, LENGTH
 from bftrainer.report.glossary import format_value
 from bftrainer.runs.config import OPTIONS
 
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from bftrainer.runs import ReplayConfig
 
 _COMMANDS = {
-    "add": ("harvest.harvest:add", "Add the tasks of a file to a harvest."),
-    "run": ("harvest.harvest:run", "Run tasks on idle nodes, or go on with that."),
-    "status": ("harvest.harvest:status", "Tell where a harvest stands."),
-    "stop": ("harvest.harvest:stop", "Have a harvest save its tasks, give its nodes back, and end."),
+    "add": ("harvest:add", "Add the tasks of a file to a harvest."),
+    "run": ("harvest:run", "Run tasks on idle nodes, or go on with that."),
+    "status": ("harvest:status", "Tell where a harvest stands."),
+    "stop": ("harvest:stop", "Have a harvest save its tasks, give its nodes back, and end."),
 }
 SAMPLE_SPEED, _NOTES, MOST_NODES = 60.0, 10, 1_000_000
 DEFAULTS: dict[str, Any] = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.core import ParameterSource
 
-from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli.stdio import tell
 from bftrainer.errors import unused_options
 
 if TYPE_CHECKING:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import click
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared.removed import describe_unknown_option, refuse_removed_command
-from bftrainer.cli._shared.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
-from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
+from bftrainer.cli.removed import describe_unknown_option, refuse_removed_command
+from bftrainer.cli.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
+from bftrainer.cli.stdio import ready_streams, settle_stdout, tell
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
 
@@ -66,26 +66,26 @@ class LazyGroup(click.Group):
 _COMMANDS = {
     "advise": ("campaigns:advise", "Search settings on a part of a log, and prove them on the rest."),
     "assess": ("assess:assess", "Say whether harvesting is worth it on the machine of a log."),
-    "audit": ("replay.results:audit", "Check finished runs: decisions, progress and all figures."),
+    "audit": ("results:audit", "Check finished runs: decisions, progress and all figures."),
     "bound": ("campaigns:bound", "How much better decisions could do that knew the future."),
-    "bso": ("zeus.bso:bso", "Serve batch sizes to recurring training jobs."),
-    "compare": ("replay.results:compare", "Compare finished runs."),
-    "convert": ("logs.trace:convert", "Convert node logs and task sets, legacy to native and back."),
+    "bso": ("bso:bso", "Serve batch sizes to recurring training jobs."),
+    "compare": ("results:compare", "Compare finished runs."),
+    "convert": ("trace:convert", "Convert node logs and task sets, legacy to native and back."),
     "forecast": ("campaigns:forecast", "Tell how probably tasks are done by a deadline."),
-    "harvest": ("harvest.harvest:harvest", "Train on nodes that nobody uses, and give them back."),
-    "import": ("logs.imports:import_log", "Turn a scheduler's log into a node log."),
-    "master": ("zeus.master:master", "Drive a real training job through its recurrences."),
-    "plot": ("replay.results:plot", "Draw a figure of finished runs for print."),
-    "replay": ("replay.replay:replay", "Replay a node log with a task set."),
-    "report": ("replay.results:report", "Make one page of finished runs."),
+    "harvest": ("harvest:harvest", "Train on nodes that nobody uses, and give them back."),
+    "import": ("imports:import_log", "Turn a scheduler's log into a node log."),
+    "master": ("master:master", "Drive a real training job through its recurrences."),
+    "plot": ("results:plot", "Draw a figure of finished runs for print."),
+    "replay": ("replay:replay", "Replay a node log with a task set."),
+    "report": ("results:report", "Make one page of finished runs."),
     "reproduce": ("campaigns:reproduce", "Make the evaluation of a paper again, as one page."),
-    "solvers": ("replay.replay:solvers", "List the solvers: installed, licensed, exact, version."),
+    "solvers": ("replay:solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("spot:spot", "Simulate checkpointed training on preemptible nodes."),
     "sweep": ("campaigns:sweep", "Replay a grid or list of settings."),
-    "tasks": ("logs.trace:tasks", "Make task sets and scalability curves."),
-    "trace": ("logs.trace:trace", "Measure, generate, edit and share traces of nodes."),
-    "watch": ("harvest.harvest:watch", "Write down when nodes are idle, by asking a scheduler."),
-    "zeus": ("zeus.zeus:zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
+    "tasks": ("trace:tasks", "Make task sets and scalability curves."),
+    "trace": ("trace:trace", "Measure, generate, edit and share traces of nodes."),
+    "watch": ("harvest:watch", "Write down when nodes are idle, by asking a scheduler."),
+    "zeus": ("zeus:zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
 }
 _SELDOM = ("audit", "bound", "bso", "convert", "master", "reproduce", "solvers", "spot", "tasks", "zeus")
 
@@ -176,7 +176,7 @@ def main() -> None:
 
 def replay_main() -> None:
     """Entry point of `bftrainer-replay`, the same as `bftrainer replay`."""
-    from bftrainer.cli.replay.replay import replay
+    from bftrainer.cli.replay import replay
 
     _run(replay, "bftrainer-replay")
 

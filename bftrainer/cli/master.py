@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import cell, print_json, print_records
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus import ETA
+from bftrainer.cli import usage
+from bftrainer.cli.group import LazyGroup
+from bftrainer.cli.stdio import cell, print_json, print_records
+from bftrainer.cli.usage import FILE
+from bftrainer.cli.zeus import ETA
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
 
 _COMMANDS = {
-    "run": ("zeus.master:run", "Run the recurrences of a job, or go on with them."),
-    "status": ("zeus.master:status", "Tell where a job stands."),
+    "run": ("master:run", "Run the recurrences of a job, or go on with them."),
+    "status": ("master:status", "Tell where a job stands."),
 }
 
 

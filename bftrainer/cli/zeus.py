@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import cell, counting, print_figures, print_json, print_records
-from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
+from bftrainer.cli import usage
+from bftrainer.cli.group import LazyGroup
+from bftrainer.cli.stdio import cell, counting, print_figures, print_json, print_records
+from bftrainer.cli.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
 from bftrainer.errors import TuningError
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from bftrainer.zeus.simulation.optimum import ZeusSummary
 
 _COMMANDS = {
-    "compare": ("zeus.zeus:compare", "Compare policies on jobs over seeds."),
-    "groups": ("zeus.zeus:groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
-    "simulate": ("zeus.zeus:simulate", "Simulate the recurrences of a job, run by run."),
-    "traces": ("zeus.zeus:traces", "List what the traces hold: jobs, optimum, Pareto front."),
+    "compare": ("zeus:compare", "Compare policies on jobs over seeds."),
+    "groups": ("zeus:groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
+    "simulate": ("zeus:simulate", "Simulate the recurrences of a job, run by run."),
+    "traces": ("zeus:traces", "List what the traces hold: jobs, optimum, Pareto front."),
 }
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import counted, print_json, print_records, write_rows
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli import usage
+from bftrainer.cli.group import LazyGroup
+from bftrainer.cli.stdio import counted, print_json, print_records, write_rows
+from bftrainer.cli.usage import FILE
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server.messages import TrialRow
 
 _COMMANDS = {
-    "jobs": ("zeus.bso:jobs", "List a server's jobs; show, export, delete or import one; void a trial."),
-    "quickstart": ("zeus.bso:quickstart", "Train a sample job, and see a batch size chosen."),
-    "serve": ("zeus.bso:serve", "Serve batch sizes to recurring training jobs."),
-    "token": ("zeus.bso:token", "Say who may do what on a server."),
+    "jobs": ("bso:jobs", "List a server's jobs; show, export, delete or import one; void a trial."),
+    "quickstart": ("bso:quickstart", "Train a sample job, and see a batch size chosen."),
+    "serve": ("bso:serve", "Serve batch sizes to recurring training jobs."),
+    "token": ("bso:token", "Say who may do what on a server."),
 }
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
-from bftrainer.cli._shared.usage import DURATION, FILE
+from bftrainer.cli import usage
+from bftrainer.cli.stdio import duration, print_json, tell, write_rows
+from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli import usage
+from bftrainer.cli.stdio import note, print_json, print_table, tell
+from bftrainer.cli.usage import FILE
 from bftrainer.errors import BftrainerError, SettingsError, escaped
 
 if TYPE_CHECKING:
