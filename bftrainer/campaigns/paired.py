@@ -16,7 +16,7 @@ from bftrainer.files.opening import translated
 from bftrainer.report.comparison import setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
 from bftrainer.report.glossary import ASSUMED, ON_SCALING, Assumption, check_metrics, term_of
-from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.report.metrics import Estimate, estimate
 
 _ON_SCALING = frozenset(key.rpartition(".")[2] for key in ON_SCALING)
 # Beyond it a ratio says no more than that the other figure is 0 but for rounding.

@@ -8,10 +8,9 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.glossary import format_value
-from bftrainer.report.intervals import estimate
+from bftrainer.report.glossary import format_value, join_names, limit_in_words, name_tasks
 from bftrainer.report.ledger import find_limit
-from bftrainer.report.words import join_names, limit_in_words, name_tasks
+from bftrainer.report.metrics import estimate
 
 HOUR_S, DAY_S = 3600.0, 86_400.0
 MOST_DOUBT = 0.01

@@ -15,7 +15,7 @@ from bftrainer.files.writing import file_source
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import read_availability, read_pair
 from bftrainer.nodelogs.availability_trace import MOST_NODES
-from bftrainer.report.intervals import ratio
+from bftrainer.report.metrics import ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun
 from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile
 

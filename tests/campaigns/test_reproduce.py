@@ -28,7 +28,7 @@ from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.report.drawing import axes_or_new
-from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.report.metrics import Estimate, estimate
 from bftrainer.spot.generation import generate_trace
 
 FILES = {"page.html", "data.csv", "summary.json"}

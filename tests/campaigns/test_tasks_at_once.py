@@ -7,7 +7,7 @@ import pytest
 from bftrainer.campaigns import bound
 from bftrainer.campaigns.bound import LEVELS, try_more_tasks
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.report.words import more_tasks_in_words
+from bftrainer.report.glossary import more_tasks_in_words
 from bftrainer.runs import ReplayConfig, run_replay
 from tests.report.test_ledger import log_of
 

@@ -18,26 +18,6 @@ def test_existing_directory(refused, here):
     assert_matches(r"mine-itrOut: .*--output-dir .*--force", refused("-ndmap", "absent.pkl", "-o", "mine-itrOut"))
 
 
-def test_force_deletes_nothing_but_results(refused, here):
-    """A directory that holds other files is not replaced, whatever is asked."""
-    (here / "debug-itrOut").mkdir()
-    (here / "debug-itrOut" / "thesis.tex").touch()
-    assert_matches("found other files.*not deleted", refused("--force"))
-    assert (here / "debug-itrOut" / "thesis.tex").exists()
-
-
-def test_file_in_the_way(refused, here):
-    """A file is not replaced by a directory, not even by force."""
-    (here / "debug-itrOut").touch()
-    assert "Expected a directory or nothing, found a file" in refused("--force")
-
-
-@pytest.mark.parametrize("place", ["tasks.toml/results", "/proc/nowhere/results", "x" * 300, "new/er/" + "x" * 300])
-def test_unwritable_place(refused, place):
-    """A place where nothing can be written is refused, and the directories on the way to it are taken back."""
-    assert place in refused("--output-dir", place)
-
-
 @pytest.mark.long
 @pytest.mark.no_cover
 def test_disk_full(here):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from bftrainer.cli.replay import render_summary
 from bftrainer.cli.replay import replay as replay_command
-from bftrainer.cli.result_table import render_summary
 from bftrainer.files.directories import JOURNAL
 from tests.cli.conftest import Call
 from tests.tiny import RESULTS, spawn
@@ -87,15 +87,6 @@ def test_print_false_goes_to_the_log(replay, here):
 
     assert steady(logged) == steady(printed)
     assert logged.endswith("Results: quiet-itrOut\n")
-
-
-@pytest.mark.parametrize("word", ["y", "FALSE", "0"])
-def test_booleans_in_all_spellings(replay, here, word):
-    """Booleans are understood as the published replayer's."""
-    done = replay("--no-baseline", "-print", word)
-    assert done.status == 0
-    assert (done.out != "") == (word.lower() in ("yes", "true", "t", "y", "1"))
-    assert (here / "debug-itrOut" / "iter-prints.log").exists() == (done.out == "")
 
 
 def test_scalability_that_is_not_given(replay, here):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from bftrainer.cli.signals import SAID, Signalled, endable, interruptible
+from bftrainer.cli.terminal import SAID, Signalled, endable, interruptible
 from bftrainer.errors import SolverError
 from tests.tiny import contents, installed, spawn
 from tests.waiting import until

@@ -66,11 +66,7 @@ def replay(call, here):
 
 
 SECTIONS = {
-    "policy": ('"grd"', "task J0: Expected a known batch-size policy or module:callable, got 'grd'. Did you mean"),
     "dataset": ('"image"', "train.csv, task J0: The trace has no job image,net,sgd. Did you mean 'images,net,sgd'?"),
-    "target_metric": ("0.8", "aims at the target metric 0.8. Closest: 0.9."),
-    "default_batch_size": ("30", "batch size of the trace with measured power, got 30. Closest: 16, 32, 64."),
-    "eta": ("1.5", "tuned.toml, task J0: Expected zeus.eta from 0 (time) to 1 (energy), got 1.5."),
     "train_trace": ('"trian.csv"', "trian.csv: No such file (task J0)."),
 }
 
@@ -92,26 +88,6 @@ def test_a_default_that_never_reaches_the_target(replay):
     assert done.status == 0
     assert "0 reached their target in 1 tries, 1 failed" in done.out
     assert "  given up             Job(images,net,sgd,0.9,bs64~9): The default batch size 64 did not conv" in done.out
-
-
-POWER_WORDS = {
-    "--power-cap 1GW": "Expected watts (250000, 250kW, 0.25MW), or a CSV file, got '1GW'",
-    "--power-cap 50 --idle-power 20": "covers the idle draw, got 50 W for 4 idle nodes that draw 80 W, 10 s after",
-    "--power-cap short.csv": "from the window's start to its end at 40 s, got them from 0 s to 20 s.",
-    "--carbon late.csv": "from the window's start to its end at 40 s, got them from 5 s.",
-    "--carbon short.csv": "short.csv:1: Expected columns time, gco2_per_kwh, each once, got time, power_w.",
-    "--pue 0.9": "Expected a PUE of 1 or more, got 0.9.",
-}
-
-
-@pytest.mark.parametrize(("words", "said"), POWER_WORDS.items(), ids=POWER_WORDS.keys())
-def test_power(replay, here, words, said):
-    """Caps that cannot be kept, series that do not cover the window and numbers out of range are refused."""
-    (here / "short.csv").write_text("time,power_w\n0,900\n10,900\n", encoding="utf-8")
-    (here / "late.csv").write_text("time,gco2_per_kwh\n5,300\n", encoding="utf-8")
-    done = replay("--solver", "highs", *words.split())
-    check_refusal(done)
-    assert said in done.err
 
 
 def test_summary_names_all_files(replay, here):

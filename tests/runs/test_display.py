@@ -8,7 +8,7 @@ from html import unescape
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.report.words import headline
+from bftrainer.report.glossary import headline
 
 
 @pytest.fixture(scope="module")

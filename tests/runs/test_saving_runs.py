@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 
 from bftrainer.campaigns.bound import bound_work
-from bftrainer.cli.result_table import render_summary
+from bftrainer.cli.replay import render_summary
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay, write_run
 from bftrainer.runs.run_files import read_run
 from tests.runs.test_resumable import SAVING
