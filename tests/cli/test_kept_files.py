@@ -79,19 +79,6 @@ def test_what_is_put_beside_results_is_kept(call, here, words, place):
     assert call(*into(words, place), "--force").status == 0
 
 
-def test_what_is_put_beside_a_sweep_is_kept(call, here):
-    """A sweep is replaced file by file: a note beside it, and inputs that lie there, outlive that."""
-    assert call(*into(SWEEPING)).status == 0
-    (here / "out" / "notes.txt").write_text("The one with the large tasks.")
-    (here / "evt.pkl").rename(here / "out" / "evt.pkl")
-    (here / "evt.pkl").symlink_to(here / "out" / "evt.pkl")
-    before = contents(here / "out")
-    assert call(*into(SWEEPING), "--force").status == 0
-    after = contents(here / "out")
-    assert after.keys() == before.keys()
-    assert all(after[name] == before[name] for name in ("notes.txt", "evt.pkl"))
-
-
 def test_pages_are_no_results(call, here):
     """A page among results would be in the way of the next run that replaces them."""
     assert call(*into(REPLAY)).status == 0
@@ -99,28 +86,6 @@ def test_pages_are_no_results(call, here):
     done = call(*into(REPLAY), "--force", "--report", "out/page.html")
     check_refusal(done)
     assert "Expected --report outside out" in done.err
-    assert contents(here) == before
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ('"evt.pkl"', '"evt.pk"', "evt.pk"),
-        ('"dp"', '"dp"\nobjective = "nonsense"', "nonsense"),
-        ("[5, 20]", "[5, -20]", "line 7"),
-        ("[grid]", "[grid", "TOML"),
-    ],
-)
-@pytest.mark.parametrize("more", [("--force",), ("-o", "new/sweep")], ids=" ".join)
-def test_a_refused_sweep_changes_nothing(call, here, old, new, named, more):
-    """Whatever the file says wrong, an earlier sweep stays as it was, and no new directory is made."""
-    assert call(*into(SWEEPING)).status == 0
-    (here / "sweep.toml").write_text(SWEEP.replace(old, new))
-    before = contents(here)
-    done = call(*into(SWEEPING), *more)
-    check_refusal(done)
-    assert named in done.err
     assert contents(here) == before
 
 

@@ -116,6 +116,7 @@ REPLAY = {
     "--objective ending_goal:credit": "task J0: raised SystemExit: 0 (ending_goal.py, line 2).",
     "--objective broken_goal:credit": "objective broken_goal:credit: Cannot import the module: SyntaxError",
     "--objective leaving_goal:credit": "objective leaving_goal:credit: Cannot import the module: SystemExit",
+    "-ndmap absent.pkl -o folder": "--output-dir",
     "-o old.json": "old.json: Expected a directory or nothing, found a file",
     "-o old.json --force": "old.json: Expected a directory or nothing, found a file",
     "-o tasks.toml/results": "tasks.toml/results",
@@ -306,6 +307,7 @@ def world(here: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     write_world(here)
     (here / "folder").mkdir()
+    (here / "folder" / "thesis.tex").touch()
     (here / "hostile.pkl").write_bytes(pickle.dumps({"a": [(Hostile(),)]}))
     for name, text in FILES.items():
         (here / name).write_text(text)
