@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli import usage
-from bftrainer.cli.group import Group
+from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.terminal import counted, print_records, write_rows
 from bftrainer.cli.usage import FILE
 from bftrainer.errors import ServerRequestError, SettingsError, suggestion
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from bftrainer.zeus.server.messages import TrialRow
 
 
-@click.group(cls=Group, epilog="Example: bftrainer bso jobs")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer bso jobs")
 def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 

@@ -72,7 +72,7 @@ _HELP_ALL = click.Option(
 )
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group that shows its help without a command; for an unknown one it names the closest, or what replaced it."""
 
     command_class = Command
@@ -98,7 +98,7 @@ class Group(click.Group):
         return command
 
 
-class LazyGroup(Group):
+class LazyGroup(CommandGroup):
     """A group that imports a command when it is called.
 
     `lazy` holds the place of each command, as ``module:attribute`` below `bftrainer.cli`, and its line of help; help

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli import usage
-from bftrainer.cli.group import Group
+from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.replay import declared_option, print_fidelity
 from bftrainer.cli.terminal import KILLED_BY, Received, duration, interruptible, note, print_table, tell
 from bftrainer.cli.usage import DURATION, FILE, LENGTH
@@ -51,7 +51,7 @@ _POLL_S = {"named": 30.0, "chosen": 5.0}
 _DIRECTORY = click.argument("directory", metavar="[DIR]", type=FILE, default=Path("harvest"))
 
 
-@click.group(cls=Group, epilog="Example: bftrainer harvest run --sample")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer harvest run --sample")
 def harvest() -> None:
     """Train on nodes that nobody uses, and give them back when somebody does."""
 

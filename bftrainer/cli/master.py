@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli import usage
-from bftrainer.cli.group import Group
+from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.terminal import cell, print_records
 from bftrainer.cli.usage import FILE
 from bftrainer.cli.zeus import ETA
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
 
 
-@click.group(cls=Group, epilog="Example: bftrainer master run job.toml")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer master run job.toml")
 def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli import usage
-from bftrainer.cli.group import Group
+from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.terminal import note, print_figures, print_records, tell
 from bftrainer.cli.usage import FILE
 from bftrainer.files.directories import check_free, result_directory
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from bftrainer.spot.run import Prices
 
 
-@click.group(cls=Group, epilog="Example: bftrainer spot simulate --trace idle.csv")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer spot simulate --trace idle.csv")
 def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli import usage
-from bftrainer.cli.group import Group
+from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.imports import log_option
 from bftrainer.cli.spot import MINUTES, model_options
 from bftrainer.cli.terminal import note, print_figures, print_table
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bftrainer.nodelogs.convert import TraceForm
 
 
-@click.group(cls=Group, epilog="Example: bftrainer trace stats idle.csv")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer trace stats idle.csv")
 def trace() -> None:
     """Measure, generate, edit and share traces of nodes."""
 
@@ -240,7 +240,7 @@ def checked_instant(date: datetime) -> int:
 # --- Task sets
 
 
-@click.group(cls=Group, epilog="Example: bftrainer tasks fit measured.csv")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer tasks fit measured.csv")
 def tasks() -> None:
     """Make task sets and scalability curves."""
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from bftrainer.cli import usage
-from bftrainer.cli.group import Group
+from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.terminal import cell, counting, print_figures, print_records
 from bftrainer.cli.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
 from bftrainer.errors import TuningError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from bftrainer.zeus.simulation.optimum import ZeusSummary
 
 
-@click.group(cls=Group, epilog="Example: bftrainer zeus simulate --recurrences 20")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer zeus simulate --recurrences 20")
 def zeus() -> None:
     """Tune batch sizes and GPU power limits of recurring training jobs, simulated from traces.
 
