@@ -3,14 +3,13 @@
 ::
 
     BftrainerError              exit status 1
-    ├── InputError              exit status 2: NodeLogError, LogError, InvalidTaskError, UnsafePickleError,
-    │   │                       SettingsError, ObjectiveError, RunDirectoryError, OutputError
-    │   └── TuningInputError    (a ValueError too): UnsupportedScalingError (a NotImplementedError)
+    ├── InputError              exit status 2: LogError, InvalidTaskError, SettingsError, OutputError,
+    │                           TuningInputError (a ValueError too)
     ├── RunFailedError, PollError
     ├── TuningError             (a RuntimeError too): AllPrunedError (a ValueError)
     ├── SolverError: SolverUnavailableError, exit status 2
     └── BatchSizeServerError: BadOperationError: NotFoundError; ForbiddenError, JobMismatchError, StoreUnavailableError,
-                                ServerRequestError, TrainingStoppedError; UnusableValueError: NothingConvergedError
+                                TrainingStoppedError; UnusableValueError: NothingConvergedError
 
 A message is one line that says what was expected, what was found, and where. Files and their names may hold anything,
 so a message is made `legible` when it is read, and code that raises an error may quote input as it is.
@@ -43,28 +42,16 @@ class InputError(BftrainerError):
     exit_status = 2
 
 
-class NodeLogError(InputError):
-    """A node log is malformed."""
-
-
 class LogError(InputError):
-    """A scheduler's log, a list of nodes, or a file that is read beside it cannot be used."""
+    """A node log, a scheduler's log, a list of nodes, or a file that is read beside it cannot be used."""
 
 
 class InvalidTaskError(InputError):
     """A task set, a field of a task, or a profile of a training run is malformed."""
 
 
-class UnsafePickleError(InputError):
-    """A pickle asks for a global that pandas and numpy data never need."""
-
-
 class SettingsError(InputError):
-    """A setting is unknown, out of range, has no effect, contradicts another one, or cannot be had on this machine."""
-
-
-class ObjectiveError(InputError):
-    """An objective is unknown, or its credit is not usable."""
+    """A setting is unknown, out of range, without effect, against another one, or cannot be had on this machine."""
 
 
 class TuningInputError(InputError, ValueError):
@@ -73,16 +60,8 @@ class TuningInputError(InputError, ValueError):
     history: Sequence[object] = ()
 
 
-class UnsupportedScalingError(TuningInputError, NotImplementedError):
-    """No rule says how this training optimizer's learning rate follows the batch size."""
-
-
-class RunDirectoryError(InputError):
-    """A directory does not hold a run that can be read, or one that can be resumed."""
-
-
 class OutputError(InputError):
-    """Results cannot be written where the user wants them."""
+    """Results cannot be written where the user wants them, or no results are there to be read or resumed."""
 
 
 class RunFailedError(BftrainerError):
@@ -121,7 +100,14 @@ class SolverUnavailableError(SolverError):
 
 
 class BatchSizeServerError(BftrainerError):
-    """The batch-size server cannot do what it was asked to, or a request did not reach it."""
+    """The batch-size server cannot do what it was asked to, or a request did not reach it.
+
+    A client's error has the HTTP `status` of the answer, if there was one, and the `reason` that the server gave.
+    """
+
+    def __init__(self, message: str, status: int | None = None, reason: str = "") -> None:
+        super().__init__(message)
+        self.status, self.reason = status, reason
 
 
 class BadOperationError(BatchSizeServerError):
@@ -154,14 +140,6 @@ class NothingConvergedError(UnusableValueError):
 
 class StoreUnavailableError(BatchSizeServerError):
     """The database cannot be reached, read or written at this moment."""
-
-
-class ServerRequestError(BatchSizeServerError):
-    """The server answered a request by an error, or not at all: its HTTP `status`, if any, and the `reason` it gave."""
-
-    def __init__(self, message: str, status: int | None = None, reason: str = "") -> None:
-        super().__init__(message)
-        self.status, self.reason = status, reason
 
 
 class TrainingStoppedError(BatchSizeServerError):

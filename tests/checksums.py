@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.directories import written_files
 from bftrainer.files.writing import file_source
 
@@ -14,12 +14,12 @@ def changed_files(directory: Path) -> list[Path]:
 
     Raises
     ------
-    RunDirectoryError
+    OutputError
         If it has no manifest.
     """
     listed = written_files(directory)
     if not listed:
-        raise RunDirectoryError(f"{directory}: Found no manifest.")
+        raise OutputError(f"{directory}: Found no manifest.")
     changed = [directory / name for name, digest in listed.items() if not is_intact(directory / name, digest)]
     return changed + [path for run in directory.glob("runs/*") if written_files(run) for path in changed_files(run)]
 

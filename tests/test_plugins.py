@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from bftrainer import plugins
-from bftrainer.errors import ObjectiveError
+from bftrainer.errors import SettingsError
 from bftrainer.plugins import Plugins
 
 GROUP = "bftrainer.objectives"
-OBJECTIVES = Plugins(GROUP, "objective", ObjectiveError)
+OBJECTIVES = Plugins(GROUP, "objective", SettingsError)
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def test_two_of_one_name(install, name):
     install("bft_acme", "1.0", f"{name} = bft_acme:f")
     install("bft_zebra", "2.1", f"{name} = bft_zebra:f")
     assert OBJECTIVES.names().count(name) == 1
-    with pytest.raises(ObjectiveError) as caught:
+    with pytest.raises(SettingsError) as caught:
         OBJECTIVES.get(name)
     said = str(caught.value)
     assert said.startswith(f"objective {name}: ")

@@ -18,7 +18,6 @@ from bftrainer.errors import (
     BftrainerError,
     InputError,
     OutputError,
-    RunDirectoryError,
     SettingsError,
     SolverUnavailableError,
 )
@@ -267,7 +266,7 @@ def _read_finished(point: SweepPoint, directory: Path) -> PointResult | None:
         return None
     try:
         return replace(_to_result(point, read_summary(path)), was_done=True)
-    except RunDirectoryError as error:
+    except OutputError as error:
         raise SettingsError(f"{error} Remove it to have it computed again.") from None
 
 

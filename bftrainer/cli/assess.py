@@ -15,7 +15,7 @@ from bftrainer.cli import usage
 from bftrainer.cli.imports import SHARE, log_option
 from bftrainer.cli.terminal import counting, note, print_table, tell, write_rows
 from bftrainer.cli.usage import DURATION, FILE
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.extras import require_extra
 from bftrainer.files.directories import JOURNAL, check_free, result_directory
 from bftrainer.files.line_journal import LineJournal
@@ -155,9 +155,9 @@ class _Steps:
             identity, *steps = lines or [plan.identity]
             self._results: dict[str, Any] = dict(steps)
         except (ValueError, TypeError):
-            raise RunDirectoryError(f"{self._journal.path}: Expected an assessment's journal.") from None
+            raise OutputError(f"{self._journal.path}: Expected an assessment's journal.") from None
         if identity != plan.identity:
-            raise RunDirectoryError(f"{directory.path}: Cannot be resumed: log, tasks or an option changed meanwhile.")
+            raise OutputError(f"{directory.path}: Cannot be resumed: log, tasks or an option changed meanwhile.")
         if not lines:
             self._journal.append([json.dumps(plan.identity)])
 

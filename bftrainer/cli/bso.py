@@ -15,7 +15,7 @@ from bftrainer.cli import usage
 from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.terminal import counted, print_records, write_rows
 from bftrainer.cli.usage import FILE
-from bftrainer.errors import ServerRequestError, SettingsError, suggestion
+from bftrainer.errors import BatchSizeServerError, SettingsError, suggestion
 from bftrainer.extras import require_extra
 from bftrainer.files.opening import one_line
 
@@ -69,9 +69,9 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
     with BatchSizeClient(server, token, retries=1) as client:
         try:
             yield client
-        except ServerRequestError as error:
+        except BatchSizeServerError as error:
             if error.status is None and server is None:
-                raise ServerRequestError(f"{error} `bftrainer bso serve` starts one.") from None
+                raise BatchSizeServerError(f"{error} `bftrainer bso serve` starts one.") from None
             if error.status not in _REFUSED or not error.reason:
                 raise
             raise SettingsError(error.reason) from None
@@ -148,7 +148,7 @@ def _find_job(client: BatchSizeClient, job_id: str) -> JobSummary:
     """Find a job by its name; if there is none, the error names the closest."""
     try:
         return client.job(job_id)
-    except ServerRequestError as error:
+    except BatchSizeServerError as error:
         if error.status != 404:
             raise
         names = [job.spec.job_id or "" for job in client.jobs()]

@@ -22,7 +22,7 @@ from bftrainer.cli.group import CommandGroup
 from bftrainer.cli.replay import declared_option, print_fidelity
 from bftrainer.cli.terminal import KILLED_BY, Received, duration, interruptible, note, print_table, tell
 from bftrainer.cli.usage import DURATION, FILE, LENGTH
-from bftrainer.errors import InvalidTaskError, RunDirectoryError, SettingsError
+from bftrainer.errors import InvalidTaskError, OutputError, SettingsError
 from bftrainer.extras import EXTRAS, absent, missing_extra
 from bftrainer.files.directories import LOCK
 from bftrainer.files.writing import lock_file, lock_holder
@@ -291,7 +291,7 @@ def status(directory: Path) -> None:
         text, rows, unused = status_text(document, runs=runs), status_rows(document), describe_unused(document)
         notes = list(map(str, document["notes"][-_NOTES:]))
     except (LookupError, TypeError, ValueError, AttributeError):
-        raise RunDirectoryError(f"{directory / STATUS}: Expected a harvest's status, got something else.") from None
+        raise OutputError(f"{directory / STATUS}: Expected a harvest's status, got something else.") from None
     click.echo(text)
     print_table(*rows)
     for line in [unused, *notes] if unused else notes:

@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from zlib import crc32
 
-from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.opening import most_bytes, open_file
 from bftrainer.files.writing import flush
 
@@ -24,9 +24,9 @@ class LineJournal:
         if path.exists():
             with self._translate_errors("read"), open_file(path) as file:
                 if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    raise RunDirectoryError(f"{path}: Expected a journal of your own, found one of another user.")
+                    raise OutputError(f"{path}: Expected a journal of your own, found one of another user.")
                 if os.fstat(file.fileno()).st_size > most_bytes():
-                    raise RunDirectoryError(f"{path}: Expected a journal, got a file that is too large for one.")
+                    raise OutputError(f"{path}: Expected a journal, got a file that is too large for one.")
                 content = file.read()
         lines = content.split(b"\n")[:-1]
         while lines and not is_whole(lines[-1]):

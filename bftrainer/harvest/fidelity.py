@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.directories import result_directory
 from bftrainer.harvest.harvest_directory import MEASURED, NODE_LOG, read_status
 from bftrainer.harvest.live_allocator import LEAST_WORK
@@ -50,11 +50,11 @@ class PredictedFigure(NamedTuple):
 def harvest_inputs(directory: Path) -> dict[str, Any]:
     """Fields of `ReplayConfig` by which a harvest is replayed: its events and settings, and what was measured.
 
-    A `RunDirectoryError` if the directory has no finished harvest, or one that never had a node.
+    An `OutputError` if the directory has no finished harvest, or one that never had a node.
     """
     summary = read_summary(directory)
     if not summary["nodes_total"]:
-        raise RunDirectoryError(f"{directory}: Expected a harvest that held nodes to replay, found one that held none.")
+        raise OutputError(f"{directory}: Expected a harvest that held nodes to replay, found one that held none.")
     settings = summary["settings"]
     options = {name: settings[name] for name in SETTINGS if settings.get(name) is not None and name != "profile_noise"}
     return options | {"node_log": directory / NODE_LOG, "tasks": directory / MEASURED}
@@ -63,7 +63,7 @@ def harvest_inputs(directory: Path) -> dict[str, Any]:
 def predict(harvest: Path) -> Path:
     """Replay a harvest, into a directory of its own within it; the place.
 
-    A `RunDirectoryError` if the directory has no finished harvest; an `OutputError` if the results cannot be written.
+    An `OutputError` if the directory has no finished harvest, or the results cannot be written.
     """
     config = ReplayConfig(**harvest_inputs(harvest), baseline=False)
     with result_directory(harvest / "prediction", force=True) as directory:
@@ -74,7 +74,7 @@ def predict(harvest: Path) -> Path:
 def fidelity(harvest: Path, replayed: Path) -> list[PredictedFigure]:
     """Set what a replay predicts beside what a harvest did; tasks whose rate is an average are marked.
 
-    A `RunDirectoryError` if one of the directories cannot be read.
+    An `OutputError` if one of the directories cannot be read.
     """
     real, predicted = read_run(harvest), read_run(replayed)
     averaged = {task["task"] for task in read_status(harvest)["tasks"] if not task["is_measured"]}

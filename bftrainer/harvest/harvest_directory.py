@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.directories import LOCK, list_written
 from bftrainer.files.documents import json_file
 from bftrainer.files.line_journal import LineJournal
@@ -41,19 +41,19 @@ _SCALES = 1.01
 
 
 def refuse_other_files(directory: Path) -> None:
-    """Refuse a directory of something else, whose files a harvest might replace: a `RunDirectoryError` naming one."""
+    """Refuse a directory of something else, whose files a harvest might replace: an `OutputError` naming one."""
     if directory.is_dir() and not (directory / JOURNAL).exists():
         names = sorted(path.name for path in directory.iterdir() if not path.name.startswith("."))
         if names:
-            raise RunDirectoryError(f"{directory}: Expected no directory, an empty one or a harvest, found {names[0]}.")
+            raise OutputError(f"{directory}: Expected no directory, an empty one or a harvest, found {names[0]}.")
     elif os.path.lexists(directory) and not directory.is_dir():
-        raise RunDirectoryError(f"{directory}: Expected a directory, found something else.")
+        raise OutputError(f"{directory}: Expected a directory, found something else.")
 
 
 class EventJournal:
     """All that has happened to a harvest, a line of JSON for each step, on the disk before anything is done about it.
 
-    A `RunDirectoryError` if it is another user's, or of another version.
+    An `OutputError` if it is another user's, or of another version.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -62,16 +62,16 @@ class EventJournal:
         self._frames = self._read_frames()
         self.header = next(self._frames, {})
         if self.header.get("version", _VERSION) != _VERSION:
-            raise RunDirectoryError(f"{self._journal.path}: Expected a journal of version {_VERSION}, got another one.")
+            raise OutputError(f"{self._journal.path}: Expected a journal of version {_VERSION}, got another one.")
 
     def _read_frames(self) -> Iterator[dict[str, Any]]:
-        """Read what was written; a `RunDirectoryError` naming the line, if one is damaged."""
+        """Read what was written; an `OutputError` naming the line, if one is damaged."""
         for number, line in enumerate(self._journal.read(), start=1):
             try:
                 yield json.loads(zlib.decompress(b64decode(line)))
             except (ValueError, zlib.error):
                 where = f"{self._journal.path}:{number}"
-                raise RunDirectoryError(f"{where}: Expected a step of a harvest, got something else.") from None
+                raise OutputError(f"{where}: Expected a step of a harvest, got something else.") from None
 
     def begin(self, header: Mapping[str, Any]) -> None:
         """Write what the harvest is begun with."""
@@ -121,11 +121,11 @@ class EventJournal:
 
 
 def ask(directory: Path, event: ev.Submitted | ev.Asked) -> None:
-    """Ask something of a harvest: a `RunDirectoryError` if there is none, or none that runs and could be ended."""
+    """Ask something of a harvest: an `OutputError` if there is none, or none that runs and could be ended."""
     if not (directory / JOURNAL).is_file():
-        raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
+        raise OutputError(f"{directory}: Expected the directory of a harvest, found no {JOURNAL} in it.")
     if isinstance(event, ev.Asked) and not lock_holder(directory / LOCK):
-        raise RunDirectoryError(f"{directory}: Expected a harvest that runs, found one that does not.")
+        raise OutputError(f"{directory}: Expected a harvest that runs, found one that does not.")
     place = directory / REQUESTS
     place.mkdir(mode=0o700, exist_ok=True)
     with replacing(place / f"{time.time_ns():020}-{os.getpid()}.json") as stream:
@@ -143,7 +143,7 @@ def requests(directory: Path) -> Iterator[tuple[Path, ev.HarvestEvent | str]]:
                     raise OSError(0, "Expected a file that only this user may write")
                 event = read_event(json.loads(stream.read()))
             yield path, event if isinstance(event, ev.Submitted | ev.Asked) else "Expected a request."
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RunDirectoryError) as fault:
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, OutputError) as fault:
             yield path, f"{path}: Refused: {getattr(fault, 'strerror', None) or fault}."
 
 
@@ -215,12 +215,12 @@ def write_harvest(result: RunResult, directory: Path) -> None:
 
 
 def read_status(directory: Path) -> dict[str, Any]:
-    """What a harvest last said of itself; a `RunDirectoryError` if it has said nothing yet."""
+    """What a harvest last said of itself; an `OutputError` if it has said nothing yet."""
     if not (directory / STATUS).exists():
-        raise RunDirectoryError(f"{directory}: Expected the directory of a harvest, found no {STATUS}.")
-    status = json_file(directory / STATUS, RunDirectoryError)
+        raise OutputError(f"{directory}: Expected the directory of a harvest, found no {STATUS}.")
+    status = json_file(directory / STATUS, OutputError)
     if not isinstance(status, dict):
-        raise RunDirectoryError(f"{directory / STATUS}: Expected a harvest's status, got something else.")
+        raise OutputError(f"{directory / STATUS}: Expected a harvest's status, got something else.")
     return status
 
 

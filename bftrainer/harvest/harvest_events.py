@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.harvest.live_tasks import LiveTask
 
 
@@ -117,10 +117,10 @@ def event_row(event: HarvestEvent) -> list[Any]:
 
 
 def read_event(row: Sequence[Any]) -> HarvestEvent:
-    """An event from its plain values; a `RunDirectoryError` if it is of a kind that this version does not know."""
+    """An event from its plain values; an `OutputError` if it is of a kind that this version does not know."""
     kind, *values = row
     if kind not in _KINDS:
-        raise RunDirectoryError(f"Expected an event of this version in the journal, got {kind!r}.")
+        raise OutputError(f"Expected an event of this version in the journal, got {kind!r}.")
     event: HarvestEvent = _KINDS[kind](*(tuple(value) if isinstance(value, list) else value for value in values))
     return event
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InvalidTaskError, RunDirectoryError
+from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.carrier_hub import CarrierEngine
@@ -131,12 +131,12 @@ class HarvestSession:
     def new_tasks(self, tasks: Sequence[LiveTask], file: Path) -> list[ev.Submitted]:
         """Those of a task file that are to be added, or tried again.
 
-        A `RunDirectoryError` if the harvest has others only; an `InvalidTaskError` if two would save at one place.
+        An `OutputError` if the harvest has others only; an `InvalidTaskError` if two would save at one place.
         """
         lives = self.controller.tasks
         if lives and not any(task.name in lives for task in tasks):
             expected = f"Expected tasks of the harvest there ({', '.join(sorted(lives))}), found none in {file}"
-            raise RunDirectoryError(f"{self.directory}: {expected}; see -o, and harvest add.")
+            raise OutputError(f"{self.directory}: {expected}; see -o, and harvest add.")
         new = [task for task in tasks if task.name not in lives or lives[task.name].status is TaskStatus.PARKED]
         self._check_places(new)
         return [ev.Submitted(str(file.resolve()), task.table) for task in new]
@@ -228,7 +228,7 @@ def open_session(
 ) -> HarvestSession:
     """A session of a new harvest, or of the one that a directory holds, as long as there is something left to do.
 
-    `speed` is how many times as fast as its time a node log is played, if one is. A `RunDirectoryError` if the harvest
+    `speed` is how many times as fast as its time a node log is played, if one is. An `OutputError` if the harvest
     there was begun with other settings, or has none of these tasks; an `InvalidTaskError` if two would save at one
     place.
     """
@@ -238,7 +238,7 @@ def open_session(
     before = header.get("settings", settings)
     if others := ", ".join(sorted(name for name, value in settings.items() if before.get(name, value) != value)):
         expected = "Expected the options that its harvest was begun with"
-        raise RunDirectoryError(f"{directory}: {expected}; these differ: {others}.")
+        raise OutputError(f"{directory}: {expected}; these differ: {others}.")
     start_ns = header["start_ns"] if header else time.time_ns()
     stays = header["stays"] if header else limits.stays
     controller = make_controller(config, start_ns, replace(limits, stays=stays))

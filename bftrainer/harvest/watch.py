@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 
-from bftrainer.errors import PollError, RunDirectoryError, SettingsError
+from bftrainer.errors import OutputError, PollError, SettingsError
 from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
 from bftrainer.files.writing import lock_file, refuse_existing
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
@@ -31,7 +31,7 @@ def journal_path(path: Path) -> Path:
 
 
 def begin_or_continue(journal: LineJournal, source: str) -> str:
-    """Last line of a watch's journal, begun if it has none; a `RunDirectoryError` if it is of something else."""
+    """Last line of a watch's journal, begun if it has none; an `OutputError` if it is of something else."""
     title, lines = unseal_line(seal_line(f"{KIND}: {source}")) or "", journal.read()  # without ends of lines within it
     content = journal.path.read_bytes() if not lines and journal.path.exists() else b""
     if not lines and seal_line(title).startswith(content):  # new, or killed just then
@@ -41,7 +41,7 @@ def begin_or_continue(journal: LineJournal, source: str) -> str:
     if first != title:
         about = first.removeprefix(f"{KIND}: ")
         actual = f"one of {about[:_SHOWN]}" if about != first else "something else"
-        raise RunDirectoryError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {actual}.")
+        raise OutputError(f"{journal.path}: Expected a journal of {source[:_SHOWN]}, got {actual}.")
     return unseal_line(lines[-1]) or ""
 
 
@@ -50,7 +50,7 @@ class Watch:
 
     The journal and the account stand beside the node log, which keeps the user's command line. A `SettingsError` if the
     interval is below a second; an `OutputError` if another process is writing there, or a file of another origin stands
-    there; a `RunDirectoryError` if the journal is of something else.
+    there, or the journal is of something else.
     """
 
     def __init__(

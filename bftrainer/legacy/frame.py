@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import InputError, UnsafePickleError
+from bftrainer.errors import InputError
 from bftrainer.files.opening import LOG_BYTES, SETTING, most_bytes, one_line
 
 _DTYPE_CODE = re.compile(r"[<>|=]?(b1|i[1248]|u[1248]|f[248]|O8?|M8(\[(ns|us|ms|s)\])?|[US]\d{1,6})")
@@ -45,7 +45,7 @@ class Frame:
 def read_pickled_frame(
     stream: BinaryIO, name: str, error: type[InputError] = InputError, columns: str = "column names"
 ) -> Frame:
-    """Read a pickled DataFrame; `error` if it is none, `UnsafePickleError` if it names more than pandas data need.
+    """Read a pickled DataFrame; `error` if it is none, `InputError` if it names more than pandas data need.
 
     Messages call the file `name`, and its column labels `columns`.
     """
@@ -59,7 +59,7 @@ def read_pickled_frame(
         frame = _make_frame(content.state["_mgr"])
     except _RefusedError as refusal:
         why = f"refused to load {one_line(refusal)} (only pandas and numpy data are read)"
-        raise UnsafePickleError(f"{name}: {why}.") from None
+        raise InputError(f"{name}: {why}.") from None
     except EOFError:
         raise error(f"{expected}, got a file that ends early.") from None
     except (OSError, ImportError, InputError):

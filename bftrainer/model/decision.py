@@ -116,7 +116,7 @@ class Objective(Protocol):
         tasks (quotas, fairness). `problem` is the `solvers.AllocationProblem` without them, `tasks` the `TaskState` of
         each of its tasks.
     ``check(tasks)``
-        Raises `ObjectiveError` if it cannot be used with these `TaskSpec`s; called before a replay begins.
+        Raises `SettingsError` if it cannot be used with these `TaskSpec`s; called before a replay begins.
     """
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float, /) -> NDArray[np.float64]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, SettingsError
+from bftrainer.errors import LogError, SettingsError
 from bftrainer.model.instants import NS_PER_S, iso, local_iso
 from bftrainer.model.node_rows import BLOCK, Rows, check_changes
 from bftrainer.model.type_checks import instances, whole_number
@@ -36,15 +36,15 @@ class Instant(NamedTuple):
 
 
 def check_node_names(names: Sequence[str]) -> None:
-    """Check that node names are unique text that can be written to files: `NodeLogError`."""
-    instances("nodes", names, str, NodeLogError)
+    """Check that node names are unique text that can be written to files: `LogError`."""
+    instances("nodes", names, str, LogError)
     if len(set(names)) != len(names):
         twice = next(name for name, count in Counter(names).items() if count > 1)
-        raise NodeLogError(f"Expected unique node names, got {twice!r} twice.")
+        raise LogError(f"Expected unique node names, got {twice!r} twice.")
     try:
         "".join(names).encode()
     except UnicodeEncodeError as fault:
-        raise NodeLogError(f"Expected node names in Unicode, got {fault.object[fault.start]!r} in one.") from None
+        raise LogError(f"Expected node names in Unicode, got {fault.object[fault.start]!r} in one.") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +79,7 @@ class NodeLog:
 
     Raises
     ------
-    NodeLogError
+    LogError
         If names are empty or repeat, times do not ascend or lie after the window, an index is out of range, a
         node changes twice at one time, or a transition changes nothing.
     """
@@ -129,15 +129,15 @@ class NodeLog:
     def _check(self) -> None:
         check_node_names(self.nodes)
         for name in ("start_ns", "end_ns"):
-            whole_number(name, getattr(self, name), NodeLogError)
+            whole_number(name, getattr(self, name), LogError)
         for name in ("node", "idle", "unchanged_ns"):
             self._check_array(name)
         if not isinstance(self.provenance, Mapping):
-            raise NodeLogError(f"Expected provenance to be a mapping, got {self.provenance!r}.")
+            raise LogError(f"Expected provenance to be a mapping, got {self.provenance!r}.")
         if self.start_ns > self.end_ns:
-            raise NodeLogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
+            raise LogError(f"Expected the window to start before its end, got {self.start_ns} > {self.end_ns} ns.")
         if not self.row_index.start[-1] == self.node.size == self.idle.size:
-            raise NodeLogError("Expected as many times as nodes and states.")
+            raise LogError("Expected as many times as nodes and states.")
         if self.node.size:
             self._check_transitions()
         if self.unchanged_ns.size:
@@ -147,24 +147,24 @@ class NodeLog:
         value = getattr(self, name)
         kind, what = ("b", "booleans") if name == "idle" else ("i", "whole numbers")
         if not (isinstance(value, np.ndarray) and value.dtype.kind == kind and value.ndim == 1):
-            raise NodeLogError(f"Expected {name} to be an array of {what}, got {value!r}.")
+            raise LogError(f"Expected {name} to be an array of {what}, got {value!r}.")
 
     def _check_transitions(self) -> None:
         rows, node = self.row_index, self.node
         if rows.time_ns[-1] > self.end_ns:
             late = f"the window's end {iso(self.end_ns)}, got {iso(rows.time_ns[-1])}"
-            raise NodeLogError(f"Expected all transitions before {late}.")
+            raise LogError(f"Expected all transitions before {late}.")
         if node.min() < 0 or node.max() >= len(self.nodes):
-            raise NodeLogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
+            raise LogError(f"Expected node indices below {len(self.nodes)}, got {node.min()}..{node.max()}.")
         check_changes(rows, node, self.idle, self.nodes)
 
     def _check_unchanged(self) -> None:
         time = self.unchanged_ns
         if (time[1:] <= time[:-1]).any():
-            raise NodeLogError("Expected times of unchanged rows to ascend, got some that do not.")
+            raise LogError("Expected times of unchanged rows to ascend, got some that do not.")
         if time[0] < self.start_ns or time[-1] > self.end_ns:
             window, got = (f"{iso(a)} to {iso(b)}" for a, b in ((self.start_ns, self.end_ns), (time[0], time[-1])))
-            raise NodeLogError(f"Expected unchanged rows within the window {window}, got {got}.")
+            raise LogError(f"Expected unchanged rows within the window {window}, got {got}.")
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError
+from bftrainer.errors import LogError
 from bftrainer.model.instants import iso
 
 BLOCK = 1 << 20
@@ -29,12 +29,12 @@ class Rows:
 
     @classmethod
     def from_times(cls, time_ns: NDArray[Any]) -> Rows:
-        """Rows of transitions with these times, which must ascend: `NodeLogError` names the first that does not."""
+        """Rows of transitions with these times, which must ascend: `LogError` names the first that does not."""
         late = time_ns[1:] < time_ns[:-1]
         if late.any():
             row = int(np.argmax(late)) + 1
             got = f"{iso(time_ns[row])} after {iso(time_ns[row - 1])}"
-            raise NodeLogError(f"transition {row}: Expected times to ascend, got {got}.")
+            raise LogError(f"transition {row}: Expected times to ascend, got {got}.")
         first = np.flatnonzero(np.append(np.ones(min(time_ns.size, 1), np.bool_), time_ns[1:] > time_ns[:-1]))
         return cls(time_ns[first].astype(np.int64, copy=False), np.append(first, time_ns.size))
 
@@ -79,7 +79,7 @@ class Rows:
 
 
 def check_changes(rows: Rows, node: NDArray[Any], idle: NDArray[np.bool_], names: Sequence[str]) -> None:
-    """Check that each transition changes its node's state: `NodeLogError` names the first that does not."""
+    """Check that each transition changes its node's state: `LogError` names the first that does not."""
     state = np.zeros(len(names), dtype=np.bool_)
     for which, block in rows.blocks():
         # NumPy sorts 16-bit numbers by their digits, several times as fast as larger ones.
@@ -104,5 +104,5 @@ def check_changes(rows: Rows, node: NDArray[Any], idle: NDArray[np.bool_], names
             else:
                 expected = "a node's first transition to be to idle (nodes start busy), got busy"
             where = f"node {names[node[place]]} at {iso(rows.times_ns(place, place + 1)[0])}"
-            raise NodeLogError(f"transition {place}: Expected {expected} ({where}).")
+            raise LogError(f"transition {place}: Expected {expected} ({where}).")
         state[by_node] = entered  # of several the last one

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from bftrainer.errors import NodeLogError, at_place, legible
+from bftrainer.errors import LogError, at_place, legible
 from bftrainer.files.documents import csv_rows, first_row, table_rows, whole_cell, write_csv
 from bftrainer.files.opening import Form, form_of, one_line
 from bftrainer.files.writing import replacing
@@ -43,33 +43,33 @@ def read_count_trace(*paths: Path) -> CountTrace:
     """Read the number of live nodes over time; each file continues the previous one, and names its malformed row."""
     trace = _read_numbers(CountTrace, paths, COUNT_COLUMNS, least=0)
     if not trace.time_ns.size:
-        raise NodeLogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
+        raise LogError(f"{paths[0]}: Expected rows of timestamp and count, got none.")
     return trace
 
 
 def _read_changes(path: Path, which: str = "terminations") -> ChangeTrace:
     """Read the times at which nodes were preempted, or added, and their numbers."""
-    columns = first_row(path, NodeLogError)
+    columns = first_row(path, LogError)
     pair = next((pair for pair in CHANGE_COLUMNS[which] if set(pair) <= set(columns)), None)
     if pair is None:
         names = " or ".join(",".join(pair) for pair in CHANGE_COLUMNS[which])
-        raise NodeLogError(f"{path}:1: Expected columns {names}, got {one_line(','.join(columns))}.")
+        raise LogError(f"{path}:1: Expected columns {names}, got {one_line(','.join(columns))}.")
     return _read_numbers(ChangeTrace, (path,), pair, least=1)
 
 
 def _read_numbers(trace: type[_Trace], paths: Sequence[Path], columns: tuple[str, str], least: int) -> _Trace:
     """Times and numbers, checked row by row so that a message can name the line."""
     times, numbers = array("q"), array("q")
-    for where, cells in itertools.chain.from_iterable(table_rows(path, columns, NodeLogError) for path in paths):
+    for where, cells in itertools.chain.from_iterable(table_rows(path, columns, LogError) for path in paths):
         text = cells[columns[0]].strip()
         try:
             time = instant_ns(text)
         except (OverflowError, ValueError):
-            raise NodeLogError(f"{where}: Expected {columns[0]} to be an ISO date and time, got {text!r}.") from None
+            raise LogError(f"{where}: Expected {columns[0]} to be an ISO date and time, got {text!r}.") from None
         if times and time < times[-1]:
-            raise NodeLogError(f"{where}: Expected times to ascend, got {text} after {iso(times[-1])}.")
+            raise LogError(f"{where}: Expected times to ascend, got {text} after {iso(times[-1])}.")
         times.append(time)
-        numbers.append(whole_cell(where, columns[1], cells[columns[1]], NodeLogError, least=least, most=MOST_NODES))
+        numbers.append(whole_cell(where, columns[1], cells[columns[1]], LogError, least=least, most=MOST_NODES))
     return trace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
 
 
@@ -102,7 +102,7 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
                 nodes.append(index[node])
                 states.append(entered[-1])
     if not index:
-        raise NodeLogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
+        raise LogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
     return NodeLog(
         nodes=tuple(index),
         start_ns=start_ns,
@@ -117,20 +117,20 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
 def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int, str, bool]]:
     """Millisecond and node of each row of a spot event trace, and whether the node is live from then on."""
     live, before = set[str](), 0
-    for where, cells in itertools.chain.from_iterable(csv_rows(path, NodeLogError) for path in paths):
+    for where, cells in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
         if len(cells) != 3:
-            raise NodeLogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
-        moment = whole_cell(where, "milliseconds", cells[0], NodeLogError, most=_LAST_MS - start_ns // _NS_PER_MS)
+            raise LogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
+        moment = whole_cell(where, "milliseconds", cells[0], LogError, most=_LAST_MS - start_ns // _NS_PER_MS)
         action, node = cells[1].strip(), cells[2].strip()
         if moment < before:
-            raise NodeLogError(f"{where}: Expected times to ascend, got {moment} after {before} ms.")
+            raise LogError(f"{where}: Expected times to ascend, got {moment} after {before} ms.")
         if action not in ("add", "remove"):
-            raise NodeLogError(f"{where}: Expected add or remove, got {action!r}.")
+            raise LogError(f"{where}: Expected add or remove, got {action!r}.")
         if not node or not node.isprintable():
-            raise NodeLogError(f"{where}: Expected the name of a node, got {node!r}.")
+            raise LogError(f"{where}: Expected the name of a node, got {node!r}.")
         if (action == "add") is (node in live):
             fault = "added, but is already there" if action == "add" else "removed, but is not there"
-            raise NodeLogError(f"{where}: Node {node!r} is {fault}.")
+            raise LogError(f"{where}: Node {node!r} is {fault}.")
         before = moment
         live ^= {node}
         yield moment, node, node in live
@@ -154,10 +154,10 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     `terminations` are those that were recorded with a count trace; by default the falls of the count are used.
     """
     path = Path(path)
-    columns = first_row(path, NodeLogError) if form_of(path, NodeLogError) is Form.CSV else COLUMNS
+    columns = first_row(path, LogError) if form_of(path, LogError) is Form.CSV else COLUMNS
     kind = _recognise_kind(columns)
     if terminations is not None and kind != "counts":
-        raise NodeLogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
+        raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if kind == "counts":
         counts = read_count_trace(path)
         recorded = None if terminations is None else _read_terminations(counts, terminations, warn)
@@ -165,10 +165,10 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     if kind == "terminations":
         preempted = _read_changes(path)
         if not preempted.time_ns.size:
-            raise NodeLogError(f"{path}: Expected rows of {' and '.join(columns)}, got none.")
+            raise LogError(f"{path}: Expected rows of {' and '.join(columns)}, got none.")
         return AvailabilityTrace("terminations", preempted)
     if kind is None:
-        raise NodeLogError(
+        raise LogError(
             f"{path}:1: Expected a node log (time,node,idle), a spot trace (milliseconds,add|remove,node, no header), "
             f"counts (timestamp,count) or terminations (timestamp,number), got {one_line(','.join(columns))!r}."
         )
@@ -212,18 +212,18 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
     preempted, added = _read_changes(preemptions), _read_changes(additions, "additions")
     times = np.union1d(preempted.time_ns, added.time_ns)
     if not times.size:
-        raise NodeLogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
+        raise LogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
     gone, come = (
         np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
         for changes in (preempted, added)
     )
     if gone[0] > initial_nodes:
         got = f"the {initial_nodes} nodes there are, got {gone[0]}"
-        raise NodeLogError(f"{preemptions}:2: Expected to take at most {got}.")
+        raise LogError(f"{preemptions}:2: Expected to take at most {got}.")
     # Changes at the first instant are part of the state in which the window opens.
     changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
     initial = initial_nodes + int(come[0] - gone[0])
-    with at_place(preemptions, NodeLogError):
+    with at_place(preemptions, LogError):
         return churn_log((int(times[0]), int(times[-1])), initial, changes, provenance={FORM: "spot"})
 
 
@@ -234,7 +234,7 @@ def write_measured(trace: AvailabilityTrace, additions: Path | None, termination
     """
     if additions is not None:
         if trace.counts is None:
-            raise NodeLogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
+            raise LogError(f"{additions}: Expected a trace that tells additions, got terminations alone.")
         write_changes(additions, trace.counts.additions(), CHANGE_COLUMNS["additions"][1])
     if terminations is not None:
         write_changes(terminations, trace.terminations, CHANGE_COLUMNS["terminations"][1])

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError
+from bftrainer.errors import LogError
 from bftrainer.model import NodeLog, iso
 from bftrainer.nodelogs.node_spans import stretches
 
@@ -139,7 +139,7 @@ def churn_log(
 
     Of `initial` nodes at the window's start, at each time of `changes` (time_ns, taken, added) within it, ascending,
     some are taken before others are added, which get other names. `pick` gives, of so many live nodes in order of
-    arrival, the index of the next one to take. If there are too few to take: `NodeLogError`.
+    arrival, the index of the next one to take. If there are too few to take: `LogError`.
     """
     times, nodes, states = array("q"), array("i"), array("b")
     live: list[int] = []
@@ -148,7 +148,7 @@ def churn_log(
     for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
         if taken > len(live):
             nodes_there = f"the {len(live)} nodes there are"
-            raise NodeLogError(f"{iso(time_ns)}: Expected to take at most {nodes_there}, got {taken}.")
+            raise LogError(f"{iso(time_ns)}: Expected to take at most {nodes_there}, got {taken}.")
         gone = []
         for _ in range(taken):
             place = pick(len(live))

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from bftrainer.errors import InputError, NodeLogError, OutputError, legible, unused_options
+from bftrainer.errors import InputError, LogError, OutputError, legible, unused_options
 from bftrainer.files.opening import Form, form_of, open_pickle, suffix_form
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.model import NS_PER_S, NodeLog, iso
@@ -72,7 +72,7 @@ def convert(
     notes: list[str] = []
     log = read_availability(source, notes.append).log
     if log is None:
-        raise NodeLogError(f"{source}: Terminations alone do not say which nodes stay.")
+        raise LogError(f"{source}: Terminations alone do not say which nodes stay.")
     if to is None:
         write_node_log(target, log)
     else:
@@ -91,7 +91,7 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
         write_changes(path, ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][0])
         return ["cannot hold nodes that come or stay"]
     if not log.time_ns.size:
-        raise NodeLogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")
+        raise LogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")
     write_spot_trace(path, log)
     after_s = (log.end_ns - log.time_ns[-1]) / NS_PER_S
     absent = len(log.nodes) - np.unique(log.node).size

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import NodeLogError, OutputError, SettingsError, at_place, legible
+from bftrainer.errors import LogError, OutputError, SettingsError, at_place, legible
 from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
 from bftrainer.files.documents import csv_rows, json_file, parse_json, write_csv
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
@@ -59,15 +59,15 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
 
     Raises
     ------
-    NodeLogError
+    LogError
         If the file is missing or not a node log; the message names file and row.
-    UnsafePickleError
+    InputError
         If a pickle needs more than pandas and numpy data.
     SettingsError
         If no row is left.
     """
     path = Path(path)
-    form = form_of(path, NodeLogError)
+    form = form_of(path, LogError)
     if form is Form.PARQUET:
         log = _read_parquet(path, warn)
     elif form is Form.CSV:
@@ -75,7 +75,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     elif form in (Form.PICKLE, Form.TAR):
         log = _read_pickled(path)
     else:
-        raise NodeLogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
+        raise LogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
     with at_place(path, SettingsError):
         return log.skip_rows(skip_events)
 
@@ -152,39 +152,39 @@ def _metadata(log: NodeLog) -> dict[str, Any]:
 def _parse_instants(name: str, texts: Sequence[Any]) -> list[int]:
     """Nanoseconds since the epoch of times in metadata."""
     if not isinstance(texts, list):
-        raise NodeLogError(f"Expected {name} to be a list of times, got {one_line(texts)}.")
+        raise LogError(f"Expected {name} to be a list of times, got {one_line(texts)}.")
     try:
-        return [instant_ns(text) for text in instances(name, texts, str, NodeLogError)]
-    except (NodeLogError, OverflowError, ValueError):
-        raise NodeLogError(f"Expected {name} to be ISO dates and times, got {one_line(texts)}.") from None
+        return [instant_ns(text) for text in instances(name, texts, str, LogError)]
+    except (LogError, OverflowError, ValueError):
+        raise LogError(f"Expected {name} to be ISO dates and times, got {one_line(texts)}.") from None
 
 
 def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Warn, meta_name: str = "") -> NodeLog:
     """The log of transitions and metadata, if any; faults of these are said of `meta_name`, if they have a file."""
     if meta is None:
         if not rows.time_ns.size:
-            raise NodeLogError(f"{name}: Expected transitions or metadata, got neither.")
+            raise LogError(f"{name}: Expected transitions or metadata, got neither.")
         assumed = "the nodes are those seen, the window reaches from the first time to the last."
         warn(legible(f"{name}: no metadata: {assumed}"))
         window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
         meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": window, "provenance": {}}
-    with at_place(f"{meta_name or name}: Metadata", NodeLogError):
-        check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], NodeLogError, "metadata")
+    with at_place(f"{meta_name or name}: Metadata", LogError):
+        check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], LogError, "metadata")
         nodes, window_ns = meta["nodes"], _parse_instants("window", meta["window"])
         unchanged_ns = _parse_instants("unchanged_rows", meta.get("unchanged_rows", []))
         if meta["schema"] != SCHEMA:
-            raise NodeLogError(f"Expected schema to be {SCHEMA}, got {one_line(meta['schema'])}.")
+            raise LogError(f"Expected schema to be {SCHEMA}, got {one_line(meta['schema'])}.")
         if not isinstance(nodes, list):
-            raise NodeLogError(f"Expected nodes to be a list of names, got {one_line(nodes)}.")
+            raise LogError(f"Expected nodes to be a list of names, got {one_line(nodes)}.")
         if len(window_ns) != 2:
-            raise NodeLogError(f"Expected window to be two times, got {one_line(meta['window'])}.")
+            raise LogError(f"Expected window to be two times, got {one_line(meta['window'])}.")
         check_node_names(nodes)
     index = {node: number for number, node in enumerate(nodes)}
     places = np.array([index.get(label, -1) for label in rows.nodes], dtype=np.int32)
     node = rows.node if tuple(index) == rows.nodes else places[rows.node]
     for row in np.flatnonzero(node < 0)[:1]:
         got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
-        raise NodeLogError(f"{locate(row)}: Expected {got}.")
+        raise LogError(f"{locate(row)}: Expected {got}.")
     try:
         row_index = Rows.from_times(rows.time_ns)
         rows.time_ns = row_index.time_ns  # frees those of single transitions
@@ -198,15 +198,15 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
             provenance=meta["provenance"],
             unchanged_ns=np.array(unchanged_ns, dtype=np.int64),
         )
-    except NodeLogError as fault:
+    except LogError as fault:
         at = re.match(r"transition (\d+): ", str(fault))
         place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
-        raise NodeLogError(f"{place}: {message}") from None
+        raise LogError(f"{place}: {message}") from None
 
 
 def _check_column_names(where: str, columns: Sequence[str]) -> None:
     if sorted(columns) != sorted(COLUMNS):
-        raise NodeLogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
+        raise LogError(f"{where}: Expected columns {', '.join(COLUMNS)}, got {one_line(', '.join(columns))}.")
 
 
 # --- CSV, with metadata in a file beside it ------------------------------------------------------------------------
@@ -227,29 +227,29 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
     instants: dict[str, int] = {}  # there are far fewer than rows
     labels: dict[str, int] = {}
     times, nodes, states = array("q"), array("i"), array("b")
-    rows = csv_rows(path, NodeLogError, LOG_BYTES)
+    rows = csv_rows(path, LogError, LOG_BYTES)
     where, header = next(rows, (f"{path}:1", []))
     _check_column_names(where, header)
     place = [header.index(name) for name in COLUMNS]
     for where, cells in rows:
         if len(cells) != len(COLUMNS):
-            raise NodeLogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
+            raise LogError(f"{where}: Expected {len(COLUMNS)} values, got {len(cells)}.")
         time, label, state = cells[place[0]], cells[place[1]], cells[place[2]].lower()
         if time not in instants:
             instants[time] = _parse_time(where, time)
         if not label:
-            raise NodeLogError(f"{where}: Expected the name of a node, got nothing.")
+            raise LogError(f"{where}: Expected the name of a node, got nothing.")
         if state not in _STATES:
-            raise NodeLogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
+            raise LogError(f"{where}: Expected idle to be 0 or 1, got {state!r}.")
         times.append(instants[time])
         nodes.append(labels.setdefault(label, len(labels)))
         states.append(_STATES[state])
 
     def locate(row: int) -> str:
-        return next(islice(csv_rows(path, NodeLogError, LOG_BYTES), row + 1, None))[0]
+        return next(islice(csv_rows(path, LogError, LOG_BYTES), row + 1, None))[0]
 
     beside = metadata_path(path)
-    meta = json_file(beside, NodeLogError, _METADATA) if beside.is_file() else None
+    meta = json_file(beside, LogError, _METADATA) if beside.is_file() else None
     columns = np.array(times, np.int64), np.array(nodes, np.int32), np.array(states, np.bool_)
     return _make_log(_Transitions(*columns, tuple(labels)), meta, str(path), locate, warn, str(beside))
 
@@ -258,7 +258,7 @@ def _parse_time(where: str, text: str) -> int:
     try:
         return instant_ns(text)
     except (OverflowError, ValueError):
-        raise NodeLogError(f"{where}: Expected time to be an ISO date and time, got {text!r}.") from None
+        raise LogError(f"{where}: Expected time to be an ISO date and time, got {text!r}.") from None
 
 
 # --- Parquet, one row group after another ---------------------------------------------------------------------------
@@ -287,7 +287,7 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
     def locate(row: int) -> str:
         return f"{path}, row {row + 1}"
 
-    with parquet_file(path, NodeLogError, ["node"]) as file:
+    with parquet_file(path, LogError, ["node"]) as file:
         schema = file.schema_arrow
         _check_column_names(str(path), schema.names)
         time, node, idle = (schema.field(name).type for name in COLUMNS)
@@ -295,9 +295,9 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
         for column, fits in zip(COLUMNS, (types.is_timestamp(time), is_text, types.is_boolean(idle)), strict=True):
             if not fits:
                 got = one_line(schema.field(column).type)
-                raise NodeLogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
+                raise LogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
         meta = {
-            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(path, text, NodeLogError, _METADATA)
+            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(path, text, LogError, _METADATA)
             for key, text in (schema.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }
@@ -318,7 +318,7 @@ def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transition
         for column, expected in _EXPECTED.items():
             if table[column].null_count:
                 row = end + table[column].is_null().index(True).as_py()
-                raise NodeLogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
+                raise LogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
         if not table.num_rows:
             continue
         group = slice(end, end := end + table.num_rows)
@@ -326,7 +326,7 @@ def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transition
             times[group] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
         except pa.ArrowInvalid:
             expected = "each time between the years 1678 and 2262, got one beyond"
-            raise NodeLogError(f"{name}: Expected {expected}.") from None
+            raise LogError(f"{name}: Expected {expected}.") from None
         names = table["node"].combine_chunks()
         if isinstance(names, pa.ChunkedArray):
             names = pa.concat_arrays(names.unify_dictionaries().chunks)
@@ -341,9 +341,9 @@ def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transition
 
 def _read_pickled(path: Path) -> NodeLog:
     """Read a pickled (or gzipped, or tarred and pickled) DataFrame of node states."""
-    with open_pickle(path, NodeLogError) as stream:
-        frame = read_pickled_frame(stream, str(path), NodeLogError, "node names")
-    with at_place(path, NodeLogError):
+    with open_pickle(path, LogError) as stream:
+        frame = read_pickled_frame(stream, str(path), LogError, "node names")
+    with at_place(path, LogError):
         times = _index_times(frame)
         changes = np.sort(np.concatenate([np.empty(0, dtype=np.int64), *_state_changes(frame)]))
         row, node = np.divmod(changes >> 1, len(frame.columns))
@@ -381,17 +381,17 @@ def _index_times(frame: Frame) -> NDArray[np.int64]:
     """Times of the rows, nanoseconds since the epoch."""
     index = frame.index
     if len(index) == 0 or not frame.columns:
-        raise NodeLogError("Expected rows of node states, got an empty frame.")
+        raise LogError("Expected rows of node states, got an empty frame.")
     if isinstance(index, range) or index.dtype.kind != "M":
         got = "whole numbers" if isinstance(index, range) else str(index.dtype)
-        raise NodeLogError(f"Expected an index of datetimes, got {got}: is it a node log?")
+        raise LogError(f"Expected an index of datetimes, got {got}: is it a node log?")
     stamps = index.astype("M8[ns]")
     for row in np.flatnonzero(stamps.astype(index.dtype) != index)[:1]:  # NaT, or too far away for nanoseconds
-        raise NodeLogError(f"Expected times between the years 1678 and 2262, got {index[row]} (row {row + 1}).")
+        raise LogError(f"Expected times between the years 1678 and 2262, got {index[row]} (row {row + 1}).")
     times = stamps.astype(np.int64)
     for row in np.flatnonzero(times[1:] <= times[:-1])[:1] + 1:
         got = f"{iso(times[row])} after {iso(times[row - 1])} (row {row + 1})"
-        raise NodeLogError(f"Expected unique times that ascend, got {got}.")
+        raise LogError(f"Expected unique times that ascend, got {got}.")
     return times
 
 
@@ -406,7 +406,7 @@ def _state_changes(frame: Frame) -> Iterator[NDArray[np.int64]]:
         for row in np.flatnonzero(~idle & (states != 0))[:1]:
             time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
             where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
-            raise NodeLogError(f"Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
+            raise LogError(f"Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
         rows = np.flatnonzero(np.diff(idle, prepend=False))
         yield 2 * (rows * len(frame.columns) + node) + idle[rows]
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import ObjectiveError
+from bftrainer.errors import SettingsError
 from bftrainer.model import Objective, TaskSpec, TaskState, TunedRun, TuningSpec, static
 
 _Credit = TypeVar("_Credit", bound=Objective)
@@ -66,7 +66,7 @@ def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArra
     missing = (counts > 0) & ~(power > 0.0)
     if missing.any():
         at = int(np.argmax(missing))
-        raise ObjectiveError(
+        raise SettingsError(
             f"objective {objective}, task {spec.name}: Expected power > 0 W on {counts[at]} nodes, got {power[at]}."
         )
     return power
@@ -75,7 +75,7 @@ def power_w(spec: TaskSpec, counts: NDArray[np.int64], objective: str) -> NDArra
 def _require_tuned(section: _Section | None, spec: TaskSpec, objective: str) -> _Section:
     """The current run or the tuning of a tuned task; tasks that are not tuned are refused."""
     if section is None:
-        raise ObjectiveError(
+        raise SettingsError(
             f"objective {objective}, task {spec.name}: Expected a tuned task, whose power is known, got one without a "
             "zeus section."
         )
@@ -110,7 +110,7 @@ def scaling_efficiency(task: TaskState, counts: NDArray[np.int64], now_s: float)
     """Credit of `counts` nodes: speed-up over one node, ``P_j(n) / P_j(1)`` (arXiv:2106.12091, section 3.3)."""
     rates = task.spec.rates
     if not rates[1] > 0:
-        raise ObjectiveError(
+        raise SettingsError(
             f"objective scaling-efficiency, task {task.spec.name}: Expected throughput > 0 on one node, got {rates[1]}."
         )
     speedup: NDArray[np.float64] = rates[counts] / rates[1]
@@ -164,7 +164,7 @@ def energy(task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[
 
     Raises
     ------
-    ObjectiveError
+    SettingsError
         If the task is not tuned, or draws no power on some count.
     """
     share = _share_of_best(task, counts, _work_per_joule)
@@ -192,7 +192,7 @@ def energy_delay(task: TaskState, counts: NDArray[np.int64], now_s: float) -> ND
 
     Raises
     ------
-    ObjectiveError
+    SettingsError
         If the task is not tuned, or draws no power on some count.
 
     References

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.errors import ObjectiveError, suggestion
+from bftrainer.errors import SettingsError, suggestion
 from bftrainer.model import Objective, TaskSpec, TaskState, is_static
 from bftrainer.objectives.credits import as_given, scaling_efficiency
 from bftrainer.plugins import Plugins, answering
@@ -39,7 +39,7 @@ class Modifier(ABC):
     @classmethod
     @abstractmethod
     def parse(cls, text: str) -> Parsed:
-        """Parse the text after a modifier's name and colon, which may be ``""``, or raise `ObjectiveError`."""
+        """Parse the text after a modifier's name and colon, which may be ``""``, or raise `SettingsError`."""
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
         """The other objective's credit."""
@@ -150,7 +150,7 @@ class FairShare(Modifier):
 
     def __post_init__(self) -> None:
         if self.by not in KINDS:
-            raise ObjectiveError(f"objective fair-share: Expected one of {', '.join(KINDS)}, got {self.by!r}.")
+            raise SettingsError(f"objective fair-share: Expected one of {', '.join(KINDS)}, got {self.by!r}.")
 
     def __call__(self, task: TaskState, counts: NDArray[np.int64], now_s: float) -> NDArray[np.float64]:
         """The other objective's credit, times the weight of the sum."""
@@ -197,7 +197,7 @@ class Quota(Modifier):
 
     Raises
     ------
-    ObjectiveError
+    SettingsError
         If there is no limit, or one that is not of that form.
 
     Examples
@@ -214,28 +214,28 @@ class Quota(Modifier):
 
     def __post_init__(self) -> None:
         if not self.limits:
-            raise ObjectiveError(f"objective quota: Expected limits ({_FORM}), got none.")
+            raise SettingsError(f"objective quota: Expected limits ({_FORM}), got none.")
         limits: dict[tuple[str, str | None], int | Fraction] = {}
         for key, limit in self.limits.items():
             match = _LIMIT.fullmatch(f"{key}={limit}")
             if match is None:
-                raise ObjectiveError(f"objective quota: Expected {_FORM}, got '{key}={limit}'.")
+                raise SettingsError(f"objective quota: Expected {_FORM}, got '{key}={limit}'.")
             by, owner, nodes, share = match.groups()
             if share and Fraction(share) > 100:
-                raise ObjectiveError(f"objective quota: Expected a share of the pool up to 100%, got '{key}={limit}'.")
+                raise SettingsError(f"objective quota: Expected a share of the pool up to 100%, got '{key}={limit}'.")
             limits[by, owner] = int(nodes) if nodes else Fraction(share) / 100
         object.__setattr__(self, "_limits", limits)
 
     def check(self, tasks: Sequence[TaskSpec]) -> None:
-        """Refuse a limit of an owner that no task has, by `ObjectiveError`."""
+        """Refuse a limit of an owner that no task has, by `SettingsError`."""
         Modifier.check(self, tasks)
         for by, owner in self._limits:
             owners = {getattr(task, by) for task in tasks} - {None}
             if owner is None and not owners:
-                raise ObjectiveError(f"objective quota: Expected tasks with a {by}, got none.")
+                raise SettingsError(f"objective quota: Expected tasks with a {by}, got none.")
             if owner is not None and owner not in owners:
                 hint = suggestion(owner, owners)
-                raise ObjectiveError(f"objective quota: Expected the {by} of a task, got {owner!r}.{hint}")
+                raise SettingsError(f"objective quota: Expected the {by} of a task, got {owner!r}.{hint}")
 
     def constraints(self, problem: AllocationProblem, tasks: Sequence[TaskState]) -> list[Constraint]:
         """One row for each owner of the active tasks that is under a limit."""
@@ -256,15 +256,15 @@ class Quota(Modifier):
         pairs = [limit.partition("=") for limit in written.split(",") if limit]
         for key, equals, _ in pairs:
             if not equals:
-                raise ObjectiveError(f"objective quota: Expected {_FORM}, got {key!r}.")
+                raise SettingsError(f"objective quota: Expected {_FORM}, got {key!r}.")
         limits = {key: limit for key, _, limit in pairs}
         cls(as_given, limits)  # so that a wrong limit is reported before a wrong objective
         return partial(cls, limits=limits), inner or "as-given"
 
 
-_OBJECTIVES = Plugins("bftrainer.objectives", "objective", ObjectiveError)
+_OBJECTIVES = Plugins("bftrainer.objectives", "objective", SettingsError)
 _PREFIXES = re.compile(r"((priority|quota:[^:]*|fair-share(:(task|user|group))?)(:|$))*")
-_MODIFIERS = Plugins("bftrainer.objective_modifiers", "objective", ObjectiveError)
+_MODIFIERS = Plugins("bftrainer.objective_modifiers", "objective", SettingsError)
 
 
 def names_code(name: str | None) -> bool:
@@ -294,7 +294,7 @@ def get_objective(name: str) -> Callable[..., Any]:
 
     Raises
     ------
-    ObjectiveError
+    SettingsError
         If there is none of that name, or it cannot be called.
 
     Examples
@@ -306,6 +306,6 @@ def get_objective(name: str) -> Callable[..., Any]:
     if name in _OBJECTIVES.names() or head not in _MODIFIERS.names():
         return _OBJECTIVES.get(name, more_names=_MODIFIERS.names())
     modifier: Any = _MODIFIERS.get(head)
-    with answering(f"objective {head}", ObjectiveError):
+    with answering(f"objective {head}", SettingsError):
         modify, inner = modifier.parse(text)
         return modify(get_objective(inner))  # type: ignore[no-any-return]

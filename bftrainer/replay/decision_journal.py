@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.line_journal import LineJournal
 from solvers import AllocationProblem, DecidedBy, Held, SolveResult, StopReason, check
 
@@ -48,23 +48,21 @@ class DecisionJournal:
         try:
             return convert(json.loads(self.recorded.popleft()))
         except (ValueError, TypeError, KeyError):
-            raise RunDirectoryError(f"{self.path}: Expected decisions of this run, found something else.") from None
+            raise OutputError(f"{self.path}: Expected decisions of this run, found something else.") from None
 
     def begin(self, now: Beginning) -> None:
-        """Begin a run, or go on with it: `RunDirectoryError` if what it depends on is not as it was."""
+        """Begin a run, or go on with it: `OutputError` if what it depends on is not as it was."""
         before, after = (self.beginning or now).dependencies, now.dependencies
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
                 was, is_now = (versions.get(name, "missing")[:20] for versions in (before, after))
-                raise RunDirectoryError(
-                    f"{name}: Cannot be resumed: was {was} when the run was begun, is {is_now} now."
-                )
+                raise OutputError(f"{name}: Cannot be resumed: was {was} when the run was begun, is {is_now} now.")
         if self.beginning is None:
             self.beginning = now
             self._waiting.append(json.dumps(asdict(now)))
 
     def answer(self, problem: AllocationProblem, ask: Ask, remember: Remember) -> SolveResult:
-        """The next result that was kept (`RunDirectoryError` if it does not fit), or else that of `ask`, now kept."""
+        """The next result that was kept (`OutputError` if it does not fit), or else that of `ask`, now kept."""
         if self.recorded:
             result: SolveResult = self._parse(lambda values: _to_result(problem, values))
             remember(problem, result)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import ObjectiveError
+from bftrainer.errors import SettingsError
 from bftrainer.model import TaskSpec, TaskState, is_static
 from bftrainer.plugins import answering
 from bftrainer.replay.allocator_settings import Settings
@@ -57,7 +57,7 @@ class ValueTables:
         problem = AllocationProblem(tuple(options), nodes, capacities=capacities)
         if self._constraints is None:
             return problem
-        with answering(self._where, ObjectiveError):
+        with answering(self._where, SettingsError):
             states = tuple([self._state(task, task.decision_spec) for task in cluster.active])
             return with_constraints(problem, list(self._constraints(problem, states)), self._where)
 
@@ -89,7 +89,7 @@ class ValueTables:
             try:
                 answer: Any = objective(self._state(task, spec), solvers.counts_on_offer(1, spec.max_nodes), now_s)
             except (Exception, SystemExit):
-                with answering(f"{self._where}, task {spec.name}", ObjectiveError):
+                with answering(f"{self._where}, task {spec.name}", SettingsError):
                     raise
             answers.append(answer)
             is_plain = isinstance(answer, np.ndarray) and answer.dtype is _FLOAT
@@ -148,41 +148,41 @@ class ValueTables:
         return TaskState(spec, len(task.nodes), task.progress, task.submitted_s, self._start_ns, task.modes)
 
     def _check(self, spec: TaskSpec, answer: object) -> Floats:
-        """Credit that an objective answers at 0 to the maximum of nodes: finite, and first 0, or `ObjectiveError`."""
+        """Credit that an objective answers at 0 to the maximum of nodes: finite, and first 0, or `SettingsError`."""
         where = f"{self._where}, task {spec.name}"
-        with answering(where, ObjectiveError):
+        with answering(where, SettingsError):
             array = np.asarray(answer)
             if array.dtype.kind == "c":
-                raise ObjectiveError(f"{where}: Expected real credit, got complex numbers.")
+                raise SettingsError(f"{where}: Expected real credit, got complex numbers.")
             credit = array.astype(np.float64, copy=False)
         if credit.shape != (spec.max_nodes + 1,):
-            raise ObjectiveError(f"{where}: Expected credit of shape {(spec.max_nodes + 1,)}, got {credit.shape}.")
+            raise SettingsError(f"{where}: Expected credit of shape {(spec.max_nodes + 1,)}, got {credit.shape}.")
         largest = float(np.abs(credit).max())
         if not math.isfinite(largest):
             at = int(np.argmin(np.isfinite(credit)))
-            raise ObjectiveError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
+            raise SettingsError(f"{where}: Expected finite credit, got {credit[at]} for {at} nodes.")
         if credit[0] != 0.0:
-            raise ObjectiveError(f"{where}: Expected a credit of 0 for 0 nodes, got {credit[0]:g}.")
+            raise SettingsError(f"{where}: Expected a credit of 0 for 0 nodes, got {credit[0]:g}.")
         saves, span_s = spec.saves, self.settings.forward_time_s + spec.grow_cost_s + spec.shrink_cost_s
         span_s += 0.0 if saves is None else float((saves.checkpoint_s + saves.restart_s).max())
         if not math.isfinite(largest * span_s * credit.size):
-            raise ObjectiveError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
+            raise SettingsError(f"{where}: Expected credit and times whose product is finite, got too large ones.")
         return credit
 
 
 def with_constraints(problem: AllocationProblem, added: Sequence[object], where: str) -> AllocationProblem:
-    """The problem with rows, and at most one floor, that an objective adds; `ObjectiveError` for anything else."""
+    """The problem with rows, and at most one floor, that an objective adds; `SettingsError` for anything else."""
     rows = tuple(constraint for constraint in added if isinstance(constraint, LinearRow))
     floors = [constraint for constraint in added if isinstance(constraint, Floor)]
     for constraint in added:
         if not isinstance(constraint, LinearRow | Floor):
             kind = type(constraint).__name__
-            raise ObjectiveError(f"{where}: Expected constraints to be LinearRows or a Floor, got {kind}.")
+            raise SettingsError(f"{where}: Expected constraints to be LinearRows or a Floor, got {kind}.")
     for place, row in enumerate(rows):
         if not np.isfinite(row.coefficients).all() or math.isnan(row.lower) or math.isnan(row.upper):
-            raise ObjectiveError(
+            raise SettingsError(
                 f"{where}: Expected finite coefficients and bounds without NaN, got others in row {place}."
             )
     if len(floors) > 1:
-        raise ObjectiveError(f"{where}: Expected at most one Floor, got {len(floors)}.")
+        raise SettingsError(f"{where}: Expected at most one Floor, got {len(floors)}.")
     return replace(problem, rows=rows, floor=floors[0] if floors else None) if added else problem

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bftrainer.errors import RunDirectoryError, escaped, suggestion
+from bftrainer.errors import OutputError, escaped, suggestion
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.instants import time_zone
 from bftrainer.model.records import HELD, RUN_SCHEMA
@@ -190,7 +190,7 @@ def check_summary(file: Path, summary: Any) -> None:
     schema = summary.get("schema") if isinstance(summary, dict) else None
     if type(schema) is not int or schema > RUN_SCHEMA:
         text = f"Expected a summary of schema {RUN_SCHEMA} or older, got {schema!r}"
-        raise RunDirectoryError(f"{file}: {text}; a newer one takes a newer version of bftrainer.")
+        raise OutputError(f"{file}: {text}; a newer one takes a newer version of bftrainer.")
     try:
         _summary_model().model_validate(summary)
         start_ns, end_ns = (instant_ns(summary[f"window_{which}"]) for which in ("start", "end"))
@@ -200,9 +200,9 @@ def check_summary(file: Path, summary: Any) -> None:
         fault = faults.errors()[0]
         key = ".".join(map(str, fault["loc"]))
         hint = suggestion(key, summary) if fault["type"] == "missing" else f" It is {str(fault['input'])[:80]!r}."
-        raise RunDirectoryError(f"{file}: {key}: {fault['msg']}.{hint}") from None
+        raise OutputError(f"{file}: {key}: {fault['msg']}.{hint}") from None
     except (ValueError, OverflowError) as error:
-        raise RunDirectoryError(f"{file}: window_start, window_end: Expected times ({error}).") from None
+        raise OutputError(f"{file}: window_start, window_end: Expected times ({error}).") from None
 
 
 @cache

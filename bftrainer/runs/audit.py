@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 import solvers
-from bftrainer.errors import RunDirectoryError, escaped
+from bftrainer.errors import OutputError, escaped
 from bftrainer.files.directories import written_files
 from bftrainer.files.documents import json_file
 from bftrainer.files.writing import file_source
@@ -133,10 +133,10 @@ def read_record(directory: Path, findings: Findings) -> RecordedRun:
     """Read a result directory, and compare its files with the checksums beside them."""
     path = directory / "summary.json"
     if not path.is_file():  # a pipe would have no end
-        raise RunDirectoryError(f"{path}: Expected this file of a run, found none.")
-    summary = json_file(path, RunDirectoryError, "the summary of a run in JSON")
+        raise OutputError(f"{path}: Expected this file of a run, found none.")
+    summary = json_file(path, OutputError, "the summary of a run in JSON")
     if not isinstance(summary, dict) or (summary.get("schema"), type(summary.get("settings"))) != (RUN_SCHEMA, dict):
-        raise RunDirectoryError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
+        raise OutputError(f"{path}: Expected a summary of schema {RUN_SCHEMA}.")
     more = [table for table in (ATTEMPTS, BELIEFS, POWER) if (directory / table.file).exists()]
     schemas = [STEPS, DECISIONS, TASKS, ALLOCATION, *more]
     tables = {schema.file: plain_times(read_run_rows(directory / schema.file, schema)) for schema in schemas}
@@ -150,7 +150,7 @@ def read_record(directory: Path, findings: Findings) -> RecordedRun:
     for place, row in enumerate(decisions):
         lists = [row["tasks"], row["before"], row["after"]]
         if None in (*lists, row["time"], row["held"]) or len(set(map(len, lists))) > 1:
-            raise RunDirectoryError(f"{directory / DECISIONS.file} row {place}: Expected no null, lists of one length.")
+            raise OutputError(f"{directory / DECISIONS.file} row {place}: Expected no null, lists of one length.")
     return RecordedRun(directory, summary, tables, decisions)
 
 

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from bftrainer.errors import (
     BftrainerError,
-    ObjectiveError,
-    RunDirectoryError,
+    OutputError,
     RunFailedError,
     SettingsError,
     SolverError,
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
 _EFFICIENCY: tuple[str, ...] = ("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes")
 _EFFICIENCY += ("ideal_work", "loss_variability_share", "loss_horizon_share")
 # Errors of an objective, an observer or a solver, after which a run keeps what was done.
-_FAILURES = (ObjectiveError, RunFailedError, SolverError)
+_FAILURES = (SettingsError, RunFailedError, SolverError)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -407,7 +406,7 @@ def _compare_with_constant_pools(
 
 
 def find_unfinished(directory: ResultDirectory) -> Beginning:
-    """Find how the run in a directory was begun: `RunDirectoryError` if there is none to resume."""
+    """Find how the run in a directory was begun: `OutputError` if there is none to resume."""
     path, in_results = directory.working / JOURNAL, directory.path / JOURNAL
     if not path.exists() and in_results.exists():
         LineJournal(in_results)  # refuses another user's
@@ -416,16 +415,16 @@ def find_unfinished(directory: ResultDirectory) -> Beginning:
     if journal.beginning is None:
         summary, reason = directory.path / "summary.json", "no run"
         if summary.exists():
-            is_partial = json_file(summary, RunDirectoryError).get("partial")
+            is_partial = json_file(summary, OutputError).get("partial")
             reason = "one whose decisions were not kept (--checkpoint-every 0)" if is_partial else "a finished run"
-        raise RunDirectoryError(f"{directory.path}: Expected an unfinished run to resume, found {reason}.")
+        raise OutputError(f"{directory.path}: Expected an unfinished run to resume, found {reason}.")
     return journal.beginning
 
 
 def keep_decisions(
     directory: ResultDirectory, arguments: Sequence[str], inputs: Inputs, every_s: float
 ) -> DecisionJournal:
-    """Keep the decisions of a run while it goes on: `RunDirectoryError` if an input or a version is not as it was."""
+    """Keep the decisions of a run while it goes on: `OutputError` if an input or a version is not as it was."""
     files = chain.from_iterable(file if isinstance(file, list) else [file] for file in inputs.sources.values())
     checksums = {file["path"]: f"SHA-256 {file['sha256']}" for file in files if file is not None}
     journal = DecisionJournal(directory.working / JOURNAL, every_s)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import csv
 
-from bftrainer.errors import RunDirectoryError, escaped
+from bftrainer.errors import OutputError, escaped
 from bftrainer.files.arrow import instants, lists, make_column, open_native, parquet_file, texts
 from bftrainer.files.documents import json_file
 from bftrainer.files.opening import translated
@@ -268,13 +268,13 @@ def _write_steps(result: RunResult, path: Path) -> None:
 
 
 def read_summary(path: Path) -> dict[str, Any]:
-    """Read the summary of a result directory: `RunDirectoryError` if it is damaged, or of a newer version."""
+    """Read the summary of a result directory: `OutputError` if it is damaged, or of a newer version."""
     file = path / "summary.json"
-    with translated(file, RunDirectoryError):
+    with translated(file, OutputError):
         if not file.is_file():
             instead = "none in it" if path.is_dir() else "a file" if path.exists() else "nothing"
-            raise RunDirectoryError(f"{path}: Expected a result directory with a {file.name}, found {instead}.")
-    summary: dict[str, Any] = json_file(file, RunDirectoryError, "the summary of a run in JSON")
+            raise OutputError(f"{path}: Expected a result directory with a {file.name}, found {instead}.")
+    summary: dict[str, Any] = json_file(file, OutputError, "the summary of a run in JSON")
     check_summary(file, summary)
     return summary
 
@@ -282,25 +282,25 @@ def read_summary(path: Path) -> dict[str, Any]:
 def find_inputs(directory: Path, summary: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Options that named input files of a run, and for each file its `path`, here or beside the run, and its `sha256`.
 
-    A `RunDirectoryError` if one is not there.
+    An `OutputError` if one is not there.
     """
     for name, entries in summary["inputs"].items():
         for entry in entries if isinstance(entries, list) else [entries] if entries else ():
             here, beside = Path(entry["path"]), directory.resolve().parent / entry["path"]
             path = here if here.is_file() else beside
             if not path.is_file():
-                raise RunDirectoryError(f"{directory}: input {escaped(entry['path'])} not found.")
+                raise OutputError(f"{directory}: input {escaped(entry['path'])} not found.")
             yield name, entry | {"path": path}
 
 
 def load_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Load the options of `ReplayConfig` of a run; a `RunDirectoryError` if an input is not there."""
+    """Load the options of `ReplayConfig` of a run; an `OutputError` if an input is not there."""
     settings = summary["settings"]
     inputs = {name: entry["path"] for name, entry in find_inputs(directory, summary)}
     if not {"node_log", "tasks"} <= inputs.keys():
-        raise RunDirectoryError(f"{directory}: Expected a run whose inputs are files.")
+        raise OutputError(f"{directory}: Expected a run whose inputs are files.")
     if settings.get("foresight", "none") != "none":
-        raise RunDirectoryError(f"{directory}: Expected a run without foresight, which no replay has any more.")
+        raise OutputError(f"{directory}: Expected a run without foresight, which no replay has any more.")
     options = {name: settings[name] for name in OPTIONS if name in settings}
     options |= {name: path for name, path in inputs.items() if name in OPTIONS}
     since = settings.get("since")
@@ -309,12 +309,12 @@ def load_options(directory: Path, summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_runs(paths: Sequence[Path]) -> list[FinishedRun]:
-    """Read runs, under names that distinguish them: `RunDirectoryError` if one cannot be read."""
+    """Read runs, under names that distinguish them: `OutputError` if one cannot be read."""
     return [read_run(path, name) for path, name in zip(paths, run_names(paths), strict=True)]
 
 
 def read_run(path: Path, name: str | None = None) -> FinishedRun:
-    """Read all that pages and figures show of a run: `RunDirectoryError` if a file is missing, damaged or another's."""
+    """Read all that pages and figures show of a run: `OutputError` if a file is missing, damaged or another's."""
     summary = read_summary(path)
     tables = {Path(table.file).stem: table.show(read_shown_columns(path / table.file, table)) for table in SHOWN}
     return FinishedRun.from_tables(name or run_names([path])[0], summary, tables)
@@ -338,12 +338,12 @@ def read_shown_columns(path: Path, schema: RunTable) -> pa.Table:
 
 def read_run_rows(path: Path, schema: RunTable, columns: Sequence[str] | None = None) -> pa.Table:
     """Read a file of a run, in Parquet these columns alone."""
-    with translated(path, RunDirectoryError), _table_expected(path):
+    with translated(path, OutputError), _table_expected(path):
         if schema is STEPS:
             types = csv.ConvertOptions(column_types={column.name: column.kind for column in schema.columns})
             with open_native(path) as stream:
                 return csv.read_csv(stream, convert_options=types)
-        with parquet_file(path, RunDirectoryError) as file:
+        with parquet_file(path, OutputError) as file:
             table = file.read(columns)
             table.validate(full=True)
             return table
@@ -356,7 +356,7 @@ def _table_expected(path: Path) -> Iterator[None]:
         yield
     except (LookupError, ValueError, NotImplementedError, pa.ArrowException) as fault:
         reason = escaped(" ".join(str(fault).split())[:200].strip("'\"").removesuffix("."))
-        raise RunDirectoryError(f"{path}: Expected this table of a run ({reason}).") from None
+        raise OutputError(f"{path}: Expected this table of a run ({reason}).") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +371,7 @@ class RunFrames:
 
 
 def read_results(path: str | Path) -> RunFrames:
-    """Read a result directory as data frames, for notebooks: `RunDirectoryError` if a file is missing or damaged.
+    """Read a result directory as data frames, for notebooks: `OutputError` if a file is missing or damaged.
 
     Examples
     --------

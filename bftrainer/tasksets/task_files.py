@@ -173,7 +173,7 @@ def read_task_set(
     ------
     InvalidTaskError
         If a file is missing or not a task set; the message names file and task or line.
-    UnsafePickleError
+    InputError
         If a pickle asks for more than pandas and numpy data.
     SettingsError
         If `scaling` is no model.

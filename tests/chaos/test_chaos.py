@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.directories import JOURNAL, LOCK
 from tests.chaos.processes import Ended, Trouble, run
 from tests.chaos.results import facts
@@ -162,7 +162,7 @@ def check_results(here: Path, command: Command, allowed: list[dict[str, Any]]) -
             if changed_files(place):
                 assert "sweep" in command.words
                 return
-        except RunDirectoryError:
+        except OutputError:
             assert not (place / "summary.json").exists()
             return
     assert facts(here, partial(is_result, command)) in allowed, "half-written, and taken for whole"

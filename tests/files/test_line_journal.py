@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import OutputError, RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
 
 LINES = ["first", "second", "", "ä ☃", "a b c"]
@@ -74,5 +74,5 @@ def test_places_that_are_refused(path, tmp_path, monkeypatch):
     with pytest.raises(OutputError, match="No such file or directory"):
         LineJournal(tmp_path / "nowhere" / "x.journal").append(["a"])
     monkeypatch.setattr("os.geteuid", lambda: 12345)
-    with pytest.raises(RunDirectoryError, match="Expected a journal of your own, found one of another user"):
+    with pytest.raises(OutputError, match="Expected a journal of your own, found one of another user"):
         LineJournal(path)

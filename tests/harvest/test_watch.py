@@ -10,7 +10,7 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from bftrainer.errors import OutputError, PollError, RunDirectoryError, SettingsError
+from bftrainer.errors import OutputError, PollError, SettingsError
 from bftrainer.files.line_journal import LineJournal, seal_line, unseal_line
 from bftrainer.harvest import watch as watching
 from bftrainer.harvest.scheduler_polls import slurm_pool
@@ -242,7 +242,7 @@ def test_other_files_stay_as_they_are(tmp_path):
     before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
     other = Scripted(IDLE)
     other.source = "sinfo -p gpu"
-    with pytest.raises(RunDirectoryError, match=r"idle\.watch: Expected a journal of sinfo -p gpu, got one of sinfo\."):
+    with pytest.raises(OutputError, match=r"idle\.watch: Expected a journal of sinfo -p gpu, got one of sinfo\."):
         Watch(other, path, 30.0, print)
     assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
 
@@ -293,7 +293,7 @@ def test_what_is_no_journal_of_this_stays(tmp_path, line):
     journal = LineJournal(tmp_path / "x.watch")
     journal.append([line])
     data = journal.path.read_bytes()
-    with pytest.raises(RunDirectoryError, match="Expected a journal of here, got something else"):
+    with pytest.raises(OutputError, match="Expected a journal of here, got something else"):
         begin_or_continue(LineJournal(journal.path, lambda line: unseal_line(line) is not None), "here")
     assert journal.path.read_bytes() == data
 

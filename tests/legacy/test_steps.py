@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from bftrainer.errors import InputError, InvalidTaskError, NodeLogError
+from bftrainer.errors import InputError, InvalidTaskError, LogError
 from bftrainer.legacy.frame import read_pickled_frame
 from bftrainer.nodelogs import read_node_log
 from bftrainer.tasksets import read_task_set
@@ -171,7 +171,7 @@ def test_nested_labels_do_not_unfold(tmp_path, kind, more):
     labels[0] = deep(kind)  # behind the back of pandas, which would hash it
     for frame, axis in ((states, "columns"), (tasks, "index")):
         frame.to_pickle(tmp_path / f"{axis}.pkl")
-    with pytest.raises(NodeLogError, match=r"columns\.pkl: Expected node names to be text, got [\[(][\[(]"):
+    with pytest.raises(LogError, match=r"columns\.pkl: Expected node names to be text, got [\[(][\[(]"):
         read_node_log(tmp_path / "columns.pkl")
     with pytest.raises(InvalidTaskError, match=r"index\.pkl: Expected task names to be text, got [\[(][\[(]"):
         read_task_set(tmp_path / "index.pkl")

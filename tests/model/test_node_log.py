@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bftrainer.errors import NodeLogError
+from bftrainer.errors import LogError
 from bftrainer.model import NodeLog
 
 
@@ -14,7 +14,7 @@ def empty(nodes=("a",), **provenance):
 def test_log_without_transitions_has_no_rows():
     """A window in which no node is ever idle is a log all the same, with no rows; its nodes have names."""
     assert list(empty().rows()) == []
-    with pytest.raises(NodeLogError, match=r"nodes to be names, got ''"):
+    with pytest.raises(LogError, match=r"nodes to be names, got ''"):
         empty(("a", ""))
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import NodeLogError
+from bftrainer.errors import LogError
 from bftrainer.model import NodeLog, node_log, node_rows
 
 NS = 10**9
@@ -101,13 +101,13 @@ def test_the_first_fault_is_found(log: NodeLog, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(found) - 1))
     time, node, idle = found[place]
     repeated = [*found[: place + 1], (time, node, not idle), *found[place + 1 :]]
-    with pytest.raises(NodeLogError, match=rf"^transition {place + 1}: Expected one transition per node and time"):
+    with pytest.raises(LogError, match=rf"^transition {place + 1}: Expected one transition per node and time"):
         made(log, repeated)
     kept = [c for number, c in enumerate(found) if c[1] != node or number <= place]
     kept[kept.index((time, node, idle))] = (time, node, not idle)
     had = [c for c in kept if c[1] == node]
     what = "a node's first transition to be to idle" if len(had) == 1 else "every transition to change the state"
-    with pytest.raises(NodeLogError, match=rf"^transition {kept.index(had[-1])}: Expected {what}"):
+    with pytest.raises(LogError, match=rf"^transition {kept.index(had[-1])}: Expected {what}"):
         made(log, kept)
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import NodeLogError, OutputError
+from bftrainer.errors import LogError, OutputError
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.availability import (
@@ -123,7 +123,7 @@ def test_what_takes_no_time_is_counted(tmp_path):
 def test_bad_traces(tmp_path, text, said):
     """A malformed row is refused in one line with file and line number."""
     (tmp_path / "t.csv").write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(NodeLogError, match=r"t\.csv" + said) as caught:
+    with pytest.raises(LogError, match=r"t\.csv" + said) as caught:
         read_availability(tmp_path / "t.csv", silent)
     assert "\n" not in str(caught.value)
 
@@ -149,9 +149,9 @@ def test_terminations_belong_to_counts(tmp_path):
     """Terminations beside another kind of trace, or of another kind themselves, are refused."""
     (tmp_path / "s.csv").write_text(SPOT)
     (tmp_path / "c.csv").write_text(COUNTS)
-    with pytest.raises(NodeLogError, match=r"s\.csv: Expected a count trace beside terminations"):
+    with pytest.raises(LogError, match=r"s\.csv: Expected a count trace beside terminations"):
         read_availability(tmp_path / "s.csv", silent, tmp_path / "c.csv")
-    with pytest.raises(NodeLogError, match=r"s\.csv:1: Expected columns timestamp,number or dt,preemptions, got"):
+    with pytest.raises(LogError, match=r"s\.csv:1: Expected columns timestamp,number or dt,preemptions, got"):
         read_availability(tmp_path / "c.csv", silent, tmp_path / "s.csv")
 
 
@@ -171,7 +171,7 @@ def test_a_pair_becomes_a_log(tmp_path):
     assert paths[0].read_text() == "dt,preemptions\n1970-01-01T00:01:00Z,2\n1970-01-01T00:02:00Z,1\n"
     paths = write_pair(tmp_path, [(60, 2), (120, 3)], [(0, 1)])
     too_many = r"preemptions\.csv: 1970-01-01T00:02:00Z: Expected to take at most the 1 nodes there are, got 3"
-    with pytest.raises(NodeLogError, match=too_many):
+    with pytest.raises(LogError, match=too_many):
         read_pair(*paths, initial_nodes=2)
 
 
@@ -218,7 +218,7 @@ def test_churn_gives_names_back():
     """At one time nodes are taken first; those that come get other names, and free ones are used again later."""
     log = churn_log((0, 9 * S), 2, [(1 * S, 2, 1), (2 * S, 0, 2)])
     assert rows(log) == [(0.0, [0, 1], []), (1.0, [2], [0, 1]), (2.0, [0, 1], [])]
-    with pytest.raises(NodeLogError, match=r"00:00:01Z: Expected to take at most the 2 nodes there are, got 3\."):
+    with pytest.raises(LogError, match=r"00:00:01Z: Expected to take at most the 2 nodes there are, got 3\."):
         churn_log((0, 9 * S), 2, [(1 * S, 3, 0)])
 
 
@@ -262,7 +262,7 @@ def test_terminations_of_a_log(tmp_path):
     gone = read_availability(tmp_path / "gone.csv.gz", silent)
     assert (gone.kind, gone.terminations.number.tolist()) == ("terminations", [1, 1])
     assert np.diff(gone.terminations.time_ns).tolist() == [120 * S]
-    with pytest.raises(NodeLogError, match="Terminations alone do not say which nodes stay"):
+    with pytest.raises(LogError, match="Terminations alone do not say which nodes stay"):
         convert(tmp_path / "gone.csv.gz", tmp_path / "x.parquet")
 
 
@@ -293,9 +293,9 @@ def test_what_a_spot_trace_cannot_hold(tmp_path):
     ("text", "target", "to", "error", "said"),
     [
         (SPOT, "x.parquet", "counts", OutputError, r"x\.parquet: Expected a name ending in \.csv or"),
-        ("timestamp,count\n2021-01-01T00:00:00Z,0\n", "x.csv", "spot", NodeLogError, "come or go"),
-        ("0,add,a\n9,remove,b\n", "x.csv", None, NodeLogError, r"t\.csv:2: Node 'b' is removed"),
-        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", NodeLogError, "Expected a node log .*'name,min_nodes"),
+        ("timestamp,count\n2021-01-01T00:00:00Z,0\n", "x.csv", "spot", LogError, "come or go"),
+        ("0,add,a\n9,remove,b\n", "x.csv", None, LogError, r"t\.csv:2: Node 'b' is removed"),
+        ("name,min_nodes,max_nodes\nJ,1,2\n", "x.csv", "spot", LogError, "Expected a node log .*'name,min_nodes"),
     ],
 )
 def test_traces_that_cannot_be_converted(tmp_path, text, target, to, error, said):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import InputError, InvalidTaskError, NodeLogError, OutputError
+from bftrainer.errors import InputError, InvalidTaskError, LogError, OutputError
 from bftrainer.nodelogs import read_node_log, write_node_log
 from bftrainer.nodelogs.convert import convert, kind_of
 from bftrainer.tasksets import read_task_set, write_task_set
@@ -137,7 +137,7 @@ def test_unfit_targets(tmp_path, fixtures):
 
 
 @pytest.mark.parametrize(
-    ("read", "error"), [(read_node_log, NodeLogError), (read_task_set, InvalidTaskError), (kind_of, InputError)]
+    ("read", "error"), [(read_node_log, LogError), (read_task_set, InvalidTaskError), (kind_of, InputError)]
 )
 def test_unreadable_sources(tmp_path, read, error):
     """Missing files, folders, empty files and files of no known form are refused in one line."""
@@ -162,7 +162,7 @@ def test_forms_of_the_other_kind(tmp_path, log, tasks):
     """A node log is no task set, and a task set no node log; the message says what was found."""
     write_node_log(tmp_path / "x.parquet", log)
     write_task_set(tmp_path / "t.toml", tasks)
-    with pytest.raises(NodeLogError, match=r"t\.toml: Expected a node log .*, got TOML\."):
+    with pytest.raises(LogError, match=r"t\.toml: Expected a node log .*, got TOML\."):
         read_node_log(tmp_path / "t.toml")
     with pytest.raises(InvalidTaskError, match=r"x\.parquet: Expected a task set .*, got Parquet\."):
         read_task_set(tmp_path / "x.parquet")

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from bftrainer.errors import BftrainerError, NodeLogError, SettingsError
+from bftrainer.errors import BftrainerError, LogError, SettingsError
 from bftrainer.model import NodeLog, node_rows
 from bftrainer.nodelogs import node_log_files, read_node_log, write_node_log
 from tests.strategies import node_logs
@@ -144,7 +144,7 @@ ROWS = {
 def test_bad_rows_of_csv(tmp_path, capfd, text, said):
     """A malformed row is refused in one line that names file and line, and nothing else is printed."""
     (tmp_path / "idle.csv").write_bytes(HEADER.encode() + (text if isinstance(text, bytes) else text.encode()))
-    with pytest.raises(NodeLogError, match=rf"idle\.csv{said}") as caught:
+    with pytest.raises(LogError, match=rf"idle\.csv{said}") as caught:
         read_node_log(tmp_path / "idle.csv")
     assert "\n" not in str(caught.value)
     assert capfd.readouterr() == ("", "")
@@ -154,10 +154,10 @@ def test_bad_rows_of_csv(tmp_path, capfd, text, said):
 def test_bad_columns_of_csv(tmp_path, header):
     """Missing and unknown columns are refused, as is text of two bytes a letter."""
     (tmp_path / "idle.csv").write_text(header + "\n" + ",".join("x" * (header.count(",") + 1)) + "\n")
-    with pytest.raises(NodeLogError, match=r"idle\.csv:1: Expected columns time, node, idle, got "):
+    with pytest.raises(LogError, match=r"idle\.csv:1: Expected columns time, node, idle, got "):
         read_node_log(tmp_path / "idle.csv")
     (tmp_path / "idle.csv").write_bytes(header.encode("utf-16"))
-    with pytest.raises(NodeLogError, match=r"idle\.csv:1: Expected text in UTF-8"):
+    with pytest.raises(LogError, match=r"idle\.csv:1: Expected text in UTF-8"):
         read_node_log(tmp_path / "idle.csv")
 
 
@@ -181,7 +181,7 @@ TYPES = {
 @pytest.mark.parametrize("column", ["time", "node", "idle"])
 def test_types_of_parquet(tmp_path, column, kind, meta):
     """A column that is missing, or of another type, nested ones included."""
-    with pytest.raises(NodeLogError, match=r"idle\.parquet.*: Expected ") as caught:
+    with pytest.raises(LogError, match=r"idle\.parquet.*: Expected ") as caught:
         read_node_log(parquet(tmp_path, columns(**{column: TYPES[kind]}), **meta))
     assert column in str(caught.value) or kind == "text that is none"
     assert str(caught.value).isprintable()
@@ -202,7 +202,7 @@ TABLES = {
 @pytest.mark.parametrize(("table", "said"), TABLES.values(), ids=TABLES.keys())
 def test_bad_tables_of_parquet(tmp_path, table, said):
     """Other columns and values are refused by file and row."""
-    with pytest.raises(NodeLogError, match=rf"idle\.parquet.*{said}"):
+    with pytest.raises(LogError, match=rf"idle\.parquet.*{said}"):
         read_node_log(parquet(tmp_path, table))
 
 
@@ -249,7 +249,7 @@ def test_metadata_of_parquet_that_are_none(tmp_path, key, value):
     raw = f"bftrainer.{key}".encode(errors="surrogateescape")
     kept = pq.read_table(path)
     pq.write_table(kept.replace_schema_metadata(kept.schema.metadata | {raw: value}), path)
-    with pytest.raises(NodeLogError, match=r"idle\.parquet: ") as caught:
+    with pytest.raises(LogError, match=r"idle\.parquet: ") as caught:
         read_node_log(path)
     assert str(caught.value).isprintable()
 
@@ -261,7 +261,7 @@ def test_files_beside_a_table_that_are_no_metadata(tmp_path, text, said):
     """They are refused, not ignored."""
     write_node_log(tmp_path / "idle.csv", small())
     (tmp_path / "idle.json").write_text(text)
-    with pytest.raises(NodeLogError, match=said):
+    with pytest.raises(LogError, match=said):
         read_node_log(tmp_path / "idle.csv")
 
 
@@ -271,13 +271,13 @@ def test_damaged_parquet(tmp_path):
     write_node_log(path, small())
     content = path.read_bytes()
     path.write_bytes(content[:-20])
-    with pytest.raises(NodeLogError, match=r"Expected a whole Parquet file, got a damaged one") as caught:
+    with pytest.raises(LogError, match=r"Expected a whole Parquet file, got a damaged one") as caught:
         read_node_log(path)
     assert "\n" not in str(caught.value)
     rows, footer = small().node.size, content.index(b"schema")  # its root; the count of rows stands after it
     at = content.index(bytes((0x16, 2 * rows, 0x19)), footer) + 1  # a 64-bit field, zigzag; then the list of parts
     path.write_bytes(content[:at] + bytes((2 * rows - 2,)) + content[at + 1 :])
-    with pytest.raises(NodeLogError, match=rf"damaged one \(its footer counts {rows - 1} rows, its parts {rows}\)"):
+    with pytest.raises(LogError, match=rf"damaged one \(its footer counts {rows - 1} rows, its parts {rows}\)"):
         read_node_log(path)
 
 
@@ -313,7 +313,7 @@ def test_row_groups_of_any_size_are_one_log(size, tmp_path, monkeypatch):
         (seven(node=[*NODE[:5], "b", "b"]), r"row 7: Expected every transition to change the state"),
     ):
         pq.write_table(broken, path, row_group_size=size)
-        with pytest.raises(NodeLogError, match=f"idle.parquet, {what}"):
+        with pytest.raises(LogError, match=f"idle.parquet, {what}"):
             read_node_log(path)
 
 

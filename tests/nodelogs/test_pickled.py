@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 
-from bftrainer.errors import NodeLogError, OutputError, SettingsError
+from bftrainer.errors import LogError, OutputError, SettingsError
 from bftrainer.nodelogs import read_node_log, write_node_log
 from tests.strategies import node_logs
 
@@ -90,7 +90,7 @@ def test_packings(tmp_path, form):
     assert [entry.name for entry in tmp_path.iterdir()] == [form]
     for names, got in ((["x.txt"], "none"), (["x.txt", "a.pkl", "b.pkl"], "several")):
         (tmp_path / "evt.tar").write_bytes(tar_of(bare.getvalue(), *names))
-        with pytest.raises(NodeLogError, match=rf"evt\.tar: Expected (a|one) \.pkl in the archive, got {got}\."):
+        with pytest.raises(LogError, match=rf"evt\.tar: Expected (a|one) \.pkl in the archive, got {got}\."):
             read_node_log(tmp_path / "evt.tar")
 
 
@@ -124,7 +124,7 @@ BAD = [
 def test_bad_logs(path, value, message):
     """A malformed log is refused in one line that names file, row and node."""
     value.to_pickle(path)
-    with pytest.raises(NodeLogError, match=rf"evt\.pkl: .*{message}") as caught:
+    with pytest.raises(LogError, match=rf"evt\.pkl: .*{message}") as caught:
         read_node_log(path)
     assert "\n" not in str(caught.value)
 

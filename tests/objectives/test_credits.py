@@ -11,7 +11,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings
-from bftrainer.errors import InvalidTaskError, ObjectiveError
+from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, is_static
 from bftrainer.objectives import (
     Priority,
@@ -242,16 +242,16 @@ def test_objectives_see_all_limits_on_offer():
 def test_refusals():
     """No speed on one node, no weight; untuned tasks where power counts, before a replay and in it."""
     lame = plain(scaling=ScalingCurve((0, 1, 4), (0.0, 0.0, 6.0)))
-    with pytest.raises(ObjectiveError, match=r"task J0: Expected throughput > 0 on one node, got 0\.0"):
+    with pytest.raises(SettingsError, match=r"task J0: Expected throughput > 0 on one node, got 0\.0"):
         credit(scaling_efficiency, lame)
     with pytest.raises(InvalidTaskError, match=r"weight > 0, got 0\.0"):
         plain(weight=0.0)
     for name in ("energy", "energy-delay"):
         objective = get_objective(name)
         said = f"objective {name}, task J0: Expected a tuned task, whose power is known, got one without a zeus section"
-        with pytest.raises(ObjectiveError, match=said):
+        with pytest.raises(SettingsError, match=said):
             credit(objective, plain())
-        with pytest.raises(ObjectiveError, match=said):
+        with pytest.raises(SettingsError, match=said):
             objective.check([tuned("J1"), plain()])
         objective.check([tuned("J1"), replace(tuned(), run=None)])
         # On counts that do no work there is no credit; a measured power of 0 W, or none, is told by task and count.
@@ -259,5 +259,5 @@ def test_refusals():
         for watts in (0.0, np.nan):
             free = tuned()
             free.run.power_w[2] = watts
-            with pytest.raises(ObjectiveError, match=f"{name}, task J0: Expected power > 0 W on 2 nodes, got {watts}"):
+            with pytest.raises(SettingsError, match=f"{name}, task J0: Expected power > 0 W on 2 nodes, got {watts}"):
                 credit(objective, free)

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer import Allocator, Settings, plugins
-from bftrainer.errors import ObjectiveError, SolverUnavailableError
+from bftrainer.errors import SettingsError, SolverUnavailableError
 from bftrainer.model import Event, TaskSpec, TaskState
 from bftrainer.objectives import (
     FairShare,
@@ -110,7 +110,7 @@ def test_any_callable_works(module):
 )
 def test_names_of_nothing(name, said):
     """A near miss gets the name that was meant, anything else all of them; limits of a quota get the form."""
-    with pytest.raises(ObjectiveError, match=said):
+    with pytest.raises(SettingsError, match=said):
         get_objective(name)
 
 
@@ -129,7 +129,7 @@ def test_other_peoples_modifiers(monkeypatch):
     group = "bftrainer.objective_modifiers"
     monkeypatch.setitem(plugins.entries_of(group), "doubled", (EntryPoint("doubled", f"{__name__}:Doubled", group),))
     assert credit(get_objective("priority:doubled:throughput"), plain(weight=3.0))[1:3] == [6.0, 12.0]
-    with pytest.raises(ObjectiveError, match=r"objective doubled: .*KeyError: 'nonsense'"):
+    with pytest.raises(SettingsError, match=r"objective doubled: .*KeyError: 'nonsense'"):
         get_objective("doubled:nonsense")
 
 
@@ -184,7 +184,7 @@ def wordy(task, counts, now_s):  # noqa: ARG001
 )
 def test_wrong_constraints_are_the_objectives_fault(objective, solver, said):
     """Rows of the wrong length, no numbers, two floors: one short line by the objective's name."""
-    with pytest.raises(ObjectiveError, match=said):
+    with pytest.raises(SettingsError, match=said):
         decide(objective, [plain()], 4, solver)
 
 
@@ -276,7 +276,7 @@ def test_owners_that_nobody_is():
         ({"group/nas": 2}, OWNED, "Expected the group of a task, got 'nas'. Known: hpo"),
         ({"group": 2}, [plain()], "Expected tasks with a group, got none"),
     ):
-        with pytest.raises(ObjectiveError, match=said):
+        with pytest.raises(SettingsError, match=said):
             Priority(Quota(limits=limits)).check(tasks)
     assert decide(Priority(throughput), OWNED[:1], 3, "dp").after == (3,)  # without rows decisions stay sums
 
@@ -359,7 +359,7 @@ def test_users_share_and_not_their_tasks():
     """A task of nobody's is not taken for a user of its name; a kind of owner that does not exist is refused."""
     assert decide(FairShare(throughput, "user"), ALIKE, 8, "highs").after[3] == 4
     assert decide(FairShare(throughput, "user"), NAMED, 4, "highs").after[0] == 2
-    with pytest.raises(ObjectiveError, match="Expected one of task, user, group, got 'team'"):
+    with pytest.raises(SettingsError, match="Expected one of task, user, group, got 'team'"):
         FairShare(throughput, "team")
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 
 from bftrainer import Allocator, Settings
-from bftrainer.errors import InputError, ObjectiveError, SettingsError, SolverError
+from bftrainer.errors import InputError, SettingsError, SolverError
 from bftrainer.model import Event, ScalingCurve, TaskSpec, TaskState, static
 from bftrainer.objectives import as_given
 from solvers import Held, Limits, StopReason
@@ -162,7 +162,7 @@ def test_objectives_that_answer_nonsense(answer, said):
     def unusual(task: TaskState, counts: np.ndarray, now_s: float) -> Any:  # noqa: ARG001
         return answer(counts)
 
-    with pytest.raises(ObjectiveError, match=said):
+    with pytest.raises(SettingsError, match=said):
         allocator(task(), objective=unusual).on_event(Event.join(0.0, "a"))
 
 
@@ -218,7 +218,7 @@ def test_an_event_that_failed_leaves_no_trace(compat):
     completions = "noticed" if compat == "published" else "reported"
     live = allocator(objective=credit, compat=compat, completions=completions)
     live.on_event(Event.join(0.0, "a", "b"))
-    with pytest.raises(ObjectiveError):
+    with pytest.raises(SettingsError):
         live.on_event(Event.leave(10.0, "a"), Event.join(10.0, "a"), Event.submission(10.0, task("bad")))
     assert live.on_event(Event.submission(20.0, task(max_nodes=1))).added == {"J0": ("a",)}
 

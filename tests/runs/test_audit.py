@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import InputError, RunDirectoryError
+from bftrainer.errors import InputError, OutputError
 from bftrainer.model import NS_PER_S, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.nodelogs import write_node_log
 from bftrainer.runs import run_replay, write_run
@@ -212,7 +212,7 @@ def test_a_damaged_decision_is_refused_by_its_row(originals, column, edit):
     """A null, or lists that do not fit together."""
     run = copy_of(originals["dp"])
     cell("decisions", column, 2, edit)(run)
-    with pytest.raises(RunDirectoryError, match=r"decisions\.parquet row 2: Expected no null, lists of one length\."):
+    with pytest.raises(OutputError, match=r"decisions\.parquet row 2: Expected no null, lists of one length\."):
         audit(run)
 
 

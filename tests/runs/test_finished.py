@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bftrainer import run_replay
-from bftrainer.errors import RunDirectoryError
+from bftrainer.errors import OutputError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report.comparison import run_names
 from bftrainer.report.run_page import write_page
@@ -53,7 +53,7 @@ def test_frames_have_what_was_written(folder, tmp_path):
     assert frames.decisions["time"].dt.tz is not None
     assert {"task", "node"} <= {*frames.allocation.columns}
     copy = damaged(folder, tmp_path, lambda copy: (copy / "tasks.parquet").write_bytes(b"PAR1"))
-    with pytest.raises(RunDirectoryError, match=r"^[^\n]*tasks\.parquet: [^\n]*$"):
+    with pytest.raises(OutputError, match=r"^[^\n]*tasks\.parquet: [^\n]*$"):
         read_results(copy)
 
 
@@ -177,7 +177,7 @@ def test_a_start_without_a_zone_is_utc(folder, tmp_path):
 def test_bad_directories_are_refused(folder, tmp_path, change, said):
     """One line that names the file and what is missing."""
     copy = damaged(folder, tmp_path, change)
-    with pytest.raises(RunDirectoryError) as caught:
+    with pytest.raises(OutputError) as caught:
         read_run(copy)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)

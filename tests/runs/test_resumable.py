@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bftrainer.errors import RunDirectoryError, RunFailedError, SolverError
+from bftrainer.errors import OutputError, RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, ResultDirectory
 from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.replay.decision_journal import Beginning, DecisionJournal
@@ -146,12 +146,10 @@ def test_what_a_run_depends_on_must_be_as_it_was(
     before = (directory.working / JOURNAL).read_bytes()
     # Of two files that take each other's place, the first by name is named.
     was, now = r"was (missing|SHA-256 \w+) when the run was begun", r"is (missing|SHA-256 \w+) now"
-    with pytest.raises(RunDirectoryError, match=rf"tasks\.toml: Cannot be resumed: {was}, {now}\."):
+    with pytest.raises(OutputError, match=rf"tasks\.toml: Cannot be resumed: {was}, {now}\."):
         begin(directory, tasks=tasks)
     monkeypatch.setattr("bftrainer.runs.run.versions", lambda: {"python": "2.7"})
-    with pytest.raises(
-        RunDirectoryError, match=r"^bftrainer: Cannot be resumed: was [\d.]+ when .* begun, is missing now"
-    ):
+    with pytest.raises(OutputError, match=r"^bftrainer: Cannot be resumed: was [\d.]+ when .* begun, is missing now"):
         begin(directory)
     assert (directory.working / JOURNAL).read_bytes() == before
 
@@ -162,20 +160,20 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
     content = (directory.working / JOURNAL).read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr("bftrainer.files.line_journal.os.geteuid", lambda: 12345)
-        with pytest.raises(RunDirectoryError, match="found one of another user"):
+        with pytest.raises(OutputError, match="found one of another user"):
             find_unfinished(directory)
     lines = content.splitlines(keepends=True)
     for other in (b"something else\n", b"[]\n", lines[0] + b"[1, 2]\n", lines[0] + b"\0\n"):
         (directory.working / JOURNAL).write_bytes(other)
-        with pytest.raises(RunDirectoryError, match="Expected decisions of this run, found something else"):
+        with pytest.raises(OutputError, match="Expected decisions of this run, found something else"):
             begin(directory)
     (directory.working / JOURNAL).write_bytes(lines[0][:20])
-    with pytest.raises(RunDirectoryError, match="Expected an unfinished run to resume, found no run"):
+    with pytest.raises(OutputError, match="Expected an unfinished run to resume, found no run"):
         find_unfinished(directory)
     counts, *others = json.loads(lines[1])
     for damaged in ([0, 0, 0, *counts], [9999, *counts[1:]], ["1", *counts[1:]]):
         (directory.working / JOURNAL).write_bytes(lines[0] + json.dumps([damaged, *others]).encode() + b"\n")
-        with pytest.raises(RunDirectoryError, match="Expected decisions of this run"):
+        with pytest.raises(OutputError, match="Expected decisions of this run"):
             begin(directory)
 
 

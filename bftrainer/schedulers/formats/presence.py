@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 import pandas as pd
 
-from bftrainer.errors import NodeLogError, SettingsError, at_place
+from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.files.documents import json_file
 from bftrainer.files.log_files import head
 from bftrainer.files.opening import one_line
@@ -60,7 +60,7 @@ class CountsImporter(Importer):
             trace = _read_dates(paths, reading) if any(map(_DATED.fullmatch, start[:9])) else read_count_trace(*paths)
         most = int(trace.count.max())
         if most == 0:
-            raise NodeLogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
+            raise LogError(f"{paths[0]}: Expected counts of nodes above 0, got none.")
         names = count_nodes(reading.settings.nodes, most).names  # the first ones come first and stay longest
         if len(names) < most:
             raise SettingsError(
@@ -79,13 +79,13 @@ def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
     """Counts at equal intervals; the last one holds as long as the others."""
     times_ns, counts, end_ns = [], [], reading.origin_ns()
     for path in paths:
-        document = json_file(path, NodeLogError, "counts in JSON")
+        document = json_file(path, LogError, "counts in JSON")
         metadata, data = (document.get(key) if isinstance(document, dict) else None for key in ("metadata", "data"))
         gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
         gap_ns = exact_ns(str(gap)) if isinstance(gap, int | float) else None
         is_list = isinstance(data, list) and all(type(count) is int and 0 <= count <= MOST_NODES for count in data)
         if not is_list or not data or not gap_ns or not 0 < gap_ns * len(data) < OPEN_END_NS - end_ns:
-            raise NodeLogError(f"{path}: Expected metadata with gap_seconds above 0, and counts as data.")
+            raise LogError(f"{path}: Expected metadata with gap_seconds above 0, and counts as data.")
         times_ns.append(end_ns + gap_ns * np.arange(len(data)))
         counts.append(np.array(data, dtype=np.int64))
         end_ns += gap_ns * len(data)
@@ -99,7 +99,7 @@ def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
     for line in reading.lines(paths):
         row = _DATED.fullmatch(line.fields[0])
         if row is None or int(row[3]) > MOST_NODES:
-            raise NodeLogError(f"{line.place}: Expected date, time, count, got {one_line(line.fields[0][:60])!r}.")
+            raise LogError(f"{line.place}: Expected date, time, count, got {one_line(line.fields[0][:60])!r}.")
         with at_place(line.place, SettingsError):
             rows.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
     counts = pd.DataFrame(rows, columns=["time_ns", "count"], dtype="int64")

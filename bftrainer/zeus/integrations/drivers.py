@@ -116,7 +116,7 @@ def server_run(
 
     Raises
     ------
-    SettingsError, TuningInputError, ServerRequestError
+    SettingsError, TuningInputError, BatchSizeServerError
         If a value is out of range, energy cannot be measured, or the server refuses the job or has no batch size left.
     """
     check_table(RunSettings, {"max_power_w": max_power_w, "gpus": gpus, "measure": measure}, TuningInputError)

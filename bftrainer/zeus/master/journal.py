@@ -18,7 +18,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from bftrainer.errors import RunDirectoryError, TuningInputError
+from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.files.documents import fault_text
 from bftrainer.files.line_journal import LineJournal
 from bftrainer.files.writing import lock_holder
@@ -41,12 +41,12 @@ def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
 
 
 def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
-    """Make a policy from what `describe_policy` returned, as new: `RunDirectoryError` if that is not possible."""
+    """Make a policy from what `describe_policy` returned, as new: `OutputError` if that is not possible."""
     name = description["class"]
     try:
         policy: BatchSizeOptimizer = BATCH_SIZES.import_attribute(name)(**description["options"])
     except (TuningInputError, TypeError) as fault:
-        raise RunDirectoryError(
+        raise OutputError(
             f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
         ) from None
     return policy
@@ -103,7 +103,7 @@ class JobJournal:
         LineJournal(self.path).append([json.dumps({"event": event, **fields}, allow_nan=False)])
 
     def replay(self, policy: BatchSizeOptimizer | None = None, *, only_look: bool = False) -> Recurrences:
-        """Register the job of the plan, the first line, and replay its events: `RunDirectoryError` if that fails.
+        """Register the job of the plan, the first line, and replay its events: `OutputError` if that fails.
 
         A new policy like the one that the job began with is needed if the journal cannot say how to make it, and none
         if the job is only looked at.
@@ -113,17 +113,15 @@ class JobJournal:
             missing = (
                 f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
             )
-            raise RunDirectoryError(f"{logdir}: {missing}.")
+            raise OutputError(f"{logdir}: {missing}.")
         with self._name_line(1, "the plan of a job"):
             first = json.loads(LineJournal(self.path).read()[0])
             if first["event"] != "plan" or first["schema"] != SCHEMA:
-                raise RunDirectoryError(
-                    f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}."
-                )
+                raise OutputError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
             values = first["plan"]
             values["job"], values["batch_sizes"] = Job(**values["job"]), tuple(values["batch_sizes"])
             values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
-            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], RunDirectoryError, "settings")
+            plan, settings = Plan(**values), check_table(RunSettings, first["settings"], OutputError, "settings")
             if policy is None and not only_look:
                 policy = restore_policy(first["policy"])
             progress = Recurrences(plan, settings, policy)
@@ -141,18 +139,16 @@ class JobJournal:
 
     @contextmanager
     def _name_line(self, number: int, expected: str) -> Iterator[None]:
-        """Turn whatever a line that is no such thing raises into `RunDirectoryError` that names it."""
+        """Turn whatever a line that is no such thing raises into `OutputError` that names it."""
         try:
             yield
-        except RunDirectoryError as fault:
-            raise RunDirectoryError(f"{self.path}:{number}: {fault}") from None
+        except OutputError as fault:
+            raise OutputError(f"{self.path}:{number}: {fault}") from None
         except ValidationError as fault:
-            raise RunDirectoryError(f"{self.path}:{number}: Expected {expected}: {fault_text(fault)}") from None
+            raise OutputError(f"{self.path}:{number}: Expected {expected}: {fault_text(fault)}") from None
         except (ValueError, TypeError, LookupError, AttributeError, AssertionError, RecursionError) as fault:
             reason = str(fault).partition("\n")[0]
-            raise RunDirectoryError(
-                f"{self.path}:{number}: Expected {expected}, got something else ({reason})."
-            ) from None
+            raise OutputError(f"{self.path}:{number}: Expected {expected}, got something else ({reason}).") from None
 
 
 def plan_document(progress: Recurrences) -> dict[str, Any]:
@@ -249,7 +245,7 @@ class Recurrences:
         if event == "launch":
             launch = Launch(**fields)
             if self.policy is not None and (size := self.choose().batch_size) != launch.batch_size:
-                raise RunDirectoryError(
+                raise OutputError(
                     f"{launch.job_id}: Expected the policy to choose batch size {launch.batch_size} again, got {size}; "
                     "it is another policy, or had learned from earlier jobs."
                 )
@@ -257,7 +253,7 @@ class Recurrences:
         elif event == "result":
             self._book(TrainingReport(**fields))
         else:
-            raise RunDirectoryError(f"Expected launch or result, got {event!r}.")
+            raise OutputError(f"Expected launch or result, got {event!r}.")
 
     def _book(self, report: TrainingReport) -> None:
         """Book the pending run; if the first one misses its target, or 20 tries do, the job is given up."""

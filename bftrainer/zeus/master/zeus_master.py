@@ -16,7 +16,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from bftrainer.errors import InputError, OutputError, RunDirectoryError, TuningError, TuningInputError
+from bftrainer.errors import InputError, OutputError, TuningError, TuningInputError
 from bftrainer.files.writing import lock_file
 from bftrainer.zeus.master.hardware import Gpus, find_gpus, find_hardware, restore_limits
 from bftrainer.zeus.master.journal import LOCK, JobJournal, Launch, MasterObserver, Plan, Recurrences
@@ -225,11 +225,11 @@ class Driver:
         """Make the driver of an interrupted job from its journal.
 
         A new `policy` like the one that the job began with is needed if that one cannot be made again by itself.
-        `RunDirectoryError` if there is no journal, the policy decides otherwise than it did, or others have made the
+        `OutputError` if there is no journal, the policy decides otherwise than it did, or others have made the
         directory or may change it: its command would be run.
         """
         if logdir.is_dir():
-            _refuse_foreign(logdir, RunDirectoryError)
+            _refuse_foreign(logdir, OutputError)
         # Absolute, because scripts get this path and run in another directory.
         journal = JobJournal(logdir.absolute())
         return cls(journal, journal.replay(policy), observers)
@@ -242,7 +242,7 @@ class Driver:
         TuningError
             If the job is given up, a script succeeds without a usable report, or the policy has no batch size left;
             with the `history` so far.
-        TuningInputError, RunDirectoryError, OutputError
+        TuningInputError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
         progress, journal = self.progress, self.journal

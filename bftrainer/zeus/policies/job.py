@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bftrainer.errors import TuningError, TuningInputError, UnsupportedScalingError, suggestion
+from bftrainer.errors import TuningError, TuningInputError, suggestion
 
 # Number of tries that a recurrence has to reach its target.
 MAX_TRIES = 20
@@ -156,9 +156,7 @@ class Job:
         if kind in _LINEAR:
             return self.default_lr * batch_size / self.default_bs
         optimizers = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
-        raise UnsupportedScalingError(
-            f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {optimizers}."
-        )
+        raise TuningInputError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {optimizers}.")
 
 
 class JobSettings(BaseModel):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 # Errors under the names that they were published with.
 from bftrainer.errors import BadOperationError as ZeusBSOServiceBadOperationError
+from bftrainer.errors import BatchSizeServerError as ZeusBSORuntimError
 from bftrainer.errors import BatchSizeServerError as ZeusBSOServerBaseError
 from bftrainer.errors import JobMismatchError as ZeusBSOJobConfigMismatchError
 from bftrainer.errors import NotFoundError as ZeusBSOServerNotFoundError
-from bftrainer.errors import ServerRequestError as ZeusBSORuntimError
 from bftrainer.errors import SettingsError as ZeusBSOConfigError
 from bftrainer.errors import StoreUnavailableError as ZeusBSOServerRuntimeError
 from bftrainer.errors import TrainingStoppedError as ZeusBSOTrainFailError

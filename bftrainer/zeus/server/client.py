@@ -16,7 +16,7 @@ from uuid import uuid4
 
 from pydantic import TypeAdapter, ValidationError
 
-from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError
+from bftrainer.errors import BatchSizeServerError, SettingsError, TrainingStoppedError
 from bftrainer.extras import require_extra
 from bftrainer.zeus.server.access import first_token, is_loopback, own_path
 from bftrainer.zeus.server.messages import (
@@ -71,7 +71,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
     ------
     SettingsError
         If httpx is not installed, or address, token or certificates are not valid; or if what is named is no job.
-    ServerRequestError
+    BatchSizeServerError
         By all methods, if the server is not reached, or refuses the request; `status` tells why. 404, or 400 for a
         report or a new trial: the job or trial is unknown, or was ended. 409: the job is registered with other
         settings, or none of its batch sizes converges. 422: it is no job that can be registered.
@@ -210,7 +210,9 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
             except httpx.HTTPError as error:
                 if attempt == self.retries:
                     why = str(error).rstrip(".") or type(error).__name__
-                    raise ServerRequestError(f"{self.server_url}: No answer from a batch-size server: {why}.") from None
+                    raise BatchSizeServerError(
+                        f"{self.server_url}: No answer from a batch-size server: {why}."
+                    ) from None
             else:
                 self._anonymous = False  # whoever this is, a token is not looked for again
                 is_deleted = method == "DELETE" and attempt and answer.status_code == 404
@@ -218,7 +220,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
                     try:
                         return TypeAdapter(kind).validate_json(answer.content)
                     except ValidationError:
-                        raise ServerRequestError(f"{self.server_url}: This is not a batch-size server.") from None
+                        raise BatchSizeServerError(f"{self.server_url}: This is not a batch-size server.") from None
                 if answer.status_code not in _PASSING or attempt == self.retries:
                     raise self._refusal(method, path, answer)
                 if (later := answer.headers.get("Retry-After", "")).isdigit():
@@ -231,7 +233,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         if self._anonymous and (token := find_token(self.server_url)) is not None:
             self._http.headers["Authorization"] = f"Bearer {token}"
 
-    def _refusal(self, method: str, path: str, answer: httpx.Response) -> ServerRequestError:
+    def _refusal(self, method: str, path: str, answer: httpx.Response) -> BatchSizeServerError:
         """Say what the server has refused, and why, as far as its answer can be read."""
         try:
             body = answer.json()
@@ -243,7 +245,7 @@ class BatchSizeClient(AbstractContextManager["BatchSizeClient"]):
         if answer.status_code == 401 and "Authorization" in self._http.headers:  # the server tells strangers no more
             why += " The one that was given is unknown, revoked or over."
         where = f"{self.server_url}{path}: {method} was answered {answer.status_code}"
-        return ServerRequestError(f"{where}: {why}", answer.status_code, reason)
+        return BatchSizeServerError(f"{where}: {why}", answer.status_code, reason)
 
 
 class Trial:
@@ -265,7 +267,7 @@ class Trial:
         while not (self.lost or self._over.wait(self._pause_s)):
             try:
                 self.client.heartbeat(self.id)
-            except ServerRequestError as error:
+            except BatchSizeServerError as error:
                 self.lost = error.status in _GONE
                 logger.warning("The trial's lease was not renewed: %s", error)
 
@@ -302,7 +304,7 @@ class Trial:
         try:
             if not self.finished:
                 self.client.end_trial(self.id)
-        except ServerRequestError as refused:
+        except BatchSizeServerError as refused:
             # An error in the block matters more, and of a deleted job nothing is left to end.
             if error is None and refused.status != 404:
                 raise

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from bftrainer.errors import ServerRequestError, SettingsError, TrainingStoppedError, TuningError, TuningInputError
+from bftrainer.errors import BatchSizeServerError, SettingsError, TrainingStoppedError, TuningError, TuningInputError
 from bftrainer.zeus.integrations import on_all_ranks, server_run
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
 from tests.zeus.integrations.driven import ScriptedRun, ThreadRanks, on_threads
@@ -53,7 +53,7 @@ def test_a_registered_job_is_found_by_its_name(client):
     train(client, World(power_w=80.0), [0.6], job="t-1")
     run = train(client, World(power_w=80.0), [], job="t-1")
     assert (run.batch_size, run.epochs_done, run.reached) == (8, 3, False)
-    with pytest.raises(ServerRequestError, match=r"(?i)unknown job"):
+    with pytest.raises(BatchSizeServerError, match=r"(?i)unknown job"):
         train(client, World(), [], job="t-2")
 
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.errors import OutputError, RunDirectoryError, TuningError
+from bftrainer.errors import OutputError, TuningError
 from bftrainer.files.writing import lock_file
 from bftrainer.zeus import BatchSizeOptimizer, DefaultBatchSize, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import Driver, MasterObserver
@@ -209,9 +209,9 @@ def test_a_policy_that_cannot_be_imported_is_passed(tmp_path):
     job = fake_job(tmp_path)
     driver = master(tmp_path / "logs", policy=Own(seed=1, verbose=False)).start(job, 2, BATCH_SIZES, 2.0, 0.5)
     driver.drive(1)
-    with pytest.raises(RunDirectoryError, match=r"journal.jsonl:1: The policy .*Own cannot be made again .*policy="):
+    with pytest.raises(OutputError, match=r"journal.jsonl:1: The policy .*Own cannot be made again .*policy="):
         Driver.resume(driver.logdir)
-    with pytest.raises(RunDirectoryError, match=r"jsonl:2: rec01\+try01: Expected the policy to choose batch size 32"):
+    with pytest.raises(OutputError, match=r"jsonl:2: rec01\+try01: Expected the policy to choose batch size 32"):
         Driver.resume(driver.logdir, policy=Cheapest())
     assert len(JobJournal(driver.logdir).replay(only_look=True).booked) == 1
     assert len(Driver.resume(driver.logdir, policy=Own(seed=1, verbose=False)).drive()) == 2
@@ -278,7 +278,7 @@ def test_a_damaged_plan(journal, plan, message):
         table[key] = value
         plan = f"{json.dumps(document)}\n"
     journal.write_text("".join([plan, *events]))
-    with pytest.raises(RunDirectoryError) as caught:
+    with pytest.raises(OutputError) as caught:
         JobJournal(journal.parent).replay()
     assert str(caught.value).startswith(f"{journal}:1: ")
     assert message in str(caught.value)
@@ -289,16 +289,16 @@ def test_a_damaged_plan(journal, plan, message):
 def test_a_damaged_event(journal, line):
     """What is no event, or comes out of order, is named by its line."""
     journal.write_text(f"{journal.read_text()}{line}\n")
-    with pytest.raises(RunDirectoryError, match=r"journal.jsonl:4: Expected ") as caught:
+    with pytest.raises(OutputError, match=r"journal.jsonl:4: Expected ") as caught:
         JobJournal(journal.parent).replay()
     assert "\n" not in str(caught.value)
 
 
 def test_directories_without_a_journal(tmp_path):
     """No directory, and a directory of something else."""
-    with pytest.raises(RunDirectoryError, match=r"none: No such directory\."):
+    with pytest.raises(OutputError, match=r"none: No such directory\."):
         JobJournal(tmp_path / "none").replay()
-    with pytest.raises(RunDirectoryError, match=r"journal\.jsonl is missing"):
+    with pytest.raises(OutputError, match=r"journal\.jsonl is missing"):
         JobJournal(tmp_path).replay()
 
 
@@ -364,7 +364,5 @@ def test_replayed_anywhere(runs, where, seed, name):
 def test_a_policy_that_chooses_otherwise():
     """A journal's launch that the policy does not repeat is refused, naming the run."""
     launch = recurrences().choose()
-    with pytest.raises(
-        RunDirectoryError, match=r"rec01\+try01: Expected the policy to choose batch size 64 again, got 32"
-    ):
+    with pytest.raises(OutputError, match=r"rec01\+try01: Expected the policy to choose batch size 64 again, got 32"):
         recurrences().apply("launch", asdict(launch) | {"batch_size": 64})

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 
-from bftrainer.errors import BftrainerError, ServerRequestError, SettingsError, TrainingStoppedError, TuningInputError
+from bftrainer.errors import BatchSizeServerError, BftrainerError, SettingsError, TrainingStoppedError, TuningInputError
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TrainingResult, Trial, TrialId, TuningParams
 from tests.waiting import until
 from tests.zeus.server.support import SPEC, carrying
@@ -103,7 +103,7 @@ def test_what_the_server_refuses_is_told(client):
         (404, "Could not find the trial: job_id='t-1'", lambda: client.end_trial(unknown)),
         (404, "No job was deleted", lambda: client.delete_job("x")),
     ):
-        with pytest.raises(ServerRequestError, match=said) as caught:
+        with pytest.raises(BatchSizeServerError, match=said) as caught:
             ask()
         assert caught.value.status == status
 
@@ -127,7 +127,7 @@ def test_other_servers(body):
         lambda: client.register_job(JobSpec(**SPEC)),
     ]
     for ask in asking:
-        with pytest.raises(ServerRequestError, match=r"http://other: .* not a batch-size server"):
+        with pytest.raises(BatchSizeServerError, match=r"http://other: .* not a batch-size server"):
             ask()
     assert len(asked) == len(asking)
 
@@ -136,7 +136,7 @@ def test_requests_are_repeated_while_that_may_help():
     """Without an answer, and after 503 and 429, as long as the server says or more; 500 is final."""
     waits, later = [], {"Retry-After": "7"}
     client = BatchSizeClient("http://127.0.0.1:9", retries=3, backoff_s=0.5, sleep=waits.append)
-    with pytest.raises(ServerRequestError, match=r"http://127.0.0.1:9: No answer") as caught:
+    with pytest.raises(BatchSizeServerError, match=r"http://127.0.0.1:9: No answer") as caught:
         client.jobs()
     assert (caught.value.status, waits) == (None, [0.5, 1.0, 2.0])
     client.close()
@@ -146,7 +146,7 @@ def test_requests_are_repeated_while_that_may_help():
     with BatchSizeClient("http://s", transport=transport, backoff_s=1.0, sleep=waits.append) as client:
         assert (client.jobs(), waits) == ([], [1.0, 7.0])
         answers[:] = [httpx.Response(500, text="what"), httpx.Response(200, json=[])]
-        with pytest.raises(ServerRequestError, match="answered 500: Internal Server Error"):
+        with pytest.raises(BatchSizeServerError, match="answered 500: Internal Server Error"):
             client.jobs()
     assert len(answers) == 1
 
@@ -186,7 +186,7 @@ def test_mistakes_are_errors_of_one_kind(client):
         with pytest.raises(BftrainerError) as caught:
             mistake()
         assert str(caught.value) == message
-        assert isinstance(caught.value, ServerRequestError | TuningInputError | SettingsError)
+        assert isinstance(caught.value, BatchSizeServerError | TuningInputError | SettingsError)
         assert caught.value.__suppress_context__ or caught.value.__context__ is None  # no second traceback
 
 
@@ -203,7 +203,7 @@ def test_trials_of_the_client_are_leased(client):
     rows = list(client.trials("t-1"))
     assert [row.lease_s for row in rows] == [300.0, None]
     assert rows[0].heard > rows[0].started
-    with pytest.raises(ServerRequestError) as refused:
+    with pytest.raises(BatchSizeServerError) as refused:
         client.heartbeat(trial.id)
     assert refused.value.status == 400
 
@@ -216,7 +216,7 @@ def lease(renew):
 
 def test_a_lease_is_renewed_until_it_is_lost():
     """A renewal without an answer is tried again; one that is answered that the trial is over is the last."""
-    answers = [None, ServerRequestError("no answer"), None, ServerRequestError("ended", 400)]
+    answers = [None, BatchSizeServerError("no answer"), None, BatchSizeServerError("ended", 400)]
 
     def renew():
         if (error := answers.pop(0)) is not None:

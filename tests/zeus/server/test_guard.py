@@ -9,7 +9,7 @@ from contextlib import closing
 
 import pytest
 
-from bftrainer.errors import ServerRequestError
+from bftrainer.errors import BatchSizeServerError
 from bftrainer.zeus.server import BatchSizeClient
 from tests.waiting import until
 from tests.zeus.server.support import SPEC, carrying, serving
@@ -82,9 +82,9 @@ def test_the_client_gives_its_token(tmp_path, token_file):
     """With it requests get through, without it the error says what is missing."""
     with carrying(tmp_path, token_file=token_file) as within:
         assert BatchSizeClient("http://s", TOKENS[0], transport=within).jobs() == []
-        with pytest.raises(ServerRequestError, match=r"answered 401: Expected a bearer token\.$"):
+        with pytest.raises(BatchSizeServerError, match=r"answered 401: Expected a bearer token\.$"):
             BatchSizeClient("http://s", transport=within).jobs()
-        with pytest.raises(ServerRequestError, match=r"token\. The one that was given is unknown, revoked or over\."):
+        with pytest.raises(BatchSizeServerError, match=r"token\. The one that was given is unknown, revoked or over\."):
             BatchSizeClient("http://s", "0" * 32, transport=within).jobs()
 
 
