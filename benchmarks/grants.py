@@ -17,7 +17,7 @@ from bftrainer.campaigns.idle_time import KINDS, measure_idle_time
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
 from bftrainer.model import NodeLog, TaskSpec
 from bftrainer.nodelogs import read_node_log
-from bftrainer.report.intervals import estimate
+from bftrainer.report.metrics import estimate
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
 
 FORWARD_S = (60.0, 120.0, 240.0, 360.0, 900.0, 3600.0)

@@ -130,7 +130,8 @@ def describe_solver(name: str, with_licence: bool = False) -> SolverProxy:
         if _is_ours(name):
             return _load_description(name, with_licence)
         late = f"no answer within {supervised.START_S:g} s"
-        described: SolverProxy = _ask(name, _load_description, name, with_licence, late=late)
+        lead = f"{name} cannot be loaded"
+        described: SolverProxy = _ask(lead, _load_description, name, with_licence, late=late)
         return described
     except SettingsError:
         raise

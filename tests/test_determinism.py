@@ -60,7 +60,7 @@ DRIVER = """
 import json, sys
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 said = []
 for words in json.load(sys.stdin):
     out, err = TextIOWrapper(BytesIO(), encoding="utf-8"), TextIOWrapper(BytesIO(), encoding="utf-8")

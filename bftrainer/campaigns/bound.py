@@ -13,10 +13,8 @@ from bftrainer.campaigns.verdict import half_width_of_sum
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model.task import SAVING_FIELDS
 from bftrainer.objectives import throughput
-from bftrainer.report.glossary import format_value
-from bftrainer.report.intervals import ratio
-from bftrainer.report.metrics import Intervals
-from bftrainer.report.words import name_tasks
+from bftrainer.report.glossary import format_value, name_tasks
+from bftrainer.report.metrics import Intervals, ratio
 from bftrainer.runs.run import RunResult, run_replay
 from bftrainer.runs.run_inputs import Inputs, work_adds_up
 

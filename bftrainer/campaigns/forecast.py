@@ -15,7 +15,7 @@ from bftrainer.campaigns.advice import find_begin_s, find_length_s, finite_or_no
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.parallel import in_order
-from bftrainer.report.intervals import Proportion, proportion
+from bftrainer.report.metrics import Proportion, proportion
 from bftrainer.runs.config import ReplayConfig
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_inputs import load_inputs

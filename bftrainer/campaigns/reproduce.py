@@ -30,7 +30,7 @@ from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
 from bftrainer.report.drawing import MARKERS, line_look, palette, plain, put_legend
-from bftrainer.report.intervals import Estimate, estimate, ratio
+from bftrainer.report.metrics import Estimate, estimate, ratio
 from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
 from bftrainer.runs.run_inputs import read_log
 from bftrainer.spot.checkpointing import CheckpointedTraining

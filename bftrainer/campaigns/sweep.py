@@ -51,7 +51,7 @@ from bftrainer.report.glossary import (
     check_metrics,
     term_of,
 )
-from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.report.metrics import Estimate, estimate
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs

@@ -9,10 +9,9 @@ from typing import Any
 
 from bftrainer.campaigns.idle_time import DAY_S, HOUR_S
 from bftrainer.errors import SettingsError
-from bftrainer.report.glossary import format_value
-from bftrainer.report.intervals import estimate
+from bftrainer.report.glossary import format_value, join_names, limit_in_words, name_tasks
 from bftrainer.report.ledger import find_limit
-from bftrainer.report.words import join_names, limit_in_words, name_tasks
+from bftrainer.report.metrics import estimate
 
 MOST_DOUBT = 0.01
 """Largest share of the window that may be untrusted, and of its busy time that may be missing, for a verdict."""

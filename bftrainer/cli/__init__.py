@@ -1,5 +1,5 @@
 """Commands: parse, call, print. Each is imported when it is called, so that help is fast."""
 
-from bftrainer.cli._shared.group import main, replay_main
+from bftrainer.cli.group import main, replay_main
 
 __all__ = ["main", "replay_main"]

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import counting, note, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import DURATION, FILE
-from bftrainer.cli.logs.imports import SHARE, log_option
+from bftrainer.cli import usage
+from bftrainer.cli.imports import SHARE, log_option
+from bftrainer.cli.terminal import counting, note, print_table, tell, write_rows
+from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.errors import OutputError
-from bftrainer.report.glossary import GLOSSARY, format_value
+from bftrainer.files.directories import JOURNAL, check_free, result_directory
+from bftrainer.files.writing import LineJournal
+from bftrainer.plugins import require_extra
+from bftrainer.report.glossary import GLOSSARY, format_value, name_tasks
 from bftrainer.schedulers.import_settings import ImportSettings
 
 if TYPE_CHECKING:
@@ -34,7 +37,6 @@ _READING = (
 
 
 @usage.command(
-    cls=usage.Brief,
     shown=(
         *("format_name", "nodes", "downtimes", "start", "end", "tasks", "price_node_hour", "gpus_per_node"),
         *("output_dir", "resume", "as_json", "open"),
@@ -63,14 +65,14 @@ _READING = (
 @click.option("--carbon", "carbon_gco2_per_kwh", type=float, help="Grams of CO2 for a kWh.")
 @click.option("--gpus-per-node", type=int, help="GPUs of a node.")
 @click.option("-o", "--output-dir", type=FILE, default=Path("assessment"), help="Results' place.")
-@click.option("--force", is_flag=True, help="Replace an assessment that is there.")
+@usage.force_option
 @click.option("--resume", is_flag=True, help="Go on with an unfinished assessment there.")
 @usage.json_option
 @usage.with_options(*map(log_option, _READING))
 @usage.open_option
 def assess(
     files: tuple[Path, ...], format_name: str, tasks: Path | None, scalability: Path | None, output_dir: Path,
-    force: bool, resume: bool, as_json: bool, **options: Any,
+    force: bool, resume: bool, **options: Any,
 ) -> None:  # fmt: skip
     """Say whether harvesting is worth it on the machine of LOG, for which models, with which settings, and why.
 
@@ -81,8 +83,6 @@ def assess(
     """
     from bftrainer.campaigns.assess import AssessPlan, assessment_of
     from bftrainer.campaigns.verdict import MachinePrices, Thresholds
-    from bftrainer.files.directories import check_free, result_directory
-    from bftrainer.plugins import require_extra
     from bftrainer.tasksets import read_task_set
 
     of_value = options["price_node_hour"] is None and "of the net value, which takes --price-node-hour"
@@ -120,7 +120,7 @@ def assess(
             raise
         directory.is_finished = True
         text = _write(directory.working, answer, None if quality is None else log)
-    if as_json:
+    if usage.is_json_asked():
         click.echo(text, nl=False)
     else:
         _print(answer)
@@ -148,9 +148,6 @@ class _Steps:
     """Keeps steps in a result directory, so that an assessment can be resumed."""
 
     def __init__(self, directory: ResultDirectory, plan: AssessPlan, count: Callable[[object], None]) -> None:
-        from bftrainer.files.directories import JOURNAL
-        from bftrainer.files.writing import LineJournal
-
         self._count = count
         self._journal = LineJournal(directory.working / JOURNAL)
         try:
@@ -209,8 +206,6 @@ def _read(
 
 def _print(answer: dict[str, Any]) -> None:
     """Print the verdict and the figures that it rests on."""
-    from bftrainer.report.words import name_tasks
-
     idle, log, best = answer["idle"], answer["log"], answer["recommended"]
     share = f"{format_value(idle['share'], 'share')} of {log['nodes']:,} nodes"
     rows = [

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import counting, note, print_json, print_records, print_table, tell, write_rows
-from bftrainer.cli._shared.usage import DATE, FILE, MOMENT
-from bftrainer.cli.replay.replay import config_like, like_options
+from bftrainer.cli import usage
+from bftrainer.cli.replay import config_like, like_options
+from bftrainer.cli.terminal import counting, note, print_records, print_table, tell, write_rows
+from bftrainer.cli.usage import DATE, FILE, MOMENT
 from bftrainer.errors import SettingsError
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, format_value
+from bftrainer.files.writing import refuse_clash, replacing
+from bftrainer.plugins import require_extra
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, format_value
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
@@ -27,7 +29,10 @@ if TYPE_CHECKING:
     from bftrainer.campaigns.forecast import Forecast
     from bftrainer.campaigns.sweep import PairedChange, PointResult
 
-_page_force = click.option("--force", is_flag=True, help="Replace an existing page.")
+_answer_options = usage.with_options(
+    usage.report_option, usage.force_option, usage.json_option, like_options, click.pass_context
+)
+"""Of commands that end with `_show`."""
 
 
 def _show(
@@ -37,17 +42,12 @@ def _show(
     print_for_people: Callable[[Any], None],
 ) -> None:
     """Write the page, if one is asked for, and print what was found."""
-    from bftrainer.files.writing import replacing
-
-    report, as_json = options["report"], options["as_json"]
-    if report is not None:
+    if (report := options["report"]) is not None:
         with replacing(report) as stream:
             stream.write(make_page(answer.to_dict(), usage.command_line()))
-    if as_json:
-        print_json(answer.to_dict())
-    else:
+    if not usage.print_json_if_asked(answer.to_dict):
         print_for_people(answer)
-    usage.show_page(report, quiet=as_json)
+    usage.show_page(report)
 
 
 _Moment = datetime | float | tuple[int, float]
@@ -76,13 +76,9 @@ def _parse_deadline(text: str) -> _Moment:
 )
 @click.option("--start", type=DATE, help="When the tasks would start.  [default: the log's end]")
 @click.option("--horizon", type=MOMENT, help="How far to look, likewise.  [default: twice as far as the deadline]")
-@usage.report_option
-@_page_force
 @click.option("--stretches", type=int, default=100, help="Replays, 100,000 at most.")
 @usage.workers_option
-@usage.json_option
-@like_options
-@click.pass_context
+@_answer_options
 def forecast(
     ctx: click.Context, /, deadline: _Moment, start: datetime | None, horizon: datetime | float | None,
     stretches: int, workers: int | None, **options: Any,
@@ -162,12 +158,8 @@ def _print_forecast(answer: Forecast) -> None:
 @click.option("--metric", type=usage.FIGURE, default="efficiency", help="Figure to improve: see `plot --list`.")
 @click.option("--train-share", type=click.FloatRange(0.1, 0.9), default=0.6, help="Share of the log to search on.")
 @click.option("--trials", type=usage.SIZE, default=40, help="Number of settings to try.")
-@usage.report_option
-@_page_force
 @click.option("--objectives", metavar="A,B,...", help="Try these objectives too.  [default: only that of --objective]")
-@usage.json_option
-@like_options
-@click.pass_context
+@_answer_options
 def advise(
     ctx: click.Context, /, metric: str, train_share: float, trials: int, objectives: str | None, **options: Any
 ) -> None:
@@ -214,11 +206,7 @@ def _notices(text: str) -> tuple[float, ...]:
     default="30,120,300",
     help="How long before nodes leave decisions know it.",
 )
-@usage.report_option
-@_page_force
-@usage.json_option
-@like_options
-@click.pass_context
+@_answer_options
 def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -> None:
     """How much more work would choice of nodes that leave, notice of it, or free changes bring?"""
     from bftrainer.campaigns.bound import bound_work
@@ -270,7 +258,7 @@ MOST_ROWS = 50
 @click.pass_context
 def sweep(
     ctx: click.Context, /, file: Path, directory: Path | None, resume: bool, force: bool, report: Path | None,
-    metrics: tuple[str, ...], paired: str | None, as_json: bool, **options: Any,
+    metrics: tuple[str, ...], paired: str | None, **options: Any,
 ) -> None:  # fmt: skip
     """Replay a grid or list of settings, and put the figures of all into one table.
 
@@ -280,8 +268,6 @@ def sweep(
     """
     from bftrainer.campaigns.sweep import check_pairing, paired_changes, run_sweep, write_sweep_page
     from bftrainer.campaigns.sweep_file import read_sweep
-    from bftrainer.files.writing import refuse_clash
-    from bftrainer.report.glossary import check_metrics
     from bftrainer.runs.run_inputs import SAMPLE_TASKS_USED
 
     usage.refuse_unused({"force": resume and "--resume keeps finished points"})
@@ -309,17 +295,14 @@ def sweep(
     if report is not None:
         write_sweep_page(result, spec, report, metrics)
     changes = None if paired is None else paired_changes(result.table(), paired, judged)
-    if as_json:
-        points = [_describe(point) for point in result.points]
-        print_json(
-            points if changes is None else {"points": points, "paired": [change.to_dict() for change in changes]}
-        )
-    else:
+    points = [_describe(point) for point in result.points]
+    document = points if changes is None else {"points": points, "paired": [one.to_dict() for one in changes]}
+    if not usage.print_json_if_asked(lambda: document):
         _print_points(result.points, metrics)
         if changes:
             _print_changes(changes)
         click.echo(f"Table: {place / 'sweep.parquet'}")
-    usage.show_page(report, quiet=as_json)
+    usage.show_page(report)
     for point in result.failures:
         tell(f"Point {point.point.number} failed: {point.error}")
     ctx.exit(1 if result.failures else 0)
@@ -348,7 +331,6 @@ def _describe(result: PointResult) -> dict[str, object]:
 
 def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> None:
     from bftrainer.campaigns.sweep_file import plain_value
-    from bftrainer.report.comparison import TIES
 
     if not results:
         return
@@ -366,22 +348,8 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
-    if _differ_by_ties(results):
-        click.echo(TIES)
     for text in dict.fromkeys(result.assumed.note for result in results if result.assumed):
         click.echo(f"{MARK} {ASSUMED}: {text}")
-
-
-def _differ_by_ties(results: Sequence[PointResult]) -> bool:
-    """Whether points that differ in their solver alone end at different times."""
-    windows: dict[str, set[float]] = {}
-    for result in results:
-        settings = str([option for option in result.point.varied if option[0] != "solver"])
-        window_s = result.figures.get("window_s")
-        if window_s is not None:
-            windows.setdefault(settings, set()).add(window_s)
-    is_varied = any(name == "solver" for result in results for name, _ in result.point.varied)
-    return is_varied and any(len(answer) > 1 for answer in windows.values())
 
 
 def _print_changes(changes: Sequence[PairedChange]) -> None:
@@ -403,13 +371,12 @@ def _print_changes(changes: Sequence[PairedChange]) -> None:
 @click.option("--log", type=FILE, help="The published node log, folder of traces, or spot trace.")
 @click.option("-o", "--output-dir", "directory", type=FILE, help="Where results go.  [default: reproduce-<paper>]")
 @click.option("--resume", is_flag=True, help="bftrainer: finished replays are not computed again.")
-@click.option("--force", is_flag=True, help="Replace the results that are there.")
+@usage.force_option
 @usage.workers_option
 @usage.json_option
 @usage.open_option
 def reproduce(
     paper: str, quick: bool, log: Path | None, directory: Path | None, resume: bool, force: bool, workers: int | None,
-    as_json: bool,
 ) -> None:  # fmt: skip
     """Make the evaluation of PAPER again: one page, with what the paper reports beside it, and its data.
 
@@ -420,7 +387,6 @@ def reproduce(
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
     """
     from bftrainer.campaigns.reproduce import check_log, count_steps, reproduce_paper
-    from bftrainer.plugins import require_extra
 
     alone = paper != "bftrainer" and "of bftrainer alone"
     usage.refuse_unused({"resume": alone or (force and "--force computes all anew")})
@@ -433,9 +399,7 @@ def reproduce(
         answer = reproduce_paper(
             paper, log, place, shlex.join(words), count, workers, quick=quick, resume=resume, force=force
         )
-    if as_json:
-        print_json(answer)
-    else:
+    if not usage.print_json_if_asked(lambda: answer):
         rows = [[claim["what"], claim["paper"], claim["here"]] for claim in answer["reported"]]
         print_table(["figure", "the paper reports", "here"], rows)
         click.echo("\n".join(f"{claim['what']}: {claim['comparable']}" for claim in answer["reported"]))

@@ -9,22 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_records, tell
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli import usage
+from bftrainer.cli.group import CommandGroup
+from bftrainer.cli.terminal import note, print_figures, print_records, tell
+from bftrainer.cli.usage import FILE
+from bftrainer.files.directories import check_free, result_directory
 
 if TYPE_CHECKING:
     from bftrainer.spot.checkpointing import CheckpointedTraining
     from bftrainer.spot.run import Prices
 
-_COMMANDS = {
-    "simulate": ("spot:simulate", "Simulate a training run on a trace of nodes."),
-    "sweep": ("spot:sweep", "Simulate over levels of preemption and addition."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer spot simulate --trace idle.csv")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer spot simulate --trace idle.csv")
 def spot() -> None:
     """Simulate checkpointed pipeline-parallel training on preemptible nodes."""
 
@@ -64,7 +60,6 @@ class _Request:
     @classmethod
     def read(cls, options: dict[str, Any], figure: Path | None = None) -> _Request:
         """Take what both commands have out of their options; refuse places of results that cannot be used."""
-        from bftrainer.files.directories import check_free
         from bftrainer.spot.checkpointing import CheckpointedTraining
         from bftrainer.spot.run import Prices, load_profile, profile_source
 
@@ -88,8 +83,6 @@ class _Request:
 
     def write(self, write: Callable[[Path], None]) -> None:
         """Have the files written where that was asked for, and say where they are."""
-        from bftrainer.files.directories import result_directory
-
         if self.output_dir is not None:
             with result_directory(self.output_dir, force=self.force) as place:
                 write(place.working)
@@ -122,16 +115,16 @@ MINUTES = "preemption-chance, -mean, -std, addition-chance, -mean, -std, big-add
 """Names of the figures of the model of minutes."""
 
 
-@usage.command(epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
+@spot.command(epilog="Example: bftrainer spot simulate --trace idle.csv --depth 2 -o training")
 @click.option("--trace", type=FILE, required=True, help="Node log, spot event trace or count trace.")
 @click.option("--additions", type=FILE, help="Additions that belong to the preemptions that --trace names then.")
 @click.option("--initial-nodes", type=usage.SIZE, help="With --additions: nodes at the start.  [default: 32]")
 @click.option("--figure", type=FILE, help="Draw the results: .png, .svg or .pdf.")
 @_spot_options
 def simulate(
-    trace: Path, additions: Path | None, initial_nodes: int | None, figure: Path | None, as_json: bool, **options: Any
+    trace: Path, additions: Path | None, initial_nodes: int | None, figure: Path | None, **options: Any
 ) -> None:
-    """Simulate a checkpointed pipeline-parallel training run on a trace of preemptible nodes."""
+    """Simulate a training run on a trace of preemptible nodes. It is pipeline-parallel, and saves checkpoints."""
     from bftrainer.spot.checkpointing import simulate as simulate_training
     from bftrainer.spot.run import load_log, run_figures, summarise_run, write_spot
 
@@ -140,9 +133,7 @@ def simulate(
     run = simulate_training(log, request.settings)
     summary = summarise_run(run, request.prices, sources | {"profile": request.profile})
 
-    if as_json:
-        print_json(summary)
-    else:
+    if not usage.print_json_if_asked(lambda: summary):
         title = f"Checkpointed training on {summary['nodes']:,} nodes over {summary['span_s'] / 3600:,.2f} h"
         print_figures(title, run_figures(run, request.prices))
     request.write(lambda directory: write_spot(run, summary, directory))
@@ -160,7 +151,7 @@ _COLUMNS = (
 _LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(","))), "numbers separated by commas")
 
 
-@usage.command(epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2")
+@spot.command(epilog="Example: bftrainer spot sweep --preemption-scale 0.5,1,2 --days 0.1 --repeats 2")
 @click.option("--like", type=FILE, help="Fit preemptions and additions to this trace.  [default: 64 spot instances]")
 @click.option("--preemption-scale", type=_LEVELS, default="0.5,1,2", help="Levels of preemption.")
 @click.option("--addition-scale", type=_LEVELS, default="1", help="Levels of addition.")
@@ -172,10 +163,10 @@ _LEVELS = usage.Parsed("LEVELS", lambda text: tuple(map(float, text.split(",")))
 @_spot_options
 def sweep(
     like: Path | None, preemption_scale: tuple[float, ...], addition_scale: tuple[float, ...], days: float,
-    repeats: int, seed: int, jobs: int | None, as_json: bool, model_figures: tuple[tuple[str, float], ...],
+    repeats: int, seed: int, jobs: int | None, model_figures: tuple[tuple[str, float], ...],
     **options: Any,
 ) -> None:  # fmt: skip
-    """Simulate training over levels of preemption and addition, many times each."""
+    """Simulate over levels of preemption and addition. Each pair of levels is simulated many times."""
     from bftrainer.nodelogs.availability import read_availability
     from bftrainer.spot.generation import fit_minutes
     from bftrainer.spot.sweep import SpotSweep, sweep_spot, write_sweep
@@ -187,8 +178,6 @@ def sweep(
     plan = SpotSweep(model, request.settings, preemption_scale, addition_scale, days, repeats, seed, request.prices)
     result = sweep_spot(plan, jobs)
 
-    if as_json:
-        print_json(result.summary())
-    else:
+    if not usage.print_json_if_asked(result.summary):
         print_records(result.rows, [name for name in _COLUMNS if result.rows[0][name] is not None])
     request.write(lambda directory: write_sweep(result, directory))

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bftrainer.report.drawing import date_of, label_dates, palette
-from bftrainer.report.glossary import GLOSSARY, Unit, format_value
+from bftrainer.report.glossary import GLOSSARY, Unit, format_value, limit_in_words, name_tasks
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture
 from bftrainer.report.run_figures import draw_idle, ledger_picture
-from bftrainer.report.words import limit_in_words, name_tasks
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,10 +10,7 @@ from typing import Any
 
 from bftrainer.errors import escaped
 from bftrainer.model.instants import instant_ns, local_iso
-from bftrainer.report.glossary import GLOSSARY, MARK, Assumption, assumption, format_value, term_of
-from bftrainer.report.words import join_names
-
-Summary = Mapping[str, Any]
+from bftrainer.report.glossary import GLOSSARY, MARK, Assumption, Summary, assumption, format_value, join_names, term_of
 
 TIES = (
     "Runs of different solvers end at different times: each decides optimally, but they choose differently between "

@@ -1,8 +1,12 @@
-"""Metrics of runs: words, unit and direction of each from `metrics.csv`; values as text; figures on assumptions."""
+"""Metrics of runs in words: each by `metrics.csv`, values as text, assumptions, and sentences about a run.
+
+Terminal, pages and notebooks say the same.
+"""
 
 from __future__ import annotations
 
 import csv
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
@@ -19,7 +23,8 @@ class Term:
     """Metric of a summary, with its meaning for a newcomer.
 
     `better` is 1 if more of it is better, -1 if less is, 0 if neither; `scaling` says whether it depends on how tasks
-    scale, and not on the log alone; `over` is the key of the metric that counts its tasks, if it is not of all tasks.
+    scale, and not on the log alone; `over` is the key of the metric that counts its tasks, if it is not of all tasks;
+    `limit` says that a run was limited by this part of its ledger, with a place for the share.
     """
 
     label: str
@@ -28,15 +33,17 @@ class Term:
     better: int = 0
     scaling: bool = True
     over: str = ""
+    limit: str = ""
 
 
 def _read_terms() -> dict[str, Term]:
     """Rows of the table by key."""
     text = resources.files("bftrainer.report").joinpath("metrics.csv").read_text(encoding="utf-8")
     terms = {}
-    for row in csv.DictReader(text.splitlines()):
-        better, is_scaling = {"+": 1, "-": -1, "": 0}[row["better"]], row["rests_on"] == "scaling"
-        terms[row["key"]] = Term(row["label"], cast(Unit, row["unit"]), row["meaning"], better, is_scaling, row["over"])
+    for key, label, unit, better, rests_on, *more in csv.reader(text.splitlines()[1:]):
+        over, meaning, limit = more
+        sign = {"+": 1, "-": -1, "": 0}[better]
+        terms[key] = Term(label, cast(Unit, unit), meaning, sign, rests_on == "scaling", over, limit)
     return terms
 
 
@@ -174,3 +181,137 @@ def assumption_notes(assumed: Assumption | str | None) -> list[str]:
     """Caveat of an assumption about how tasks scale, or of its note, if there is one."""
     note = assumed.note if isinstance(assumed, Assumption) else assumed
     return [] if note is None else [f"Rests on {ASSUMED}: {note}."]
+
+
+# --- Sentences about a run, made of its summary
+
+Summary = Mapping[str, Any]
+LIMITING = 0.01
+"""Share of the idle node-time from which on a loss is said to have limited the run."""
+_SETTLED = {
+    "pruning": "exact pruning settled",
+    "search": "search settled",
+    "remembered": "answers remembered in",
+    "trivial": "nothing to choose in",
+}
+
+
+def join_names(names: Sequence[str]) -> str:
+    """All names, in a list."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def headline(summary: Summary) -> str:
+    """What became of the idle node-time, and what limited it."""
+    hours, limit = useful_hours(summary), limit_in_words(summary)
+    tasks = f"{summary['tasks_completed']:,} of {summary['tasks_total']:,} tasks completed"
+    if hours is None or limit is None:
+        return f"{tasks}{mark_assumed(summary, 'tasks_completed')}."
+    idle_h, share = summary["ledger"]["idle_node_s"] / 3600, format_value(summary["ledger"]["useful"], "share")
+    return (
+        f"{format_amount(hours)} of {format_amount(idle_h)} idle node-hours ({share}) became lasting work"
+        f"{mark_assumed(summary, 'ledger.useful')}, and {tasks}. What limited it: {limit}."
+    )
+
+
+def format_amount(amount: float) -> str:
+    """Format node-hours: without decimals, except small ones."""
+    return f"{amount:,.0f}" if abs(amount) >= 10 else f"{amount:.2g}"
+
+
+def useful_hours(summary: Summary) -> float | None:
+    """Node-hours that became lasting work; None without idle nodes."""
+    ledger = summary.get("ledger") or {}
+    return None if ledger.get("useful") is None else float(ledger["useful"] * ledger["idle_node_s"] / 3600)
+
+
+def is_short_of_tasks(summary: Summary) -> bool:
+    """Whether at times no task could use idle nodes; dedicated nodes would have lacked tasks too, so U says little."""
+    return ((summary.get("ledger") or {}).get("demand") or 0.0) >= LIMITING
+
+
+def limit_in_words(summary: Summary) -> str | None:
+    """What limited a run; None where that is unknown."""
+    ledger, limit = summary.get("ledger") or {}, summary.get("limited_by")
+    if limit == "pool":
+        return "the idle nodes themselves"
+    term = GLOSSARY.get(f"ledger.{limit}")
+    if term is None or not term.limit:
+        return None
+    text = term.limit.format(format_value(ledger.get(limit), "share"))
+    had_all = summary.get("tasks_total", math.inf) <= summary.get("max_tasks", 0)
+    return text.partition("; a larger -maxJ")[0] if had_all else text
+
+
+def more_tasks_in_words(summary: Summary) -> str | None:
+    """What more tasks at once would have done; None where too few tasks did not limit the run."""
+    levels = (summary.get("more_tasks") or {}).get("levels")
+    if levels is None:
+        return None
+    if not levels:
+        return "more may do more: try a larger -maxJ, as 30 or 70 (not tried here, as the run is too large)"
+    texts = []
+    for level, other in levels.items():
+        if summary["tasks_completed"] == summary["tasks_total"] == other["tasks_completed"]:
+            sooner = 1.0 - other["window_s"] / summary["window_s"]
+            text = f"been done {format_value(abs(sooner), 'share')} {'sooner' if sooner >= 0 else 'later'}"
+        else:
+            more = other["work_done"] / summary["work_done"] - 1.0 if summary["work_done"] else 0.0
+            text = f"done {format_value(abs(more), 'share')} {'more' if more >= 0 else 'less'} work"
+        texts.append(f"{level} would have {text}")
+    return ", ".join(texts)
+
+
+def learning_in_words(summary: Summary) -> str | None:
+    """What decisions learned of how tasks scale; None if they knew it."""
+    if (tasks := summary.get("learned_tasks")) is None:
+        return None
+    text = f"curves of {tasks:,} of {summary['tasks_total']:,} tasks, in {summary['learned_probes']:,} probes"
+    errors = [summary.get("learned_error"), summary.get("learned_error_used")]
+    if errors == [None, None]:  # nobody knows the true curves of real tasks
+        return text
+    mean, used = (format_value(error, "share") for error in errors)
+    return f"{text}; error at the end {used} where tasks ran, {mean} over all counts"
+
+
+def optimality_in_words(summary: Summary) -> str:
+    """How many decisions are proven optimal, and what the others hold."""
+    text = f"{summary['decisions_optimal']:,} of {summary['decisions']:,} decisions proven optimal"
+    if summary.get("decisions_claimed"):
+        text += f", {summary['decisions_claimed']:,} claimed optimal by the solver"
+    if summary["decisions_incumbent"]:
+        gap = summary["gap_max"]
+        worst = f" (worst gap {100 * gap:.3g} %)" if gap is not None else ""
+        text += f", {summary['decisions_incumbent']:,} with an incumbent{worst}"
+    if summary["decisions_kept"]:
+        text += f", {summary['decisions_kept']:,} kept the allocation"
+    return text
+
+
+def decision_times_in_words(summary: Summary) -> str:
+    """Median, 95th percentile and maximum of decision times, and which solver answered."""
+    times = (summary[f"solve_s_{name}"] for name in ("median", "p95", "max"))
+    median, p95, most = ("-" if time_s is None else f"{1000 * time_s:,.3g} ms" for time_s in times)
+    return f"{median} median, {p95} p95, {most} max ({', '.join(summary['solvers']) or summary['solver']})"
+
+
+def solver_use_in_words(summary: Summary) -> str | None:
+    """How often the solver was asked, and what settled the other decisions; None if unknown, or it decided all."""
+    by, asked, total = summary.get("decided_by"), summary.get("backend_asked"), summary["decisions"]
+    if not by or asked is None or not total or by.get("backend") == total:
+        return None
+    text = f"{' or '.join(summary['solvers'])} was asked in {format_value(asked / total, 'share')} of decisions"
+    settled = ", ".join(f"{what} {by[key]:,}" for key, what in _SETTLED.items() if by.get(key))
+    return f"{text}; {settled}" if settled else text
+
+
+def fallback_in_words(summary: Summary) -> str | None:
+    """How often the fallback answered, as the solver failed; None if it never did, or there is none."""
+    number = summary.get("decisions_fallback")
+    return f"{summary['solver']} failed in {number:,} of {summary['decisions']:,} decisions" if number else None
+
+
+def name_tasks(kind: str) -> str:
+    """The tasks of a kind of an assessment, in words."""
+    return "your tasks" if kind == "own" else f"{kind} models"

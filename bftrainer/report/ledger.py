@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from bftrainer.model.columns import Table
 from bftrainer.model.records import EventRecord, Recording, TaskRecord
 from bftrainer.model.task import TaskSpec
+from bftrainer.report.glossary import LIMITING
 
 HELD = ("useful", "rescaling", "preemption", "saving", "given_back", "below_best")
 """Parts of the node-time that tasks held."""
 FREE = ("not_offered", "capped", "declined", "admission", "demand")
 """Parts of the node-time that nobody held, in the order in which they are attributed."""
 PARTS = HELD + FREE
-LIMITING = 0.01
-"""Share of the idle node-time from which on a loss is said to have limited the run."""
 Floats = NDArray[np.float64]
 
 

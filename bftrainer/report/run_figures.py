@@ -35,8 +35,8 @@ from bftrainer.report.drawing import (
 )
 from bftrainer.report.finished_run import FinishedRun, Floats, machine_in_words, short_names, thin_steps
 from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
-from bftrainer.report.intervals import estimate
 from bftrainer.report.ledger import FREE, HELD, PARTS
+from bftrainer.report.metrics import estimate
 from bftrainer.report.page import Picture, Timeline
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from bftrainer.files.writing import refuse_existing, replacing
 from bftrainer.plugins import absent, require_extra
-from bftrainer.report import words
+from bftrainer.report import glossary
 from bftrainer.report.comparison import Cell, RunComparison, compare_runs, figures_of, input_files
 from bftrainer.report.finished_run import FinishedRun, machine_in_words
 from bftrainer.report.glossary import (
@@ -20,6 +20,7 @@ from bftrainer.report.glossary import (
     GLOSSARY,
     MARK,
     WORK_SHARES,
+    Summary,
     assumption,
     assumption_notes,
     format_value,
@@ -77,7 +78,7 @@ def first_side(run: FinishedRun) -> Page:
     return Page(
         title=f"{run.name}: training on idle nodes",
         subtitle=machine_in_words(run),
-        verdict=words.headline(summary),
+        verdict=glossary.headline(summary),
         cards=tuple(_cards(summary))[:MOST_CARDS],
         figures=(window, ledger_picture(summary.get("ledger") or {})),
         notes=tuple(_notes(summary)),
@@ -90,10 +91,10 @@ def _first_side_of_several(runs: Sequence[FinishedRun], compared: RunComparison)
     machines = set(map(machine_in_words, runs))
     verdict = "Settings that differ, and what came of them."
     if runs[0].summary.get("engine") == "live":
-        beside = words.join_names(compared.names[1:])
-        verdict = f"{runs[0].name}: {words.headline(runs[0].summary)} Beside it: {beside}."
+        beside = glossary.join_names(compared.names[1:])
+        verdict = f"{runs[0].name}: {glossary.headline(runs[0].summary)} Beside it: {beside}."
     return Page(
-        title=f"{words.join_names(compared.names)}: training on idle nodes",
+        title=f"{glossary.join_names(compared.names)}: training on idle nodes",
         subtitle=machines.pop() if len(machines) == 1 else "Machines, units or windows differ.",
         verdict=verdict,
         figures=(losses_picture(runs),),
@@ -118,11 +119,11 @@ def _figure_tables(compared: RunComparison) -> Iterator[PageTable]:
     yield PageTable("All other figures", headings, [rows[key] for key in rows if key not in COMPARED], note)
 
 
-def _cards(summary: words.Summary) -> Iterator[Card]:
+def _cards(summary: Summary) -> Iterator[Card]:
     """Useful node-hours, and the figures of `_FIRST` that the run has."""
-    if (hours := words.useful_hours(summary)) is not None:
+    if (hours := glossary.useful_hours(summary)) is not None:
         text = "Idle node-hours that became lasting work, at the tasks' best rate."
-        yield Card("useful node-hours", words.format_amount(hours), text, mark_assumed(summary, "ledger.useful"))
+        yield Card("useful node-hours", glossary.format_amount(hours), text, mark_assumed(summary, "ledger.useful"))
     figures = figures_of(summary)
     for key in _FIRST:
         if (value := figures.get(key)) is not None:
@@ -131,7 +132,7 @@ def _cards(summary: words.Summary) -> Iterator[Card]:
             yield Card(GLOSSARY[key].label, text, GLOSSARY[key].meaning, mark_assumed(summary, key))
 
 
-def _notes(summary: words.Summary) -> Iterator[str]:
+def _notes(summary: Summary) -> Iterator[str]:
     """Caveats of the figures of a run."""
     yield from assumption_notes(assumption(summary))
     if summary["partial"]:
@@ -142,19 +143,19 @@ def _notes(summary: words.Summary) -> Iterator[str]:
         yield f"{unproven:,} of {summary['decisions']:,} decisions are not proven optimal."
 
 
-def _describe_run(summary: words.Summary) -> Iterator[str]:
+def _describe_run(summary: Summary) -> Iterator[str]:
     """Sentences about limits, what was learned, and decisions."""
     texts = {
-        "Limited by: ": words.limit_in_words(summary),
-        "Tasks at once: ": words.more_tasks_in_words(summary),
-        "Learned ": words.learning_in_words(summary),
-        "": words.optimality_in_words(summary),
-        "To decide, ": words.solver_use_in_words(summary),
-        "Fallback: ": words.fallback_in_words(summary),
-        "Decisions took ": words.decision_times_in_words(summary),
+        "Limited by: ": glossary.limit_in_words(summary),
+        "Tasks at once: ": glossary.more_tasks_in_words(summary),
+        "Learned ": glossary.learning_in_words(summary),
+        "": glossary.optimality_in_words(summary),
+        "To decide, ": glossary.solver_use_in_words(summary),
+        "Fallback: ": glossary.fallback_in_words(summary),
+        "Decisions took ": glossary.decision_times_in_words(summary),
     }
     yield from (f"{lead}{text}." for lead, text in texts.items() if text is not None)
-    if summary.get("efficiency") is not None and words.is_short_of_tasks(summary):
+    if summary.get("efficiency") is not None and glossary.is_short_of_tasks(summary):
         yield "Dedicated nodes would have been as short of tasks: efficiency U, which compares with them, says little."
 
 
@@ -193,7 +194,7 @@ def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
     return PageTable(f"Tasks{suffix}", tuple(columns), list(zip(*columns.values(), strict=True)), note, notes)
 
 
-def _provenance(summary: words.Summary) -> Iterator[tuple[str, str]]:
+def _provenance(summary: Summary) -> Iterator[tuple[str, str]]:
     """Inputs, versions and settings."""
     for name, files in input_files(summary).items():
         yield from ((name, f"{file['path']} (SHA-256 {file['sha256']})") for file in files)

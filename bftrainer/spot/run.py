@@ -18,7 +18,7 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.availability import CountTrace, read_availability, read_pair
 from bftrainer.nodelogs.hostlist import MOST_NODES
 from bftrainer.report.drawing import palette, plot_counts
-from bftrainer.report.intervals import ratio
+from bftrainer.report.metrics import ratio
 from bftrainer.spot.checkpointing import CheckpointedTraining, SpotRun
 from bftrainer.spot.statistics import Survival
 from bftrainer.tasksets.measurements import TrainingProfile, read_training_profile

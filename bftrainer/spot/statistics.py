@@ -14,7 +14,7 @@ from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.model.type_checks import require
 from bftrainer.nodelogs.availability import NO_TIME, AvailabilityTrace, ChangeTrace, CountTrace
 from bftrainer.nodelogs.node_spans import whole_idle_spans
-from bftrainer.report.intervals import ratio
+from bftrainer.report.metrics import ratio
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

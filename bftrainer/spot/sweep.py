@@ -14,7 +14,7 @@ from bftrainer.errors import SettingsError
 from bftrainer.files.text_files import write_csv
 from bftrainer.model.type_checks import require
 from bftrainer.parallel import in_order, usable_processors
-from bftrainer.report.intervals import estimate
+from bftrainer.report.metrics import estimate
 from bftrainer.spot.checkpointing import CheckpointedTraining, simulate
 from bftrainer.spot.generation import MinuteModel
 from bftrainer.spot.run import SCHEMA, TIME_ACCOUNTS, Prices, run_figures, settings_summary, write_summary

@@ -22,7 +22,7 @@ from bftrainer.campaigns.bound import (
 from bftrainer.errors import SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.model import ScalingCurve, TaskSpec
-from bftrainer.report.words import more_tasks_in_words
+from bftrainer.report.glossary import more_tasks_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay
 from tests.report.test_ledger import log_of
 from tests.worlds import random_log

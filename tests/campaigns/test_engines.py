@@ -11,9 +11,11 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from bftrainer.campaigns import engines
 from bftrainer.campaigns.engines import DaskEngine, local_engine
 from bftrainer.errors import SettingsError
 from bftrainer.parallel import Lost
@@ -152,3 +154,33 @@ def test_what_a_batch_system_does_not_take(tmp_path, monkeypatch):
     with pytest.raises(SettingsError, match=r"jobqueue\.toml: unexpected \['cors'\]$"):
         list(DaskEngine(jobqueue=path)(doubled, [1]))
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+QUEUE = 'system = "{system}"\njobs = 1\ncores = 1\nmemory = "1GB"\n'
+
+
+def test_python_may_have_blanks_in_its_path(tmp_path, monkeypatch):
+    """The script of a job quotes the interpreter, which dask-jobqueue would not do, but one that the user names."""
+    monkeypatch.setattr(engines, "sys", SimpleNamespace(executable="/a b/bin/python"))
+    assert "'/a b/bin/python' -m distributed" in script(tmp_path, "slurm")
+    assert "\nmine -m distributed" in script(tmp_path, "slurm", 'python = "mine"\n')
+
+
+def script(tmp_path, system, more=""):
+    """What is submitted to a batch system for a sweep in the directory `out`."""
+    (tmp_path / "queue.toml").write_text(QUEUE.format(system=system) + more)
+    cluster = DaskEngine(jobqueue=tmp_path / "queue.toml", job_logs=tmp_path / "out" / "job-logs")._make_cluster
+    return cluster.func.job_cls(scheduler="tcp://host:1", name="worker", **cluster.keywords).job_script()
+
+
+@pytest.mark.parametrize("system", ["slurm", "pbs", "lsf"])
+def test_job_scripts_of_all_systems(tmp_path, system):
+    """Each says where to print, in its own words."""
+    assert script(tmp_path, system).count(f" {tmp_path / 'out' / 'job-logs'}/") == 2
+
+
+def test_a_place_that_no_script_can_name(tmp_path):
+    """Where dask-jobqueue would split a path, one line says what to name instead."""
+    (tmp_path / "queue.toml").write_text(QUEUE.format(system="slurm"))
+    with pytest.raises(SettingsError, match=r"queue\.toml: Expected a log_directory, .* with blanks, .*/my sweep"):
+        DaskEngine(jobqueue=tmp_path / "queue.toml", job_logs=tmp_path / "my sweep" / "job-logs")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from bftrainer.campaigns.forecast import ForecastPlan, forecast, quantile
 from bftrainer.errors import BftrainerError, SettingsError
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
-from bftrainer.report.intervals import proportion
+from bftrainer.report.metrics import proportion
 from bftrainer.runs import ReplayConfig
 from bftrainer.spot.supercomputer import SupercomputerModel
 

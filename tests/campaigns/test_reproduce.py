@@ -26,7 +26,7 @@ from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
 from bftrainer.report.drawing import axes_or_new
-from bftrainer.report.intervals import estimate
+from bftrainer.report.metrics import estimate
 from bftrainer.spot.generation import generate_trace
 from tests.tiny import contents
 

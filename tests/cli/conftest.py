@@ -6,14 +6,13 @@ import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 from bftrainer.zeus import TrainingTrace
 from tests.recurring import TRACES, write_world
-from tests.tiny import Done, contents, write_inputs
+from tests.tiny import Done, write_inputs
 
 Call = Callable[..., Done]
 
@@ -67,20 +66,6 @@ def replay(call: Call) -> Call:
         chosen = [pair for pair in inputs.items() if pair[0] not in (*words, *without)]
         options = [part for pair in chosen for part in pair]
         return call("replay", *options, *(() if solver is None else ("--solver", solver)), *words)
-
-    return run
-
-
-@pytest.fixture
-def refused(replay: Call, here: Path) -> Callable[..., str]:
-    """Run a replay that must be refused; give what it said."""
-
-    def run(*words: object, **options: Any) -> str:
-        before = contents(here)
-        done = replay(*words, **options)
-        check_refusal(done)
-        assert contents(here) == before, "something was written"
-        return done.err
 
     return run
 

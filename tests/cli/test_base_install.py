@@ -64,7 +64,7 @@ sys.modules.update(dict.fromkeys(absent))
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 found = []
 for words in calls:
     logs = next(iter(Path("logs").glob("*")), Path("none"))

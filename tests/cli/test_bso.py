@@ -112,14 +112,6 @@ def test_a_job_is_deleted(bso, running):
     assert_matches(r"'t-3'\. Did you mean 't-[12]'\?", done.err)
 
 
-@pytest.mark.parametrize("words", [("t-11",), ("t-11", "-o", "x.json"), ("t-11", "--delete", "--yes")])
-def test_unknown_jobs(bso, words):
-    """The closest name is told."""
-    done = bso("jobs", *words)
-    check_refusal(done)
-    assert_matches(r"'t-11'\. Did you mean 't-1'\?", done.err)
-
-
 def test_servers_that_do_not_answer(call, running, monkeypatch):
     """No server, no token and a wrong address are told in one line; of one's own server also how it is started."""
     monkeypatch.setenv("BFTRAINER_BSO_SERVER", "")

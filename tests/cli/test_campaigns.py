@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import assert_matches, check_refusal
 from tests.tiny import contents, spawn
 
+WORLD = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp")
 SWEEP = """schema = 1
 [base]
 node_log = "evt.pkl"
@@ -94,7 +95,7 @@ def test_a_failing_point_is_reported(call, here):
 
 def test_forecast(call):
     """Words, or JSON; the tasks of the small world are never done within 20 s."""
-    world = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp", "--stretches", 4, "--workers", 1)
+    world = (*WORLD, "--stretches", 4, "--workers", 1)
     done = call("forecast", "--deadline", "20s", "--horizon", 30, *world)
     assert done.status == 0
     assert_matches(r"all done by then +0 % \(0 to 49 %\)", done.out)
@@ -109,7 +110,7 @@ def test_forecast(call):
 
 def test_advise(call):
     """A table of both settings on both parts, and a sentence."""
-    world = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp", "--metric", "work_done", "--trials", 4)
+    world = (*WORLD, "--metric", "work_done", "--trials", 4)
     done = call("advise", *world)
     assert done.status == 0
     assert [line.split()[0] for line in done.out.splitlines()[1:3]] == ["given", "best"]
@@ -123,9 +124,8 @@ def test_advise(call):
 def test_settings_of_a_run_or_a_file(call, here):
     """`--like` takes all settings from a run's directory or a file; options given beside it replace them."""
     (here / "own.toml").write_text(SWEEP.partition("[grid]")[0])
-    world = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp")
-    assert call("replay", *world, "-Tfwd", 5, "--startup-cost", "full", "-o", "run").status == 0
-    plain = call("bound", *world, "-Tfwd", 5, "--json").json
+    assert call("replay", *WORLD, "-Tfwd", 5, "--startup-cost", "full", "-o", "run").status == 0
+    plain = call("bound", *WORLD, "-Tfwd", 5, "--json").json
     by_file, by_run = (call("bound", "--like", like, "-Tfwd", 5, "--json").json for like in ("own.toml", "run"))
     assert by_file == plain
     assert by_run == call("bound", "--like", "run", "--json").json != plain
@@ -153,11 +153,10 @@ def test_pages(call, here, monkeypatch):
     """
     opened = []
     monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
-    world = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp")
     commands = {
         "sweep.html": ("sweep", "tfwd.toml", "--workers", 1, "--metric", "work_done", "--metric", "rescales"),
-        "forecast.html": ("forecast", "--deadline", "20s", "--horizon", 30, *world, "--stretches", 3, "--workers", 1),
-        "advice.html": ("advise", *world, "--metric", "work_done", "--trials", 3),
+        "forecast.html": ("forecast", "--deadline", "20s", "--horizon", 30, *WORLD, "--stretches", 3, "--workers", 1),
+        "advice.html": ("advise", *WORLD, "--metric", "work_done", "--trials", 3),
     }
     for name, words in commands.items():
         done = call(*words, "--report", name)
@@ -189,7 +188,7 @@ def test_inputs_are_no_pages(call, here):
 
 def test_a_weekday_is_a_deadline(call, here):
     """The next one after the start, at 18:00 unless said; the table and the page name the date."""
-    world = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp", "--stretches", 2, "--workers", 1)
+    world = (*WORLD, "--stretches", 2, "--workers", 1)
     start = ("--start", "2026-12-04T17:59:40", "--horizon", 30)
     done = call("forecast", "--deadline", "Friday", *start, *world, "--report", "friday.html")
     assert done.status == 0, done

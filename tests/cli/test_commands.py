@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
 import subprocess
@@ -11,7 +12,7 @@ import tomllib
 import click
 import pytest
 
-from bftrainer.cli._shared.group import cli
+from bftrainer.cli.group import cli
 from bftrainer.tasksets import read_task_set
 from solvers.registry import names as solver_names
 from tests.cli.conftest import assert_matches
@@ -37,7 +38,7 @@ def imported_by(code: str) -> set[str]:
 )
 def test_help_imports_nothing_heavy(words):
     """Help answers at once: neither data libraries nor solvers are loaded for it."""
-    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli._shared.group import cli, guarded\n"
+    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
     loaded = imported_by(code + "assert guarded(cli, 'bftrainer') == 0")
     assert not loaded & (HEAVY | {"solvers"})
 
@@ -64,19 +65,6 @@ def test_help_is_plain_text():
         assert text.replace("\n", "").isprintable(), name
         assert not re.search(r"\\\w|``|:[a-z]+:`|\*\*", text), name
     assert re.search(r"\n +pool +idle and used.*\n +gantt ", shown["bftrainer plot"])
-
-
-# --- convert -----------------------------------------------------------------------------------------------------
-
-
-def test_convert_task_sets_both_ways(call, here):
-    """A legacy task set goes to the native form and back to the pair of files it was."""
-    done = call("convert", "Jbnd.pkl", "set.toml", "-scfn", "JNPs.pkl")
-    assert (done.status, done.out) == (0, "set.toml: task set of 2 tasks\n")
-    assert call("convert", "set.toml", "new-Jbnd.pkl").status == 0
-    tasks = read_task_set(here / "Jbnd.pkl", here / "JNPs.pkl").tasks
-    assert read_task_set(here / "set.toml").tasks == tasks
-    assert read_task_set(here / "new-Jbnd.pkl", here / "new-JNPs.pkl").tasks == tasks
 
 
 @pytest.mark.parametrize(
@@ -137,3 +125,29 @@ def test_completion_answers(program, line, expected, tmp_path):
     env = {variable: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
     done = subprocess.run([installed(program)], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
     assert {answer.partition(",")[2] for answer in done.stdout.split()} == expected
+
+
+@pytest.fixture
+def unloadable(here, monkeypatch):
+    """Importing pyarrow fails as the system says it, in a page of advice."""
+    del here  # written before
+    real = builtins.__import__
+
+    def importing(name, *rest, **options):
+        if name.split(".")[0] != "pyarrow":
+            return real(name, *rest, **options)
+        try:
+            raise ImportError("libarrow.so: failed to map segment from shared object", name="pyarrow.lib")
+        except ImportError as cause:
+            raise ImportError("\n\nIMPORTANT: PLEASE READ THIS\n" * 40, name="pyarrow.lib") from cause
+
+    monkeypatch.setattr(builtins, "__import__", importing)
+
+
+@pytest.mark.usefixtures("unloadable")
+def test_a_library_that_cannot_be_loaded(call, here):
+    """One line with what the system said, and status 1: the input is not at fault."""
+    (here / "idle.parquet").write_bytes(b"PAR1")
+    done = call("replay", "-ndmap", "idle.parquet", "-bdfn", "Jbnd.pkl")
+    assert (done.status, done.out) == (1, ""), done.err
+    assert done.err == "Error: Cannot load pyarrow.lib: libarrow.so: failed to map segment from shared object.\n"

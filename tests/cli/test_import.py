@@ -129,3 +129,32 @@ def test_nodes_outside_the_inventory(call, here):
     done = call("import", "--format", "slurm", "sacct.txt", *window, "--nodes", "n[1-5]", "-o", "x.parquet")
     assert done.status == 0
     assert "15 nodes, left out: n6, n7, n8, n9, n10, n11, n12, n13, n14, n15 and 5 more" in done.out
+
+
+JOBS = """\
+JobIDRaw|Start|End|NNodes|NodeList
+1|1788220800|1788224400|2|n[1-2]
+2|1788228000|1788229000|1|n1
+3|1788232000|1788240000|2|n[1-2]
+"""
+
+
+def test_offer_after_is_the_same_everywhere(call, here):
+    """An import, an edit and a replay that wait an hour offer the same; what was not checked is said in the table."""
+    (here / "sacct.txt").write_text(JOBS)
+    words = ("sacct.txt", "--start", 1788220800, "--end", 1788240000, "--window", "asked", "-o")
+    late = ("--offer-after", 3600)
+    assert call("import", *words, "idle.parquet").status == call("import", *words, "late.parquet", *late).status == 0
+    assert call("trace", "edit", "idle.parquet", *late, "-o", "edited.parquet").status == 0
+    imported, edited = (list(read_node_log(here / name).rows()) for name in ("late.parquet", "edited.parquet"))
+    # n2 is idle from 3600 s to 11200 s; n1 twice, for less than an hour each time.
+    assert imported == [(7200, [1], []), (11_200, [], [1])]
+    assert str(imported) == str(edited)
+    replay = ("replay", "-bdfn", "tasks.toml", "--solver", "dp", "--json", "-ndmap")
+    given = call(*replay, "idle.parquet", *late, "-o", "run").json
+    assert given["idle_node_s"] == call(*replay, "late.parquet", "-o", "other").json["idle_node_s"] > 0
+    assert given["settings"]["offer_after_s"] == 3600
+    assert call("audit", "run").status == 0
+    shown = call(*(word for word in replay if word != "--json"), "idle.parquet").out
+    assert any("cannot be trusted" in note for note in given["node_log_notes"])
+    assert all(note in shown for note in given["node_log_notes"])

@@ -1,10 +1,14 @@
-"""Whatever a command is told to write to or to replace, nothing but results of ours is ever deleted."""
+"""Whatever a command is told to write to or to replace: results of ours alone are deleted, inputs never written."""
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
+from bftrainer.nodelogs import read_node_log, write_node_log
 from tests.cli.conftest import check_refusal
+from tests.recurring import TRACES, write_world
 from tests.tiny import contents
 
 SWEEP = """schema = 1
@@ -75,19 +79,6 @@ def test_what_is_put_beside_results_is_kept(call, here, words, place):
     assert call(*into(words, place), "--force").status == 0
 
 
-def test_what_is_put_beside_a_sweep_is_kept(call, here):
-    """A sweep is replaced file by file: a note beside it, and inputs that lie there, outlive that."""
-    assert call(*into(SWEEPING)).status == 0
-    (here / "out" / "notes.txt").write_text("The one with the large tasks.")
-    (here / "evt.pkl").rename(here / "out" / "evt.pkl")
-    (here / "evt.pkl").symlink_to(here / "out" / "evt.pkl")
-    before = contents(here / "out")
-    assert call(*into(SWEEPING), "--force").status == 0
-    after = contents(here / "out")
-    assert after.keys() == before.keys()
-    assert all(after[name] == before[name] for name in ("notes.txt", "evt.pkl"))
-
-
 def test_pages_are_no_results(call, here):
     """A page among results would be in the way of the next run that replaces them."""
     assert call(*into(REPLAY)).status == 0
@@ -95,28 +86,6 @@ def test_pages_are_no_results(call, here):
     done = call(*into(REPLAY), "--force", "--report", "out/page.html")
     check_refusal(done)
     assert "Expected --report outside out" in done.err
-    assert contents(here) == before
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("old", "new", "named"),
-    [
-        ('"evt.pkl"', '"evt.pk"', "evt.pk"),
-        ('"dp"', '"dp"\nobjective = "nonsense"', "nonsense"),
-        ("[5, 20]", "[5, -20]", "line 7"),
-        ("[grid]", "[grid", "TOML"),
-    ],
-)
-@pytest.mark.parametrize("more", [("--force",), ("-o", "new/sweep")], ids=" ".join)
-def test_a_refused_sweep_changes_nothing(call, here, old, new, named, more):
-    """Whatever the file says wrong, an earlier sweep stays as it was, and no new directory is made."""
-    assert call(*into(SWEEPING)).status == 0
-    (here / "sweep.toml").write_text(SWEEP.replace(old, new))
-    before = contents(here)
-    done = call(*into(SWEEPING), *more)
-    check_refusal(done)
-    assert named in done.err
     assert contents(here) == before
 
 
@@ -131,4 +100,65 @@ def test_a_cluster_out_of_reach_changes_nothing(call, here, engine):
     assert call(*SWEEPING).status == 0
     before = contents(here)
     check_refusal(call("sweep", "sweep.toml", *engine, "--force"))
+    assert contents(here) == before
+
+
+# --- what is read
+
+ONTO_INPUTS = {
+    "trace stats nodes.csv --terminations hard.csv": "hard.csv",
+    "trace stats nodes.csv --additions x.csv --terminations x.csv": "x.csv",
+    "convert nodes.csv link.csv": "link.csv",
+    "convert Jbnd.pkl JNPs.pkl -scfn JNPs.pkl": "JNPs.pkl",
+    "trace edit nodes.csv --start 1612915205 -o nodes.csv": "nodes.csv",
+    "trace edit nodes.csv --nodes names.csv -o names.csv": "names.csv",
+    "trace edit nodes.csv --anonymise key.csv -o key.csv": "key.csv",
+    "trace generate --like nodes.csv -o nodes.csv": "nodes.csv",
+    "import --format slurm logs -o logs/a.csv": "a.csv",
+    "spot simulate --trace nodes.csv --figure figure.png": "figure.png",
+    f"zeus simulate {' '.join(TRACES)} --output traces.json": "traces.json",
+    "replay -ndmap evt.pkl -bdfn tasks.toml --solver dp --report evt.pkl": "evt.pkl",
+    "bso jobs job -o tokens.csv --token-file tokens.csv": "tokens.csv",
+}
+
+
+@pytest.fixture
+def linked(here):
+    """The small world's log as a table, with links to it."""
+    write_node_log(here / "nodes.csv", read_node_log(here / "evt.pkl"))
+    write_world(here)
+    for name in ("link.csv", "figure.png"):
+        (here / name).symlink_to("nodes.csv")
+    os.link(here / "nodes.csv", here / "hard.csv")
+    (here / "traces.json").symlink_to("train.csv")
+    (here / "names.csv").write_text("a\n")
+    (here / "x.csv").touch()
+    (here / "tokens.csv").write_text(16 * "t")
+    (here / "log.csv").write_text("JobID|NodeList\n")
+    (here / "logs").mkdir()
+    (here / "logs" / "a.csv").write_text("JobID|NodeList\n")
+    return here
+
+
+@pytest.mark.parametrize(("command", "place"), ONTO_INPUTS.items())
+def test_inputs_are_kept(call, linked, command, place):
+    """A file that is read is not written, by no name that it has; it is named, and nothing is done."""
+    before = contents(linked)
+    done = call(*command.split(), "--force")
+    check_refusal(done)
+    assert f"{place}: Would overwrite" in done.err
+    assert contents(linked) == before
+
+
+@pytest.mark.parametrize(("there", "target"), [("log.csv", "log.csv.gz"), ("log.csv.gz", "log.csv")])
+def test_metadata_of_another_log_stay(call, here, there, target):
+    """`log.csv` and `log.csv.gz` would share `log.json`: the second is refused, with --force too, and says why."""
+    (here / "log.csv").unlink(missing_ok=True)
+    (here / "log.json").unlink(missing_ok=True)
+    assert call("convert", "evt.pkl", there).status == 0
+    before = contents(here)
+    for force in ((), ("--force",)):
+        done = call("convert", "evt.pkl", target, *force)
+        check_refusal(done)
+        assert f"{target}: Its metadata would replace log.json, those of {there}; choose another name." in done.err
     assert contents(here) == before

@@ -11,10 +11,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from bftrainer.cli.replay.replay import replay as replay_command
-from bftrainer.cli.replay.result_table import render_summary
+from bftrainer.cli.replay import render_summary
+from bftrainer.cli.replay import replay as replay_command
 from bftrainer.files.directories import JOURNAL
-from tests.cli.conftest import Call
+from tests.cli.conftest import Call, check_refusal
+from tests.recurring import write_world
 from tests.tiny import RESULTS, spawn
 
 SMALL_FILES = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "-scfn", "JNPs.pkl", "--solver", "dp")
@@ -87,15 +88,6 @@ def test_print_false_goes_to_the_log(replay, here):
 
     assert steady(logged) == steady(printed)
     assert logged.endswith("Results: quiet-itrOut\n")
-
-
-@pytest.mark.parametrize("word", ["y", "FALSE", "0"])
-def test_booleans_in_all_spellings(replay, here, word):
-    """Booleans are understood as the published replayer's."""
-    done = replay("--no-baseline", "-print", word)
-    assert done.status == 0
-    assert (done.out != "") == (word.lower() in ("yes", "true", "t", "y", "1"))
-    assert (here / "debug-itrOut" / "iter-prints.log").exists() == (done.out == "")
 
 
 def test_scalability_that_is_not_given(replay, here):
@@ -299,3 +291,80 @@ def test_a_failing_objective_keeps_what_was_done(here):
     assert spawn("bftrainer-replay", *words, "--output-dir", "whole", cwd=here).status == 0
     resumed, whole = ((here / place / "step-logs.csv").read_bytes() for place in ("debug-itrOut", "whole"))
     assert resumed == whole
+
+
+# --- tuned tasks -------------------------------------------------------------------------------------------------
+
+TUNED = """\
+schema = 1
+[[task]]
+name = "J0"
+group = "g"
+min_nodes = 1
+max_nodes = 4
+gpus_per_node = 2
+[task.scaling]
+model = "linear"
+[task.zeus]
+train_trace = "train.csv"
+power_trace = "power.csv"
+dataset = "pages"
+network = "net"
+optimizer = "sgd"
+target_metric = 0.5
+max_epochs = 3
+default_batch_size = 8
+"""
+
+
+@pytest.fixture
+def tuned(call, here):
+    """Replay the small world's log with a tuned task, of whose section parts are replaced."""
+    write_world(here)
+
+    def run(*words, old="", new=""):
+        (here / "tuned.toml").write_text(TUNED.replace(old, new))
+        return call("replay", "-ndmap", "evt.pkl", "-bdfn", "tuned.toml", "--solver", "dp", "-o", "out", *words)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('"pages"', '"page"', "train.csv, task J0: The trace has no job page,net,sgd. Did you mean 'pages,net,sgd'?"),
+        ('"train.csv"', '"trian.csv"', "trian.csv: No such file (task J0)."),
+    ],
+)
+def test_traces_that_a_tuned_task_lacks(tuned, here, old, new, said):
+    """They are named with the nearest there is, and nothing is written."""
+    done = tuned(old=old, new=new)
+    check_refusal(done)
+    assert said in done.err
+    assert not (here / "out").exists()
+
+
+def test_a_default_that_never_reaches_the_target(tuned):
+    """The replay runs, says why the group was given up, and succeeds."""
+    done = tuned("--no-baseline", old="size = 8", new="size = 32")
+    assert done.status == 0
+    assert "0 reached their target in 1 tries, 1 failed" in done.out
+    assert "  given up             Job(pages,net,sgd,0.5,bs32~3): The default batch size 32 did not conv" in done.out
+
+
+def test_summary_names_all_files(tuned, here):
+    """Series and traces are inputs as well, with their checksums; the settings say what was asked for."""
+    (here / "cap.csv").write_text("time,power_w\n0,900\n25,400\n")
+    summary = tuned("--power-cap", "cap.csv", "--carbon", 300, "--json", "--no-baseline").json
+    assert [each["path"] for each in summary["inputs"]["traces"]] == ["train.csv", "power.csv"]
+    assert summary["inputs"]["power_cap"]["path"] == "cap.csv"
+    assert len(summary["inputs"]["power_cap"]["sha256"]) == 64
+    assert "carbon" not in summary["inputs"]
+    assert (summary["settings"]["power_cap"], summary["settings"]["carbon"]) == ("cap.csv", 300.0)
+
+
+def test_no_efficiency_is_said(call):
+    """Where work does not add up, as in the embedded tuned tasks, a note says why there is no efficiency."""
+    done = call("replay", "--sample", "tuned", "--solver", "dp", "--max-events", 20)
+    assert "Note: no efficiency: tuned tasks count work in epochs over different datasets" in done.err
+    assert "efficiency" not in done.out

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from bftrainer.cli._shared import stdio
-from bftrainer.cli._shared.stdio import counting
+from bftrainer.cli import terminal
+from bftrainer.cli.terminal import counting
 
 EVIL = "\\u001b[2J\\u0007\\u202e"
 
@@ -70,8 +70,8 @@ def test_a_line_a_minute_elsewhere(monkeypatch):
         said.append(line)
         told.set()
 
-    monkeypatch.setattr(stdio, "tell", tell)
-    monkeypatch.setattr(stdio, "LINE_S", 0.001)
+    monkeypatch.setattr(terminal, "tell", tell)
+    monkeypatch.setattr(terminal, "LINE_S", 0.001)
     with counting("Simulating", 4) as done:
         done(1)
         assert told.wait(60.0)

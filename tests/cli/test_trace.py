@@ -1,4 +1,4 @@
-"""`bftrainer trace stats`, `generate` and `edit`: figures, windows, nodes, several logs, pseudonyms."""
+"""`bftrainer trace stats`, `generate` and `edit`: figures, windows, nodes, pseudonyms; `bftrainer spot`."""
 
 from __future__ import annotations
 
@@ -35,16 +35,6 @@ def test_stats_of_each_kind(call, here):
         assert found["kind"] == kind
         keys.append(list(found))
     assert all(one == keys[0] for one in keys)
-
-
-def test_stats_by_hand(call):
-    """Nodes a and b are idle for 30 s, c and d from 10 s to the end at 40 s."""
-    found = call("trace", "stats", "evt.pkl", "--json").json
-    assert (found["events"], found["nodes"], found["span_s"]) == (5, 4, 40.0)
-    assert (found["fragments_cut_at_start"], found["fragments_cut_at_end"], found["nodes_left"]) == (2, 2, 2)
-    assert found["node_hours"] == pytest.approx(120 / 3600)
-    assert found["mean_nodes"] == pytest.approx(3.0)
-    assert found["idle_share"] == pytest.approx(0.75)
 
 
 def test_the_pair_of_a_trace(call, here):
@@ -85,21 +75,24 @@ def idle(path):
     return idle_of(read_node_log(path), START)
 
 
-def test_cut(call, here):
-    """A window is cut out; the command is noted in the log."""
-    done = call("trace", "edit", "evt.pkl", "--start", "2021-02-10T00:00:05", "--end", START + 20, "-o", "cut.parquet")
-    assert (done.status, done.out) == (0, "cut.parquet: node log of 4 nodes, 0.00 h\n")
-    assert idle(here / "cut.parquet") == {"a": [(5, 20)], "b": [(5, 20)], "c": [(10, 20)], "d": [(10, 20)]}
-    (command,) = read_node_log(here / "cut.parquet").provenance["edits"]
-    assert command.startswith("bftrainer trace edit evt.pkl --start")
+EDITS = {
+    f"--start 2021-02-10T00:00:05 --end {START + 20}": {
+        "a": [(5, 20)],
+        "b": [(5, 20)],
+        "c": [(10, 20)],
+        "d": [(10, 20)],
+    },
+    "--nodes a,b,c --exclude-nodes b --min-hole 31s": {"a": [], "c": []},
+}
 
 
-def test_filter(call, here):
-    """Nodes and idle intervals are picked."""
-    words = ("--nodes", "a,b,c", "--exclude-nodes", "b", "--min-hole", "31s")
-    done = call("trace", "edit", "evt.pkl", *words, "-o", "f.csv")
-    assert done.status == 0
-    assert idle(here / "f.csv") == {"a": [], "c": []}
+@pytest.mark.parametrize(("words", "left"), EDITS.items())
+def test_parts_of_a_log(call, here, words, left):
+    """A window is cut out, nodes and idle intervals are picked; the command is noted in the log."""
+    assert call("trace", "edit", "evt.pkl", *words.split(), "-o", "part.parquet").status == 0
+    assert idle(here / "part.parquet") == left
+    (command,) = read_node_log(here / "part.parquet").provenance["edits"]
+    assert command == f"bftrainer trace edit evt.pkl {words} -o part.parquet"
 
 
 def test_merge(call, here):
@@ -125,9 +118,34 @@ def test_anonymise(call, here):
     assert sorted(idle_of(shared, START).values()) == sorted(idle(here / "evt.pkl").values())
 
 
-def test_existing_files_are_spared(call, here):
-    """Metadata beside a table are as precious as the table."""
-    (here / "x.json").write_text("precious")
-    assert call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "x.csv").status == 2
-    assert call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "x.csv", "--force").status == 0
-    assert json.loads((here / "x.json").read_text())["nodes"] == ["a", "b", "c", "d"]
+# --- spot
+
+
+def test_simulate_writes_results(call, here):
+    """Files and a figure where asked; an existing place is refused, results are replaced by force."""
+    (here / "s.csv").write_text("".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n")
+    words = ("simulate", "--trace", "s.csv", "-o", "out", "--figure", "f.svg")
+    done = call("spot", *words)
+    assert (done.status, done.err) == (0, "Results: out\nFigure: f.svg\n")
+    assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "events.csv", "summary.json"}
+    assert (here / "f.svg").read_text().startswith("<?xml")
+    summary = json.loads((here / "out" / "summary.json").read_text())
+    assert summary["inputs"]["trace"]["path"] == "s.csv"
+    assert summary["inputs"]["profile"]["path"] == "sample-spot-profile.toml"
+    check_refusal(call("spot", *words))
+    assert call("spot", *words, "--force").status == 0
+    assert call("spot", "simulate", "--trace", "s.csv", "--json").json == summary
+
+
+@pytest.mark.long
+def test_sweep(call, here):
+    """A row per pair of levels, with intervals; files where asked."""
+    words = ("sweep", "--days", 0.1, "--repeats", 3, "--preemption-scale", "0.5,2", "--addition-scale", "0,1")
+    done = call("spot", *words, "-o", "out", "--jobs", 1)
+    assert done.status == 0
+    assert len(done.out.splitlines()) == 5
+    assert "iterations per hour, 95 % ±" in done.out
+    assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "sweep.csv", "summary.json"}
+    found = call("spot", *words, "--json").json
+    assert found == json.loads((here / "out" / "summary.json").read_text())
+    assert [row["repeats"] for row in found["levels"]] == [3] * 4

@@ -14,27 +14,6 @@ from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
 from bftrainer.zeus.simulation.optimum import summarise
 from tests.cli.conftest import assert_matches
 from tests.recurring import JOB, JOBS, PAGES, cells
-from tests.tiny import contents
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("simulate",),
-        ("simulate", "--job", "synth-text,transformer,adamw", "--seeds", "2"),
-        ("traces",),
-        ("compare", "--seeds", "2", "--recurrences", "20"),
-        ("groups", "--dataset", "synth-text"),
-    ],
-    ids=" ".join,
-)
-def test_everything_runs_without_files(zeus, here, words):
-    """Each command has defaults that work, on embedded traces, and prints the same each time; nothing is written."""
-    before = contents(here)
-    done = zeus(*words, sample=True)
-    assert (done.status, done.err) == (0, "")
-    assert zeus(*words, sample=True).out == done.out
-    assert contents(here) == before
 
 
 def test_the_published_example(published, call):

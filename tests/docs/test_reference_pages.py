@@ -14,13 +14,13 @@ import pytest
 
 from benchmarks.published import ROOT
 from bftrainer import run_replay, zeus
-from bftrainer.cli.harvest.harvest import run as run_harvest
-from bftrainer.cli.harvest.harvest import watch
-from bftrainer.cli.logs.imports import import_log
-from bftrainer.cli.logs.trace import generate, stats
-from bftrainer.cli.replay.replay import replay
+from bftrainer.cli.harvest import run as run_harvest
+from bftrainer.cli.harvest import watch
+from bftrainer.cli.imports import import_log
+from bftrainer.cli.master import run, status
+from bftrainer.cli.replay import replay
 from bftrainer.cli.spot import simulate, sweep
-from bftrainer.cli.zeus.master import run, status
+from bftrainer.cli.trace import generate, stats
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.nodelogs.availability import AvailabilityTrace, churn_log
 from bftrainer.runs import write_run

@@ -6,7 +6,7 @@ from __future__ import annotations
 import click
 from hypothesis import strategies as st
 
-from bftrainer.cli._shared.group import cli
+from bftrainer.cli.group import cli
 from tests.fuzzing.damages import HOSTILE, NUMBERS, Draw
 from tests.recurring import JOB
 

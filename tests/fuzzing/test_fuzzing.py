@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 from tests.fuzzing.commands import COMMANDS, changes_of, options_of, value
 from tests.fuzzing.damages import HOSTILE, damage
 from tests.fuzzing.world import Files, Special, pick_files, scheduler_logs, world, write_files

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 from bftrainer.replay.decision_journal import DecisionJournal
 from tests.recurring import JOB, write_world
 from tests.schedulers.conformance.histories import COUNTED, NAMED, History, Job

@@ -55,7 +55,6 @@ SCENES: dict[str, tuple[Step, ...]] = {
         Step("report careful", ("report.html",)),
         Step("report careful --brief -o brief.html", ("brief.html",)),
         Step("report careful eager -o both.html", ("both.html",)),
-        Step("compare careful eager --csv", says=("careful,efficiency",)),
         Step("compare careful eager --metric efficiency --metric ledger.rescaling", says=("85.78 %", "92.40 %")),
         Step(
             "compare careful eager --json",

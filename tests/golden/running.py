@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from click.testing import CliRunner
 
-from bftrainer.cli._shared.group import cli
+from bftrainer.cli.group import cli
 from bftrainer.errors import BftrainerError
 from tests.tiny import Done
 

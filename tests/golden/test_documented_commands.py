@@ -16,7 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from bftrainer.cli._shared.group import cli
+from bftrainer.cli.group import cli
 from tests.cli.conftest import here
 from tests.docs.test_examples import PAGES
 from tests.golden.documented import ANY, LONG, SCENES, SWEEP, Step

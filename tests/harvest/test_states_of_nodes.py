@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bftrainer.cli._shared.signals import Signalled, endable
+from bftrainer.cli.terminal import Signalled, endable
 from bftrainer.errors import PollError, SettingsError
 from bftrainer.files.writing import seal_line
 from bftrainer.harvest.scheduler_polls import (

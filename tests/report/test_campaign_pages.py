@@ -17,7 +17,7 @@ from bftrainer.report.campaign_pages import (
     sweep_page,
     when_text,
 )
-from bftrainer.report.intervals import estimate
+from bftrainer.report.metrics import estimate
 
 HOSTILE = '<img src=x onerror="alert(1)">\u202e$a_$' + "x" * 300
 

@@ -83,13 +83,6 @@ def test_times_of_the_clock_are_not_judged():
     assert [(cell.below, cell.tone) for cell in found.cells("solve_s_median")] == [("", ""), ("+100.00 %", "")]
 
 
-def test_a_prediction_is_neither_better_nor_worse_than_the_harvest():
-    """Changes of other runs are judged."""
-    for engine, tone in (({"engine": "live"}, ""), ({}, "worse")):
-        found = compare_runs(["harvest", "prediction"], [run(work_done=3.0, **engine), run(work_done=2.0)])
-        assert [(cell.below, cell.tone) for cell in found.cells("work_done")] == [("", ""), ("-33.33 %", tone)]
-
-
 def test_other_ends_of_other_solvers_are_explained():
     """Runs that differ in their solver alone, and end at different times, choose differently between ties."""
     first, other = run(settings=_solved_by("dp"), window_s=100.0), run(settings=_solved_by("cbc"), window_s=90.0)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bftrainer import run_replay
 from bftrainer.model import NodeLog, ScalingCurve, TaskSpec
+from bftrainer.report.glossary import limit_in_words
 from bftrainer.report.ledger import PARTS, find_limit
-from bftrainer.report.words import limit_in_words
 from tests.tiny import write_inputs
 
 S = 1_000_000_000

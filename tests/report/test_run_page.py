@@ -14,12 +14,11 @@ import pytest
 
 from bftrainer.report.comparison import Cell
 from bftrainer.report.drawing import axes_or_new, palette
-from bftrainer.report.glossary import format_value
+from bftrainer.report.glossary import format_amount, format_value
 from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages, render_pages
 from bftrainer.report.run_figures import draw_ledger, losses_picture
 from bftrainer.report.run_page import first_side, run_page
-from bftrainer.report.words import format_amount
 from bftrainer.runs.run_files import read_runs
 from tests.finished import write_sample_run, write_tuned_run
 

@@ -8,8 +8,7 @@ import pytest
 
 from bftrainer.errors import InvalidTaskError, SettingsError
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-from bftrainer.report.glossary import format_value
-from bftrainer.report.words import learning_in_words
+from bftrainer.report.glossary import format_value, learning_in_words
 from bftrainer.runs import ReplayConfig, load_inputs, run_replay, write_run
 from tests.replayed import node_log
 

@@ -178,8 +178,8 @@ def test_a_journal_of_others_is_not_read(directory: ResultDirectory, monkeypatch
 
 def called(monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
     """Exit status of the command."""
-    from bftrainer.cli._shared.group import guarded
-    from bftrainer.cli.replay.replay import replay
+    from bftrainer.cli.group import guarded
+    from bftrainer.cli.replay import replay
 
     monkeypatch.setattr("sys.argv", ["bftrainer-replay", *words])
     return guarded(lambda **how: replay(list(words), **how), "bftrainer-replay")

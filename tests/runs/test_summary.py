@@ -15,8 +15,8 @@ import pytest
 
 from bftrainer import RunResult, run_replay
 from bftrainer.campaigns.bound import bound_work
-from bftrainer.cli.replay.result_table import render_summary
-from bftrainer.report.words import headline
+from bftrainer.cli.replay import render_summary
+from bftrainer.report.glossary import headline
 from bftrainer.runs import ReplayConfig, load_inputs, write_run
 from bftrainer.runs.run_files import read_run
 from tests.runs.test_resumable import SAVING

@@ -19,7 +19,7 @@ from time import perf_counter, sleep
 import pytest
 
 from bftrainer import Allocator, Settings, run_replay
-from bftrainer.cli._shared.group import cli, guarded
+from bftrainer.cli.group import cli, guarded
 from bftrainer.errors import SolverError, SolverUnavailableError
 from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import as_given

@@ -222,8 +222,8 @@ def test_the_bound_on_claims() -> None:
 
 def test_claims_are_told_on_every_surface(tmp_path) -> None:
     """All decisions of a run are claimed: summary, terminal and page say so, and an audit says what is wrong."""
+    from bftrainer.report.glossary import optimality_in_words
     from bftrainer.report.run_page import run_page
-    from bftrainer.report.words import optimality_in_words
 
     result = run_replay(solver="tests.solvers.plugins:Nothing", max_events=20, baseline=False)
     summary = result.summary()

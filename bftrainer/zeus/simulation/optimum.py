@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from bftrainer.errors import SettingsError
-from bftrainer.report.intervals import Estimate, estimate
+from bftrainer.report.metrics import Estimate, estimate
 from bftrainer.zeus.policies.job import Job
 from bftrainer.zeus.policies.trace import Configuration, TrainingTrace, configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult, with_seeds

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from click.testing import CliRunner
 
-from bftrainer.cli._shared.group import cli
+from bftrainer.cli.group import cli
 from bftrainer.errors import SettingsError
 from bftrainer.zeus.server import app as app_module
 from bftrainer.zeus.server.app import ServerSettings, create_app

@@ -10,25 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import cell, counting, print_figures, print_json, print_records
-from bftrainer.cli._shared.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
+from bftrainer.cli import usage
+from bftrainer.cli.group import CommandGroup
+from bftrainer.cli.terminal import cell, counting, print_figures, print_records
+from bftrainer.cli.usage import FILE, PROCESSES, SIZE, Decorator, json_option, with_options
 from bftrainer.errors import TuningError
 
 if TYPE_CHECKING:
     from bftrainer.zeus.simulation.campaign import JobChoice, Simulation, SimulationResult, ZeusInputs
     from bftrainer.zeus.simulation.optimum import ZeusSummary
 
-_COMMANDS = {
-    "compare": ("zeus.zeus:compare", "Compare policies on jobs over seeds."),
-    "groups": ("zeus.zeus:groups", "Simulate groups of jobs that overlap, from a cluster's trace."),
-    "simulate": ("zeus.zeus:simulate", "Simulate the recurrences of a job, run by run."),
-    "traces": ("zeus.zeus:traces", "List what the traces hold: jobs, optimum, Pareto front."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer zeus simulate --recurrences 20")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer zeus simulate --recurrences 20")
 def zeus() -> None:
     """Tune batch sizes and GPU power limits of recurring training jobs, simulated from traces.
 
@@ -148,7 +141,7 @@ def _finish(results: Sequence[SimulationResult]) -> None:
         raise TuningError(failures[0])
 
 
-@usage.command(epilog="Example: bftrainer zeus simulate --recurrences 20 -o runs.json")
+@zeus.command(epilog="Example: bftrainer zeus simulate --recurrences 20 -o runs.json")
 @trace_options
 @job_options
 @recurrences_option
@@ -161,15 +154,15 @@ def _finish(results: Sequence[SimulationResult]) -> None:
 )
 @seed_options(1)
 @output_options
-def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
-    """Simulate the recurrences of a job whose batch size and power limit are tuned from run to run.
+def simulate(recurrences: int, **options: Any) -> None:
+    """Simulate the recurrences of a job. Batch size and power limit are tuned from run to run.
 
     One job and seed are shown run by run; several, a line each. The setting that a simulation converged to is the most
     frequent one of the last tenth of its recurrences (at least five). Regret is what recurrences cost beyond the mean
     cost of the traces' cheapest setting; the final one is the mean of those last recurrences.
     """
     from bftrainer.zeus import Corrections
-    from bftrainer.zeus.simulation.campaign import Simulation, choose_jobs, with_seeds
+    from bftrainer.zeus.simulation.campaign import Simulation, choose_jobs, results_document, with_seeds
     from bftrainer.zeus.simulation.optimum import summarise
 
     inputs = _load(options)
@@ -180,14 +173,15 @@ def simulate(recurrences: int, as_json: bool, **options: Any) -> None:
     simulations = [seeded for simulation in first for seeded in with_seeds(simulation, options["seeds"])]
     results = _simulate(simulations, inputs, options)
     summaries = [summarise(inputs.trace, result) for result in results]
-    if as_json:
-        from bftrainer.zeus.simulation.campaign import results_document
 
+    def make_document() -> dict[str, Any]:
+        """All runs, and of each simulation its summary."""
         document = results_document(results, inputs.about())
         for entry, summary in zip(document["simulations"], summaries, strict=True):
             entry["summary"] = summary.to_dict()
-        print_json(document)
-    else:
+        return document
+
+    if not usage.print_json_if_asked(make_document):
         records = [_summary_record(result, summary) for result, summary in zip(results, summaries, strict=True)]
         if len(records) == 1:
             _print_runs(results[0])
@@ -235,7 +229,7 @@ def _summary_record(result: SimulationResult, summary: ZeusSummary) -> dict[str,
     }
 
 
-@usage.command(epilog="Example: bftrainer zeus compare --policy zeus --recurrences 20 --seeds 2")
+@zeus.command(epilog="Example: bftrainer zeus compare --policy zeus --recurrences 20 --seeds 2")
 @trace_options
 @job_options
 @click.option(
@@ -250,8 +244,8 @@ def _summary_record(result: SimulationResult, summary: ZeusSummary) -> dict[str,
 @knob_options
 @seed_options(10)
 @output_options
-def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **options: Any) -> None:
-    """Compare policies on jobs: what a recurrence takes, as means over seeds with 95 % intervals.
+def compare(policies: tuple[str, ...], recurrences: int, **options: Any) -> None:
+    """Compare policies on jobs over seeds. Figures are what a recurrence takes: means with 95 % intervals.
 
     The baseline, the default batch size at the highest power limit (default+max-power), is always among them; what the
     others take is also given relative to it.
@@ -265,10 +259,8 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     simulations = simulations_of(jobs, pairs, seeds, recurrences=recurrences, **_knobs(options))
     results = _simulate(simulations, inputs, options)
     rows = compare_policies(inputs.trace, results)
-    if as_json:
-        about = {"recurrences": recurrences, **_describe(options, inputs)}
-        print_json(about | {"comparisons": [row.to_dict() for row in rows]})
-    else:
+    about = {"recurrences": recurrences, **_describe(options, inputs)}
+    if not usage.print_json_if_asked(lambda: about | {"comparisons": [row.to_dict() for row in rows]}):
         for job in dict.fromkeys(row.job for row in rows):
             click.echo(f"{job}, {seeds} seeds; shares are of what default+max-power takes")
             records = [row.to_dict() for row in rows if row.job == job]
@@ -278,7 +270,7 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
     _finish(results)
 
 
-@usage.command(epilog="Example: bftrainer zeus groups --group group-00")
+@zeus.command(epilog="Example: bftrainer zeus groups --group group-00")
 @click.option(
     "--groups", "groups_file", type=FILE, help="Groups: CSV, also packed (xz, gzip, bzip2).  [default: embedded]"
 )
@@ -299,10 +291,8 @@ def compare(policies: tuple[str, ...], recurrences: int, as_json: bool, **option
 @click.option("--max-retries", type=click.IntRange(min=0), help="Retries before a group gives up.  [default: 100]")
 @seed_options(1)
 @output_options
-def groups(
-    groups_file: Path | None, names: tuple[str, ...], datasets: tuple[str, ...], as_json: bool, **options: Any
-) -> None:
-    """Simulate groups of recurring jobs that may overlap, each job a recurrence of the one that has its dataset.
+def groups(groups_file: Path | None, names: tuple[str, ...], datasets: tuple[str, ...], **options: Any) -> None:
+    """Simulate groups of recurring jobs that may overlap. A job is a recurrence of the one that has its dataset.
 
     Energy, time and cost are those of the traced jobs times each job's runtime_ratio. Every group draws from a seed of
     its own, made of --seed and its name.
@@ -330,9 +320,8 @@ def groups(
     results = _simulate(simulations, inputs, options, groups=source)
     by_seed = [results[start : start + len(chosen)] for start in range(0, len(results), len(chosen))]
     rows = group_totals(by_seed)
-    if as_json:
-        print_json(_describe(options, inputs, groups=source) | {"totals": [asdict(row) for row in rows]})
-    else:
+    about = _describe(options, inputs, groups=source)
+    if not usage.print_json_if_asked(lambda: about | {"totals": [asdict(row) for row in rows]}):
         print_records([asdict(row) | {"dataset": row.dataset or "all"} for row in rows], _TOTALS)
     _finish(results)
 
@@ -340,13 +329,13 @@ def groups(
 # --- Traces
 
 
-@usage.command(epilog="Example: bftrainer zeus traces")
+@zeus.command(epilog="Example: bftrainer zeus traces")
 @trace_options
 @job_options
 @eta_option
 @json_option
-def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **options: Any) -> None:
-    """List what the traces hold: jobs, target metrics, batch sizes, power limits, optimum and Pareto front.
+def traces(train: Path | None, power: Path | None, eta: float, **options: Any) -> None:
+    """List what the traces hold. That is jobs, target metrics, batch sizes, limits, optimum and Pareto front.
 
     Jobs that are given with their target are shown with their Pareto front, without one, with the optimum for each
     target that their runs aim at. Figures are the mean of a recurrence, failed tries included, nothing stopped early.
@@ -359,8 +348,7 @@ def traces(train: Path | None, power: Path | None, eta: float, as_json: bool, **
     keys = dict.fromkeys((job.dataset, job.network, job.optimizer) for job in chosen)
     jobs = [describe_job(inputs.trace, key) for key in keys]
     targets = [describe_target(inputs.trace, job, eta) for job in chosen]
-    if as_json:
-        print_json({"jobs": jobs, "targets": targets} | inputs.about())
+    if usage.print_json_if_asked(lambda: {"jobs": jobs, "targets": targets} | inputs.about()):
         return
     print_records(jobs)
     click.echo()

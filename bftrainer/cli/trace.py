@@ -11,31 +11,26 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import note, print_figures, print_json, print_table
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.logs.imports import log_option
+from bftrainer.cli import usage
+from bftrainer.cli.group import CommandGroup
+from bftrainer.cli.imports import log_option
 from bftrainer.cli.spot import MINUTES, model_options
+from bftrainer.cli.terminal import note, print_figures, print_table
+from bftrainer.cli.usage import FILE
 from bftrainer.errors import InputError, SettingsError, at_place
+from bftrainer.files.writing import replacing
 
 if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.nodelogs.convert import TraceForm
 
-_COMMANDS = {
-    "edit": ("logs.trace:edit", "Merge node logs, cut a window out, leave nodes out, replace names."),
-    "generate": ("logs.trace:generate", "Generate a trace by a model, fitted to another or not."),
-    "stats": ("logs.trace:stats", "Print the figures of a trace."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer trace stats idle.csv")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer trace stats idle.csv")
 def trace() -> None:
     """Measure, generate, edit and share traces of nodes."""
 
 
-@usage.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
+@trace.command(epilog="Example: bftrainer trace edit idle.csv --min-hole 10 -o long.csv")
 @click.argument("node_logs", type=FILE, nargs=-1, required=True)
 @click.option("--start", metavar="TIME", help="Begin: ISO time or epoch seconds.  [default: the log's start]")
 @click.option("--end", metavar="TIME", help="End, likewise.  [default: the log's end]")
@@ -52,7 +47,7 @@ def edit(
     key_file: Path | None, nodes: str | None, exclude_nodes: str | None, partitions: tuple[str, ...],
     min_hole_s: float, offer_after_s: float,
 ) -> None:  # fmt: skip
-    """Make a node log of NODE_LOGS, merged: a shorter window, some of the nodes, other names.
+    """Merge node logs, cut a window out, leave nodes out, rename them.
 
     What was idle when the window begins opens it. An anonymous log has no metadata about the site.
     """
@@ -108,7 +103,6 @@ def _read(paths: tuple[Path, ...]) -> NodeLog:
 
 def _write_anonymous(output: Path, log: NodeLog, key_file: Path) -> None:
     """Write the log under pseudonyms, and the key if it is new."""
-    from bftrainer.files.writing import replacing
     from bftrainer.nodelogs.edit import KEY_BYTES, anonymous_log, read_key
     from bftrainer.nodelogs.node_log_files import write_node_log
 
@@ -161,7 +155,7 @@ def convert(
     click.echo(f"{place}: {converted.summary()}")
 
 
-@usage.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
+@trace.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
 @click.argument("file", type=FILE)
 @click.option("--recorded-terminations", "recorded", type=FILE, help="Those of a count trace.  [default: its falls]")
 @click.option("--additions", type=FILE, help="Write the additions that were measured: CSV, dt,additions.")
@@ -170,10 +164,10 @@ def convert(
 @click.option("--figure", type=FILE, help="Draw nodes over time and the survival curve: .png, .svg or .pdf.")
 @usage.force_option
 def stats(
-    file: Path, recorded: Path | None, additions: Path | None, terminations: Path | None, as_json: bool,
+    file: Path, recorded: Path | None, additions: Path | None, terminations: Path | None,
     figure: Path | None, force: bool,
 ) -> None:  # fmt: skip
-    """Print the figures of FILE: a node log, a spot event trace, a count trace or a termination trace."""
+    """Print the figures of a trace. FILE is a node log, a spot event trace, a count trace or a termination trace."""
     from bftrainer.nodelogs.availability import read_availability, write_measured
     from bftrainer.spot.statistics import trace_statistics
 
@@ -188,13 +182,11 @@ def stats(
         from bftrainer.spot.run import trace_figure
 
         usage.write_figure(figure, trace_figure(trace.counts, statistics.survival))
-    if as_json:
-        print_json(statistics.as_json())
-    else:
+    if not usage.print_json_if_asked(statistics.as_json):
         print_figures(None, statistics.figures)
 
 
-@usage.command(epilog="Example: bftrainer trace generate --nodes 200 --days 1 -o made.parquet")
+@trace.command(epilog="Example: bftrainer trace generate --nodes 200 --days 1 -o made.parquet")
 @click.option("--like", type=FILE, help="Fit the model to this trace of any kind.")
 @click.option(
     "--model",
@@ -215,10 +207,10 @@ def stats(
 @usage.force_option
 @usage.json_option
 def generate(
-    output: Path, force: bool, start: datetime, as_json: bool, model_figures: tuple[tuple[str, float], ...],
+    output: Path, force: bool, start: datetime, model_figures: tuple[tuple[str, float], ...],
     **options: Any,
 ) -> None:  # fmt: skip
-    """Generate a trace of nodes, which `bftrainer replay` and `bftrainer spot simulate` take as it is."""
+    """Generate a trace by a model. `bftrainer replay` and `bftrainer spot simulate` take it as it is."""
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.spot.generation import generate_trace
 
@@ -227,8 +219,8 @@ def generate(
     chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
     generated = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
     write_node_log(output, generated.log)
-    if as_json:
-        print_json({"files": [str(output)], "figures": [asdict(figure) for figure in generated.figures]})
+    document = {"files": [str(output)], "figures": [asdict(figure) for figure in generated.figures]}
+    if usage.print_json_if_asked(lambda: document):
         return
     click.echo(f"{output}: node log of {len(generated.log.nodes):,} nodes, {generated.log.node.size:,} transitions")
     figures = map(astuple, generated.figures)
@@ -247,18 +239,13 @@ def checked_instant(date: datetime) -> int:
 
 # --- Task sets
 
-_TASKS = {
-    "fit": ("logs.trace:fit", "Turn measured throughput into a scaling section."),
-    "generate": ("logs.trace:generate_tasks", "Make a task set, hpo or nas."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_TASKS, epilog="Example: bftrainer tasks fit measured.csv")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer tasks fit measured.csv")
 def tasks() -> None:
     """Make task sets and scalability curves."""
 
 
-@usage.command("generate", epilog="Example: bftrainer tasks generate --scenario hpo --count 20 -o trials.toml")
+@tasks.command("generate", epilog="Example: bftrainer tasks generate --scenario hpo --count 20 -o trials.toml")
 @click.option(
     "--scenario", type=click.Choice(["hpo", "nas"]), required=True, help="Equal trials of one model, or a mix."
 )
@@ -281,7 +268,7 @@ def generate_tasks(
     scenario: Any, count: int, seed: int, work: float | None, start: datetime | None, output: Path, force: bool,
     checkpoint_s: float | None, restart_s: float | None, **options: Any,
 ) -> None:  # fmt: skip
-    """Make a task set: trials of hyper-parameter optimisation (hpo) or architecture search (nas)."""
+    """Make a task set. Its trials are of hyper-parameter optimisation (hpo) or architecture search (nas)."""
     import numpy as np
 
     from bftrainer.tasksets import write_task_set
@@ -299,15 +286,13 @@ def generate_tasks(
     click.echo(f"{output}: {count:,} tasks")
 
 
-@usage.command(epilog="Example: bftrainer tasks fit measured.csv")
+@tasks.command(epilog="Example: bftrainer tasks fit measured.csv")
 @click.argument("throughput", type=usage.FILE)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of TOML.")
-def fit(throughput: Path, as_json: bool) -> None:
-    """Turn measured rows of THROUGHPUT, a CSV file with columns nodes and throughput, into a scaling section."""
+@usage.json_option
+def fit(throughput: Path) -> None:
+    """Turn measured throughput into a scaling section. THROUGHPUT is CSV with columns nodes and throughput."""
     from bftrainer.tasksets.measurements import read_throughput_csv, scaling_section
 
     curve = read_throughput_csv(throughput)
-    if as_json:
-        print_json({"nodes": curve.nodes, "throughput": curve.throughput})
-    else:
+    if not usage.print_json_if_asked(lambda: {"nodes": curve.nodes, "throughput": curve.throughput}):
         click.echo(scaling_section(curve), nl=False)

@@ -1,15 +1,23 @@
-"""Pages of runs in a browser: all charts drawn, accessible, fast, usable by keyboard, light and dark, and printed."""
+"""Pages in a browser: charts drawn, accessible, nothing too wide, usable by keyboard, light and dark, and printed."""
 
 from __future__ import annotations
 
 import base64
+import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer.campaigns.reproduce import Comparison, reproduction_page
+from bftrainer.campaigns.verdict import MachinePrices
+from bftrainer.report.assessment_page import assessment_page
+from bftrainer.report.campaign_pages import advice_page, forecast_page, sweep_page
 from bftrainer.report.finished_run import Holdings
+from bftrainer.report.metrics import estimate
+from bftrainer.report.page import page_bytes
 from bftrainer.report.run_page import write_page
 from bftrainer.runs.run_files import read_runs
 from tests.browser import (
@@ -28,7 +36,9 @@ from tests.browser import (
     violations,
     without_scripts,
 )
+from tests.campaigns.test_assess import machine
 from tests.finished import write_sample_run, write_tuned_run
+from tests.report.test_campaign_pages import HOSTILE, advice, forecast, rows_of
 
 pytestmark = IN_BROWSER
 
@@ -108,39 +118,66 @@ def odd_names(run):
     return replace(run, name=f"{EVIL}{RIGHT_TO_LEFT}{LONG}", tasks={**run.tasks, "name": names})
 
 
-@pytest.mark.parametrize(
-    ("name", "size", "scheme"),
-    [
-        ("plain", WIDE, "light"),
-        pytest.param("tuned", WIDE, "dark", marks=pytest.mark.long),
-        pytest.param("both", PHONE, "light", marks=pytest.mark.long),
-        *(
-            pytest.param(name, (width, 900), scheme, marks=pytest.mark.slow)
-            for name in ("plain", "tuned", "both")
-            for width in WIDTHS
-            for scheme in SCHEMES
-        ),
-    ],
-)
-def test_pages_are_drawn_and_accessible(browser, pages, name, size, scheme):
-    """All charts are painted, axe-core finds nothing wrong, nothing sticks out, no error, and no request."""
-    charts = opened(browser, pages[name], size, scheme)
-    assert browser.execute_script(PAINTED) == charts == 2
+@pytest.fixture(scope="module")
+def campaigns(tmp_path_factory):
+    """Addresses of a page of each kind, with names that are long and hostile."""
+    folder = tmp_path_factory.mktemp("campaigns")
+    prices = MachinePrices(price_node_hour=0.4, price_kwh=0.25, node_w=900.0, idle_w=300.0, carbon_gco2_per_kwh=350.0)
+    plan = AssessPlan(machine(3600, 7200, days=9, nodes=16), prices=prices, gpus_per_node=4)
+    found = json.loads(json.dumps(assessment_of(plan) | {"command": f"bftrainer assess {HOSTILE}"}))
+    factors = {"objective": [HOSTILE, "b"], "a": [1, 2, 3], "max_tasks": [5, 10], "solver": ["dp", "cbc"]}
+    rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
+    lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
+    figure = Comparison("key", lines, "change in work done", "way to decide", "What it shows.")
+    claim = {"what": "best efficiency U", "paper": "up to 93 %", "here": "94.83 %", "comparable": "Not: other nodes."}
+    texts = {"paper": "Paper", "source": "Somebody, 2021", "settings": HOSTILE, "caveats": [HOSTILE]}
+    made = {
+        "reproduction": reproduction_page(texts | {"reported": [claim, claim]}, [figure], HOSTILE),
+        "assessment": page_bytes(assessment_page(found)),
+        "sweep": sweep_page("s.toml", rows, varied, HOSTILE),
+        "forecast": forecast_page(forecast([3600.0, 7200.0, 30 * 3600.0, float("inf")]), HOSTILE),
+        "advice": advice_page(advice(sentence=HOSTILE), HOSTILE),
+    }
+    for name, content in made.items():
+        (folder / f"{name}.html").write_bytes(content)
+    return {name: (folder / f"{name}.html").as_uri() for name in made}
+
+
+def sizes(*fast):
+    """Screens and schemes to show a page with: some, and the others where tests may take long."""
+    every = [((width, 900), scheme) for width in WIDTHS for scheme in SCHEMES]
+    return [*fast, *(pytest.param(*each, marks=pytest.mark.slow) for each in every if each not in fast)]
+
+
+def check_look(browser, size):
+    """axe-core finds nothing wrong, nothing sticks out, no error, and no request; rules that the page passes."""
     wrong, passed = violations(browser)
     assert wrong == []
-    assert {"color-contrast", "scrollable-region-focusable"} <= passed
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     assert (browser.get_log("browser"), asked_for(browser)) == ([], [])
+    return passed
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("scheme", SCHEMES)
-@pytest.mark.parametrize("width", WIDTHS)
-def test_briefs_are_accessible(browser, pages, width, scheme):
-    """The same of a brief, which has no scripts."""
-    shown(browser, pages["plain-brief"], (width, 900), scheme)
-    assert violations(browser)[0] == []
-    assert (browser.get_log("browser"), asked_for(browser)) == ([], [])
+@pytest.mark.parametrize("name", ["plain", pytest.param("tuned", marks=pytest.mark.long), "both"])
+@pytest.mark.parametrize(("size", "scheme"), sizes((WIDE, "dark"), (PHONE, "light")))
+def test_pages_of_runs_are_drawn_and_accessible(browser, pages, name, size, scheme):
+    """All charts are painted, colours contrast, and the keyboard reaches what scrolls."""
+    charts = opened(browser, pages[name], size, scheme)
+    assert browser.execute_script(PAINTED) == charts == 2
+    assert {"color-contrast", "scrollable-region-focusable"} <= check_look(browser, size)
+
+
+@pytest.mark.parametrize("name", ["assessment", "reproduction", "sweep", "forecast", "advice", "brief"])
+@pytest.mark.parametrize(("size", "scheme"), sizes((WIDE, "dark"), (PHONE, "light")))
+def test_pages_without_scripts_fit_and_take_the_theme(browser, pages, campaigns, name, size, scheme):
+    """They are accessible too, and texts of their pictures have the colour of the page's."""
+    shown(browser, campaigns.get(name, pages["plain-brief"]), size, scheme)
+    check_look(browser, size)
+    ink = browser.execute_script("return getComputedStyle(document.body).color")
+    texts = "return [...document.querySelectorAll('figure svg text')].map(text => getComputedStyle(text).fill)"
+    assert set(browser.execute_script(texts)) <= {ink}
+    light = sum(map(int, re.findall(r"\d+", ink)[:3])) > 380
+    assert light == (scheme == "dark")
 
 
 @pytest.mark.parametrize(
@@ -155,9 +192,7 @@ def test_odd_runs_are_drawn(browser, address, runs, kind, size):
     """All is drawn, accessible, no wider than the screen, and without an error; names are no markup."""
     charts = opened(browser, address(kind(runs["plain"])), size)
     assert browser.execute_script(PAINTED) == charts == 2
-    assert violations(browser)[0] == []
-    assert browser.get_log("browser") == []
-    assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
+    check_look(browser, size)
     bold = "return [document.querySelectorAll('b').length, document.querySelectorAll('.cards b').length]"
     assert len({*browser.execute_script(bold)}) == 1
     text = "return document.querySelector('[aria-label=\"Table: Tasks\"]').textContent"
@@ -277,17 +312,30 @@ def test_brief_and_tables_need_no_script(browser, pages, runs):
     assert browser.execute_script(visible, "noscript p") == 1
 
 
+def count_sides(browser):
+    """Sides of paper that the page takes."""
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
+    return len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"])))
+
+
 @pytest.mark.parametrize("name", ["plain-brief", "tuned-brief"])
 def test_a_brief_is_printed_on_one_side(browser, pages, name):
-    """Without scripts it is complete, nothing sticks out on a phone, and it takes one side of paper."""
+    """Without scripts it is complete, and nothing sticks out on a phone."""
     with without_scripts(browser):
         shown(browser, pages[name], PHONE)
-        printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
-    assert len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"]))) == 1
+        assert count_sides(browser) == 1
     drawn_bars = "return document.querySelectorAll('svg [id$=-patch_2], svg [id$=-patch_3]').length"
     assert browser.execute_script(drawn_bars) >= 2
     assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
-    assert browser.get_log("browser") == []
+
+
+def test_an_assessment_begins_with_one_printed_side(browser, campaigns):
+    """The brief alone, verdict to caveats; the whole page takes more."""
+    browser.get(campaigns["assessment"])
+    whole = count_sides(browser)
+    tables = "document.querySelectorAll('main > section:not(.brief)').forEach(each => each.remove())"
+    browser.execute_script(tables)
+    assert whole > count_sides(browser) == 1
 
 
 @pytest.mark.long
@@ -311,22 +359,19 @@ def test_pages_are_printed_whole(browser, address, runs, scheme):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sheet)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 700
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""} | dark_or_light)
-    printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True})
-    assert len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"]))) > 3
+    assert count_sides(browser) > 3
     assert not browser.execute_script("return document.documentElement.classList.contains('light')")
     assert browser.get_log("browser") == []
 
 
 def test_labels_of_seconds_do_not_run_into_each_other(browser, pages):
     """Where the charts show a minute and a half, on a screen and on a phone, dates have room between them."""
-    browser.get(pages["plain"])
     for size in (WIDE, PHONE):
-        browser.set_window_size(*size)
-        settled(browser)
+        opened(browser, pages["plain"], size)
         browser.execute_script("explorer.show(0, 98)")
         settled(browser)
         rooms, widths = browser.execute_script(ROOM)
-        assert len(rooms) > 1
+        assert rooms
         assert min(rooms) > max(widths) + 8
 
 

@@ -9,27 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import cell, print_json, print_records
-from bftrainer.cli._shared.usage import FILE
-from bftrainer.cli.zeus.zeus import ETA
+from bftrainer.cli import usage
+from bftrainer.cli.group import CommandGroup
+from bftrainer.cli.terminal import cell, print_records
+from bftrainer.cli.usage import FILE
+from bftrainer.cli.zeus import ETA
 
 if TYPE_CHECKING:
     from bftrainer.zeus.master.journal import Booked, Launch, MasterObserver, Recurrences
 
-_COMMANDS = {
-    "run": ("zeus.master:run", "Run the recurrences of a job, or go on with them."),
-    "status": ("zeus.master:status", "Tell where a job stands."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer master run job.toml")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer master run job.toml")
 def master() -> None:
     """Drive a training script through the recurrences of its job, batch size and power limit tuned from run to run."""
 
 
-@usage.command(epilog="Example: bftrainer master run job.toml --recurrences 20")
+@master.command(epilog="Example: bftrainer master run job.toml --recurrences 20")
 @click.argument("job_file", type=FILE, required=False)
 @click.option("--resume", type=FILE, metavar="LOGDIR", help="Go on with the job whose logs are there.")
 @click.option("--recurrences", type=usage.SIZE, help="Times that the job recurs.")
@@ -43,10 +38,8 @@ def master() -> None:
 @click.option("--pause-after", type=click.IntRange(min=1), metavar="N", help="Pause after N recurrences.")
 @click.option("--quiet", is_flag=True, help="Don't show what the script prints; it is logged all the same.")
 @usage.json_option
-def run(
-    job_file: Path | None, resume: Path | None, pause_after: int | None, quiet: bool, as_json: bool, **changes: Any
-) -> None:
-    """Run the recurrences of the job in JOB_FILE (TOML), whose values the options replace.
+def run(job_file: Path | None, resume: Path | None, pause_after: int | None, quiet: bool, **changes: Any) -> None:
+    """Run the recurrences of a job, or go on with them. Options replace values of JOB_FILE (TOML).
 
     Each run's script reports energy, time and verdict; the policy learns from its cost and chooses the next batch size.
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with --resume, from the run
@@ -74,17 +67,17 @@ def run(
     except KeyboardInterrupt:
         click.echo(f"Go on with: bftrainer master run --resume {shlex.quote(str(driver.logdir))}", err=True)
         raise
-    _print_status(driver.logdir, driver.progress, as_json=as_json)
+    _print_status(driver.logdir, driver.progress)
 
 
-@usage.command(epilog="Example: bftrainer master status logs/job+1")
+@master.command(epilog="Example: bftrainer master status logs/job+1")
 @click.argument("logdir", type=FILE)
 @usage.json_option
-def status(logdir: Path, as_json: bool) -> None:
-    """Tell where the job stands whose logs are in LOGDIR: each run, and what comes next."""
+def status(logdir: Path) -> None:
+    """Tell where a job stands. Of the one whose logs are in LOGDIR: each run, and what comes next."""
     from bftrainer.zeus.master.journal import JobJournal
 
-    _print_status(logdir, JobJournal(logdir).replay(only_look=True), as_json=as_json)
+    _print_status(logdir, JobJournal(logdir).replay(only_look=True))
 
 
 def _display_runs(*, quiet: bool) -> MasterObserver:
@@ -123,15 +116,13 @@ def _describe_launch(launch: Launch) -> str:
     return f"recurrence {launch.recurrence}, try {launch.attempt}: batch size {launch.batch_size}"
 
 
-def _print_status(logdir: Path, progress: Recurrences, *, as_json: bool) -> None:
+def _print_status(logdir: Path, progress: Recurrences) -> None:
     """Print the state of a job: its runs, and the next one."""
     from bftrainer.zeus.master.journal import is_running, plan_document
 
     running, plan = is_running(logdir), progress.plan
-    if as_json:
-        print_json(
-            {"logdir": str(logdir), "running": running, **plan_document(progress), "progress": progress.to_dict()}
-        )
+    about = {"logdir": str(logdir), "running": running}
+    if usage.print_json_if_asked(lambda: {**about, **plan_document(progress), "progress": progress.to_dict()}):
         return
     click.echo(f"{plan.job}, eta {plan.eta_knob:g}, beta {plan.beta_knob:g}, seed {plan.seed}")
     records = []

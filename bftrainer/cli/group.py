@@ -1,35 +1,84 @@
-"""The `bftrainer` command and its groups: import commands when called, turn errors into a line and a status."""
+"""The `bftrainer` command and its groups: commands imported when called, and errors as a line and a status."""
 
 from __future__ import annotations
 
+import csv
 import errno
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from importlib import import_module
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module, resources
 from typing import Any, NoReturn
 
 import click
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared.removed import describe_unknown_option, refuse_removed_command
-from bftrainer.cli._shared.signals import KILLED_BY, SAID, endable, ignore_signals, number_of
-from bftrainer.cli._shared.stdio import ready_streams, settle_stdout, tell
+from bftrainer.cli.terminal import (
+    KILLED_BY,
+    SAID,
+    endable,
+    ignore_signals,
+    number_of,
+    ready_streams,
+    settle_stdout,
+    tell,
+)
 from bftrainer.errors import BftrainerError, InputError, suggestion
 
+_ALL = f"{__name__}.all"
 
-class LazyGroup(click.Group):
-    """A group that imports a command when it is called, and suggests the closest for an unknown one.
 
-    `lazy` holds the place of each command, as ``module:attribute`` below `bftrainer.cli`, and its line of help; help
-    shows `seldom` used ones in a second section.
+class Command(click.Command):
+    """A command whose help shows all defaults, and of its options those that are `shown`, if any are named.
+
+    `--help-all` shows all options then.
     """
 
-    def __init__(
-        self, *args: Any, lazy: Mapping[str, tuple[str, str]], seldom: tuple[str, ...] = (), **options: Any
-    ) -> None:
+    def __init__(self, *args: Any, shown: Iterable[str] = (), **more: Any) -> None:
+        settings = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
+        super().__init__(*args, **more | {"context_settings": settings})
+        self._shown = frozenset(shown)
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, and the option for the whole help."""
+        return [*super().get_params(ctx), *[_HELP_ALL] * bool(self._shown)]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, and how all of them are shown."""
+        if not self._shown or ctx.meta.get(_ALL):
+            super().format_options(ctx, formatter)
+            return
+        params = [param for param in self.get_params(ctx) if param.name in self._shown]
+        with formatter.section("Options"):
+            formatter.write_dl([record for param in params if (record := param.get_help_record(ctx)) is not None])
+        formatter.write_paragraph()
+        formatter.write_text(f"`{ctx.command_path} --help-all` shows all options.")
+
+
+def _print_whole_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
+
+_HELP_ALL = click.Option(
+    ["--help-all"],
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_whole_help,
+    help="Show all options.",
+)
+
+
+class CommandGroup(click.Group):
+    """A group that shows its help without a command; for an unknown one it names the closest, or what replaced it."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, context_settings={"help_option_names": ["-h", "--help"]}, **options)
-        self._lazy, self._seldom = lazy, seldom
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Without a command, print the help and end with status 0."""
@@ -38,17 +87,38 @@ class LazyGroup(click.Group):
             ctx.exit()
         return super().parse_args(ctx, args)
 
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The called command, or fail with the closest one."""
+        command = super().get_command(ctx, cmd_name)
+        if command is None and not ctx.resilient_parsing:
+            words = _words_of(ctx, cmd_name)
+            if instead := read_removed().get(words):
+                ctx.fail(f"'bftrainer {words}' was removed: {instead}")
+            ctx.fail(f"No such command {cmd_name!r}.{suggestion(cmd_name, self.list_commands(ctx))}")
+        return command
+
+
+class LazyGroup(CommandGroup):
+    """A group that imports a command when it is called.
+
+    `lazy` holds the place of each command, as ``module:attribute`` below `bftrainer.cli`, and its line of help; help
+    shows `seldom` used ones in a second section.
+    """
+
+    def __init__(
+        self, *args: Any, lazy: Mapping[str, tuple[str, str]], seldom: tuple[str, ...], **options: Any
+    ) -> None:
+        super().__init__(*args, **options)
+        self._lazy, self._seldom = lazy, seldom
+
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         """Names of the commands, sorted; nothing is imported."""
         return sorted(self._lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the called command, or fail with the closest one."""
+        """Import the called command."""
         if cmd_name not in self._lazy:
-            if not ctx.resilient_parsing:
-                refuse_removed_command(ctx, cmd_name)
-                ctx.fail(f"No such command {cmd_name!r}.{suggestion(cmd_name, self._lazy)}")
-            return None
+            return super().get_command(ctx, cmd_name)
         module, _, attribute = self._lazy[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(f"bftrainer.cli.{module}"), attribute)
         return command
@@ -58,34 +128,49 @@ class LazyGroup(click.Group):
         rows = {name: (name, self._lazy[name][1]) for name in self.list_commands(ctx)}
         seldom = [rows.pop(name) for name in self._seldom]
         for heading, shown in (("Commands", list(rows.values())), ("Seldom used", seldom)):
-            if shown:
-                with formatter.section(heading):
-                    formatter.write_dl(shown)
+            with formatter.section(heading):
+                formatter.write_dl(shown)
+
+
+def read_removed() -> dict[str, str]:
+    """What replaces commands and options that earlier versions had, by their words after `bftrainer`."""
+    text = resources.files("bftrainer.cli").joinpath("removed.csv").read_text(encoding="utf-8")
+    table: dict[str, str] = {}
+    for words, instead in csv.reader(text.splitlines()):
+        command, *options = words.split(" --")
+        table |= dict.fromkeys([f"{command} --{option}" for option in options] or [command], instead)
+    return table
+
+
+def _words_of(ctx: click.Context, *more: str) -> str:
+    """Words of a command after the program's name, such as `trace stats`; `bftrainer-replay` is `replay`."""
+    program, *words = ctx.command_path.split()
+    return " ".join(["replay"] * (program == "bftrainer-replay") + words + list(more))
 
 
 _COMMANDS = {
     "advise": ("campaigns:advise", "Search settings on a part of a log, and prove them on the rest."),
     "assess": ("assess:assess", "Say whether harvesting is worth it on the machine of a log."),
-    "audit": ("replay.results:audit", "Check finished runs: decisions, progress and all figures."),
+    "audit": ("results:audit", "Check finished runs: decisions, progress and all figures."),
     "bound": ("campaigns:bound", "How much better decisions could do that knew the future."),
-    "bso": ("zeus.bso:bso", "Serve batch sizes to recurring training jobs."),
-    "compare": ("replay.results:compare", "Compare finished runs."),
-    "convert": ("logs.trace:convert", "Convert node logs and task sets, legacy to native and back."),
+    "bso": ("bso:bso", "Serve batch sizes to recurring training jobs."),
+    "compare": ("results:compare", "Compare finished runs."),
+    "convert": ("trace:convert", "Convert node logs and task sets, legacy to native and back."),
     "forecast": ("campaigns:forecast", "Tell how probably tasks are done by a deadline."),
-    "harvest": ("harvest.harvest:harvest", "Train on nodes that nobody uses, and give them back."),
-    "import": ("logs.imports:import_log", "Turn a scheduler's log into a node log."),
-    "master": ("zeus.master:master", "Drive a real training job through its recurrences."),
-    "plot": ("replay.results:plot", "Draw a figure of finished runs for print."),
-    "replay": ("replay.replay:replay", "Replay a node log with a task set."),
-    "report": ("replay.results:report", "Make one page of finished runs."),
+    "harvest": ("harvest:harvest", "Train on nodes that nobody uses, and give them back."),
+    "import": ("imports:import_log", "Turn a scheduler's log into a node log."),
+    "master": ("master:master", "Drive a real training job through its recurrences."),
+    "plot": ("results:plot", "Draw a figure of finished runs for print."),
+    "replay": ("replay:replay", "Replay a node log with a task set."),
+    "report": ("results:report", "Make one page of finished runs."),
     "reproduce": ("campaigns:reproduce", "Make the evaluation of a paper again, as one page."),
-    "solvers": ("replay.replay:solvers", "List the solvers: installed, licensed, exact, version."),
+    "solvers": ("replay:solvers", "List the solvers: installed, licensed, exact, version."),
     "spot": ("spot:spot", "Simulate checkpointed training on preemptible nodes."),
     "sweep": ("campaigns:sweep", "Replay a grid or list of settings."),
-    "tasks": ("logs.trace:tasks", "Make task sets and scalability curves."),
-    "trace": ("logs.trace:trace", "Measure, generate, edit and share traces of nodes."),
-    "watch": ("harvest.harvest:watch", "Write down when nodes are idle, by asking a scheduler."),
-    "zeus": ("zeus.zeus:zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
+    "tasks": ("trace:tasks", "Make task sets and scalability curves."),
+    "trace": ("trace:trace", "Measure, generate, edit and share traces of nodes."),
+    "watch": ("harvest:watch", "Write down when nodes are idle, by asking a scheduler."),
+    "zeus": ("zeus:zeus", "Tune batch sizes and power limits of recurring jobs, in simulation."),
 }
 _SELDOM = ("audit", "bound", "bso", "convert", "master", "reproduce", "solvers", "spot", "tasks", "zeus")
 
@@ -139,7 +224,11 @@ def _explain(error: Exception) -> tuple[str, int]:
     failure = BftrainerError.exit_status
     match error:
         case click.NoSuchOption():
-            return describe_unknown_option(error), error.exit_code
+            if isinstance(full := error.__context__, click.NoSuchOption):
+                error = full  # click goes on to read -word letter by letter, and then names -w alone
+            instead = read_removed().get(_words_of(error.ctx, error.option_name)) if error.ctx else None
+            text = f"{error.option_name} was removed: {instead}" if instead else error.format_message()
+            return text, error.exit_code
         case click.ClickException():
             return error.format_message(), error.exit_code
         case BftrainerError():
@@ -176,7 +265,7 @@ def main() -> None:
 
 def replay_main() -> None:
     """Entry point of `bftrainer-replay`, the same as `bftrainer replay`."""
-    from bftrainer.cli.replay.replay import replay
+    from bftrainer.cli.replay import replay
 
     _run(replay, "bftrainer-replay")
 

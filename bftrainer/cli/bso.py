@@ -11,26 +11,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.stdio import counted, print_json, print_records, write_rows
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli import usage
+from bftrainer.cli.group import CommandGroup
+from bftrainer.cli.terminal import counted, print_records, write_rows
+from bftrainer.cli.usage import FILE
 from bftrainer.errors import BatchSizeServerError, SettingsError, suggestion
+from bftrainer.files.opening import one_line
 from bftrainer.plugins import require_extra
 
 if TYPE_CHECKING:
     from bftrainer.zeus.server import BatchSizeClient, JobSummary
     from bftrainer.zeus.server.messages import TrialRow
 
-_COMMANDS = {
-    "jobs": ("zeus.bso:jobs", "List a server's jobs; show, export, delete or import one; void a trial."),
-    "quickstart": ("zeus.bso:quickstart", "Train a sample job, and see a batch size chosen."),
-    "serve": ("zeus.bso:serve", "Serve batch sizes to recurring training jobs."),
-    "token": ("zeus.bso:token", "Say who may do what on a server."),
-}
 
-
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer bso jobs")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer bso jobs")
 def bso() -> None:
     """Tune the batch sizes of recurring training jobs: a server that they ask, and what it keeps of them."""
 
@@ -83,7 +77,7 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
             raise SettingsError(error.reason) from None
 
 
-@usage.command(epilog="Example: bftrainer bso jobs my-job")
+@bso.command(epilog="Example: bftrainer bso jobs my-job")
 @click.argument("job_id", metavar="[JOB]", required=False)
 @server_options
 @usage.json_option
@@ -98,15 +92,14 @@ def open_client(server: str | None, token_file: str | None) -> Iterator[BatchSiz
 @click.option("--import", "source", metavar="URL", help="Copy the jobs of Zeus's server: its ZEUS_BSO_DATABASE_URL.")
 @_database_option
 def jobs(
-    job_id: str | None, server: str | None, token_file: str | None, as_json: bool, output: Path | None, force: bool,
+    job_id: str | None, server: str | None, token_file: str | None, output: Path | None, force: bool,
     deletes: bool, yes: bool, trial: int | None, reason: str | None, source: str | None, database_url: str | None,
 ) -> None:  # fmt: skip
-    """List the jobs of a server, or show JOB: its settings, and what is believed of each batch size.
+    """List the jobs of a server, or show one. Of JOB: its settings, and what is believed of each batch size.
 
     With an option: write the trials of JOB, void one of them, delete JOB, or move the jobs of a Zeus database, with
     their trials and what was learned, into one of this server's; no server should be writing to it then.
     """
-    from bftrainer.files.opening import one_line
     from bftrainer.zeus.server import job_figures
 
     actions = {"-o": output is not None, "--delete": deletes, "--void": trial is not None, "--import": bool(source)}
@@ -133,7 +126,7 @@ def jobs(
         usage.refuse_files(output, force=force)
     with open_client(server, token_file) as client:
         if job_id is None:
-            _list_jobs(client.jobs(), as_json=as_json)
+            _list_jobs(client.jobs())
             return
         job, name = _find_job(client, job_id), one_line(job_id)
         if deletes:
@@ -147,9 +140,7 @@ def jobs(
         elif output is not None:
             number = job_figures.write_job(output, job, client.trials(job_id))
             click.echo(f"Wrote {counted(number, 'trial')} to {output}.")
-        elif as_json:
-            print_json(job.model_dump())
-        else:
+        elif not usage.print_json_if_asked(job.model_dump):
             _show_job(job, list(client.trials(job_id)))
 
 
@@ -169,11 +160,10 @@ _ARMS = ("batch_size", "mean_j", "deviation_j", "observations")
 _LISTED = ("job", "stage", "trials", "results", "batch_sizes_left", "cheapest", "cost_j")
 
 
-def _list_jobs(jobs: list[JobSummary], *, as_json: bool) -> None:
+def _list_jobs(jobs: list[JobSummary]) -> None:
     from bftrainer.zeus.server.messages import abbreviate
 
-    if as_json:
-        print_json([job.model_dump() for job in jobs])
+    if usage.print_json_if_asked(lambda: [job.model_dump() for job in jobs]):
         return
     records = []
     for job in jobs:
@@ -194,7 +184,7 @@ def _show_job(job: JobSummary, trials: list[TrialRow]) -> None:
         print_records([dict(arm) | {"mean_j": arm.mean_j, "deviation_j": arm.deviation_j} for arm in job.arms], _ARMS)
 
 
-@usage.command(epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db")
+@bso.command(epilog="Example: bftrainer bso serve --port 8000 --database sqlite:///jobs.db")
 @click.option("--host", default="127.0.0.1", help="Address to listen at.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen at; 0: any free one.")
 @_database_option
@@ -214,7 +204,7 @@ def _show_job(job: JobSummary, trials: list[TrialRow]) -> None:
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), help="What is logged.  [default: info]"
 )
 def serve(host: str, port: int, opened: bool, **options: Any) -> None:
-    """Serve batch sizes to recurring training jobs until a signal ends it.
+    """Serve batch sizes to recurring training jobs. A signal ends it.
 
     Clients of this user on this machine find server and token by themselves. Clients of Zeus, which know no token, need
     --open. Logs go to standard error, a JSON object a line.
@@ -237,7 +227,7 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
     run_server(host, port, ServerSettings(**chosen, hosts=hosts), **tls)
 
 
-@usage.command(epilog="Example: bftrainer bso token add alice --role trainer --days 90")
+@bso.command(epilog="Example: bftrainer bso token add alice --role trainer --days 90")
 @click.argument("action", type=click.Choice(["list", "add", "revoke"]), default="list")
 @click.argument("user", metavar="[USER]", required=False)
 @click.option(
@@ -249,8 +239,8 @@ def serve(host: str, port: int, opened: bool, **options: Any) -> None:
 @click.option("--days", type=click.IntRange(1, 36_525), help="Days that a new token holds.  [default: for ever]")
 @click.option("--token-file", "path", type=FILE, help="File of tokens.  [default: that of your own servers]")
 @usage.json_option
-def token(action: str, user: str | None, role: str, days: int | None, path: Path | None, as_json: bool) -> None:
-    """List who is let in, add USER and print a new token, or revoke the tokens of USER or the one of an id.
+def token(action: str, user: str | None, role: str, days: int | None, path: Path | None) -> None:
+    """Say who may do what on a server. List who is let in, add USER and print a new token, or revoke by USER or id.
 
     A token is kept nowhere but in its digest. A running server notices changes by itself.
     """
@@ -262,7 +252,7 @@ def token(action: str, user: str | None, role: str, days: int | None, path: Path
     if (user is None) != (action == "list"):
         raise click.UsageError("Expected USER with add and revoke, and without another word after list.")
     if action == "list":
-        _list_tokens(file, as_json=as_json)
+        _list_tokens(file)
     elif action == "add":
         created = access.add_user(file, user or "", access.Role[role.upper()], days)
         until = "" if days is None else f" for {days} days"
@@ -273,15 +263,14 @@ def token(action: str, user: str | None, role: str, days: int | None, path: Path
             click.echo(f"Revoked {revoked.id} of {revoked.name}, {revoked.role.name.lower()}.")
 
 
-def _list_tokens(file: Path, *, as_json: bool) -> None:
+def _list_tokens(file: Path) -> None:
     from bftrainer.zeus.server.access import read_users
 
     rows: list[dict[str, Any]] = []
     for user in read_users(file):
         row: dict[str, Any] = {"id": user.id, "user": user.name or "", "role": user.role.name.lower()}
         rows.append(row | {"expires": user.expires, "valid": user.is_valid})
-    if as_json:
-        print_json(rows)
+    if usage.print_json_if_asked(lambda: rows):
         return
     for row in rows:
         if row["expires"] is not None:
@@ -293,15 +282,15 @@ MAX_POWER_W = 45.0
 _COLUMNS = ("batch_size", "results", "converged", "time", "energy", "cost")
 
 
-@usage.command(epilog="Example: bftrainer bso quickstart")
+@bso.command(epilog="Example: bftrainer bso quickstart")
 @click.option("--runs", type=usage.SIZE, default=20, help="Times that the job recurs.")
 @usage.json_option
-def quickstart(runs: int, as_json: bool) -> None:
-    """Train a small network on handwritten digits, again and again, and see a batch size being chosen.
+def quickstart(runs: int) -> None:
+    """Train a sample job, and see a batch size chosen.
 
-    Each run asks a batch-size server for its batch size, trains to an accuracy of 0.95, and reports what it took: time
-    on the processor, and energy that is modelled from it. It takes less than a minute, and leaves nothing behind; see
-    `bftrainer.zeus.integrations.sample_digits`.
+    Each run asks a batch-size server for its batch size, trains a small network on handwritten digits to an accuracy of
+    0.95, and reports what it took: time on the processor, and energy that is modelled from it. It takes less than a
+    minute, and leaves nothing behind; see `bftrainer.zeus.integrations.sample_digits`.
     """
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
@@ -318,13 +307,12 @@ def quickstart(runs: int, as_json: bool) -> None:
                 err=True,
             )
         job, sizes = client.job(JOB_ID), figures_by_size(client.trials(JOB_ID))
-    if as_json:
-        chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
-        print_json(chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]})
+    chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
+    if usage.print_json_if_asked(lambda: chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]}):
         return
     print_records([dict.fromkeys(_COLUMNS) | asdict(size) | size.means for size in sizes.values()], _COLUMNS)
     word = "Cheapest so far" if job.stage == "Pruning" else "Chosen"
-    click.echo(f"{word}: batch size {find_chosen(job)}; the default is {job.spec.default_batch_size}.")
+    click.echo(f"{word}: batch size {chosen['chosen']}; the default is {chosen['default']}.")
     click.echo(f"Time is that of the processor; energy is modelled from it, for a machine of {MAX_POWER_W:g} W.")
 
 

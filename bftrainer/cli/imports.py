@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import duration, print_json, tell, write_rows
-from bftrainer.cli._shared.usage import DURATION, FILE
+from bftrainer.cli import usage
+from bftrainer.cli.group import read_removed
+from bftrainer.cli.terminal import duration, tell, write_rows
+from bftrainer.cli.usage import DURATION, FILE
+from bftrainer.files.writing import refuse_clash
 from bftrainer.report.glossary import format_value
 from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
 
@@ -121,7 +123,6 @@ AUTO = "auto"
 
 @usage.command(
     "import",
-    cls=usage.Brief,
     shown=("format_name", "output", "nodes", "start", "end", "zone", "downtimes", "partitions"),
     help="Turn a scheduler's log into a node log, and report on its records.\n\nFILES may be packed, or directories of "
     "files; they are read in order.\n\nFormats:\n\n\b\n"
@@ -140,13 +141,12 @@ AUTO = "auto"
 @usage.NODE_LOG_OUTPUT
 @usage.force_option
 @usage.json_option
-def import_log(
-    files: tuple[Path, ...], format_name: str, output: Path, force: bool, as_json: bool, **options: Any
-) -> None:
+def import_log(files: tuple[Path, ...], format_name: str, output: Path, force: bool, **options: Any) -> None:
     """Turn a scheduler's log into a node log."""
-    _refuse_former_words(files, format_name)
+    former = [f"import --format {format_name}", *[f"import {files[0]}"] * (not files[0].exists())]
+    for words in filter(read_removed().get, former):
+        raise click.UsageError(f"'bftrainer {words}' was removed: {read_removed()[words]}")
     from bftrainer.files.text_files import head, log_paths
-    from bftrainer.files.writing import refuse_clash
     from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
     from bftrainer.schedulers.import_log import import_log as import_files
     from bftrainer.schedulers.import_log import quality_path, write_quality_json
@@ -170,24 +170,10 @@ def import_log(
     imported = import_files(name, files, ImportSettings(**options), usage.command_line())
     write_node_log(output, imported.log)
     write_quality_json(account, imported.quality)
-    if as_json:
-        print_json(imported.quality.summary() | {"output": str(output)})
+    if usage.print_json_if_asked(lambda: imported.quality.summary() | {"output": str(output)}):
         return
     _print_quality(imported.quality)
     click.echo(f"{output}: node log of {len(imported.log.nodes):,} nodes; {account}: the figures above")
 
 
 _COUNTING = ("counts", "swf")
-_DROPPED = ("sge", "cobalt", "batsim")
-
-
-def _refuse_former_words(files: tuple[Path, ...], format_name: str) -> None:
-    """Refuse formats that are gone, and a format where the first file belongs, and say what to do instead."""
-    first = str(files[0])
-    for name in _DROPPED:
-        if name in (format_name, None if files[0].exists() else first):
-            raise click.UsageError(f"Logs of {name} make a table, by awk (docs/import-formats.md): --format table.")
-    if not files[0].exists() and (first in (*LOG_FORMATS, AUTO) or ":" in first):
-        raise click.UsageError(
-            f"'bftrainer import {first}' was removed: use `bftrainer import --format {first} FILES`."
-        )

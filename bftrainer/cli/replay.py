@@ -7,7 +7,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import chdir, contextmanager
 from datetime import datetime
 from functools import partial
@@ -19,11 +19,23 @@ import click
 from click.core import ParameterSource
 
 from bftrainer._version import __version__
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.signals import KILLED_BY, Signalled, interruptible
-from bftrainer.cli._shared.stdio import note, print_json, print_table, write_rows
-from bftrainer.cli._shared.usage import DURATION, FILE
+from bftrainer.cli import usage
+from bftrainer.cli.terminal import (
+    KILLED_BY,
+    Signalled,
+    duration,
+    interruptible,
+    moving_bar,
+    note,
+    print_table,
+    write_rows,
+)
+from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.errors import RunFailedError, SolverError
+from bftrainer.files.directories import JOURNAL, check_free, is_free, is_unfinished, result_directory
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
+from bftrainer.report import glossary
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, Summary, assumption, format_value
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 if TYPE_CHECKING:
@@ -103,7 +115,7 @@ replay_options = usage.with_options(
     click.option("-name", "--name", "name", default="debug", help="Results go to NAME-itrOut."),
     click.option("-o", "--output-dir", type=FILE, help="Where results go.  [default: NAME-itrOut, or one beside it]"),
     usage.report_option,
-    click.option("--force", is_flag=True, help="Replace an existing result directory, and an existing page."),
+    usage.force_option,
     click.option("-print", "--print", "print_", type=bool, default=True, help="false: print to iter-prints.log there."),
     click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON instead of a table."),
     *_options_of("figures"),
@@ -129,8 +141,6 @@ like_options = usage.with_options(
 
 def config_of(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
     """The configuration that options of `replay_options` ask for."""
-    from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
-
     mip, sample, harvest = options.pop("mip"), options.pop("sample"), options.pop("from_harvest", None)
     if harvest is not None:
         from bftrainer.harvest.fidelity import harvest_inputs
@@ -187,7 +197,6 @@ def config_like(ctx: click.Context, options: dict[str, Any]) -> ReplayConfig:
 
 
 @usage.command(
-    cls=usage.Brief,
     shown=(*COMMON, "sample", "output_dir", "resume", "report", "open", "force", "as_json"),
     epilog="Example: bftrainer replay -ndmap idle.csv -bdfn tasks.toml -maxJ 30 --solver dp -o my-run",
 )
@@ -203,7 +212,6 @@ def replay(
     Without arguments an embedded sample is replayed. Results go to NAME-itrOut: step-logs.csv, decisions.parquet,
     tasks.parquet, allocation.parquet, summary.json; power.parquet and attempts.parquet where tasks are tuned.
     """
-    from bftrainer.files.directories import check_free, result_directory
     from bftrainer.runs import load_inputs
 
     if resume is not None:
@@ -234,8 +242,6 @@ def replay(
 
 def _named_directory(ctx: click.Context, name: str, *, force: bool) -> Path:
     """``<name>-itrOut`` as published, or the first free one beside it; of the sample the first free one."""
-    from bftrainer.files.directories import is_free, is_unfinished
-
     options = ("node_log", "tasks", "name", "from_harvest")
     if all(ctx.get_parameter_source(option) is ParameterSource.DEFAULT for option in options):
         return next(filter(is_free, (Path(f"sample-{number}-itrOut") for number in count(1))))
@@ -263,7 +269,6 @@ def _print_inputs(inputs: Inputs, as_json: bool) -> None:
 
 def _resume(ctx: click.Context, place: Path) -> int:
     """Go on with an unfinished run by the options that it was begun with; return the exit status."""
-    from bftrainer.files.directories import result_directory
     from bftrainer.runs import load_inputs
     from bftrainer.runs.run import find_unfinished
 
@@ -336,17 +341,12 @@ def _replay(
 @contextmanager
 def _show_progress(window_s: float, *, is_shown: bool) -> Iterator[list[Observer]]:
     """Show on a terminal how much of the window has passed."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
     from bftrainer.replay import Observer
 
     if not (is_shown and sys.stderr.isatty()):
         yield []
         return
-    columns = (TextColumn("Replaying"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task("", total=max(window_s, 1e-9))
+    with moving_bar("Replaying", max(window_s, 1e-9), "{task.percentage:>3.0f}%") as move:
 
         class ReplayBar(Observer):
             shown_s = 0.0
@@ -354,7 +354,7 @@ def _show_progress(window_s: float, *, is_shown: bool) -> Iterator[list[Observer
             def on_event(self, cluster: Cluster, change: ClusterChange) -> None:  # noqa: ARG002
                 if time.monotonic() - self.shown_s >= _REFRESH_S:
                     self.shown_s = time.monotonic()
-                    progress.update(bar, completed=change.time_s)
+                    move(change.time_s)
 
         yield [ReplayBar()]
 
@@ -364,8 +364,6 @@ _REFRESH_S = 0.1
 
 def _print_and_report(result: RunResult, place: Path, options: Mapping[str, Any], received: Sequence[int]) -> int:
     """Print what was found, and make the page; return the exit status."""
-    from bftrainer.files.directories import JOURNAL
-
     harvest, report = options["from_harvest"], options["report"]
     is_table = options["print_"] and not options["as_json"]
     if options["print_"]:
@@ -402,24 +400,144 @@ def _print_result(result: RunResult, target: Path, as_json: bool, out: IO[str]) 
     if as_json:
         out.write(json.dumps(result.summary() | {"output_dir": str(target)}, indent=2) + "\n")
         return
-    from bftrainer.cli.replay.result_table import render_summary
-
     render_summary(result.summary(), out)
     out.write(f"Results: {target}\n")
 
 
 @usage.command(epilog="Example: bftrainer solvers")
 @usage.json_option
-def solvers(as_json: bool) -> None:
+def solvers() -> None:
     """List the solvers: installed, licensed, exact, version; and whether the compiled core is in use."""
     from bftrainer._core import core, why_not
     from solvers.registry import catalogue
 
     rows = list(catalogue())
-    if as_json:
-        print_json(rows)
+    if usage.print_json_if_asked(lambda: rows):
         return
     headings = ("solver", "installed", "licence", "exact", "extra rows", "capacities", "floor", "version")
     words = {True: "yes", False: "no", "": "-"}
     print_table(headings, [[words.get(cell, cell) for cell in row.values()] for row in rows], text_columns=None)
     click.echo(f"core: {'compiled' if core else f'NumPy ({why_not})'}")
+
+
+# --- Headline figures as a table for people
+
+
+def render_summary(summary: Summary, out: IO[str]) -> None:
+    """Write a run's headline figures to `out`, one a line; a terminal's width is respected."""
+    start, end = summary["window_start"][:19], summary["window_end"][:19]
+    title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
+    if summary["partial"]:
+        title += " (partial: failed)" if summary["end_reason"] == "failed" else " (partial: interrupted)"
+    assumed = assumption(summary)
+    cells = {key: _Cell(value) for key, value in summary.items()}
+    rows = []
+    for label, key, show in _ROWS:
+        text = None
+        if key not in _WHERE_KNOWN or summary.get(key) not in (None, []):
+            text = show.format_map(cells) if isinstance(show, str) else show(summary)
+        bears = assumed is not None and assumed.bears(key)
+        rows.append((label, f"{text} ({ASSUMED})" if bears and text is not None else text))
+        if key == "eq_nodes":
+            rows += [("" if at else "  of the log", note) for at, note in enumerate(summary["node_log_notes"])]
+            rows.append((ASSUMED, None if assumed is None else assumed.note))
+    write_rows(title, rows, out)
+
+
+class _Cell:
+    """A value that is formatted as ``h``, a length of time, as ``kWh``, by a unit of the glossary, or as a number."""
+
+    def __init__(self, value: Any) -> None:
+        self._value = value
+
+    def __format__(self, form: str) -> str:
+        if form == "h":
+            return duration(self._value)
+        if form in ("share", "node_s"):
+            return format_value(self._value, form)  # type: ignore[arg-type]
+        if form == "amount":  # one decimal, unless that would round away what a short replay used
+            return f"{self._value:,.1f}" if self._value >= 10 or not self._value else f"{self._value:,.3g}"
+        return format(self._value or 0, form)
+
+
+def _efficiency(summary: Summary) -> str:
+    return (
+        f"{format_value(summary['efficiency'], 'share')} of {summary['efficiency_eq_nodes']:.1f} dedicated nodes, "
+        f"until {duration(summary['efficiency_horizon_s'])} "
+        f"(decisions on {summary['settings'].get('decide_on', 'unknown')})"
+    )
+
+
+def _below_large_idle(summary: Summary) -> str | None:
+    small = summary["below_large_idle"]
+    if small["occupancy"] is None:
+        return None
+    return f"{format_value(small['occupancy'], 'share')} (while fewer than {small['large_idle']:,} nodes are idle)"
+
+
+def _ledger(summary: Summary) -> str | None:
+    """Parts of the idle node-time, except those that nothing went to."""
+    from bftrainer.report.comparison import figures_of
+
+    figures = figures_of(summary)
+    losses = {key: figures[key] for key in GLOSSARY if key.startswith("ledger.") and figures.get(key)}
+    return ", ".join(f"{GLOSSARY[key].label} {format_value(share, 'share')}" for key, share in losses.items()) or None
+
+
+def _energy(summary: Summary) -> str:
+    tasks, idle = (_Cell(summary[name] / 3.6e6) for name in ("energy_j", "idle_energy_j"))
+    mean, peak = ((summary[f"{name}_power_w"] or 0.0) / 1e3 for name in ("average", "peak"))
+    return f"{tasks:amount} kWh by tuned tasks, {idle:amount} kWh idle; {mean:,.2f} kW on average, {peak:,.2f} kW peak"
+
+
+def _tuning(summary: Summary) -> str:
+    # The three most frequent, each with how often.
+    sizes, limits = (
+        ", ".join(f"{value} ({count:,}x)" for value, count in sorted(counts.items(), key=lambda it: -it[1])[:3]) or "-"
+        for counts in (summary["batch_sizes"], summary["power_limits_w"])
+    )
+    reached, attempts, failed = (summary[name] for name in ("tasks_reached", "attempts", "tasks_failed"))
+    tries = f"{reached:,} reached their target in {attempts:,} tries, {failed:,} failed"
+    return f"{tries}; batch sizes {sizes}, power limits {limits} W"
+
+
+def _first_failure(summary: Summary) -> str:
+    """Why the first group was given up, and the number of other groups."""
+    first, *later = summary["failures"]
+    return str(first) + (f" ({len(later):,} more in summary.json)" if later else "")
+
+
+# Rows that are left out without these figures.
+_WHERE_KNOWN = (
+    *("efficiency", "makespan_s", "turnaround_mean_s", "wait_mean_s", "tasks_reached", "failures", "energy_j"),
+    *("give_backs", "emissions_gco2"),
+)
+# Label, the figure that it tells of first, and what it tells.
+_ROWS: tuple[tuple[str, str, str | Callable[[Summary], str | None]], ...] = (
+    ("events", "events", "{events:,} in {window_s:h}"),
+    ("idle nodes", "eq_nodes", "{eq_nodes:,.1f} on average, {idle_node_s:node_s}"),
+    ("occupancy", "occupancy", "{occupancy:share}"),
+    ("  below large idle", "occupancy", _below_large_idle),
+    ("work done", "work_done", "{work_done:.6g}"),
+    ("efficiency U", "efficiency", _efficiency),
+    ("ledger", "occupancy", _ledger),
+    ("  limited by", "limited_by", glossary.limit_in_words),
+    ("  tasks at once", "", glossary.more_tasks_in_words),
+    ("learned", "", glossary.learning_in_words),
+    ("return on investment", "return_on_investment", "{return_on_investment:share}"),
+    ("tasks", "tasks_completed", "{tasks_completed:,} completed, {tasks_started:,} started, of {tasks_total:,}"),
+    ("makespan", "makespan_s", "{makespan_s:h}"),
+    ("turnaround", "turnaround_mean_s", "{turnaround_mean_s:h} mean, {turnaround_p90_s:h} p90"),
+    ("waiting", "wait_mean_s", "{wait_mean_s:h} mean"),
+    ("preemptions, rescales", "preemptions", "{preemptions:,}, {rescales:,}"),
+    ("given back", "give_backs", "{give_backs:,} times, as decisions chose"),
+    ("tuning", "tasks_reached", _tuning),
+    ("  given up", "failures", _first_failure),
+    ("energy", "energy_j", _energy),
+    ("emissions", "emissions_gco2", lambda s: f"{_Cell(s['emissions_gco2'] / 1e3):amount} kg CO2 (PUE {s['pue']:g})"),
+    ("optimality", "decisions_optimal", glossary.optimality_in_words),
+    ("  asked", "decisions_optimal", glossary.solver_use_in_words),
+    ("  fallback", "decisions_fallback", glossary.fallback_in_words),
+    ("decision time", "solve_s_median", glossary.decision_times_in_words),
+    ("wall time", "wall_s", "{wall_s:.2f} s: {load_s:.2f} load, {replay_s:.2f} replay, {baseline_s:.2f} baseline"),
+)

@@ -17,12 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.group import LazyGroup
-from bftrainer.cli._shared.signals import KILLED_BY, Received, interruptible
-from bftrainer.cli._shared.stdio import duration, note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import DURATION, FILE, LENGTH
-from bftrainer.cli.replay.replay import declared_option, print_fidelity
+from bftrainer.cli import usage
+from bftrainer.cli.group import CommandGroup
+from bftrainer.cli.replay import declared_option, print_fidelity
+from bftrainer.cli.terminal import KILLED_BY, Received, duration, interruptible, note, print_table, tell
+from bftrainer.cli.usage import DURATION, FILE, LENGTH
+from bftrainer.errors import InvalidTaskError, OutputError, SettingsError
+from bftrainer.files.directories import LOCK
+from bftrainer.files.writing import lock_file, lock_holder
+from bftrainer.plugins import EXTRAS, absent, missing_extra
 from bftrainer.report.glossary import format_value
 from bftrainer.runs.config import OPTIONS
 
@@ -33,12 +36,6 @@ if TYPE_CHECKING:
     from bftrainer.model import NodeLog
     from bftrainer.runs import ReplayConfig
 
-_COMMANDS = {
-    "add": ("harvest.harvest:add", "Add the tasks of a file to a harvest."),
-    "run": ("harvest.harvest:run", "Run tasks on idle nodes, or go on with that."),
-    "status": ("harvest.harvest:status", "Tell where a harvest stands."),
-    "stop": ("harvest.harvest:stop", "Have a harvest save its tasks, give its nodes back, and end."),
-}
 SAMPLE_SPEED, _NOTES, MOST_NODES = 60.0, 10, 1_000_000
 DEFAULTS: dict[str, Any] = {
     "solver": "dp",
@@ -54,12 +51,12 @@ _POLL_S = {"named": 30.0, "chosen": 5.0}
 _DIRECTORY = click.argument("directory", metavar="[DIR]", type=FILE, default=Path("harvest"))
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS, epilog="Example: bftrainer harvest run --sample")
+@click.group(cls=CommandGroup, epilog="Example: bftrainer harvest run --sample")
 def harvest() -> None:
     """Train on nodes that nobody uses, and give them back when somebody does."""
 
 
-@usage.command(epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest")
+@harvest.command(epilog="Example: bftrainer harvest run tasks.toml --pool idle.parquet --speed 60 -o my-harvest")
 @click.argument("tasks", required=False, type=FILE)
 @click.option("--sample", is_flag=True, help="Show it in two minutes: three small tasks on the nodes of a sample log.")
 @click.option("--engine", type=click.Choice(["local", "slurm"]), default="local", help="Where nodes are from.")
@@ -84,18 +81,16 @@ def harvest() -> None:
 @click.option("--i-know", "knows", is_flag=True, help="Take a partition without preemption, or run as root.")
 @click.option("--for", "for_s", type=LENGTH, help="Stop after so long.")
 @click.option("--stay", "stays", is_flag=True, help="Wait for more tasks when all are done.")
-@click.option("--json", "as_json", is_flag=True, help="Print the summary as JSON.")
+@usage.json_option
 @click.option("--dry-run", is_flag=True, help="Say what would be done with nodes that are idle now; start nothing.")
 @usage.with_options(*(declared_option(name, OPTIONS[name], DEFAULTS) for name in (*_SETTINGS, "profile_noise")))
 @click.pass_context
 def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
-    """Run TASKS on idle nodes; by the same command, go on with the harvest that the directory holds.
+    """Run tasks on idle nodes, or go on with that. The same command goes on with the harvest in the directory.
 
     TASKS is a task set as a replay reads it, with a command for each task. The directory has the journal, logs and
     checkpoints, and at the end the files of a run, which report, compare and audit read.
     """
-    from bftrainer.files.directories import LOCK
-    from bftrainer.files.writing import lock_file
     from bftrainer.harvest.controller import HarvestLimits
     from bftrainer.harvest.harvest_directory import JOURNAL, REQUESTS, refuse_other_files
     from bftrainer.harvest.session import SETTINGS, make_controller
@@ -125,13 +120,12 @@ def run(ctx: click.Context, /, tasks: Path | None, **options: Any) -> None:
             claims.enter_context(lock_file(working / LOCK, working))
             status = _run_session(working, config, inputs, received, options)
     if sample and not is_dry:
-        _show_prediction(directory, quiet=options["as_json"])
+        _show_prediction(directory)
     ctx.exit(KILLED_BY + received[0] if received else status)
 
 
 def _check_engine(options: dict[str, Any]) -> None:
     """Refuse options of another engine, and put in the place of the partition's name what there is to know of it."""
-    from bftrainer.errors import SettingsError
     from bftrainer.harvest.slurm_carriers import carrier_partition
 
     if options["engine"] != "slurm":
@@ -160,10 +154,9 @@ def _check_engine(options: dict[str, Any]) -> None:
         note(f"partition {partition.name}: {partition.objection}.")
 
 
-def _show_prediction(directory: Path, *, quiet: bool) -> None:
+def _show_prediction(directory: Path) -> None:
     """Replay what happened, and set both side by side: as a table, and on a page."""
     from bftrainer.harvest.fidelity import predict
-    from bftrainer.plugins import EXTRAS, absent, missing_extra
     from bftrainer.report.run_page import write_page
     from bftrainer.runs.run_files import read_runs, read_summary
 
@@ -171,13 +164,13 @@ def _show_prediction(directory: Path, *, quiet: bool) -> None:
         note("Nothing was done, so that there is nothing to compare, and no page.")
         return
     predicted, page = predict(directory), directory / "page.html"
-    if not quiet:
+    if not usage.is_json_asked():
         print_fidelity(directory, predicted)
     if missing := absent(*EXTRAS["report"]):
         note(f"{missing_extra('A page needs', 'report', missing)}.")
         return
     write_page(read_runs([directory, predicted]), page, force=True)
-    usage.show_page(page, quiet=quiet)
+    usage.show_page(page)
 
 
 @dataclass(frozen=True)
@@ -192,7 +185,6 @@ class _Inputs:
     @classmethod
     def read(cls, directory: Path, file: Path | None, options: dict[str, Any]) -> _Inputs:
         """Read them; without a file, those of the sample."""
-        from bftrainer.errors import InvalidTaskError
         from bftrainer.harvest.live_tasks import read_live_tasks
         from bftrainer.harvest.sample_classifier import sample_inputs
         from bftrainer.nodelogs import read_node_log
@@ -235,9 +227,7 @@ def _run_session(
     played_s = session.controller.time_s - session.controller.down_s
     if is_dry:
         lines = [] if session.reason is not None else session.rehearse(_list_idle(inputs, played_s, options))
-        if options["as_json"]:
-            print_json({"effects": lines})
-        else:
+        if not usage.print_json_if_asked(lambda: {"effects": lines}):
             click.echo("\n".join([*lines, "Nothing was started or written."]))
         return 0
     if options["for_s"] is not None:
@@ -254,9 +244,7 @@ def _run_session(
     parked = [life for life in session.controller.tasks.values() if life.status == "parked"]
     for life in parked:
         tell(f"Error: {life.name} is parked: {life.why}")
-    if options["as_json"]:
-        print_json(result.summary() | {"tasks": session.statuses})
-    else:
+    if not usage.print_json_if_asked(lambda: result.summary() | {"tasks": session.statuses}):
         counts = session.statuses
         more = f", {counts['parked']} parked" if counts["parked"] else ""
         click.echo(f"{directory}: {counts['done']} of {counts.total()} tasks done{more}")
@@ -288,20 +276,16 @@ def _make_engine(directory: Path, inputs: _Inputs, since_s: float, options: dict
     return LocalCarriers(directory, pool, options["grace_s"], hold_s)
 
 
-@usage.command(epilog="Example: bftrainer harvest status my-harvest")
+@harvest.command(epilog="Example: bftrainer harvest status my-harvest")
 @_DIRECTORY
 @usage.json_option
-def status(directory: Path, as_json: bool) -> None:
-    """Tell where the harvest in DIR, by default `harvest`, stands: its nodes, its tasks, and what happened last."""
-    from bftrainer.errors import OutputError
-    from bftrainer.files.directories import LOCK
-    from bftrainer.files.writing import lock_holder
+def status(directory: Path) -> None:
+    """Tell where a harvest stands. Of the one in DIR, by default `harvest`: nodes, tasks, what happened last."""
     from bftrainer.harvest.harvest_directory import STATUS, describe_unused, read_status, status_rows, status_text
 
     document = read_status(directory)
     runs = bool(lock_holder(directory / LOCK))
-    if as_json:
-        print_json(document | {"runs": runs})
+    if usage.print_json_if_asked(lambda: document | {"runs": runs}):
         return
     try:
         text, rows, unused = status_text(document, runs=runs), status_rows(document), describe_unused(document)
@@ -314,11 +298,11 @@ def status(directory: Path, as_json: bool) -> None:
         click.echo(line)
 
 
-@usage.command(epilog="Example: bftrainer harvest stop my-harvest")
+@harvest.command(epilog="Example: bftrainer harvest stop my-harvest")
 @_DIRECTORY
 @click.option("--drain", is_flag=True, help="Only take no more nodes, and end when there are none.")
 def stop(directory: Path, drain: bool) -> None:
-    """Have the harvest in DIR, by default `harvest`, save its tasks, give its nodes back, and end."""
+    """Have a harvest save its tasks, give its nodes back, and end. It is the one in DIR, by default `harvest`."""
     from bftrainer.harvest.harvest_directory import ask
     from bftrainer.harvest.harvest_events import Asked
 
@@ -326,11 +310,11 @@ def stop(directory: Path, drain: bool) -> None:
     _confirm(directory)
 
 
-@usage.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
+@harvest.command(epilog="Example: bftrainer harvest add my-harvest more.toml")
 @click.argument("directory", metavar="DIR", type=FILE)
 @click.argument("tasks", type=FILE)
 def add(directory: Path, tasks: Path) -> None:
-    """Add the tasks of the file TASKS to the harvest in DIR: those that are new, or parked."""
+    """Add the tasks of a file to a harvest. The one in DIR gets those of TASKS that are new, or parked."""
     from bftrainer.harvest.harvest_directory import ask
     from bftrainer.harvest.harvest_events import Submitted
     from bftrainer.harvest.live_tasks import read_live_tasks
@@ -341,9 +325,6 @@ def add(directory: Path, tasks: Path) -> None:
 
 
 def _confirm(directory: Path) -> None:
-    from bftrainer.files.directories import LOCK
-    from bftrainer.files.writing import lock_holder
-
     runs = bool(lock_holder(directory / LOCK))
     click.echo(f"{directory}: {'told' if runs else 'no harvest runs there now; it is told when it goes on'}.")
 
@@ -364,10 +345,10 @@ def _confirm(directory: Path) -> None:
 @click.option("--every", "every_s", type=DURATION, default="30s", help="Interval between polls.")
 @click.option("--for", "for_s", type=LENGTH, help="How long to watch.  [default: until a signal comes]")
 @click.option("--once", is_flag=True, help="Print how the nodes are now, and stop.")
-@click.option("--json", "as_json", is_flag=True, help="With --once: print JSON instead of a table.")
+@usage.json_option
 def watch(
     source: str, command: tuple[str, ...], partition: str | None, carriers: str | None, output: Path | None,
-    every_s: float, for_s: float | None, once: bool, as_json: bool,
+    every_s: float, for_s: float | None, once: bool,
 ) -> None:  # fmt: skip
     """Write down which nodes are idle, for `bftrainer assess` and replays. Nothing is started on them.
 
@@ -391,7 +372,7 @@ def watch(
     is_carrier = (lambda _, name: name == carriers) if carriers else None
     poll = CommandPoll(command) if command else SlurmPoll(partition, is_carrier, carriers or "")
     if once:
-        _print_now(poll, as_json)
+        _print_now(poll)
         return
     if output is None:
         raise click.UsageError("Missing option '-o' / '--output', or --once.")
@@ -409,7 +390,7 @@ def watch(
     click.echo(f"{output}: node log of {quality.nodes:,} nodes, {window}; {polls}")
 
 
-def _print_now(poll: SlurmPoll | CommandPoll, as_json: bool) -> None:
+def _print_now(poll: SlurmPoll | CommandPoll) -> None:
     """Print how many nodes are idle, and why the others are not."""
     from bftrainer.model import iso
     from bftrainer.nodelogs.hostlist import fold_hostlist
@@ -422,9 +403,13 @@ def _print_now(poll: SlurmPoll | CommandPoll, as_json: bool) -> None:
     states = {
         name: {"nodes": len(nodes[name]), "names": fold_hostlist(nodes[name])} for name in CAUSES if name in nodes
     }
-    if as_json:
-        counts = {"nodes": sum(map(len, nodes.values())), "idle": len(nodes["idle"])}
-        print_json({"time": iso(now), "source": poll.source, **counts, "states": states})
+    about = {
+        "time": iso(now),
+        "source": poll.source,
+        "nodes": sum(map(len, nodes.values())),
+        "idle": len(nodes["idle"]),
+    }
+    if usage.print_json_if_asked(lambda: about | {"states": states}):
         return
     rows = [[name.replace("_", " "), str(state["names"]), f"{state['nodes']:,}"] for name, state in states.items()]
     print_table(["state", "names", "nodes"], rows, text_columns=2)

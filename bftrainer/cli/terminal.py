@@ -1,11 +1,13 @@
-"""Standard streams: make them safe to write to, and print tables."""
+"""What a command shares with its terminal: streams that are safe to write to, tables, and signals to end."""
 
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import os
 import shutil
+import signal
 import sys
 import textwrap
 import threading
@@ -15,7 +17,7 @@ from typing import IO, Any
 
 import click
 
-from bftrainer.errors import escaped, legible
+from bftrainer.errors import ENDING, escaped, legible
 
 
 def counted(count: int, what: str) -> str:
@@ -153,6 +155,18 @@ def print_table(headings: Sequence[str], rows: Iterable[Sequence[str]], text_col
 _FILE_WIDTH = 10_000
 
 
+@contextmanager
+def moving_bar(label: str, total: float, amount: str) -> Iterator[Callable[[float], None]]:
+    """Show a bar on stderr, a terminal, with an amount as rich formats it; yield a callable that moves it."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn(label), BarColumn(), TextColumn(amount), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda completed: bar.update(task, completed=completed)
+
+
 LINE_S = 60.0
 """How often a line says how far a count is, where there is no terminal."""
 
@@ -160,14 +174,10 @@ LINE_S = 60.0
 @contextmanager
 def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
     """Yield a callable that counts up by one, shown on stderr: as a bar on a terminal, else by a line a minute."""
+    numbers = itertools.count(1)
     if sys.stderr.isatty():
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task(label, total=total)
-            yield lambda _: bar.advance(task)
+        with moving_bar(label, total, "{task.completed:.0f}/{task.total:.0f}") as move:
+            yield lambda _: move(next(numbers))
         return
     steps: list[object] = []
     ended = threading.Event()
@@ -184,3 +194,76 @@ def counting(label: str, total: int) -> Iterator[Callable[[object], None]]:
         yield steps.append
     finally:
         ended.set()
+
+
+# --- Signals that ask a command to end, which all commands obey alike: what is done is kept, and one line says so
+
+KILLED_BY = 128
+"""A shell's exit status for a program that a signal ended is this plus the signal's number."""
+
+SAID = {signal.SIGINT: "Interrupted.", signal.SIGTERM: "Terminated.", signal.SIGHUP: "Hung up."}
+"""What is said at the end, by signal."""
+
+
+class Signalled(KeyboardInterrupt):
+    """A signal, by its `number`, that asks the process to end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def number_of(error: BaseException | None) -> int:
+    """The signal behind an interrupt, or behind what was raised for one: SIGINT if it does not say."""
+    while error is not None and not isinstance(error, Signalled):
+        error = error.__cause__ or error.__context__
+    return signal.SIGINT if error is None else error.number
+
+
+def raise_signalled(number: int, _: Any = None) -> None:
+    """Handle a signal that asks the process to end."""
+    raise Signalled(number)
+
+
+class Received(list[int]):
+    """Signals that asked the process to end; while it is `patient`, a second one ends it no sooner than the first."""
+
+    patient = False
+
+
+@contextmanager
+def interruptible() -> Iterator[Received]:
+    """Record the first signal that asks the process to end, so that what is done is still written; raise the second."""
+    received = Received()
+
+    def remember(number: int, _: Any) -> None:
+        """Remember the first signal; stop at once at the second."""
+        if received and not received.patient:
+            raise_signalled(number)
+        received.append(number)
+
+    with endable(remember):
+        yield received
+
+
+@contextmanager
+def endable(handler: Callable[[int, Any], None] = raise_signalled) -> Iterator[None]:
+    """Handle these signals in the block, by raising `Signalled` if not otherwise; those that are ignored stay so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # the main thread handles signals
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    handled = [number for number, former in before.items() if former not in (None, signal.SIG_IGN)]
+    for number in handled:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
+
+
+def ignore_signals() -> None:
+    """Ignore them from now on: the process ends already, and one more would only add a traceback."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)

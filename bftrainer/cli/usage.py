@@ -5,16 +5,21 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from bftrainer.cli._shared.stdio import tell
+from bftrainer.cli.group import Command
+from bftrainer.cli.terminal import note, print_json
 from bftrainer.errors import unused_options
+from bftrainer.files.writing import refuse_clash, refuse_existing, replacing
+from bftrainer.plugins import require_extra
+from bftrainer.report.glossary import key_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -24,9 +29,8 @@ if TYPE_CHECKING:
 else:
     _ParamType = click.ParamType  # generic since click 8.2 only
 
-F = TypeVar("F", bound=Callable[..., Any])
 Decorator = Callable[[Any], Any]
-_ALL, _OPENS = f"{__name__}.all", f"{__name__}.opens"
+_JSON, _OPENS = f"{__name__}.json", f"{__name__}.opens"
 
 
 def command_line() -> str:
@@ -34,64 +38,14 @@ def command_line() -> str:
     return shlex.join(["bftrainer", *sys.argv[1:]])
 
 
-# --- Help
-
-
 def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any]], click.Command]:
-    """Declare a command whose help shows all defaults."""
-    settings = {"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True}
-    return click.command(name, context_settings=settings, **more)
+    """Declare a command."""
+    return click.command(name, cls=Command, **more)
 
 
-class Brief(click.Command):
-    """A command whose help shows the options of these names, `shown`, and all of them with `--help-all`."""
-
-    def __init__(self, *args: Any, shown: Iterable[str], **more: Any) -> None:
-        super().__init__(*args, **more)
-        self._shown = frozenset(shown)
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """Return the parameters, and the option for the whole help."""
-        return [*super().get_params(ctx), _HELP_ALL]
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, and how all of them are shown."""
-        is_whole = ctx.meta.get(_ALL, False)
-        params = [param for param in self.get_params(ctx) if is_whole or param.name in self._shown]
-        with formatter.section("Options"):
-            formatter.write_dl([record for param in params if (record := param.get_help_record(ctx)) is not None])
-        if not is_whole:
-            formatter.write_paragraph()
-            formatter.write_text(f"`{ctx.command_path} --help-all` shows all options.")
-
-
-def _print_whole_help(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.meta[_ALL] = True
-        click.echo(ctx.get_help())
-        ctx.exit()
-
-
-_HELP_ALL = click.Option(
-    ["--help-all"],
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_print_whole_help,
-    help="Show all options.",
-)
-
-
-def with_options(*options: Decorator) -> Callable[[F], F]:
+def with_options(*options: Decorator) -> Decorator:
     """Make a decorator that adds all these options to a command, in this order."""
-
-    def add_options(command: F) -> F:
-        """Add the options to a command."""
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return add_options
+    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
 
 
 # --- Types of values
@@ -114,14 +68,7 @@ class Parsed(_ParamType):
             self.fail(f"Expected {self._expected}, got {value!r}.", param, ctx)
 
 
-def _figure_key(name: str) -> str:
-    """The key of a figure; whether there is such a figure is found where it is used."""
-    from bftrainer.report.glossary import key_of
-
-    return key_of(name)
-
-
-FIGURE = Parsed("NAME", _figure_key, "a figure")
+FIGURE = Parsed("NAME", key_of, "a figure")
 """A figure by its key in summaries, or by the words that pages have for it."""
 
 SIZE = click.IntRange(1, 1_000_000)
@@ -170,17 +117,19 @@ MOMENT = Parsed(
 
 # --- Options of many commands
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
-force_option = click.option("--force", is_flag=True, help="Replace existing files.")
-workers_option = click.option("--workers", type=PROCESSES, help="Processes.  [default: one per processor]")
-open_option = click.option(
-    "--open",
-    is_flag=True,
-    expose_value=False,
-    callback=lambda ctx, _, value: ctx.meta.update({_OPENS: value}),
-    help="Open the page in a browser, where there is one.",
-)
+
+def _flag(key: str, *names: str, text: str) -> Decorator:
+    """A flag that the context keeps, so that no command has to pass it on."""
+    keep: dict[str, Any] = {"expose_value": False, "callback": lambda ctx, _, value: ctx.meta.update({key: value})}
+    return click.option(*names, is_flag=True, help=text, **keep)
+
+
+json_option = _flag(_JSON, "--json", "as_json", text="Print JSON.")
+"""For commands that print by `print_json_if_asked`."""
+open_option = _flag(_OPENS, "--open", text="Open the page in a browser, where there is one.")
 """For commands that end with `show_page`."""
+force_option = click.option("--force", is_flag=True, help="Replace what is there.")
+workers_option = click.option("--workers", type=PROCESSES, help="Processes.  [default: one per processor]")
 report_option = with_options(
     click.option("--report", type=FILE, help="Also make one page of it: a file that any browser shows."), open_option
 )
@@ -199,9 +148,6 @@ NODE_LOG_OUTPUT = output_option("Node log to write: .parquet, .csv, .csv.gz or .
 
 def check_report(report: Path | None, *, force: bool) -> None:
     """Refuse a page that could not be made or written, or opened without being made, before anything is replayed."""
-    from bftrainer.files.writing import refuse_existing
-    from bftrainer.plugins import require_extra
-
     refuse_unused({"open": report is None and "there is no --report"})
     if report is not None:
         require_extra("Pages need", "report", "jinja2", "matplotlib")
@@ -216,23 +162,33 @@ def check_page_name(option: str, page: Path) -> None:
         raise click.UsageError(f"Expected {option} to name a page, such as {page.stem}.html, got {page.name}.")
 
 
+def is_json_asked() -> bool:
+    """Whether `--json` was given."""
+    return bool(click.get_current_context().meta.get(_JSON))
+
+
+def print_json_if_asked(make: Callable[[], Any]) -> bool:
+    """Print a document for programs, if `--json` was given; whether it was."""
+    if is_json_asked():
+        print_json(make())
+    return is_json_asked()
+
+
 def show_page(path: Path | None, *, quiet: bool = False) -> None:
     """Say where a page is, unless quiet, and with `--open` show it in a browser; None: there is none."""
     if path is None:
         return
-    if not quiet:
+    if not (quiet or is_json_asked()):
         click.echo(f"Page: {path}")
     if click.get_current_context().meta.get(_OPENS):
         import webbrowser
 
         if not webbrowser.open(path.resolve().as_uri()):
-            tell(f"Note: No browser is here to open {path}.")
+            note(f"No browser is here to open {path}.")
 
 
 def refuse_inputs(*outputs: Path | None) -> None:
     """Refuse to overwrite a file that another parameter names, or to write two outputs to one file."""
-    from bftrainer.files.writing import refuse_clash
-
     ctx = click.get_current_context()
     written = [path for path in outputs if path is not None]
     inputs: dict[Path, str] = {}
@@ -248,8 +204,6 @@ def refuse_inputs(*outputs: Path | None) -> None:
 
 def refuse_files(*paths: Path | None, force: bool) -> None:
     """Refuse outputs that are inputs, or exist and must not be replaced; None: not written."""
-    from bftrainer.files.writing import refuse_existing
-
     refuse_inputs(*paths)
     for path in filter(None, paths):
         refuse_existing(path, force=force)
@@ -266,7 +220,6 @@ def refuse_figure(path: Path | None, *, force: bool) -> None:
 
 def write_figure(path: Path, figure: Axes | Figure) -> None:
     """Write a figure, or that of axes, in the form of its suffix."""
-    from bftrainer.files.writing import replacing
     from bftrainer.report.drawing import check_drawable, render_figure
 
     with replacing(path) as stream:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from bftrainer.cli._shared import usage
-from bftrainer.cli._shared.stdio import note, print_json, print_table, tell
-from bftrainer.cli._shared.usage import FILE
+from bftrainer.cli import usage
+from bftrainer.cli.terminal import note, print_table, tell
+from bftrainer.cli.usage import FILE
 from bftrainer.errors import BftrainerError, SettingsError, escaped
+from bftrainer.files.writing import replacing_together
+from bftrainer.report.glossary import ASSUMED, COMPARED, GLOSSARY, JUDGED, MARK, WORK_SHARES, suggest_metrics, term_of
+from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
     from bftrainer.report.comparison import RunComparison
@@ -48,57 +49,38 @@ def refuse_other_results(paths: Sequence[Path]) -> None:
     help="A figure, as `plot --list` or a page names it; repeatable.",
 )
 @click.option("--all", "show_all", is_flag=True, help="Show all figures, not only those that say most.")
-@click.option("--json", "as_json", is_flag=True, help="All figures as JSON.")
-@click.option("--csv", "as_csv", is_flag=True, help="All figures as CSV, a row for each run and figure.")
-def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool, as_json: bool, as_csv: bool) -> None:
+@usage.json_option
+def compare(runs: tuple[Path, ...], chosen: tuple[str, ...], show_all: bool) -> None:
     """Compare finished runs: settings that differ, and figures with their differences to the first run."""
     from bftrainer.report.comparison import compare_runs, run_names
-    from bftrainer.report.glossary import COMPARED, WORK_SHARES, suggest_metrics
     from bftrainer.runs.run_files import read_summary
 
-    if as_json and as_csv:
-        raise click.UsageError("Give one of --json and --csv.")
     refuse_other_results(runs)
     compared = compare_runs(run_names(runs), [read_summary(path) for path in runs])
     for name in chosen:
         if name not in compared.figures:
             hint = suggest_metrics(name, compared.figures)
             raise SettingsError(f"--metric: Expected a figure of these runs, got {name!r}.{hint}")
-    if as_json:
-        print_json(compared.to_dict())
-    elif as_csv:
-        _write_csv(compared, chosen or tuple(compared.figures))
-    else:
+    if not usage.print_json_if_asked(compared.to_dict):
         usual: Sequence[str] = COMPARED
         if show_all:
             usual = [key for key in compared.figures if key.rpartition(".")[2] not in WORK_SHARES]
         _print_comparison(compared, chosen or [key for key in usual if key in compared.figures])
 
 
-def _write_csv(compared: RunComparison, keys: Sequence[str]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow(("run", "figure", "value", "relative"))
-    differences = compared.differences
-    for place, name in enumerate(compared.names):
-        for key in keys:
-            writer.writerow((name, key, compared.figures[key][place], differences[key][place]))
-
-
 def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
-    from bftrainer.report.glossary import ASSUMED, MARK, term_of
-
     names = [
         f"{name} (partial)" if summary["partial"] else name
         for name, summary in zip(compared.names, compared.summaries, strict=True)
     ]
     if compared.settings:
-        print_table(["setting", *names], compared.setting_rows())
+        _print_across("setting", names, compared.setting_rows())
         click.echo()
     rows = [
         [term_of(key).label, *(f"{cell.value} ({cell.below})" if cell.below else cell.value for cell in cells)]
         for key, cells in ((key, compared.cells(key)) for key in keys)
     ]
-    print_table(["figure", *names], rows)
+    _print_across("figure", names, rows)
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(compared.names, compared.assumptions, strict=True):
         if assumed is not None:
@@ -108,6 +90,18 @@ def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     for text, assuming in notes.items():
         where = "" if len(assuming) == len(names) else f" ({', '.join(assuming)})"
         click.echo(f"{MARK} {ASSUMED}{where}: {text}")
+
+
+ACROSS = 4
+"""Runs that stand side by side; of more, a terminal would have to break words."""
+
+
+def _print_across(heading: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table with a column for each run, in as many parts as it takes."""
+    for begin in range(0, len(names), ACROSS):
+        shown = slice(begin, begin + ACROSS)
+        click.echo("\n" * bool(begin), nl=False)
+        print_table([heading, *names[shown]], [[label, *cells[shown]] for label, *cells in rows])
 
 
 def _width_mm(text: str) -> float:
@@ -139,8 +133,6 @@ _WIDTH = usage.Parsed("column|page|MM", _width_mm, "column, page, or 50 to 500 m
 
 
 def _list_kinds(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    from bftrainer.report.glossary import GLOSSARY, JUDGED
-
     if value:
         click.echo(f"{_LISTED}\n\nMetrics; of sweep and advise those with a sign: + more of it is better, - less.")
         for key, term in GLOSSARY.items():
@@ -171,7 +163,6 @@ def plot(
     force: bool,
 ) -> None:  # fmt: skip
     """Draw a figure of finished runs for print; its help is `_PLOT`."""
-    from bftrainer.files.writing import replacing_together
     from bftrainer.report.drawing import Sheet, check_drawable, print_figure
     from bftrainer.runs.run_files import read_summary
 
@@ -192,8 +183,6 @@ def plot(
 
 def fill_settings(runs: Sequence[FinishedRun]) -> list[FinishedRun]:
     """Runs whose summaries have the settings that they left out, as these are the defaults."""
-    from bftrainer.runs.config import OPTIONS
-
     defaults = {name: option.default for name, option in OPTIONS.items() if option.is_setting}
     return [replace(run, summary={**run.summary, "settings": {**defaults, **run.summary["settings"]}}) for run in runs]
 
@@ -222,7 +211,7 @@ def _drawing(kind: str, paths: tuple[Path, ...], against: str, metric: str | Non
 @click.option("-o", "--output", type=FILE, default=Path("report.html"), help="The page; NAME.pdf: an A4 a run.")
 @click.option("--brief", is_flag=True, help="Only the brief of each run: headline, figures, two pictures, caveats.")
 @usage.open_option
-@click.option("--force", is_flag=True, help="Replace an existing page.")
+@usage.force_option
 def report(runs: tuple[Path, ...], output: Path, brief: bool, force: bool) -> None:
     """Make one page of finished runs, which needs no network; several are set side by side."""
     from bftrainer.report.run_page import write_page
@@ -247,7 +236,7 @@ WRONG, UNUSABLE = 1, 2
 @click.option("--objective", metavar="MODULE:CALLABLE", help="Check runs of this objective of yours: runs its code.")
 @usage.json_option
 @click.pass_context
-def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_json: bool) -> None:
+def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None) -> None:
     """Check finished runs: replay them by their recorded decisions, solve each again, and recompute all figures.
 
     Reads each run's files and the inputs that its summary names (relative paths: from the current directory, else from
@@ -275,10 +264,9 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None, as_
             continue
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})
-        if not as_json:
+        if not usage.is_json_asked():
             _print_findings(run, findings)
-    if as_json:
-        print_json({"runs": results})
+    usage.print_json_if_asked(lambda: {"runs": results})
     ctx.exit(status)
 
 

@@ -1,1 +1,0 @@
-"""What commands of all subjects share."""

@@ -1,1 +1,0 @@
-"""Commands of live use: watching a scheduler, and harvesting its idle nodes."""

@@ -1,1 +1,0 @@
-"""Commands on logs, traces of nodes and task sets."""

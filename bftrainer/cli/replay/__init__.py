@@ -1,1 +1,0 @@
-"""Commands on one run: replay, compare, report, plot, audit."""

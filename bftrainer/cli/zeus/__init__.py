@@ -1,1 +1,0 @@
-"""Commands for recurring jobs: simulation, server, master."""
