@@ -208,6 +208,7 @@ class CountsImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files, one after the other."""
+        head(paths[0])  # which refuses what is no text
         trace = read_count_trace(*paths)
         most = int(trace.count.max())
         if most == 0:
