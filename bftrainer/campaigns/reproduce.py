@@ -401,8 +401,8 @@ def evaluate_bamboo(log: Path | None, workers: int | None, *, quick: bool) -> Re
     spot = "checkpointing on spot instances"
     lines = {"throughput": {spot: throughput}, "value": {spot: worth}, "time": times}
     about = read_papers()["bamboo"]["figure"]
-    kept = throughput[1.0].mean
-    room = f"x {1 / kept:.1f} at most" if kept > 0 else "all, as checkpointing gets nothing done"
+    share = throughput[1.0].mean
+    room = f"x {1 / share:.1f} at most" if share > 0 else "all, as checkpointing gets nothing done"
     value = f"x {worth[1.0].mean:.2f}" if worth[1.0].number else "-"
     words = {"repeats": repeats, "log": "a trace of 64 instances" if log is None else log.name, "depth": settings.depth}
     words |= {"nodes": model.initial_nodes, "most": model.max_nodes}
