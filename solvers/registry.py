@@ -125,7 +125,7 @@ def declaration(name: str, with_licence: bool = False) -> Declaration:
         if _is_ours(name):
             return _load_description(name, with_licence)
         late = f"no answer within {supervised.START_S:g} s"
-        lead = f"{name} cannot be loaded"
+        lead = f"{name}: cannot be loaded"
         description: Declaration = _ask(lead, _load_description, name, with_licence, late=late)
         return description
     except SettingsError:
