@@ -130,7 +130,7 @@ def describe_solver(name: str, with_licence: bool = False) -> SolverProxy:
         if _is_ours(name):
             return _load_description(name, with_licence)
         late = f"no answer within {supervised.START_S:g} s"
-        lead = f"{name} cannot be loaded"
+        lead = f"{name}: cannot be loaded"
         described: SolverProxy = _ask(lead, _load_description, name, with_licence, late=late)
         return described
     except SettingsError:

@@ -45,7 +45,12 @@ def command(name: str | None = None, **more: Any) -> Callable[[Callable[..., Any
 
 def with_options(*options: Decorator) -> Decorator:
     """Make a decorator that adds all these options to a command, in this order."""
-    return lambda command: reduce(lambda inner, option: option(inner), reversed(options), command)
+
+    def add_options(command: Any) -> Any:
+        """Add the options to a command."""
+        return reduce(lambda inner, option: option(inner), reversed(options), command)
+
+    return add_options
 
 
 # --- Types of values
