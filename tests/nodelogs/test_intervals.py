@@ -86,6 +86,16 @@ def test_union_and_gaps(given, gap):
     assert busy.node_s + idle.node_s == NODES * LENGTH
 
 
+@given(busy_rows(), st.integers(0, 4), st.integers(0, 10**9 - 1))
+def test_fractions_of_seconds(given, gap, fraction):
+    """Times between whole seconds take another way through the sort, to the same end."""
+    moved = spans(*sorted(given))  # and rows in another order, which does not matter
+    moved = NodeSpans(moved.node, moved.start_ns + fraction * moved.node, moved.end_ns + fraction * moved.node)
+    merged = moved.union(gap * NS)
+    back = NodeSpans(merged.node, merged.start_ns - fraction * merged.node, merged.end_ns - fraction * merged.node)
+    assert rows(back) == rows(spans(*given).union(gap * NS))
+
+
 @given(busy_rows(), st.integers(0, 8))
 def test_log_and_back(given, least):
     """A log of idle spans tells the same spans, and none that is shorter than asked for."""
