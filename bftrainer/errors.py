@@ -4,7 +4,7 @@
 
     BftrainerError              exit status 1
     ├── InputError              exit status 2: LogError, InvalidTaskError, SettingsError, OutputError,
-    │                           TuningInputError (a ValueError too)
+    │                           TuningInputError (a ValueError too): UnsupportedScalingError (a NotImplementedError)
     ├── RunFailedError, PollError, TrainingStoppedError
     ├── TuningError             (a RuntimeError too): AllPrunedError (a ValueError)
     ├── SolverError: SolverUnavailableError, exit status 2
@@ -58,6 +58,10 @@ class TuningInputError(InputError, ValueError):
     """A job, a knob, a batch size, a power limit or a table of measured runs that tuning cannot work with."""
 
     history: Sequence[object] = ()
+
+
+class UnsupportedScalingError(TuningInputError, NotImplementedError):
+    """No rule says how this training optimizer's learning rate follows the batch size."""
 
 
 class OutputError(InputError):

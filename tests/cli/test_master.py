@@ -117,7 +117,7 @@ BAD_FILES = {
     "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
     "power limits": (
         JOB.replace("grace_s", "set_power_limits = true\ngrace_s"),
-        "No GPU found whose power can be limited.",
+        "No GPU found whose power can be measured and limited.",
     ),
     "no program": (JOB.replace(json.dumps(sys.executable), '"pyhton"'), "Expected a program that can be run in"),
 }

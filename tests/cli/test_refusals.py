@@ -104,7 +104,11 @@ REPLAY = {
     "--objective priority:quota:group=50%:energy-delay": "objective energy-delay, task J0: Expected a tuned task",
     "--slover dp": "--solver",
     "surplus": "unexpected extra argument",
-    **{f"{option} {name}": f"{name}: {said}" for option in ("-ndmap", "-bdfn") for name, said in UNREADABLE.items()},
+    **{
+        f"{option} {name}": f"{name}:" + (said and f" {said}")
+        for option in ("-ndmap", "-bdfn")
+        for name, said in UNREADABLE.items()
+    },
     "-scfn absent.pkl": "Error: absent.pkl: No such file.\n",
     "-scfn hostile.pkl": "Error: hostile.pkl: refused to load posix.system ",
     "-ndmap two.csv": "two.csv:2: Expected idle to be 0 or 1, got '2'",
@@ -259,7 +263,7 @@ MASTER = {
     "run job.toml --eta 2": "Expected eta from 0 (time) to 1 (energy), got 2.0.",
     "run job.toml --max-power 0": "max_power_w: Input should be greater than 0, got 0.0.",
     "run --resume logs --seed 1": "--seed (--resume goes on",
-    "run job.toml --log-base job.toml": "job.toml: Expected a directory, found a file.",
+    "run job.toml --log-base job.toml": "cannot be made (Not a directory).",
     "run --resume none": "none: No such directory.",
     "status .": ".: Not the logs of a recurring job: journal.jsonl",
 }

@@ -129,7 +129,7 @@ ROWS = {
 FILES = [(HEADER.encode() + (text if isinstance(text, bytes) else text.encode()), said) for text, said in ROWS.values()]
 for header in ("time,node", "time,node,state", "time,node,idle,more", "time,idle,time"):
     FILES.append((f"{header}\nx\n".encode(), ":1: Expected columns time, node, idle, got "))
-    FILES.append((header.encode("utf-16"), ":1: Expected text in UTF-8"))
+    FILES.append((header.encode("utf-16"), ":1: Expected text, got binary data"))
 
 
 @pytest.mark.parametrize(("content", "said"), FILES, ids=range(len(FILES)))

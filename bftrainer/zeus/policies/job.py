@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from bftrainer.errors import TuningError, TuningInputError, suggestion
+from bftrainer.errors import TuningError, TuningInputError, UnsupportedScalingError, suggestion
 
 # Number of tries that a recurrence has to reach its target.
 MAX_TRIES = 20
@@ -156,7 +156,9 @@ class Job:
         if kind in _LINEAR:
             return self.default_lr * batch_size / self.default_bs
         optimizers = ", ".join(sorted(_SQUARE_ROOT | _LINEAR))
-        raise TuningInputError(f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {optimizers}.")
+        raise UnsupportedScalingError(
+            f"{self}: LR scaling for {self.optimizer!r} is not supported. Known: {optimizers}."
+        )
 
 
 class JobSettings(BaseModel):
