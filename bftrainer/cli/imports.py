@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
@@ -86,11 +87,23 @@ def _share(text: str) -> float:
     return float(number) / (100 if sign else 1)
 
 
+def _processors(text: str) -> int | tuple[tuple[int, int], ...]:
+    if re.fullmatch(r"-?\d{1,7}", text, re.ASCII):
+        return int(text)
+    if not re.fullmatch(r"\d{1,7}x\d{1,7}(,\d{1,7}x\d{1,7})*", text, re.ASCII):
+        raise ValueError(text)
+    pairs = (kind.split("x") for kind in text.split(","))
+    return tuple((int(processors), int(nodes)) for processors, nodes in pairs)
+
+
 SHARE = usage.Parsed("SHARE", _share, "a share such as 1% or 0.01")
 _KINDS: dict[str | None, dict[str, Any]] = {
     "FILES": {"type": FILE, "multiple": True, "metavar": "FILE"},
     "NAMES": {
         "type": usage.Parsed("NAMES", lambda text: tuple(map(str.strip, text.split(","))), "names between commas")
+    },
+    "PROCESSORS": {
+        "type": usage.Parsed("N|NxNODES,...", _processors, "processors of a node, or 12x26,80x18 for kinds of nodes")
     },
     "SECONDS": {"type": DURATION},
     "SHARE": {"type": SHARE},

@@ -451,20 +451,22 @@ def choose_block(demand: pd.DataFrame, nodes: int, window: Window) -> int:
     return block
 
 
-def place_jobs(demand: pd.DataFrame, capacity: int) -> NodeSpans:
-    """Put each job on the lowest-numbered nodes that are free."""
+def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeSpans:
+    """Put each job on the lowest-numbered nodes that are free: of a number of nodes, or of nodes of these sizes."""
     node, start, end = array("i"), array("q"), array("q")
-    free, since = np.ones(capacity, dtype=np.bool_), np.zeros(capacity, dtype=np.int64)
+    sizes = np.ones(capacity, dtype=np.int64) if isinstance(capacity, int) else capacity
+    free, since = np.ones(sizes.size, dtype=np.bool_), np.zeros(sizes.size, dtype=np.int64)
     nodes_of: dict[int, NDArray[np.int64]] = {}
     short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
 
     def _take(job: int, lacking: int, now: int) -> None:
-        got = np.flatnonzero(free)[:lacking]
+        got = np.flatnonzero(free)
+        got = got[: np.searchsorted(np.cumsum(sizes[got]), lacking) + 1]
         free[got] = False
         since[got] = now
         nodes_of[job] = np.concatenate((nodes_of[job], got)) if job in nodes_of else got
-        short[job] = lacking - got.size
-        if not short[job]:
+        short[job] = lacking - int(sizes[got].sum())
+        if short[job] <= 0:
             del short[job]
 
     events = _order_events(demand)

@@ -366,20 +366,24 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
     is_job = np.ones(len(demand), dtype=np.bool_)
     demand = demand[~_drop_repeated(demand, demand["job"].to_numpy(), is_job, reading)]
     trusted, window = _find_window(importer, reading, demand, demand["count"].to_numpy(), extent_ns(demand))
-    chosen = count_nodes(settings.nodes, reading.capacity)
+    chosen, sizes = count_nodes(settings.nodes, reading.capacity), reading.node_sizes
     nodes = len(chosen.names)
+    if sizes is not None and sizes.size != nodes:
+        raise SettingsError(f"Expected --nodes with {sizes.size:,} nodes, as --procs-per-node says, got {nodes:,}.")
     outside, demand = _count_outside(demand, window), demand[_is_near(demand, window, reading)]
-    share = over_capacity_share(demand, nodes, window)
+    share = over_capacity_share(demand, nodes if sizes is None else int(sizes.sum()), window)
     if share > settings.max_overcommit:
         raise LogError(
             f"Expected jobs on at most {nodes:,} nodes at a time, got more for {100 * share:.3g} % of the window, "
             f"above --max-overcommit {100 * settings.max_overcommit:g} %: does the machine have more nodes?"
         )
     reading.placement = PLACEMENT
-    has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
-    block = choose_block(demand, 1 if has_names else nodes, window)
-    odd = int((demand["count"] % block > 0).sum())
-    exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
+    block, exact = 1, "jobs fill whole nodes, of several sizes, in order"
+    if sizes is None:
+        has_names = settings.nodes not in (None, SEEN) and not str(settings.nodes).isdecimal()
+        block = choose_block(demand, 1 if has_names else nodes, window)
+        odd = int((demand["count"] % block > 0).sum())
+        exact = "idle counts are exact" + f" but for {odd:,} jobs that get whole blocks" * (odd > 0)
     if block > 1:
         demand = demand.assign(count=-(-demand["count"] // block))
         reading.placement = f"in blocks of {block:,} nodes, {PLACEMENT}"
@@ -388,7 +392,7 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
         chosen = count_nodes(None, nodes)
     reading.note(f"the log names no nodes: {exact}, lengths of idle fragments are not.")
     reading.note("nothing tells when nodes were down: idle time is an upper bound.")
-    jobs = place_jobs(demand, nodes)
+    jobs = place_jobs(demand, nodes if sizes is None else sizes)
     blocks = ({BusyKind.JOB: some.union()} for some in jobs.split_blocks(nodes, SPANS_AT_A_TIME))
     swept = _sweeper(reading)(blocks, nodes, window)
     result = _SweptLog(window, chosen, swept, trusted, demand, outside, jobs.node_s_within(window))

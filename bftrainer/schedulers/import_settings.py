@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -28,7 +29,7 @@ _UNITS = ("slurm", "pbs")
 def _setting(flag: str, help_text: str, default: Any = None, *, formats: tuple[str, ...] = (), **more: Any) -> Any:
     """A field with its option; `formats` are those that take it, if it is not all.
 
-    `kind` says how its text is read where the type of the field doesn't: SECONDS, SHARE, NAMES or FILES.
+    `kind` says how its text is read where the type of the field doesn't: SECONDS, SHARE, NAMES, FILES or PROCESSORS.
     """
     return field(default=default, metadata={"flag": flag, "help": help_text, "formats": formats, **more})
 
@@ -114,8 +115,11 @@ class ImportSettings:
     cores_per_node: int | None = _setting(
         "--cores-per-node", "Cores of a node, if --nodes does not tell.", formats=_UNITS
     )
-    procs_per_node: int | None = _setting(
-        "--procs-per-node", "Processors of a node, if the log does not tell.", formats=("swf",)
+    procs_per_node: int | tuple[tuple[int, int], ...] | None = _setting(
+        "--procs-per-node",
+        "Processors of a node, if the log does not tell; 12x26,80x18 for 26 nodes of 12 and 18 of 80.",
+        formats=("swf",),
+        kind="PROCESSORS",
     )
     max_overcommit: float = _setting(
         "--max-overcommit",
@@ -140,8 +144,10 @@ class ImportSettings:
                 raise SettingsError(f"Expected 0 <= {flag} <= 1e8 seconds, got {value:g}.")
             if kind == "SHARE" and (not 0 <= value <= 1 or math.isnan(value)):
                 raise SettingsError(f"Expected {flag} between 0 and 100 %, got {100 * value:g} %.")
-            if setting.name.endswith("_per_node") and value is not None and value < 1:
-                raise SettingsError(f"Expected {flag} >= 1, got {value}.")
+            is_several = kind == "PROCESSORS" and isinstance(value, tuple)
+            least = min(itertools.chain(*value), default=0) if is_several else value
+            if setting.name.endswith("_per_node") and least is not None and least < 1:
+                raise SettingsError(f"Expected {flag} >= 1, got {least}.")
         if self.offer:
             from bftrainer.schedulers.busy_records import OFFERABLE
 

@@ -130,6 +130,8 @@ class Reading:
         Assumptions made.
     window_ns, nodes, capacity : optional
         The window in nanoseconds, the names of all nodes, or their number, if the log itself tells.
+    node_sizes : ndarray of int64, optional
+        Processors of each node where these differ, which jobs then count.
     unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
         Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
     is_exact : bool
@@ -148,6 +150,7 @@ class Reading:
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
     capacity: int | None = None
+    node_sizes: NDArray[np.int64] | None = None
     nodes: tuple[str, ...] | None = None
     unchanged_ns: NDArray[np.int64] | None = None
     last_changes: Mapping[str, bool] = field(default_factory=dict)

@@ -44,6 +44,8 @@ IMPORTS: dict[str, str] = {
     "alcf, racks": "alcf alcf-blue-gene-p/djc.csv --nodes ANL-R00-M0,ANL-R00-M1,ANL-R01-M0,ANL-R01-M1 --unseen idle "
     + SHORT,
     "counts": f"counts counts/counts.csv --nodes 4 {SHORT}",
+    "counts, dates": f"counts counts-date-time-count/spot.txt --nodes 4 {SHORT}",
+    "counts, JSON": f"counts counts-json/counts.json --nodes 4 {SHORT}",
     "flux": f"flux flux-eventlog/eventlog flux-eventlog/jobs.json --nodes 'n[1-4]' {SHORT}",
     "flux, lines": f"flux flux-lines-of-jobs/jobs.jsonl {FOUR}",
     "lsf": f"lsf lsf/lsb.acct {DOWN}",
@@ -153,6 +155,10 @@ SHARED: dict[str, str] = {
     "intrepid, table": "table logs/alcf/intrepid_2014.csv --preset alcf --start 2014-01-01T00:00:32 "
     "--end 2014-01-24T17:45:54 --window asked",
     "spot, g4dn": "spot spot/g4dn-trace.csv",
+    "spot, Google Cloud": "counts spot/gcp/a100x1-east1b.txt",
+    "spot, 16 instances": "counts spot/skypilot/availability-16.json",
+    "spot, 1 instance": "counts spot/skypilot/preemption-1.json",
+    "spot, 4 instances": "counts spot/skypilot/preemption-4.json",
     "bad, no waits": "swf logs/bad/model-without-waits.swf",
     "bad, semicolons": "swf logs/bad/semicolon-separated.swf",
 }

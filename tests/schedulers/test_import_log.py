@@ -319,6 +319,7 @@ def test_unusable_records_are_shown_in_a_line(imported):
         ({"min_hole_s": float("nan")}, "Expected 0 <= --min-hole"),
         ({"max_bad": 1.5}, r"Expected --max-bad between 0 and 100 %, got 150 %"),
         ({"procs_per_node": 0}, "Expected --procs-per-node >= 1"),
+        ({"procs_per_node": ((12, 0),)}, r"Expected --procs-per-node >= 1, got 0\."),
         ({"nodes": ""}, "Expected --nodes to be"),
         ({"offer": ("sleep",)}, "Expected --offer to be one of reserved, planned, down"),
     ],

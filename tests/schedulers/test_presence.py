@@ -19,6 +19,8 @@ NOON, NOON_S = "2026-09-01T12:00:00", 1788264000
 often = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 SPOT = "0,add,a\n5000,add,b\n5000,add,c\n8050,remove,b\n9000,add,b\n20000,remove,a\n"
 COUNTS = f"timestamp,count\n{NOON}Z,1\n{NOON[:-2]}10Z,3\n{NOON[:-2]}20Z,0\n{NOON[:-2]}30Z,1\n2026-09-01T12:01:00Z,1\n"
+DATED = "".join(f"2026-09-01, 12:00:{row}\n" for row in ("00, 2", "30, 0", "10, 5", "10, 3", "40, 1"))
+SAMPLED = '{"metadata": {"gap_seconds": 300}, "data": [0, 2, 2, 1]}'
 TRACES = [("spot", SPOT), ("counts", COUNTS)]
 
 
@@ -86,6 +88,26 @@ def test_counts(imported):
         imported("counts", COUNTS, nodes="a[1-2]")
 
 
+def test_dated_rows(imported):
+    """Rows of date, time and count come in any order; of several at one instant the last row counts, and it is said."""
+    done = imported("counts", DATED)
+    assert (done.log.start_ns, done.log.end_ns) == (NOON_S * 10**9, (NOON_S + 40) * 10**9)
+    assert (done.quality.idle_node_s, done.quality.records) == (2 * 10 + 3 * 20, 5)
+    assert done.quality.dropped == {"another count at the same instant, of which the last row counts": 1}
+    assert "1 rows stand after a later one: sorted by time." in done.quality.notes
+    assert imported("counts", DATED, zone="+02:00").log.start_ns == done.log.start_ns - 7200 * 10**9
+
+
+def test_sampled_counts(imported):
+    """Counts at equal intervals from --start; the last one holds as long as the others."""
+    done = imported("counts", SAMPLED, start=NOON)
+    assert (done.log.start_ns, done.log.end_ns) == (NOON_S * 10**9, (NOON_S + 1200) * 10**9)
+    assert (done.quality.idle_node_s, done.quality.records) == (1500, 4)
+
+
+GAPS = r"trace.csv: Expected metadata with gap_seconds above 0"
+
+
 @pytest.mark.parametrize(
     ("form", "text", "message"),
     [
@@ -103,6 +125,12 @@ def test_counts(imported):
         ("counts", f"timestamp,count\n{NOON}Z,1\n2026-09-01T11:00:00Z,1\n", r"trace.csv:3: Expected times to ascend"),
         ("counts", f"timestamp,count\n{NOON}Z,1\n", r"Expected the window to start before its end"),
         ("counts", "\n\n", r"trace.csv:1: Expected columns timestamp, count"),
+        ("counts", DATED + "2026-09-01, 12:00, 2\n", r"trace.csv:6: Expected date, time, count, got"),
+        ("counts", DATED + "2026-09-31, 12:00:00, 2\n", r"trace.csv:6: Expected a time such as"),
+        ("counts", "2026-09-01, 12:00:00, 2000000\n", r"trace.csv:1: Expected date, time, count, got"),
+        *(("counts", SAMPLED.replace("300", gap), GAPS) for gap in ("0", "1e18")),
+        *(("counts", SAMPLED.replace("[0, 2, 2, 1]", data), GAPS) for data in ("[1.5]", "[]")),
+        ("counts", SAMPLED[:-2], r"trace.csv: Expected counts in JSON, got"),
     ],
 )
 def test_malformed_traces(imported, form, text, message):

@@ -44,9 +44,13 @@ def read(tmp_path, text, **settings):
         *((line(used=used, asked=8), [(1000, 1010, nodes)]) for used, nodes in ((4, 2), (-1, 4), (0, 4))),
         # Whatever became of a job, it was on its nodes as long as it ran.
         *((line(status=status), [(1000, 1010, 2)]) for status in (0, 5, -1)),
-        # Parts of a job count unless a line tells of the whole, wherever it stands.
+        # Parts of a job count unless a line tells of the whole, wherever it stands; they wait for the part before.
         (line(run=10, status=2) + line(run=30) + line(submit=20, run=10, status=3), [(1000, 1030, 2)]),
         (line(run=5, status=2) + line(submit=9, run=6, status=4), [(1000, 1005, 2), (1009, 1015, 2)]),
+        (
+            line(submit=10, wait=5, run=100, status=2) + line(submit=-1, wait=50, run=30, status=3),
+            [(1015, 1115, 2), (1165, 1195, 2)],
+        ),
         (line(submit=50) + line(2, submit=0), [(1050, 1060, 2), (1000, 1010, 2)]),
     ],
 )
@@ -202,6 +206,16 @@ def test_over_capacity(tmp_path):
         imported(tmp_path, text, max_overcommit=0.03)
 
 
+def test_nodes_of_several_kinds(tmp_path):
+    """Jobs fill nodes of several kinds in their order; the inventory has to have as many."""
+    text, kinds = HEADER + line(run=60, used=13) + line(2, run=60, used=81), ((12, 3), (80, 1))
+    done = imported(tmp_path, text, procs_per_node=kinds)
+    assert (len(done.log.nodes), done.quality.idle_node_s) == (4, 0)
+    assert "jobs fill whole nodes, of several sizes, in order" in " ".join(done.quality.notes)
+    with pytest.raises(SettingsError, match=r"Expected --nodes with 4 nodes, as --procs-per-node says, got 5\."):
+        imported(tmp_path, text, procs_per_node=kinds, nodes="5")
+
+
 def test_blocks_of_a_log(tmp_path, monkeypatch):
     """A large machine's log has blocks as nodes; node-seconds remain those of the machine."""
     text = "; MaxNodes: 1024\n; MaxProcs: 1024\n" + line(run=60, used=512) + line(2, run=30, used=256)
@@ -257,6 +271,12 @@ def test_counts_are_exact(rows, capacity):
         ([(0, 4, 2), (1, 9, 3), (2, 9, 1)], 3, [(0, 0, 4), (0, 4, 9), (1, 0, 4), (1, 4, 9), (2, 1, 9)]),
         # At one instant ends come before starts, in whatever order they are written.
         ([(5, 9, 2), (0, 5, 2)], 2, [(0, 0, 5), (0, 5, 9), (1, 0, 5), (1, 5, 9)]),
+        # A job fills nodes of several sizes until they have what it demands.
+        (
+            [(0, 10, 13), (1, 5, 80), (2, 9, 1)],
+            np.array([12, 12, 12, 80]),
+            [(0, 0, 10), (1, 0, 10), (2, 1, 5), (2, 5, 9), (3, 1, 5)],
+        ),
     ],
 )
 def test_placement_is_first_fit(rows, capacity, spans):

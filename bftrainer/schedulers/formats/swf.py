@@ -80,8 +80,8 @@ class SwfImporter(Importer):
             return
         demand = _count_nodes(jobs, header, reading)
         reading.take(demand)
-        nodes = reading.capacity or 0
-        share = over_capacity_share(demand, nodes, Window(*reading.window_ns))
+        nodes = reading.capacity if reading.node_sizes is None else int(reading.node_sizes.sum())
+        share = over_capacity_share(demand, nodes or 0, Window(*reading.window_ns))
         if _has_no_waits(jobs) and share > _MOST_OVERCOMMIT:  # as of workload models
             raise LogError(
                 f"{paths[0]}: Expected waiting times (field 3), got none, and jobs cannot have started when they "
@@ -141,7 +141,7 @@ def _has_no_waits(jobs: pd.DataFrame) -> bool:
 def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
     """The jobs that ran on processors, with times in nanoseconds since the epoch, and a number of each job.
 
-    Parts of a job that has a summary line are left out.
+    Parts of a job that has a summary line are left out; those of another job wait from the end of the part before.
     """
     zone = header.get("TimeZoneString")  # `TimeZone`, an offset, is officially wrong
     if zone is not None and reading.clock.zone is None:
@@ -164,7 +164,10 @@ def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) 
     if _has_no_waits(jobs):
         reading.note("the log has no waiting times: jobs are taken to start when they are submitted.")
         wait = wait * 0
-    submit = jobs["submit"]
+    lasted = wait.clip(lower=0) + jobs["run"]
+    before = lasted.groupby(jobs["number"]).cumsum() - lasted
+    first = (jobs["submit"] - before).where(jobs["submit"] >= 0).groupby(jobs["number"]).ffill().fillna(-np.inf)
+    submit = jobs["submit"].mask(jobs["status"].isin(_PARTIAL) & (jobs["submit"] < 0), first + before)
     base_s = 0.0
     if not submit[submit >= 0].median() >= _EPOCH_SIZED_S:
         base_s = _read_number(header, "UnixStartTime") or reading.origin_ns() / NS_PER_S
@@ -193,10 +196,16 @@ def _read_number(header: Mapping[str, str], key: str) -> float | None:
 
 
 def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
-    """Jobs by the number of their nodes, of which one used in part counts as used; the machine's number is set."""
+    """Jobs by the number of their nodes, of which one used in part counts as used; the machine's number is set.
+
+    Processors are counted in place of nodes where these are of several kinds.
+    """
     per_node = reading.settings.procs_per_node
     nodes, processors = _read_number(header, "MaxNodes"), _read_number(header, "MaxProcs")
-    if per_node is None:
+    if isinstance(per_node, tuple):
+        reading.node_sizes = np.repeat(*np.array(per_node, dtype=np.int64).T)
+        nodes, size = float(reading.node_sizes.size), 1.0
+    elif per_node is None:
         size = processors / nodes if nodes and processors else 1.0
         if size % 1:
             raise SettingsError(

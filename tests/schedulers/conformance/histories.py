@@ -300,13 +300,29 @@ def _swf(history: History, ids: Callable[[Job], str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def counts(folder: Path, history: History) -> Written:
-    """Rows of time and count, whenever the count changes."""
+def _count_changes(history: History, form: str) -> list[str]:
+    """How many nodes are idle, whenever that changes."""
     idle = history.idle().sum(axis=0)
-    changes = (0, *(np.flatnonzero(np.diff(idle)) + 1).tolist())
-    rows = (f"{_iso(START + at, '%Y-%m-%dT%H:%M:%SZ,')}{idle[at]}\n" for at in changes)
-    (folder / "counts.csv").write_text("timestamp,count\n" + "".join(rows))
+    return [f"{_iso(START + at, form)}{idle[at]}\n" for at in (0, *(np.flatnonzero(np.diff(idle)) + 1).tolist())]
+
+
+def counts(folder: Path, history: History) -> Written:
+    """Rows of time and count."""
+    (folder / "counts.csv").write_text("timestamp,count\n" + "".join(_count_changes(history, "%Y-%m-%dT%H:%M:%SZ,")))
     return Written((folder / "counts.csv",), {"nodes": str(len(NODES))})
+
+
+def counts_dated(folder: Path, history: History) -> Written:
+    """Rows of date, time and count, the latest first."""
+    (folder / "spot.txt").write_text("".join(reversed(_count_changes(history, "%Y-%m-%d, %H:%M:%S, "))))
+    return Written((folder / "spot.txt",), {"nodes": str(len(NODES))})
+
+
+def counts_sampled(folder: Path, history: History) -> Written:
+    """How many nodes are idle at every second of the window."""
+    document = {"metadata": {"gap_seconds": 1.0}, "data": history.idle().sum(axis=0).tolist()}
+    (folder / "counts.json").write_text(json.dumps(document))
+    return Written((folder / "counts.json",), {"nodes": str(len(NODES))})
 
 
 NAMED = {
@@ -328,6 +344,8 @@ NAMED = {
 
 COUNTED = {
     "counts": counts,
+    "counts (date, time, count)": counts_dated,
+    "counts (JSON)": counts_sampled,
     "swf": swf,
     "table (TSV)": table_counts,
 }

@@ -13,7 +13,7 @@ from tests.schedulers.conformance.histories import NODES, History
 from tests.schedulers.conformance.test_conformance import ALL, PLAIN, dense, imported
 
 TEXTS = sorted(set(ALL) - {"table (Parquet)"})
-IN_ORDER = {"counts", "flux", "spot", "watch", "slurm (sacct --json)", "slurm (squeue --json)"}
+IN_ORDER = {"counts", "counts (JSON)", "flux", "spot", "watch", "slurm (sacct --json)", "slurm (squeue --json)"}
 """Forms in which a line that stands there twice means something else."""
 GARBAGE = ["", "?", "garbage", "é", "-", "n[1-", "nan", "inf", "None", "0x10", "1e999", '"', "a b", "'", "9" * 30, "{"]
 """In the place of a field: nothing that could be another number or node of the machine."""
