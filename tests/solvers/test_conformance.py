@@ -187,11 +187,12 @@ def test_a_gap_is_kept(name: str, gap: float, odd: int, usual: int) -> None:
     if name != "node-level":
         asked += [*problems(3, 5, 40, usual), *problems(3, 10, 60, usual)]
     if name in TAKES_CAPACITIES:
-        asked += [power_instance(np.random.default_rng([11, number]), 10, 130) for number in range(usual)]
+        asked += [power_instance(np.random.default_rng([11, number]), 10, 130) for number in range(3)]
     for number, one in enumerate(asked):
         best = solve(get_solver("dp"), one, Limits()).objective
-        # The node-level model is never pruned.
-        for prune in (False,) if name == "node-level" else (True, False):
+        # The node-level model is never pruned; without pruning a problem with capacities may take many seconds.
+        ways = (False,) if name == "node-level" else (True,) if one.capacities else (True, False)
+        for prune in ways:
             result = solve(usable(name), one, Limits(gap=gap, prune=prune))
             assert (result.stop_reason, result.gap <= gap * (1 + 1e-9)) == (StopReason.OPTIMAL, True), (number, prune)
             assert result.bound >= best - 1e-9 * abs(best), (number, prune)
