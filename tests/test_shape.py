@@ -67,7 +67,6 @@ MODULES_ALIKE = {
 # Modules of few lines that are worth a file.
 SHORT = {
     "bftrainer/_version.py": "read where nothing may be imported",
-    "bftrainer/cli/removed.py": "one table, which the next release deletes",
     "bftrainer/replay/departure_order.py": "by known departures, which no other order needs",
 }
 

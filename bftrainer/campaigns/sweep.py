@@ -349,7 +349,8 @@ def _undo(path: Path) -> None:
     with suppress(OSError):
         clear_leftovers(path / RUNS, _KEY)
         for name in written_files(path):
-            (path / name).unlink(missing_ok=True)
+            if (path / name).resolve().is_relative_to(path.resolve()):
+                (path / name).unlink(missing_ok=True)
         for name in (RUNS, _TASKS, JOB_LOGS):
             remove_if_empty(path / name)
         if {entry.name for entry in path.iterdir()} <= {MANIFEST, LOCK}:

@@ -97,11 +97,11 @@ ACROSS = 4
 
 
 def _print_across(heading: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table with a column for each run, in as many parts as it takes."""
-    for begin in range(0, len(names), ACROSS):
-        shown = slice(begin, begin + ACROSS)
-        click.echo("\n" * bool(begin), nl=False)
-        print_table([heading, *names[shown]], [[label, *cells[shown]] for label, *cells in rows])
+    """Print a table with a column for each run, in as many parts as it takes, each with the first run again."""
+    for begin in range(1, max(2, len(names)), ACROSS - 1):
+        shown = [0, *range(begin, min(begin + ACROSS - 1, len(names)))]
+        click.echo("\n" * (begin > 1), nl=False)
+        print_table([heading, *(names[at] for at in shown)], [[row[0], *(row[1 + at] for at in shown)] for row in rows])
 
 
 def _width_mm(text: str) -> float:

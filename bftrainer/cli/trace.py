@@ -195,9 +195,7 @@ def stats(
 )
 @click.option("--days", type=usage.POSITIVE, default=14.0, help="Length of the trace.")
 @click.option("--seed", type=int, default=0, help="The same one gives the same bytes.")
-@click.option(
-    "--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.  [default: 2021-01-01]"
-)
+@click.option("--start", type=click.DateTime(), metavar="DATE", default="2021-01-01", help="UTC.")
 @click.option("--preemption-scale", type=float, help="minutes: factor of the chance of a preemption.  [default: 1]")
 @click.option("--addition-scale", type=float, help="minutes: factor of the chance of an addition.  [default: 1]")
 @model_options(f"minutes: {MINUTES}; else fragment-mean, fragment-median, daily-amplitude, peak-hour", "minutes: ")

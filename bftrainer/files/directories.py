@@ -1,7 +1,7 @@
 """Result directories: one writer each, filled beside their place, and put there whole by a rename.
 
 Results are written to ``.NAME.new`` beside their place, under a lock, and flushed to the disk with a list of them. Then
-earlier ones are deleted, their summary first. What a killed process leaves goes at the next use, or takes that place.
+earlier ones are renamed to ``.NAME.old``, and deleted at the end. What a killed process leaves goes at the next use.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOURNAL = "unfinished.journal"
 """File that makes unfinished results worth keeping: the run can be resumed from it."""
 SUMMARY = "summary.json"
 """File that all results have, by which readers know them."""
-_NEW = ".new"
+_NEW, _OLD = ".new", ".old"
 _HEADER = "# Files that bftrainer has written here. --force replaces these, and touches nothing else."
 
 
@@ -47,10 +47,13 @@ def list_written(directory: Path, names: Iterable[str]) -> None:
 
 
 def remove_written(directory: Path) -> None:
-    """Delete results, the list last, and their directory if nothing else is in it: `OSError` if that fails."""
-    for name in (SUMMARY, JOURNAL, *sorted(written_files(directory)), MANIFEST):
-        with suppress(FileNotFoundError, IsADirectoryError):
-            (directory / name).unlink()
+    """Delete results, the list last, and their directory if nothing else is in it: `OSError` if that fails.
+
+    Results of a run are files beside each other: nothing in a folder, perhaps a linked one, is deleted.
+    """
+    names = {child.name for child in directory.iterdir() if child.is_symlink() or child.is_file()}
+    for name in (*sorted(names & {*written_files(directory), JOURNAL}), MANIFEST):
+        (directory / name).unlink(missing_ok=True)
     remove_if_empty(directory)
 
 
@@ -62,8 +65,9 @@ def remove_if_empty(directory: Path) -> None:
 
 def is_free(path: Path) -> bool:
     """Whether a place holds neither anything nor an unfinished run, and nobody writes there."""
-    working = _beside(path.resolve(), _NEW)
-    return not (path.exists() or (working / JOURNAL).exists() or lock_holder(_beside(path.resolve(), _NEW + LOCK)))
+    target = path.resolve()
+    taken = (path, _beside(target, _NEW) / JOURNAL, _beside(target, _OLD))
+    return not (any(place.exists() for place in taken) or lock_holder(_beside(target, _NEW + LOCK)))
 
 
 def is_unfinished(path: Path) -> bool:
@@ -152,9 +156,7 @@ def _claim_place(path: Path) -> Iterator[Path]:
             names = sorted(child.name for child in working.iterdir()) if working.exists() else []
             if names and not {MANIFEST, JOURNAL} & {*names}:
                 raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {names[0]}.")
-            is_cut_off = not (target / SUMMARY).exists() and (not target.exists() or SUMMARY in written_files(target))
-            if is_cut_off and SUMMARY in written_files(working):
-                _replace(working, target)
+            _recover(target)
             yield working
     finally:
         for parent in missing:
@@ -181,11 +183,27 @@ def _discard(working: Path) -> None:
         remove_if_empty(working)
 
 
+def _recover(target: Path) -> None:
+    """Put results back that a killed process has renamed, or delete them if others have taken their place."""
+    old = _beside(target, _OLD)
+    if SUMMARY in written_files(old):
+        if target.exists():
+            remove_written(old)  # a file that was put there meanwhile stays
+        else:
+            old.rename(target)
+
+
 def _replace(working: Path, target: Path) -> None:
-    """Put whole results in the place of earlier ones."""
-    if SUMMARY in written_files(target):
-        remove_written(target)
-    working.rename(target)  # which may be an empty directory, and fails on any other
+    """Put whole results in the place of earlier ones, which are renamed."""
+    old = _beside(target, _OLD)
+    if is_old := SUMMARY in written_files(target):
+        target.rename(old)
+    try:
+        working.rename(target)  # which may be an empty directory, and fails on any other
+    except BaseException:  # an interrupt too
+        if is_old:
+            old.rename(target)
+        raise
 
 
 def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
@@ -201,7 +219,8 @@ def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
         raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
     if directory.is_finished:
         (target / JOURNAL).unlink(missing_ok=True)
-    with suppress(OSError):
+    with suppress(OSError):  # the next run here does that
+        _recover(target)
         flush(target.parent)
 
 
@@ -211,7 +230,7 @@ def clear_leftovers(directory: Path, names: re.Pattern[str]) -> None:
     An `OSError` or `OutputError` if something cannot be deleted, or a process is writing there.
     """
     for path in sorted(directory.iterdir()):
-        name = path.name[1:].removesuffix(LOCK).removesuffix(_NEW)
-        if path.name in (f".{name}{_NEW}", f".{name}{_NEW}{LOCK}") and names.fullmatch(name):
+        name = path.name[1:].removesuffix(LOCK)[: -len(_NEW)]
+        if path.name in (f".{name}{_NEW}", f".{name}{_OLD}", f".{name}{_NEW}{LOCK}") and names.fullmatch(name):
             with _claim_place(directory / name) as working:
                 _discard(working)

@@ -113,45 +113,32 @@ def test_without_force_places_are_free_if_they_are_empty(tmp_path):
 
 
 def test_only_what_is_below_is_deleted(tmp_path):
-    """A list that came with a directory from elsewhere reaches nothing beyond it."""
-    place = write_results(tmp_path / "out")
-    (tmp_path / "mine").touch()
-    list_written(place, ["../mine", str(tmp_path / "mine"), "summary.json", ".", ""])
+    """A list that came with a directory from elsewhere reaches nothing beyond it, nor through links and folders."""
+    place, mine = write_results(tmp_path / "out"), tmp_path / "mine"
+    (mine / "thesis").mkdir(parents=True)
+    listed = ["../mine", str(mine), "summary.json", "link/thesis", f"{MANIFEST}/x", "a\0b", "link", ".", ""]
+    list_written(place, listed)
+    write_results(place, force=True)
+    assert (names(mine), names(tmp_path)) == (["thesis"], ["mine", "out"])
+    (place / "link").symlink_to(mine)
+    list_written(place, listed)
     remove_written(place)
-    assert names(tmp_path) == ["mine"]
+    assert (names(mine), names(tmp_path)) == (["thesis"], ["mine"])
 
 
 def test_killed_at_any_step(tmp_path, monkeypatch):
-    """What is in place is whole, or readers find no summary; the next run cleans up."""
+    """The earlier results or the new ones are there, whole, in their place or renamed; the next run cleans up."""
     place = write_results(tmp_path / "out", "old")
     monkeypatch.setattr(writing, "PATIENCE_S", 10.0)
     number = 0
     while run_killed(number := number + 1, lambda: write_results(place, "new", force=True)):
-        if (place / "summary.json").exists():
-            assert names(place) in (["old", "summary.json"], ["new", "summary.json"])
-            assert written_files(place) == {*names(place)}
+        at = place if place.exists() else tmp_path / ".out.old"
+        assert names(at) in (["old", "summary.json"], ["new", "summary.json"])
+        assert written_files(at) == {*names(at)}
         write_results(place, "old", force=True)
         assert names(place) == ["old", "summary.json"]
         assert names(tmp_path) == ["out"]
     assert number > 20
-
-
-def test_whole_results_take_their_place_at_the_next_use(tmp_path, monkeypatch):
-    """Those of a process that ended when the earlier ones had gone."""
-    place = write_results(tmp_path / "out", "old")
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(type(place), "rename", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            write_results(place, "new", force=True)
-    assert not place.exists()
-    with pytest.raises(OutputError, match="Directory exists"):
-        write_results(place)
-    assert names(place) == ["new", "summary.json"]
-    assert names(tmp_path) == ["out"]
 
 
 def test_what_is_needed_to_resume_goes_last(tmp_path):
