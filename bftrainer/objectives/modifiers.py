@@ -283,7 +283,7 @@ def name_of_objective(objective: object) -> str:
 
 
 def get_objective(name: str) -> Callable[..., Any]:
-    """Find the objective called `name`, or raise an `SettingsError` if there is none, or it cannot be called.
+    """Find the objective called `name`, or raise a `SettingsError` if there is none, or it cannot be called.
 
     Parameters
     ----------

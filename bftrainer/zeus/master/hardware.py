@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
 from bftrainer.errors import SettingsError
-from bftrainer.files.text_files import fault_text
+from bftrainer.files.text_files import fault_text, json_file
 from bftrainer.files.writing import replacing
 from bftrainer.plugins import require_extra
 
@@ -189,7 +189,7 @@ def restore_limits(logdir: Path, gpus: Gpus | None) -> Iterator[Callable[[], Non
         number = Field(min_length=len(gpus), max_length=len(gpus))
         try:
             kind = TypeAdapter(Annotated[list[Annotated[FiniteFloat, Field(gt=0.0)]], number])
-            original_w = kind.validate_json(path.read_bytes())
+            original_w = kind.validate_python(json_file(path, SettingsError))
         except ValidationError as fault:
             raise SettingsError(f"{path}: Expected power limits in watts: {fault_text(fault)}") from None
     else:

@@ -113,8 +113,9 @@ class JobJournal:
                 f"Not the logs of a recurring job: {JOURNAL} is missing" if logdir.is_dir() else "No such directory"
             )
             raise OutputError(f"{logdir}: {missing}.")
+        lines = LineJournal(self.path).read()
         with self._name_line(1, "the plan of a job"):
-            first = json.loads(LineJournal(self.path).read()[0])
+            first = json.loads(lines[0])
             if first["event"] != "plan" or first["schema"] != SCHEMA:
                 raise OutputError(f"Expected a plan of schema {SCHEMA}, got {first['event']} of {first['schema']}.")
             values = first["plan"]

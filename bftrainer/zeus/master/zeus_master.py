@@ -93,7 +93,7 @@ class ZeusMaster:
         for name, path in (("log_base", log_base), ("monitor_path", monitor_path)):
             if not os.path.isabs(path):
                 raise TuningInputError(f"Expected {name} as an absolute path, got {path!r}.")
-        _refuse_foreign(Path(log_base))
+        _refuse_foreign(Path(log_base), sticky=True)
         self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
         self.observers = observers
         settings |= {
@@ -198,10 +198,10 @@ class ZeusMaster:
         return Driver(journal, progress, self.observers)
 
 
-def _refuse_foreign(path: Path) -> None:
-    """Refuse a directory of another user, or one that any may change, but for one like ``/tmp``."""
+def _refuse_foreign(path: Path, *, sticky: bool = False) -> None:
+    """Refuse a directory of another user, or one that any may change; if `sticky`, not one like ``/tmp``."""
     about = path.stat() if path.is_dir() else None
-    if about is None or about.st_mode & stat.S_ISVTX:
+    if about is None or (sticky and about.st_mode & stat.S_ISVTX):
         return
     if about.st_uid != os.geteuid() or about.st_mode & stat.S_IWOTH:
         raise OutputError(f"{path}: Expected a directory of this user's that no other user may write to.")
@@ -230,8 +230,8 @@ class Driver:
         """Make the driver of an interrupted job from its journal.
 
         A new `policy` like the one that the job began with is needed if that one cannot be made again by itself.
-        `OutputError` if there is no journal, or the policy decides otherwise than it did; `OutputError` if others
-        have made the directory or may change it: its command would be run.
+        `OutputError` if there is no journal, the policy decides otherwise than it did, or others have made the
+        directory or may change it: its command would be run.
         """
         _refuse_foreign(logdir)
         # Absolute, because scripts get this path and run in another directory.
@@ -246,7 +246,7 @@ class Driver:
         TuningError
             If the job is given up, a script succeeds without a usable report, or the policy has no batch size left;
             with the `history` so far.
-        TuningInputError, OutputError, OutputError
+        TuningInputError, OutputError
             If the command cannot be run, another master is running the job, or journal or log cannot be written.
         """
         progress, journal = self.progress, self.journal
@@ -396,6 +396,11 @@ def run_script(
             file.write(piece)
         show(piece)
 
+    def take_last(piece: bytes) -> None:
+        """Log what a script prints while it is ended; errors of the log matter less by then."""
+        with suppress(OSError):
+            file.write(piece)
+
     with file:
         started_s = time.monotonic()
         try:
@@ -405,7 +410,7 @@ def run_script(
         try:
             timed_out = not _follow(process, take, math.inf if timeout_s is None else started_s + timeout_s)
         finally:
-            _end(process, file.write)
+            _end(process, take_last)
     status = process.status
     if "refused" in status:
         raise TuningInputError(f"The command cannot be run: {status['refused']}.")
@@ -425,7 +430,7 @@ def _translate_log_errors(log: Path) -> Iterator[None]:
         raise OutputError(f"{log}: cannot be written ({cause.strerror or cause}).") from None
 
 
-def _follow(process: SupervisedProcess, take: Callable[[bytes], object], deadline_s: float) -> bool:
+def _follow(process: SupervisedProcess, take: Callable[[bytes], None], deadline_s: float) -> bool:
     """Pass on all output until all processes are gone; return False if the time limit came first."""
     stream = process.supervisor.stdout
     assert stream is not None
@@ -446,12 +451,12 @@ def _follow(process: SupervisedProcess, take: Callable[[bytes], object], deadlin
         os.close(gone)
 
 
-def _end(process: SupervisedProcess, log: Callable[[bytes], object]) -> None:
-    """End all that the script has started, and log its last output, as far as that is possible."""
+def _end(process: SupervisedProcess, take: Callable[[bytes], None]) -> None:
+    """End all that the script has started, passing on its last output."""
     process.stop()
     # Without a reader, SIGPIPE would end the command at its last output.
-    with process.supervisor, suppress(OSError):
-        _follow(process, log, math.inf)
+    with process.supervisor:
+        _follow(process, take, math.inf)
     while not process.read_status():
         pass
     # Kill the command here if its supervisor was killed before it could do so.

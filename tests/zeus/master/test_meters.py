@@ -189,6 +189,16 @@ def test_power_limits_that_were_kept_must_fit(tmp_path, content):
         pass
 
 
+def test_power_limits_that_cannot_be_read(tmp_path):
+    """A pipe is refused, not waited for, and so is a directory."""
+    for make in (os.mkfifo, os.mkdir):
+        make(tmp_path / LIMITS)
+        refused = pytest.raises(SettingsError, match=r"power-limits\.json: Expected a file, got a (pipe|directory)")
+        with refused, restore_limits(tmp_path, gpus(Device())):
+            pass
+        (tmp_path / LIMITS).rename(tmp_path / make.__name__)
+
+
 def test_limits_to_try_suit_all():
     """25 W apart, from the highest that all can have; without permission they are one line."""
     two = gpus(Device(), Device(least_mw=149_500, most_mw=230_000))

@@ -296,11 +296,14 @@ def test_a_damaged_event(journal, line):
 
 
 def test_directories_without_a_journal(tmp_path):
-    """No directory, and a directory of something else."""
+    """No directory, a directory of something else, and a journal that is no file."""
     with pytest.raises(OutputError, match=r"none: No such directory\."):
         JobJournal(tmp_path / "none").replay()
     with pytest.raises(OutputError, match=r"journal\.jsonl is missing"):
         JobJournal(tmp_path).replay()
+    os.mkfifo(tmp_path / JOURNAL)
+    with pytest.raises(OutputError, match=r"^[^:]*journal\.jsonl: Cannot read the journal"):
+        Driver.resume(tmp_path)
 
 
 # --- without processes ------------------------------------------------------------------------------------------------
