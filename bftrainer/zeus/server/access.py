@@ -78,7 +78,7 @@ LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
 _TOKEN = re.compile("[!-~]{16,}")
 _USER = re.compile(
     "([A-Za-z0-9][A-Za-z0-9.@+_-]{0,63})[ \\t]+(reader|trainer|owner|admin)[ \\t]+(sha256:[0-9a-f]{64})[ \\t]+"
-    "(never|[0-9T:.-]+(?:Z|[+-][0-9]{2}:[0-9]{2}))"
+    "(never|[0-9-]+T[0-9:.]+(?:Z|[+-][0-9]{2}(?::?[0-9]{2})?))"
 )
 _LINE = (
     "Expected USER ROLE KEY EXPIRES, or a token of at least 16 ASCII characters without spaces. USER begins with a "

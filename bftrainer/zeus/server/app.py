@@ -5,12 +5,14 @@
 import contextlib
 import logging
 import math
+import re
 import time
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from http import HTTPMethod
 from typing import Annotated, Any, TypeVar
 
 from bftrainer.plugins import requiring
@@ -19,12 +21,13 @@ with requiring("The server needs", "server", "fastapi", "jinja2", "prometheus_cl
     from fastapi import APIRouter, Depends, FastAPI, Query, Request, Response
     from fastapi.exceptions import RequestValidationError
     from fastapi.responses import HTMLResponse, JSONResponse
+    from fastapi.routing import APIRoute
     from fastapi.security import HTTPBearer
     from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
     from starlette import types as asgi
     from starlette.datastructures import Headers
     from starlette.exceptions import HTTPException
-    from starlette.middleware.trustedhost import TrustedHostMiddleware
+    from starlette.middleware.body_limit import RequestBodyLimitMiddleware
 
 from bftrainer._version import __version__
 from bftrainer.errors import (
@@ -103,6 +106,22 @@ class Require(HTTPBearer):
         return user
 
 
+class GuardedRoute(APIRoute):
+    """A route that asks who sends a request before it reads what was sent: FastAPI reads bodies first."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Make what answers a request."""
+        handle = super().get_route_handler()
+        guards = [each.call for each in self.dependant.dependencies if isinstance(each.call, Require)]
+
+        async def answer(request: Request) -> Response:
+            for guard in guards:
+                await guard(request)
+            return await handle(request)
+
+        return answer
+
+
 # Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
 Reader = Annotated[User, Depends(Require(Role.READER))]
 Trainer = Annotated[User, Depends(Require(Role.TRAINER))]
@@ -123,7 +142,7 @@ async def _ask(request: Request, method: Callable[..., T], *words: Any, **about:
     return await optimizer.call(partial(method, optimizer.service), *words)
 
 
-tuning = APIRouter(tags=["tuning"], responses=_ERRORS)
+tuning = APIRouter(tags=["tuning"], responses=_ERRORS, route_class=GuardedRoute)
 
 
 @tuning.post("/jobs", status_code=201, responses={200: {"model": JobSpec}})
@@ -291,7 +310,8 @@ class Metrics:
 
     def count(self, method: str, route: str, status: int, duration_s: float) -> None:
         """Count a request."""
-        self._requests.labels(method, route, str(status)).inc()
+        # A stranger may send any word for a method.
+        self._requests.labels(method if method in HTTPMethod.__members__ else "other", route, str(status)).inc()
         self._seconds.labels(route).observe(duration_s)
 
     def page(self, stages: Mapping[str, Mapping[str, int]]) -> bytes:
@@ -306,8 +326,10 @@ class Metrics:
 class Guard:
     """Middleware: finds out who sends a request, refuses strangers and other sites, logs and counts all answers."""
 
-    def __init__(self, app: asgi.ASGIApp, *, access: AccessFile | None, metrics: Metrics) -> None:
-        self.app, self.access, self.metrics = app, access, metrics
+    def __init__(
+        self, app: asgi.ASGIApp, *, hosts: tuple[str, ...], access: AccessFile | None, metrics: Metrics
+    ) -> None:
+        self.app, self.hosts, self.access, self.metrics = app, hosts, access, metrics
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         """Pass a request on to the application, or refuse it."""
@@ -330,13 +352,18 @@ class Guard:
             self._note(scope, status, time.perf_counter() - began)
 
     def _refuse(self, scope: asgi.Scope) -> JSONResponse | None:
-        """Refuse strangers, and what pages of other sites have a browser ask; else take note of the user."""
+        """Refuse strangers, what is too long, and what pages of other sites have a browser ask; else note the user."""
         headers = Headers(scope=scope)
+        origin, host, length = headers.get("origin"), headers.get("host", "").lower(), headers.get("content-length", "")
+        # Another name may resolve to this machine, so that the pages of its site could ask the server.
+        if self.hosts and re.sub(":[0-9]*$", "", host) not in self.hosts:
+            return JSONResponse({"message": "Expected a request to this machine by its own name."}, 400)
+        if re.fullmatch("[0-9]+", length) and int(length[:20]) > _BODY_BYTES:
+            return JSONResponse({"message": "Content Too Large"}, 413)
         # A "site" includes all ports, and all names in its domain.
         is_link = headers.get("sec-fetch-mode") == "navigate" and scope["path"] in _PAGES
         is_elsewhere = headers.get("sec-fetch-site") in ("cross-site", "same-site") and not is_link
         # Browsers leave those marks out of what they send to other machines without TLS, but not this one.
-        origin, host = headers.get("origin"), headers.get("host", "").lower()
         if is_elsewhere or (origin is not None and origin.partition("://")[2].lower() != host):
             return JSONResponse({"message": "Expected a request that no other site makes."}, 403)
         if scope["path"] in _OPEN:
@@ -416,7 +443,6 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
         openapi_url=None,
         # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
-        max_body_size=_BODY_BYTES,
         lifespan=partial(_run, settings=settings, announce=announce),
         exception_handlers={
             BftrainerError: partial(_answer_error, published=published),
@@ -431,9 +457,8 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
     # The published server has no front page.
     for router in (tuning, state, operations, pages, *([] if published else [front])):
         app.include_router(router)
-    # Another name may resolve to this machine, so that the pages of its site could ask the server.
-    app.add_middleware(TrustedHostMiddleware, allowed_hosts=settings.hosts or ["*"])
-    app.add_middleware(Guard, access=access, metrics=app.state.metrics)
+    app.add_middleware(RequestBodyLimitMiddleware, max_body_size=_BODY_BYTES)  # of bodies that tell no length
+    app.add_middleware(Guard, hosts=settings.hosts, access=access, metrics=app.state.metrics)
     return app
 
 
@@ -443,9 +468,9 @@ async def _run(app: FastAPI, settings: ServerSettings, announce: Callable[[], No
     with open_store(settings.database_url) as store:
         timeout_s = settings.trial_timeout_s or math.inf
         service = BatchSizeService(store, published=settings.compat == "zeus", trial_timeout_s=timeout_s)
-        app.state.optimizer = ZeusBatchSizeOptimizer(service)
-        announce()
-        yield
+        with contextlib.closing(ZeusBatchSizeOptimizer(service)) as app.state.optimizer:
+            announce()
+            yield
 
 
 def _answer_busy(message: str) -> JSONResponse:

@@ -118,7 +118,10 @@ def _configure(app: FastAPI, tls_cert: str | None, tls_key: str | None) -> uvico
 def _listen(host: str, port: int) -> socket.socket:
     """Take an address, or refuse it; what connects before the server has started waits for it."""
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        family, *_, address = min(addresses, key=lambda each: each[0])  # of a name that has both, IPv4
+        is_dual = host == "::" and socket.has_dualstack_ipv6()
+        return socket.create_server(address, family=family, dualstack_ipv6=is_dual)
     except (OSError, UnicodeError) as error:  # also of a name that is none
         raise SettingsError(f"{host}:{port}: cannot listen there ({getattr(error, 'strerror', error)}).") from None
 

@@ -6,20 +6,20 @@ answered. What could not be stored has not happened: the job is then read again.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 from uuid import uuid4
-
-from anyio import CapacityLimiter, to_thread
 
 from bftrainer.errors import (
     BadOperationError,
@@ -325,14 +325,18 @@ class BatchSizeService:
 
 
 class ZeusBatchSizeOptimizer:
-    """The service under its published name, with its five published methods: each waits in a thread for its turn."""
+    """The service under its published name, with its five published methods: each waits for its turn in one thread."""
 
     def __init__(self, service: BatchSizeService) -> None:
-        self.service, self._turn = service, CapacityLimiter(1)
+        self.service, self._thread = service, ThreadPoolExecutor(1, thread_name_prefix="bso")
 
     async def call(self, method: Callable[..., T], *words: Any) -> T:
-        """Call a method of the service in a thread, when no other call is under way; who waits no more ends none."""
-        return await to_thread.run_sync(method, *words, limiter=self._turn)
+        """Call a method of the service when no other call is under way; one that has begun ends, awaited or not."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, method, *words)
+
+    def close(self) -> None:
+        """End the thread, once it has done what it was asked to."""
+        self._thread.shutdown()
 
     async def register_job(self, job: JobSpec, user: User = ANYBODY) -> bool:
         """See `BatchSizeService.register_job`; return whether the job is new."""

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -115,6 +116,8 @@ def test_owners_register(tmp_path):
     with serve_roles(tmp_path) as (client, tokens):
         for role, status in ((READER, 403), (TRAINER, 403), (OWNER, 201), (TRAINER, 200), (ADMIN, 200)):
             assert client.post("/jobs", json=SPEC, headers=tokens["me", role]).status_code == status
+        for path in ("/jobs", "/report", "/trials/void"):  # of whoever may not, no body is read
+            assert client.post(path, content="{", headers=tokens["me", READER]).status_code == 403
         changed = SPEC | {"max_epochs": 7}
         assert client.post("/jobs", json=changed, headers=tokens["me", TRAINER]).status_code == 409
         owners = {
@@ -219,6 +222,7 @@ DIGEST = f"sha256:{'0' * 64}"
         "me owner sha256:0 never",
         f"me owner {DIGEST} 2027-13-31T00:00:00Z",
         f"me owner {DIGEST} 2027-01-31T00:00:00",  # of which zone?
+        f"me owner {DIGEST} 2027-01-31",
         f"m/e owner {DIGEST} never",
         f"Admin owner {DIGEST} never",  # jobs and logs name those so whose token stands in the file
     ],
@@ -233,6 +237,15 @@ def test_lines_that_mean_nothing(tmp_path, line):
         assert str(caught.value).startswith(f"{path}:2: Expected USER ROLE KEY EXPIRES, or a token of at least 16 ")
         assert "0123456789" not in str(caught.value)
     assert path.read_text(encoding="utf-8") == text
+
+
+@pytest.mark.parametrize("zone", ["Z", "+00:00", "+02:00", "+0200", "+02", "-02"])
+def test_zones_of_expiry(tmp_path, zone):
+    """Each way of ISO 8601 to write one is understood."""
+    (tmp_path / "tokens").write_text(f"me owner {DIGEST} 2027-01-31T00:00:00{zone}\n")
+    (user,) = read_users(tmp_path / "tokens")
+    hours = 0 if zone == "Z" else int(zone[:3])
+    assert user.expires == datetime(2027, 1, 31, tzinfo=UTC).timestamp() - 3600 * hours
 
 
 # --- users of one machine ---------------------------------------------------------------------------------------------

@@ -92,7 +92,7 @@ def test_long_requests_are_turned_away(tmp_path):
     with serving(tmp_path) as client:
         for content in (body, iter([body[:600_000], body[600_000:]])):
             answer = client.post("/jobs", content=content, headers=JSON)
-            assert answer.status_code == 413
+            assert (answer.status_code, answer.json()) == (413, {"message": "Content Too Large"})
         assert client.post("/jobs", json=SPEC).status_code == 201
 
 
@@ -170,7 +170,10 @@ def test_other_sites_do_not_ask(tmp_path):
     with serving(tmp_path, hosts=("localhost",)) as client:
         home = {"Host": "localhost:8000"}
         assert client.get("/state/jobs", headers=home).status_code == 200
-        assert client.get("/state/jobs", headers={"Host": "evil.example"}).status_code == 400
+        assert client.get("/state/jobs", headers={"Host": "localhost"}).status_code == 200
+        for host in ("evil.example", "localhost.evil.example:8000", ""):
+            answer = client.get("/state/jobs", headers={"Host": host})
+            assert (answer.status_code, list(answer.json())) == (400, ["message"])
         # A site is a domain, whatever the port and the first part of the name.
         for site in ("cross-site", "same-site"):
             crossing = home | {"Sec-Fetch-Site": site}
@@ -210,14 +213,16 @@ def test_requests_are_counted_and_logged(tmp_path, caplog):
         run(client, "t-1", 10.0)
         for name in ("t-1", "t-1", "other"):
             client.get("/jobs/batch_size", params={"job_id": name})
+        client.request("WHATEVER", "/nope")
         lines = [line for line in client.get("/metrics").text.splitlines() if line[0] != "#"]
     asked = [("GET", "/jobs/batch_size", status) for status in (200, 200, 400)]
     fields = [record.fields for record in caplog.records if hasattr(record, "fields")]
     logged = [(each["method"], each["path"], each["status"]) for each in fields]
     assert logged[:4] == [*[("POST", "/jobs", 201)] * 2, asked[0], ("POST", "/report", 200)]
-    assert logged[4:] == [*asked, ("GET", "/metrics", 200)]
+    assert logged[4:] == [*asked, ("WHATEVER", "/nope", 404), ("GET", "/metrics", 200)]
     counts = {("jobs", "MAB"): 1, ("jobs", "Pruning"): 1, ("trials", "MAB"): 3, ("results", "MAB"): 1}
     counted = {f'{name}{{stage="{stage}"}}': count for (name, stage), count in counts.items()}
+    counted['requests_total{method="other",route="unmatched",status="404"}'] = 1
     for status, count in ((200, 3), (400, 1)):
         counted[f'requests_total{{method="GET",route="/jobs/batch_size",status="{status}"}}'] = count
     assert {f"bftrainer_bso_{name} {count}.0" for name, count in counted.items()} <= set(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import ExitStack
 from uuid import uuid4
 
@@ -220,6 +221,27 @@ def test_many_at_once(database_url, name):
         asyncio.run(run_all(ZeusBatchSizeOptimizer(service)))
         rows, numbers = service.trials(name), list(range(1, tasks * cycles + 1))
         assert [row.trial_number for row in rows] == sorted(row.observation for row in rows) == numbers
+
+
+def test_a_call_that_nobody_awaits_any_more_has_its_turn():
+    """Its thread works on when its caller gives up: the next call waits for it, and so does the end."""
+    done, optimizer = [], ZeusBatchSizeOptimizer(None)
+
+    def work(number):
+        time.sleep(0.2)
+        done.append(number)
+
+    async def give_up():
+        for number in (1, 3):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(optimizer.call(work, number), 0.05)
+            if number == 1:
+                await optimizer.call(done.append, 2)
+
+    asyncio.run(give_up())
+    assert done == [1, 2]
+    optimizer.close()
+    assert done == [1, 2, 3]
 
 
 def test_a_job_is_what_it_was_after_a_restart(database_url):

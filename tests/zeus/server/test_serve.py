@@ -120,9 +120,15 @@ def test_what_is_not_served(refuse, tmp_path, words, message):
     assert not (tmp_path / "x.db").exists()
 
 
-@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_a_port_that_is_taken(refuse, family, address):
-    """It is named."""
+V4, V6 = (socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")
+
+
+@pytest.mark.parametrize(("family", "address", "host"), [(*V4, V4[1]), (*V6, V6[1]), (*V6, "six.example")])
+def test_a_port_that_is_taken(refuse, tmp_path, monkeypatch, family, address, host):
+    """It is named; a name may stand for an IPv6 address alone."""
+    (tmp_path / "tokens").write_text("a-token-of-some-length\n")
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(socket, "getaddrinfo", lambda _, *words, **more: resolve(address, *words, **more))
     with socket.socket(family) as taken:
         try:
             taken.bind((address, 0))
@@ -130,8 +136,19 @@ def test_a_port_that_is_taken(refuse, family, address):
             pytest.skip(f"this machine has no {address}")
         taken.listen()
         port = taken.getsockname()[1]
-        line = refuse("--host", address, "--port", port)
-    assert line.startswith(f"{address}:{port}: cannot listen there (Address already in use")
+        line = refuse("--host", host, "--port", port, "--token-file", "tokens")
+    assert line.startswith(f"{host}:{port}: cannot listen there (Address already in use")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_every_address_is_served(tmp_path):
+    """`--host ::` takes connections by IPv4 too."""
+    (tmp_path / "tokens").write_text("a-token-of-some-length\n")
+    words = ("--host", "::", "--token-file", "tokens")
+    with server(tmp_path, f"sqlite:///{tmp_path / 'bso.db'}", *words, opened=False) as running:
+        for name in ("127.0.0.1", "[::1]"):
+            assert httpx.get(f"http://{name}:{running.port}/healthz").status_code == 200
 
 
 def test_schemas_of_other_versions(tmp_path):
