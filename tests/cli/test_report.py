@@ -58,7 +58,7 @@ def test_compare_many(call):
     """A column a run, at most four side by side, with numbers where names are equal."""
     rows = [line.split("  ") for line in call("compare", *["short"] * 3, "long", "tuned").out.splitlines()]
     headings = [[word.strip() for word in row if word][1:] for row in rows if row[0] in ("setting", "figure")]
-    assert headings == [["short (1)", "short (2)", "short (3)", "long"], ["tuned"]] * 2
+    assert headings == [["short (1)", "short (2)", "short (3)", "long"], ["short (1)", "tuned"]] * 2
 
 
 def test_compare_as_data(call):
