@@ -142,7 +142,12 @@ def _quiet_tracker() -> Iterator[None]:
 def _quiet_manager() -> Iterator[None]:
     """Keep quiet that loky's thread, up to joblib 1.6, looks for work that it has just given up."""
     usual = threading.excepthook
-    threading.excepthook = lambda args: None if args.exc_type is KeyError else usual(args)
+
+    def tell(args: threading.ExceptHookArgs) -> None:
+        if args.exc_type is not KeyError or args.thread is None or args.thread.name != "ExecutorManagerThread":
+            usual(args)
+
+    threading.excepthook = tell
     try:
         yield
     finally:

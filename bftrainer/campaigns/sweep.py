@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -348,13 +348,18 @@ def _undo(path: Path) -> None:
     """Remove what was made; other files stay. The manifest goes last, so that the sweep can be resumed at any time."""
     with suppress(OSError):
         clear_leftovers(path / RUNS, _KEY)
-        for name in written_files(path):
-            if (path / name).resolve().is_relative_to(path.resolve()):
-                (path / name).unlink(missing_ok=True)
+        _delete(path, written_files(path))
         for name in (RUNS, _TASKS, JOB_LOGS):
             remove_if_empty(path / name)
         if {entry.name for entry in path.iterdir()} <= {MANIFEST, LOCK}:
             (path / MANIFEST).unlink()
+
+
+def _delete(path: Path, names: Iterable[str]) -> None:
+    """Delete files of a sweep, but none in a folder that is a link to somewhere else."""
+    for name in names:
+        if (path / name).parent.resolve().is_relative_to(path.resolve()):
+            (path / name).unlink(missing_ok=True)
 
 
 def _drop_results(path: Path, spec: SweepSpec, keys: Collection[str]) -> None:
@@ -370,8 +375,7 @@ def _drop_results(path: Path, spec: SweepSpec, keys: Collection[str]) -> None:
         remove_written(run)
     names = written_files(path)
     gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
-    for name in {TABLE, *gone}:
-        (path / name).unlink(missing_ok=True)
+    _delete(path, {TABLE, *gone})
     save_description(path, spec)
     list_written(path, names - gone)
 

@@ -27,7 +27,9 @@ JOURNAL = "unfinished.journal"
 SUMMARY = "summary.json"
 """File that all results have, by which readers know them."""
 _NEW, _OLD = ".new", ".old"
-_HEADER = "# Files that bftrainer has written here. --force replaces these, and touches nothing else."
+_HEADER = "# Files that bftrainer has written here"
+_DIGEST = re.compile("[0-9a-f]{64}  ")
+"""What stands before each name in lists of earlier versions."""
 
 
 def written_files(directory: Path) -> set[str]:
@@ -36,14 +38,16 @@ def written_files(directory: Path) -> set[str]:
         header, *names = whole_bytes(directory / MANIFEST).decode().splitlines()
     except (OSError, ValueError, InputError):
         return set()
-    inside = {name for name in names if not name.startswith("/") and ".." not in PurePosixPath(name).parts}
-    return inside - {MANIFEST} if header == _HEADER else set()
+    listed = {name[match.end() :] if (match := _DIGEST.match(name)) else name for name in names}
+    inside = {name for name in listed if not name.startswith("/") and ".." not in PurePosixPath(name).parts}
+    return inside - {MANIFEST} if header.startswith(_HEADER) else set()
 
 
 def list_written(directory: Path, names: Iterable[str]) -> None:
     """List these files as results: `OutputError` if the list cannot be written."""
     with replacing(directory / MANIFEST) as stream:
-        stream.writelines(f"{line}\n".encode() for line in (_HEADER, *sorted(names)))
+        header = f"{_HEADER}. --force replaces these, and touches nothing else."
+        stream.writelines(f"{line}\n".encode() for line in (header, *sorted(names)))
 
 
 def remove_written(directory: Path) -> None:

@@ -162,6 +162,9 @@ def test_what_is_not_ours_stays_in_a_sweep(swept, tmp_path):
         (runs / name / "summary.json").write_text("mine")
     shutil.copytree(second, tmp_path / "elsewhere")
     (runs / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "out" / "tasks").symlink_to(tmp_path / "elsewhere")
+    with (tmp_path / "out" / ".bftrainer").open("a") as listed:
+        listed.write("tasks/notes.txt\n")
     elsewhere = contents(tmp_path / "elsewhere")
     swept("[grid]\nTfwd = [5]", force=True)
     mine = {name for name, content in contents(tmp_path / "out").items() if content == b"mine"}

@@ -91,6 +91,18 @@ def test_what_nobody_listed_is_not_ours(tmp_path, listed):
     check_refused(tmp_path, place, r"found other files.*not deleted")
 
 
+def test_results_of_earlier_versions_are_replaced(tmp_path):
+    """Their list has a digest before each name."""
+    place = write_results(tmp_path / "out", "old")
+    lines = [
+        "# Files that bftrainer has written here, with their SHA-256.",
+        *(f"{0:064}  {name}" for name in names(place)),
+    ]
+    (place / MANIFEST).write_text("\n".join(lines) + "\n")
+    write_results(place, "new", force=True)
+    assert names(place) == ["new", "summary.json"]
+
+
 @pytest.mark.parametrize("path", [".", "../here", ".."])
 def test_the_current_directory_is_refused(tmp_path, monkeypatch, path):
     """A process that is in it, such as the user's shell, would lose it."""
