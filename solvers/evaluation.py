@@ -40,10 +40,12 @@ def counts_of(problem: AllocationProblem, choices: Sequence[int]) -> Counts:
     """Node counts of these options, one a task; a `ValueError` if a choice is not on offer."""
     if len(choices) != len(problem.tasks):
         raise ValueError(f"Expected {len(problem.tasks)} choices, got {len(choices)}.")
+    counts = []
     for number, (task, choice) in enumerate(zip(problem.tasks, choices, strict=True)):
         if not 0 <= choice < task.counts.size:
             raise ValueError(f"task {number}: Expected a choice of 0..{task.counts.size - 1}, got {choice}.")
-    return tuple([task.counts.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)])
+        counts.append(task.counts.item(choice))
+    return tuple(counts)
 
 
 def objective(
@@ -56,6 +58,11 @@ def objective(
     """
     choices = choices_of(problem, counts or ()) if choices is None else choices
     counts_of(problem, choices)
+    return _worth(problem, choices)
+
+
+def _worth(problem: AllocationProblem, choices: Sequence[int]) -> float:
+    """Value of choices that are on offer."""
     addends = [task.values.item(choice) for task, choice in zip(problem.tasks, choices, strict=True)]
     if problem.floor is not None:
         pairs = zip(problem.floor.credits, choices, strict=True)
@@ -84,11 +91,13 @@ def check(
         total = float(row.coefficients @ np.asarray(own, dtype=np.float64))
         if not row.lower - FEASIBILITY_TOLERANCE <= total <= row.upper + FEASIBILITY_TOLERANCE:
             raise ValueError(f"row {number}: Expected {row.lower} <= sum <= {row.upper}, got {total}.")
-    return objective(problem, choices=choices)
+    return _worth(problem, choices)
 
 
 def total_uses(problem: AllocationProblem, choices: Sequence[int]) -> list[float]:
     """What the chosen options use of each capacity together."""
+    if not problem.capacities:
+        return []
     pairs = [(task.uses, choice) for task, choice in zip(problem.tasks, choices, strict=True) if task.uses is not None]
     return [math.fsum(uses.item(number, choice) for uses, choice in pairs) for number in range(len(problem.capacities))]
 
@@ -123,7 +132,7 @@ def to_result(
     """Build the result of a solve: it is optimal if value and bound say so, whatever the solver did."""
     if choices is None:
         return SolveResult(None, math.nan, bound, reason, Held.NOTHING, solver, decided_by=by)
-    counts, value = counts_of(problem, choices), objective(problem, choices=choices)
+    counts, value = counts_of(problem, choices), _worth(problem, choices)
     held = Held.OPTIMAL if proves(problem, bound, value) else Held.INCUMBENT
     return SolveResult(counts, value, max(bound, value), reason, held, solver, choices=choices, decided_by=by)
 
@@ -162,7 +171,8 @@ def verify_result(
         # Integers of any kind become Python's.
         counts = None if result.counts is None else tuple(map(index, result.counts))
         choices = choices_of(problem, counts or ()) if result.choices is None else tuple(map(index, result.choices))
-        value, counts = check(problem, counts, choices=choices), counts_of(problem, choices)
+        counts = counts_of(problem, choices) if counts is None else counts
+        value = check(problem, counts, choices=choices)
     except (TypeError, ValueError, OverflowError) as error:
         raise SolverError(f"{name}: answered with an allocation that is not feasible: {error}") from error
     if bound < value:

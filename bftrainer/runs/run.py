@@ -42,11 +42,12 @@ from bftrainer.report.metrics import ratio
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.runs.efficiency import Efficiency, compute_efficiency
 from bftrainer.runs.run_inputs import LEARNED, Inputs, load_inputs
-from bftrainer.zeus.tuned_task import Attempt, record_tuning
 from solvers.registry import describe_solver
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from bftrainer.zeus.tuned_task import Attempt
 
 _EFFICIENCY: tuple[str, ...] = ("efficiency", "efficiency_horizon_s", "efficiency_eq_nodes")
 _EFFICIENCY += ("ideal_work", "loss_variability_share", "loss_horizon_share")
@@ -373,6 +374,8 @@ def _replay_and_record(
             raise
     recording, metered = recorder.recording, None if meter is None else meter.record()
     if tuner is not None and metered is not None:
+        from bftrainer.zeus.tuned_task import record_tuning
+
         recording = record_tuning(recording, metered, tuner)
     replay_s = time.perf_counter() - began_s
     return RunResult(

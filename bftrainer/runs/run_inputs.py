@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from bftrainer.replay.power_draw import Steps, steps_between, value_at
 from bftrainer.runs.config import OPTIONS, ReplayConfig
 from bftrainer.tasksets import AssumedScaling, TaskSet, read_task_set
 from bftrainer.tasksets.task_set import doubts_of_scaling
-from bftrainer.zeus.tuned_task import GroupTuner, read_tuner
 from solvers.reference_solvers import EqualShare
 from solvers.registry import check_licence, get_solver, isolate_solver
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.tuned_task import GroupTuner
 
 T = TypeVar("T")
 LEARNED = "learned"
@@ -111,8 +113,11 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         check(tasks)
     notes += _warnings(config, log, tasks)
     notes += doubts_of_scaling(task_set, log.window_s)
-    make_tuner = read_tuner(tasks, config.seed, config.power_options, (config.policy, config.power_policy))
-    if make_tuner is not None:
+    make_tuner = None
+    if any(task.tuning is not None for task in tasks):
+        from bftrainer.zeus.tuned_task import read_tuner  # takes as long to import as numpy
+
+        make_tuner = read_tuner(tasks, config.seed, config.power_options, (config.policy, config.power_policy))
         make_tuner()  # so that sections that do not fit their traces are found now
     _refuse_unfit(config, tasks, task_set.learned)
     power_cap_w = read_cap(config, log, tasks)

@@ -277,8 +277,8 @@ def read_tuner(
     seed: int = 0,
     power_options: PowerOptions = "chosen",
     policies: Policies = ("zeus", "jit"),
-) -> Callable[[], GroupTuner] | None:
-    """Read the traces that the tasks' zeus sections name, and return what makes a new tuner; None without sections."""
+) -> Callable[[], GroupTuner]:
+    """Read the traces that the tasks' zeus sections name, and return what makes a new tuner."""
     traces: dict[tuple[str, str], TrainingTrace] = {}
     for task in tasks:
         if task.tuning is None or (files := (task.tuning.train_trace, task.tuning.power_trace)) in traces:
@@ -287,7 +287,7 @@ def read_tuner(
             traces[files] = TrainingTrace(*files)
         except TuningInputError as error:
             raise InvalidTaskError(f"{str(error).removesuffix('.')} (task {task.name}).") from None
-    return partial(GroupTuner, tuple(tasks), traces, seed, power_options, policies) if traces else None
+    return partial(GroupTuner, tuple(tasks), traces, seed, power_options, policies)
 
 
 def record_tuning(recording: Recording, metered: PowerRecord, tuner: GroupTuner) -> Recording:
