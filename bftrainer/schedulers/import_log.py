@@ -155,8 +155,8 @@ def import_log(
     reading = Reading(settings)
     run_importer(importer, files, reading)
     reading.tally.check()
-    clusters = list(filter(None, reading.rows.clusters))
-    if settings.cluster is not None and not reading.rows.clusters[settings.cluster]:
+    clusters = list(filter(None, reading.clusters))
+    if settings.cluster is not None and not reading.clusters[settings.cluster]:
         raise SettingsError(f"Unknown cluster {settings.cluster!r}.{suggestion(settings.cluster, clusters)}")
     if not any(map(len, reading.counted)):
         result = _sweep_names(importer, reading)
@@ -278,7 +278,9 @@ def _sweep_names(importer: Importer, reading: Reading) -> _SweptLog:
     lives, reason = chosen.lives, "nodes count only while --nodes says that they were there"
     if lives is None and not importer.is_availability and not reading.is_exact:
         # Downtimes alone do not tell when a node was there.
-        lives = find_lives(every, np.where(every.is_seen, place, -1), len(chosen.names), window, trusted)
+        lives = find_lives(
+            every, np.where(np.arange(place.size) < every.seen, place, -1), len(chosen.names), window, trusted
+        )
         reason = describe_lives(lives, chosen.names, window)
     lives = None if lives is None else lives.within(window.start_ns, window.end_ns)
     swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, lives=lives)
@@ -338,14 +340,14 @@ def _drop_repeated(
     reading.tally.drop(_DUPLICATE, int((repeated & is_job).sum()))
     stale = ~repeated
     stale[stale] = find_superseded(rows[~repeated], run[~repeated])
-    reading.tally.drop("told again when it had ended", int(stale.sum()))
+    reading.tally.drop("told again when it had ended", int((stale & is_job).sum()))
     return repeated | stale
 
 
 def _with_downtimes(reading: Reading) -> BusyRecords:
     """Records of the log, then downtimes and reservations; with several clusters, names begin with theirs."""
     settings, rows = reading.settings, reading.rows
-    seen, clusters = len(rows.lists.names), [name for name, count in rows.clusters.items() if name and count]
+    seen, clusters = len(rows.lists.names), [name for name, count in reading.clusters.items() if name and count]
     for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
         for path in log_paths(paths):
             read_downtimes(path, reading, rows, kind)
@@ -468,7 +470,7 @@ def _account_coverage(result: _SweptLog, reading: Reading) -> dict[str, Any] | N
         reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
     account = coverage.account(window, idle) | {"empty_days": days, "lost_days": lost}
     account["untrusted_idle_node_s"] *= result.block
-    ids = reading.job_ids if len(list(filter(None, reading.rows.clusters))) <= 1 else []
+    ids = reading.job_ids if len(list(filter(None, reading.clusters))) <= 1 else []
     account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
     if gone > MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")

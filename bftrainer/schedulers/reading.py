@@ -25,12 +25,10 @@ from bftrainer.nodelogs.node_spans import OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.busy_records import (
-    ALL_UNITS,
     IDLE,
     BusyKind,
     BusyRows,
     Expand,
-    NodeLists,
     cluster_lead,
     number_texts,
 )
@@ -124,6 +122,8 @@ class Reading:
     settings : ImportSettings
     clock, tally, rows : Clock, Tally, BusyRows
         Clock of the settings' zone, counts of records, and records that name nodes.
+    clusters : Counter of str
+        Number of rows of each cluster that the log names.
     counted : list of DataFrame
         Jobs of a log that only counts nodes: their `count`, and columns that `BusyRecords` has.
     notes : list of str
@@ -146,6 +146,7 @@ class Reading:
     clock: Clock = field(init=False)
     tally: Tally = field(init=False)
     rows: BusyRows = field(default_factory=BusyRows)
+    clusters: Counter[str] = field(default_factory=Counter)
     counted: list[pd.DataFrame] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
@@ -170,7 +171,7 @@ class Reading:
 
     def is_wanted(self, cluster: str) -> bool:
         """Whether rows of a cluster, which may have no name, are asked for."""
-        self.rows.clusters[cluster] += 0
+        self.clusters[cluster] += 0
         return self.settings.cluster in (None, cluster)
 
     def take(
@@ -184,7 +185,7 @@ class Reading:
         Columns are `start_ns` (or `UNSET`), `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a
         hostlist unless what `expand` gives for a text reads it; perhaps `place`, file and line, `job`, equal for rows
         of one job, `kind`, `partition`, `cluster`, `submit_ns`, and others of `BusyRecords`; `count`, the number of
-        nodes that a row states, or below 0, and `units_in_all`. Without `nodes` the rows only count theirs.
+        nodes that a row states, or below 0. Without `nodes` the rows only count theirs.
         """
         needed = ["start_ns", "end_ns", "count" if "count" in frame and "nodes" not in frame else "nodes"]
         if missing := [name for name in needed if name not in frame]:
@@ -206,7 +207,7 @@ class Reading:
                 self.rows.extend(some)
             else:
                 self.counted.append(some)
-            self.rows.clusters[str(cluster)] += len(some)
+            self.clusters[str(cluster)] += len(some)
 
     def _number_nodes(
         self, frame: pd.DataFrame, row: Callable[[Any], LogRow] | None, expand: Callable[[str], Expand], lead: str
@@ -225,7 +226,7 @@ class Reading:
         for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
             if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):
                 frame[name] = number_texts(frame[name].fillna(""), number)
-        return _share_units(frame, sizes, lists) if "units_in_all" in frame else frame
+        return frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
@@ -262,17 +263,6 @@ class Reading:
             return self.clock.instant_ns(self.settings.start)
         self.note("the log's times are relative, and no --start tells to what: they count from 1970-01-01.")
         return 0
-
-
-def _share_units(frame: pd.DataFrame, sizes: NDArray[np.int64], lists: NodeLists) -> pd.DataFrame:
-    """The rows with how many units they held of each node; what is over is a row of its own, on some nodes."""
-    counts, sizes = frame["units_in_all"].to_numpy(), np.maximum(sizes, 1)
-    frame = frame.assign(units=np.where(counts >= 0, counts // sizes, ALL_UNITS))
-    over = np.where(counts >= 0, counts % sizes, 0)
-    # One more on the first nodes: which ones had it the log does not tell.
-    more = frame[over > 0].assign(units=1, job=lambda some: some["job"] ^ 1)
-    more["nodes"] = [lists.first_of(*pair) for pair in zip(more["nodes"], over[over > 0].tolist(), strict=True)]
-    return pd.concat([more.astype({"nodes": "int64"}), frame])
 
 
 def _find_row(frame: pd.DataFrame, label: Any) -> LogRow:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, at_place
-from bftrainer.files.opening import one_line
 from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
@@ -27,12 +28,12 @@ from bftrainer.nodelogs.inventory import (
 )
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, cluster_lead
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, natural_number
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows
+from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, natural_number
 from bftrainer.schedulers.coverage import Coverage
-from bftrainer.schedulers.formats.tables import columns_of
+from bftrainer.schedulers.formats.tables import columns_of, take_jobs
 from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading, Tally
+from bftrainer.schedulers.reading import Reading
 
 SEEN = "seen"
 _MOST_PARTITIONS = 200
@@ -221,8 +222,6 @@ _DATED = {
     "start": ("from", "start_date", "since"),
     "end": ("to", "end_date", "until"),
 }
-_UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _CELL = re.compile(r'((?:"[^"]*"|\[[^\[\]]*\]|[^,])*)(?:,|$)')
 """A comma within brackets or quotes separates nothing."""
 _CAUSES = {
@@ -238,30 +237,38 @@ def read_downtimes(
     path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, names_of: Mapping[str, Sequence[str]] = _COLUMNS
 ) -> None:
     """Write down the downtimes that a file lists; rows that are unusable are noted, or too many."""
-    lines, tally, cluster = _lines(path, reading), Tally(reading.settings.max_bad), reading.settings.cluster
-    header = next(lines, None)
-    if header is None:
+    beside, lines = replace(reading, rows=rows, clusters=Counter()), _lines(path, reading)
+    if (header := next(lines, None)) is None:
         raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
     separator = "|" if "|" in header.fields[0] else ","
     headings = header.fields[0].strip(f"{separator} ").split(separator)
     columns = columns_of(LogRow(path, 1, headings, is_cut_off=False), names_of, {"nodes", "start", "end"})
-    width = max(columns.values()) + 1
+    width, listed, texts = max(columns.values()) + 1, [], []
     for line in lines:
-        tally.records += 1
+        beside.tally.records += 1
         cells = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
-        try:
-            if len(cells) < width:
-                raise LogError(f"Expected {width} columns or more, got {len(cells)}")
-            row = {name: cells[at].strip().strip('"') for name, at in columns.items()}
-            if row["nodes"] not in _UNKNOWN and (not row.get("cluster") or cluster in (None, row["cluster"])):
-                with at_place(line.place, SettingsError):
-                    _read_row(row, rows, reading.clock, kind)
-        except LogError as fault:
-            tally.refuse("unusable row", line, str(fault))
-    tally.check()
-    if tally.bad:
-        unusable = f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable"
-        reading.note(f"{unusable}, the first: {tally.examples[0]}")
+        if len(cells) < width:
+            beside.tally.refuse("row too short", line, f"Expected {width} columns or more, got {len(cells)}")
+        else:
+            listed.append(line)
+            texts.append([cells[at].strip().strip('"') for at in columns.values()])
+    frame = pd.DataFrame(texts, columns=[*columns], dtype=object).reindex(columns=[*_COLUMNS], fill_value="")
+    frame["cause"] = frame.pop("state").map(lambda state: _find_cause(state, kind).name)
+    frame = frame.assign(copy=kind.name, cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
+    start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: listed[at].place)
+    end[(end > BAD) & (end < start)] = BAD
+    start[start == UNSET] = OPEN_START_NS
+    take_jobs(frame, listed, (start, end, np.full(len(frame), BAD)), beside)
+    beside.tally.check()
+    if beside.tally.bad:
+        unusable = f"{beside.tally.bad:,} of {beside.tally.records:,} rows of {path} are unusable"
+        reading.note(f"{unusable}, the first: {beside.tally.examples[0]}")
+
+
+def _find_cause(state: str, kind: BusyKind) -> BusyKind:
+    """Why a node in a state is not idle, or a reservation with these flags; else `kind`."""
+    words = "+".join(state_words(state)).upper()
+    return next((cause for word, cause in _CAUSES.items() if word in words), kind)
 
 
 def _lines(path: Path, reading: Reading) -> Iterator[LogRow]:
@@ -284,22 +291,3 @@ def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:
                 read_downtimes(path, reading, rows, BusyKind.AWAY, columns)
                 return rows.records()
     return None
-
-
-def _read_row(row: Mapping[str, str], rows: BusyRows, clock: Clock, kind: BusyKind) -> None:
-    """Write down one row."""
-    cluster = row.get("cluster", "")
-    nodes = rows.lists.parse(row["nodes"], lead=cluster_lead(cluster))
-    texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
-    times_ns = [int(times[0]) for times in clock.run_ns((texts[:1], texts[1:]), _UNKNOWN, str)]
-    for text, time_ns in zip(texts, times_ns, strict=True):
-        if time_ns == BAD:
-            raise LogError(f"Expected a time such as 2026-09-01T08:00:00 or Unknown, got {one_line(text)!r}")
-    start, end = times_ns
-    start, end = OPEN_START_NS if start == UNSET else start, OPEN_END_NS if end == UNSET else end
-    if end < start:
-        raise LogError(f"Expected an end after the start, got {texts[1]} after {texts[0]}")
-    if start < end:
-        state = "+".join(state_words(row.get("state", ""))).upper()
-        cause = next((cause for word, cause in _CAUSES.items() if word in state), kind)
-        rows.add(start, end, nodes, job=hash((cluster, row["nodes"], start, end)), kind=cause)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -28,13 +29,12 @@ _MOMENT = r"\3-\1-\2T\4"
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
 _PORT = re.compile(r":\d+$", re.ASCII)
-_COUNTED = re.compile(r"([^/]+)/(\d{1,5})", re.ASCII)
 _ASKED_NODES = re.compile(r"(\d{1,6})(?::(?:[^+:]+:)*?ppn=(\d{1,5}))?", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 _QUARTER_NS, _LATE_NS = 900 * NS_PER_S, 60 * NS_PER_S
 """Zones differ by quarters of an hour; what comes later by no more is in order."""
 _NO_RUN, _UNDATED = "about no run", "change at an unknown time"
-_ROWS_AT_A_TIME = 1 << 16
+_ROWS_AT_A_TIME = _TEXTS = 1 << 16
 _COLUMNS = {
     **dict.fromkeys(("type", "id", "queue"), "object"),
     **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
@@ -160,7 +160,7 @@ class _Run:
     """A job on its nodes, or a reservation, that has not ended yet.
 
     `start_ns` is that of this stretch on these nodes, of which others may have been written down before
-    (`is_continued`); `due_ns` is when it ends if no line says so, by its limit. A suspended run's limit waits for it.
+    (`is_continued`). Its limit counts from `first_ns`, which is later by what it was suspended.
     """
 
     start_ns: int
@@ -168,8 +168,8 @@ class _Run:
     kind: BusyKind
     queue: str = ""
     submit_ns: int = 0
-    due_ns: int = OPEN_END_NS
-    limit_ns: int = 0
+    first_ns: int = 0
+    limit_ns: int = OPEN_END_NS
     is_continued: bool = False
     is_paused: bool = False
     suspended_ns: int = 0
@@ -178,19 +178,23 @@ class _Run:
     def of(cls, line: Any, start_ns: int) -> _Run:
         """The run on the nodes of a line; lists that may lack nodes are not trusted."""
         kind = BusyKind.RESERVED if line.type == "B" else BusyKind.JOB if line.is_whole else BusyKind.UNKNOWN
-        run = cls(start_ns, line.nodes, kind, line.queue, line.submit_ns)
-        if line.type in "PB":
-            run.due_ns = line.end_ns or OPEN_END_NS
+        run = cls(start_ns, line.nodes, kind, line.queue, line.submit_ns, start_ns)
+        if line.type in "PB" and line.end_ns:
+            run.limit_ns = line.end_ns - start_ns
         elif line.limit_s > 0:
             run.limit_ns = line.limit_s * NS_PER_S
-            run.due_ns = start_ns + run.limit_ns
         return run
+
+    @property
+    def due_ns(self) -> int:
+        """When it ends if no line says so."""
+        return min(self.first_ns + self.limit_ns, OPEN_END_NS)
 
 
 class _Runs:
     """Runs that have begun and not ended, by the name of the job or reservation; ended ones go to the rows."""
 
-    def __init__(self, reading: Reading, shares: Mapping[int, Sequence[_Share]]) -> None:
+    def __init__(self, reading: Reading, shares: Mapping[int, Mapping[int, int]]) -> None:
         self._reading, self._shares, self._drop = reading, shares, reading.tally.drop
         self._open: dict[str, _Run] = {}
 
@@ -207,8 +211,8 @@ class _Runs:
         if before is not None and (before.start_ns != start_ns or before.is_continued):
             self._write(name, before, start_ns)
             run.submit_ns, run.is_continued = run.submit_ns or before.submit_ns, before.is_continued
-            if run.due_ns == OPEN_END_NS:
-                run.due_ns, run.limit_ns = before.due_ns, before.limit_ns
+            if run.limit_ns == OPEN_END_NS:
+                run.first_ns, run.limit_ns = before.first_ns, before.limit_ns
         self._open[name] = run
 
     def end(self, line: Any) -> None:
@@ -277,14 +281,12 @@ class _Runs:
         if run.is_paused:
             run.start_ns, run.is_paused = at_ns, False
         if run.suspended_ns:
-            run.due_ns, run.suspended_ns = min(run.due_ns + at_ns - run.suspended_ns, OPEN_END_NS), 0
+            run.first_ns, run.suspended_ns = run.first_ns + at_ns - run.suspended_ns, 0
 
     def alter(self, line: Any) -> None:
         """a: a job is altered; its time limit counts from when it began, and later by what it was suspended."""
         if line.limit_s >= 0 and (run := self._open.get(line.id)) is not None:
-            first_ns = run.due_ns - run.limit_ns if run.due_ns < OPEN_END_NS else run.start_ns
             run.limit_ns = line.limit_s * NS_PER_S
-            run.due_ns = first_ns + run.limit_ns
         self._drop(_NO_RUN)
 
     def end_all(self) -> None:
@@ -299,8 +301,8 @@ class _Runs:
             return
         more = {"kind": run.kind, "partition": self._reading.rows.partition(run.queue), "is_open": is_open}
         more["submit_ns"] = run.submit_ns or OPEN_START_NS
-        for at, share in enumerate(self._shares.get(run.nodes, [_Share(run.nodes, ALL_UNITS)])):
-            self._reading.rows.add(run.start_ns, end_ns, share.nodes, **more, job=hash(name) + at, units=share.units)
+        for at, (nodes, units) in enumerate(self._shares.get(run.nodes, {run.nodes: ALL_UNITS}).items()):
+            self._reading.rows.add(run.start_ns, end_ns, nodes, **more, job=hash(name) + at, units=units)
 
 
 _ACTIONS = {
@@ -320,49 +322,37 @@ def _name(line: Any) -> str:
     return f"{kind} {line.id}" if kind else str(line.id)
 
 
-class _Share(NamedTuple):
-    """A list of nodes, and the units that a job had of each."""
-
-    nodes: int
-    units: int
-
-
 class _HostLists:
-    """Lists of nodes that lines name, and the `shares` of each if GPUs or cores are offered."""
+    """Lists of nodes that lines name, and of each the `shares` if GPUs or cores are offered: lists and their units."""
 
     def __init__(self, reading: Reading) -> None:
         self._lists, self._unit = reading.rows.lists, reading.settings.unit
-        self.shares: dict[int, list[_Share]] = {}
-        self._shared: dict[tuple[str, ...], int] = {}
+        self.shares: dict[int, dict[int, int]] = {}
+        self._share = lru_cache(_TEXTS)(self._share_units)
 
     def find(self, fields: Mapping[str, str]) -> int:
         """Number of the list of hosts that a line names, else of those of its virtual nodes; -1 if it names none."""
-        text, vnodes = fields.get("exec_host", ""), _find_vnodes(fields)
-        if text and self._unit != "node" and (vnodes or self._unit == "core"):
-            key = text, vnodes, *(fields.get(name, "") for name in ("total_execution_slots", "Resource_List.nodes"))
-            if key not in self._shared:
-                units = Counter(_slots(text, _total_slots(fields)) if self._unit == "core" else _vnode_gpus(vnodes))
-                counts = {host: units[host] for host in _hosts(text)}
-                self._shared[key] = nodes = self._lists.add(counts)
-                self.shares[nodes] = [
-                    _Share(self._lists.add(host for host in counts if counts[host] == count), count)
-                    for count in dict.fromkeys(counts.values())
-                ]
-            return self._shared[key]
-        nodes = self._lists.parse(text, _hosts) if text else self._lists.parse(vnodes, _vnodes)
+        text = fields.get("exec_host", "")
+        keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes")
+        vnodes = next((fields[key] for key in keys if fields.get(key)), "")
+        if text and (self._unit == "core" or (self._unit == "gpu" and vnodes)):
+            return self._share(text, vnodes, _total_slots(fields))
+        nodes = self._lists.parse(text, _hosts) if text else self._lists.parse(vnodes, _count_gpus)
         return nodes if self._lists.size(nodes) else -1
+
+    def _share_units(self, text: str, vnodes: str, total: int | None) -> int:
+        """Number of a list of hosts, with a list of those that have equally many units for each number."""
+        units, hosts = _count_slots(text, total) if self._unit == "core" else _count_gpus(vnodes), defaultdict(list)
+        for host in dict.fromkeys(_hosts(text)):
+            hosts[units[host]].append(host)
+        nodes = self._lists.add(_hosts(text))
+        self.shares[nodes] = {self._lists.add(some): count * len(some) for count, some in hosts.items()}
+        return nodes
 
     def is_whole(self, nodes: int, fields: Mapping[str, str]) -> bool:
         """Whether a list was not cut off, and is as long as the line says."""
         stated = natural_number(fields.get("unique_node_count", ""))
         return not fields.get("exec_host", "").endswith("+") and stated in (None, self._lists.size(nodes))
-
-
-def _find_vnodes(fields: Mapping[str, str]) -> str:
-    """What a line says of virtual nodes."""
-    return next(
-        (fields[key] for key in ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if fields.get(key)), ""
-    )
 
 
 def _hosts(text: str) -> list[str]:
@@ -376,35 +366,24 @@ def _total_slots(fields: Mapping[str, str]) -> int | None:
     if (total := natural_number(fields.get("total_execution_slots", ""))) is not None:
         return total
     requests = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
-    if not all(requests):
-        return None
-    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece is not None)
+    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece) if all(requests) else None
 
 
-def _slots(text: str, total: int | None = None) -> Iterator[str]:
-    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`."""
-    counted = [_COUNTED.fullmatch(piece) for piece in text.split("+")]
-    sizes = [int(piece[2]) for piece in counted if piece is not None]
-    if len(sizes) == len(counted) != total == sum(sizes):
-        for host, size in zip(_hosts(text), sizes, strict=True):
-            yield from repeat(host, size)
-        return
+def _count_slots(text: str, total: int | None) -> Counter[str]:
+    """Number of each host's slots, which newer versions of TORQUE write, if that gives the `total`."""
+    listed, counted = Counter[str](), Counter[str]()
     for piece in filter(None, text.split("+")):
         host, _, slots = piece.partition("/")
         chosen, _, times = slots.partition("*")
-        count = int(times) if times.isdecimal() and len(times) < 6 else max(1, len(numbers(chosen)))
-        yield from repeat(_PORT.sub("", host), count)
+        listed[_PORT.sub("", host)] += natural_number(times) or max(1, len(numbers(chosen)))
+        counted[_PORT.sub("", host)] += natural_number(slots) or -(10**9)
+    return counted if counted.total() == total else listed
 
 
-def _vnode_gpus(text: str) -> Iterator[str]:
-    """The host of each GPU of `(c1:ncpus=13:ngpus=2)+(c2:ngpus=1)`."""
-    for piece in text.split("+"):
-        name, _, resources = piece.strip("()").partition(":")
-        if (gpus := _NGPUS.search(resources)) is not None:
-            yield from repeat(_VNODE.sub("", name), int(gpus[1]))
-
-
-def _vnodes(text: str) -> list[str]:
-    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host."""
-    names = (_VNODE.sub("", piece.strip("()").partition(":")[0]) for piece in text.split("+"))
-    return [name for name in names if name]
+def _count_gpus(text: str) -> Counter[str]:
+    """Number of each host's GPUs in `(c1:ncpus=13:ngpus=2)+(a[0]:ncpus=2+a[1]:ngpus=1)`, where `a` is one host."""
+    gpus = Counter[str]()
+    for piece in filter(None, (part.strip("()") for part in text.split("+"))):
+        name, _, resources = piece.partition(":")
+        gpus[_VNODE.sub("", name)] += int((_NGPUS.findall(resources) or [0])[0])
+    return gpus

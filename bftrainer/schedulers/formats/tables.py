@@ -20,13 +20,12 @@ from bftrainer.files.text_files import JobTable, LogRow
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist, numbers, outer_parts
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import BusyKind, number_texts
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, read_stamps, set_unset
+from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, Clock, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
 
 _MOST_NEEDED = ("start", "end", "nodes", "count")
 _ROLES = (*_MOST_NEEDED, "submit", "partition", "cluster", "cause", "job")
-_UNSET = frozenset({"", "NULL", "null", "None", "NaT", "nan", "NaN", "Unknown"})
 _ROWS_AT_A_TIME, _LISTS = 1 << 14, 1 << 14
 _NO_COUNT = -1
 _CAUSES = {"": BusyKind.JOB, "reservation": BusyKind.RESERVED, **{kind.name.lower(): kind for kind in BusyKind}}
@@ -127,7 +126,7 @@ def _read_jobs(table: JobTable, places: Mapping[str, int], clock: Clock, reading
         # Of Parquet only some columns are read, in which two jobs may be alike.
         copy = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
         times = [_read_times(cells, role, complete, clock, is_local) for role in ("start", "end", "submit")]
-        _take_jobs(cells.assign(copy=copy), complete, times, reading)
+        take_jobs(cells.assign(copy=copy), complete, times, reading)
 
 
 def _read_times(
@@ -136,7 +135,7 @@ def _read_times(
     """Times of a column, `UNSET` or `BAD`; all of a file are `is_local`, or none, which the first one says."""
     if role not in cells:
         return np.full(len(rows), BAD)
-    stamps = read_stamps(cells[role].to_list(), _UNSET)
+    stamps = read_stamps(cells[role].to_list(), UNSET_TEXTS)
     is_set = stamps.ns > BAD
     is_local.update(() if is_local else stamps.local[is_set][:1].tolist())
     for odd in np.flatnonzero(is_set & ~np.isin(stamps.local, list(is_local)))[:1].tolist():
@@ -146,14 +145,14 @@ def _read_times(
     return clock.utc_ns(stamps, second_pass=role == "end", place=lambda at: rows[at].place)
 
 
-def _take_jobs(
+def take_jobs(
     cells: pd.DataFrame, rows: Sequence[LogRow], times: Sequence[NDArray[np.int64]], reading: Reading
 ) -> None:
     """Take the jobs of some rows, from their start to their end, with their submission; or count why not."""
     start, end, submit = times
     set_unset(start, end)
     texts = cells.reindex(columns=[*_ROLES, "copy"], fill_value="")
-    texts = texts.mask(texts.isin(_UNSET), "")
+    texts = texts.mask(texts.isin(UNSET_TEXTS), "")
     count, cause = number_texts(texts["count"], _count), texts["cause"].str.lower()
     has_names, is_count = (texts["nodes"] != "").to_numpy(), (count >= 1) & (count <= MOST_NODES)
     time = expecting("times such as 2026-09-01 08:00:00 or epoch seconds", cells, "start", "end")
