@@ -295,10 +295,6 @@ class BusyRecords:
         lengths = np.minimum(jobs["end_ns"], window.end_ns) - np.maximum(jobs["start_ns"], window.start_ns)
         return sum_seconds(np.maximum(lengths, 0) * np.diff(placed)[jobs["nodes"]].astype(np.longdouble))
 
-    def union(self, place: NDArray[np.int32]) -> NodeSpans:
-        """Busy spans of all kinds, as `unions` gives them."""
-        return NodeSpans.concatenate([spans for block in self.unions(place) for spans in block.values()])
-
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
         """Union of the busy spans of each kind, in blocks of nodes that fit in memory."""
         node, sizes, kind = place[self.set_nodes], self.sizes(), self["kind"]

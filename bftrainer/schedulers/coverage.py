@@ -21,6 +21,7 @@ ADVICE = "Export all jobs that ran in a longer time, also those that began befor
 """What to export instead of a log that cannot be trusted."""
 _LEAST_JOBS = 30.0
 """Effective number of jobs below which their lengths are no sample."""
+_LEAST_SHARE: dict[tuple[Edge, Edge], float] = {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}
 _MANY, _PLACE, _FEW = 150, 3, 0.02
 _TAIL, _MEDIAN, _NEARLY_ALL = 0.01, 0.5, 0.99
 _HOUR_S, _SPELL_S = 3600.0, 6 * 3600.0
@@ -140,11 +141,8 @@ def judge_coverage(
     missing. The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be
     found.
     """
-    start, width, end = (
-        start_ns / NS_PER_S,
-        nodes.astype(np.float64),
-        np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S),
-    )
+    start, end = start_ns / NS_PER_S, np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
+    width = nodes.astype(np.float64)
     is_over, has_submit = np.isfinite(end), submit_ns > OPEN_START_NS
     if not is_over.any():
         edges_s, ages = (float(start.min()), float(start.max())), _Ages(np.zeros(0), np.zeros(0))
@@ -179,11 +177,7 @@ def judge_coverage(
     edges_s = (first_start if edges[0] == "started" else first_end, last_start if edges[1] == "started" else last_end)
     span_s, trusted_s = edges_s[1] - edges_s[0], high - low
     # Edges of a few jobs say nothing.
-    least = (
-        {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}.get(edges, 1 / 2)
-        if len(nodes) >= _LEAST_JOBS
-        else 1 / 2
-    )
+    least = _LEAST_SHARE.get(edges, 1 / 2) if len(nodes) >= _LEAST_JOBS else 1 / 2
     reason = ""
     if tells_changes and span_s <= tail_s:
         reason = f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"

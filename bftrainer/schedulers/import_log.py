@@ -418,13 +418,8 @@ def _find_window(
     extent_ns: tuple[int, int] | None,
 ) -> tuple[Coverage | None, Window]:
     """What of a log can be trusted, if it does not tell all, and the window: of the settings, else that, else all."""
-    settings, clock, covered, shown, coverage = (
-        reading.settings,
-        reading.clock,
-        reading.window_ns or extent_ns,
-        "",
-        None,
-    )
+    settings, clock, covered = reading.settings, reading.clock, reading.window_ns or extent_ns
+    coverage, shown = None, ""
     if runs := int((jobs["is_open"] > 0).sum()):
         text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
         reading.note(f"{runs:,} runs have no end in the log: {text}.")
@@ -442,13 +437,14 @@ def _find_window(
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
     elif is_open and covered is None:
-        raise SettingsError(f"Missing --start and --end: the log does not say what time it covers.{shown}")
-    start, end = covered or (0, 0)
-    start = start if settings.start is None else clock.instant_ns(settings.start)
-    end = end if settings.end is None else clock.instant_ns(settings.end)
+        raise SettingsError("Missing --start and --end: the log does not say what time it covers.")
+    start, end = (
+        at if text is None else clock.instant_ns(text)
+        for text, at in zip((settings.start, settings.end), covered or (0, 0), strict=True)
+    )
     window = Window(start, end)
-    if extent_ns is not None:
-        first, last = (pick(*extent_ns, *(covered or ())) for pick in (min, max))
+    if extent_ns is not None and covered is not None:
+        first, last = (pick(*extent_ns, *covered) for pick in (min, max))
         # A window that only touches the log is within it if the log is a single instant, else outside.
         touched = int(first < last)
         if end - touched < first or start + touched > last:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
@@ -142,7 +141,7 @@ class ImportSettings:
             flag, kind, value = setting.metadata["flag"], setting.metadata.get("kind"), getattr(self, setting.name)
             if kind == "SECONDS" and value is not None and not 0 <= value <= 1e8:
                 raise SettingsError(f"Expected 0 <= {flag} <= 1e8 seconds, got {value:g}.")
-            if kind == "SHARE" and (not 0 <= value <= 1 or math.isnan(value)):
+            if kind == "SHARE" and not 0 <= value <= 1:
                 raise SettingsError(f"Expected {flag} between 0 and 100 %, got {100 * value:g} %.")
             is_several = kind == "PROCESSORS" and isinstance(value, tuple)
             least = min(itertools.chain(*value), default=0) if is_several else value

@@ -106,11 +106,8 @@ class Tally:
         """Raise if too many records are bad, or all."""
         is_over = self.bad > self.max_bad * self.records
         if is_over or self.bad == self.records > 0:
-            first, limit = (
-                self.examples[0].removesuffix("."),
-                f", more than --max-bad {100 * self.max_bad:g} %" * is_over,
-            )
-            raise LogError(f"{first} ({self.bad:,} of {self.records:,} records are unusable{limit}).")
+            first, limit = self.examples[0].removesuffix("."), f", more than --max-bad {100 * self.max_bad:g} %"
+            raise LogError(f"{first} ({self.bad:,} of {self.records:,} records are unusable{limit * is_over}).")
 
 
 @dataclass(slots=True)
@@ -220,9 +217,7 @@ class Reading:
         sizes = np.diff(lists.ends())[frame["nodes"]]
         if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
             is_whole = (frame["count"] < 0) | (frame["count"] == sizes)
-            frame = frame.assign(kind=frame.get("kind", BusyKind.JOB)).assign(
-                kind=lambda rows: rows["kind"].where(is_whole, BusyKind.UNKNOWN)
-            )
+            frame = frame.assign(kind=np.where(is_whole, frame.get("kind", BusyKind.JOB), BusyKind.UNKNOWN))
         for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
             if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):
                 frame[name] = number_texts(frame[name].fillna(""), number)
@@ -300,16 +295,13 @@ class Importer(Protocol):
 
 # In the order in which they are tried on a log.
 _HOMES = {
-    "watch": ("watch_journal", "WatchImporter"),
-    "alcf": ("tables", "AlcfImporter"),
-    "slurm": ("slurm", "SlurmImporter"),
-    "swf": ("swf", "SwfImporter"),
-    "pbs": ("pbs", "PbsImporter"),
-    "lsf": ("lsf", "LsfImporter"),
-    "flux": ("flux", "FluxImporter"),
-    "spot": ("watch_journal", "SpotImporter"),
-    "counts": ("watch_journal", "CountsImporter"),
-    "table": ("tables", "TableImporter"),
+    "watch": "node_states",
+    "alcf": "tables",
+    "slurm": "slurm",
+    "swf": "tables",
+    **dict.fromkeys(("pbs", "lsf"), "accounting"),
+    **dict.fromkeys(("flux", "spot", "counts"), "node_states"),
+    "table": "tables",
 }
 
 _TABLE = "make a table of it (docs/import-formats.md), for `import --format table`"
@@ -323,8 +315,7 @@ _COBALT = (
 def get_importer(name: str) -> Importer:
     """The importer of a format, or of another package."""
     if name in _HOMES:
-        module, attribute = _HOMES[name]
-        make = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)
+        make = getattr(import_module(f"bftrainer.schedulers.formats.{_HOMES[name]}"), f"{name.title()}Importer")
     else:
         make = IMPORTERS.get(name, more_names=_HOMES)
     with answering(f"importer {name}", SettingsError):

@@ -92,6 +92,7 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
     chosen = {name: None for name in inventory.names if name not in left_out}
     if not chosen:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
+    lives = [] if dated is None else list(dated.unions(places(dated.names, tuple(chosen))))
     within = {name: tuple(node for node in some if node in chosen) for name, some in sorted(partitions.items())}
     return NodeChoice(
         names=tuple(chosen),
@@ -102,7 +103,7 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
         partitions={name: some for name, some in within.items() if some},
         types=_group_by_type(chosen, inventory),
         units=_count_units(chosen, inventory, settings),
-        lives=None if dated is None else dated.union(places(dated.names, tuple(chosen))),
+        lives=NodeSpans.concatenate([block[BusyKind.AWAY] for block in lives]) if lives else None,
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from bftrainer.errors import SettingsError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.flux import FluxImporter
+from bftrainer.schedulers.formats.node_states import FluxImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading

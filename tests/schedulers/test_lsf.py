@@ -6,7 +6,7 @@ import pytest
 
 from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.lsf import LsfImporter
+from bftrainer.schedulers.formats.accounting import LsfImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of, read_text, records_of, which_repeated

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.pbs import PbsImporter
+from bftrainer.schedulers.formats.accounting import PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.examples import examples

@@ -12,7 +12,7 @@ from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.node_spans import Window
 from bftrainer.schedulers import busy_records
 from bftrainer.schedulers.busy_records import BusyKind, choose_block, over_capacity_share, place_jobs
-from bftrainer.schedulers.formats.swf import SwfImporter
+from bftrainer.schedulers.formats.tables import SwfImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of, read_text

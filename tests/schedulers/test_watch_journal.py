@@ -9,7 +9,7 @@ import pytest
 from bftrainer.errors import LogError
 from bftrainer.files.writing import seal_line
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
+from bftrainer.schedulers.formats.node_states import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.importing import idle_of

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bftrainer.files.writing import seal_line
 from bftrainer.nodelogs.hostlist import fold_hostlist
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.watch_journal import KIND, Cause, poll_line, session_line
+from bftrainer.schedulers.formats.node_states import KIND, Cause, poll_line, session_line
 
 DAY = 1788220800  # 2026-09-01
 START, END = 100, 400
