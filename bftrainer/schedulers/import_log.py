@@ -56,7 +56,7 @@ from bftrainer.schedulers.coverage import (
     lost_days,
     missing_ids,
 )
-from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
+from bftrainer.schedulers.import_settings import ImportSettings, flag_of
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.selected_nodes import (
     SEEN,
@@ -362,7 +362,7 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
     settings = reading.settings
     ineffective = [name for name in _OF_NAMED if getattr(settings, name)]
     if ineffective:
-        flags = " and ".join(SETTINGS[name].metadata["flag"] for name in ineffective)
+        flags = " and ".join(flag_of(name) for name in ineffective)
         raise SettingsError(f"{flags} cannot be used: the log names no nodes.")
     demand = demand.assign(is_open=demand["end_ns"] >= OPEN_END_NS, job=number_texts(demand["job"], hash))
     is_job = np.ones(len(demand), dtype=np.bool_)
