@@ -50,14 +50,7 @@ class BusyKind(IntEnum):
     """The scheduler kept it free for a job to come."""
 
 
-_USUAL = {
-    "kind": BusyKind.JOB,
-    "job": 0,
-    "partition": -1,
-    "submit_ns": OPEN_START_NS,
-    "units": ALL_UNITS,
-    "is_open": 0,
-}
+_USUAL = {"kind": BusyKind.JOB, "job": 0, "partition": -1, "submit_ns": OPEN_START_NS, "units": ALL_UNITS, "is_open": 0}
 OUT_OF_SERVICE = (BusyKind.DOWN, BusyKind.MAINTENANCE, BusyKind.DRAIN, BusyKind.POWERED_DOWN)
 _SPARE = (BusyKind.RESERVED, BusyKind.PLANNED, *OUT_OF_SERVICE)
 OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}

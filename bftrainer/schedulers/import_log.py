@@ -46,24 +46,13 @@ from bftrainer.schedulers.busy_records import (
     place_jobs,
     place_on_units,
 )
-from bftrainer.schedulers.coverage import (
-    ADVICE,
-    MOST_IDS_MISSING,
-    MOST_UNTRUSTED,
-    Coverage,
-    count_empty_days,
-    judge_coverage,
-    lost_days,
-    missing_ids,
-)
-from bftrainer.schedulers.import_settings import ImportSettings, flag_of
+from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, describe_account, judge_coverage
+from bftrainer.schedulers.import_settings import SEEN, ImportSettings, flag_of
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
 from bftrainer.schedulers.selected_nodes import (
-    SEEN,
     NodeChoice,
     choose_nodes,
     count_nodes,
-    describe_lives,
     find_lives,
     places,
     read_downtimes,
@@ -74,6 +63,8 @@ _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
 _DUPLICATE, _EXAMPLES = "duplicate", 10
+_MOST_IDS_MISSING = 0.02
+"""Share of job ids that may be missing, as some are always."""
 
 
 class DataQuality(SimpleNamespace):
@@ -278,10 +269,8 @@ def _sweep_names(importer: Importer, reading: Reading) -> _SweptLog:
     lives, reason = chosen.lives, "nodes count only while --nodes says that they were there"
     if lives is None and not importer.is_availability and not reading.is_exact:
         # Downtimes alone do not tell when a node was there.
-        lives = find_lives(
-            every, np.where(np.arange(place.size) < every.seen, place, -1), len(chosen.names), window, trusted
-        )
-        reason = describe_lives(lives, chosen.names, window)
+        placed = np.where(np.arange(place.size) < every.seen, place, -1)
+        lives, reason = find_lives(every, placed, chosen.names, window, trusted)
     lives = None if lives is None else lives.within(window.start_ns, window.end_ns)
     swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, lives=lives)
     result = _SweptLog(window, chosen, swept, trusted, jobs.rows, _count_outside(every.rows[is_job], window))
@@ -458,20 +447,19 @@ def _account_coverage(result: _SweptLog, reading: Reading) -> dict[str, Any] | N
     coverage, window = result.coverage, result.window
     if coverage is None:
         return None
-    idle, times_ns = result.swept.idle, (result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy())
-    days, lost = count_empty_days(times_ns, window), lost_days(*times_ns, window)
+    times_ns = result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy()
+    ids = reading.job_ids if len(list(filter(None, reading.clusters))) <= 1 else []
+    account = coverage.account(window, result.swept.idle, times_ns, np.concatenate([np.zeros(0, dtype=np.int64), *ids]))
+    account["untrusted_idle_node_s"] *= result.block
+    account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
+    days, lost, gone = (account[key] for key in ("empty_days", "lost_days", "missing_ids_share"))
     if lost:
         reading.note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
     elif days:
         reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
-    account = coverage.account(window, idle) | {"empty_days": days, "lost_days": lost}
-    account["untrusted_idle_node_s"] *= result.block
-    ids = reading.job_ids if len(list(filter(None, reading.clusters))) <= 1 else []
-    account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
-    if gone > MOST_IDS_MISSING:
+    if gone > _MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
-    account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
-    text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
+    text = describe_account(account, window)
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")

@@ -23,6 +23,8 @@ LOG_FORMATS = {
 }
 """Formats of this package, and what they are."""
 _UNITS = ("slurm", "pbs")
+SEEN = "seen"
+"""In place of `--nodes`: those that the log names."""
 
 
 def _setting(help_text: str, default: Any = None, formats: tuple[str, ...] = (), **more: Any) -> Any:

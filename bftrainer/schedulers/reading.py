@@ -24,14 +24,7 @@ from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_records import (
-    IDLE,
-    BusyKind,
-    BusyRows,
-    Expand,
-    cluster_lead,
-    number_texts,
-)
+from bftrainer.schedulers.busy_records import IDLE, BusyKind, BusyRows, Expand, cluster_lead, number_texts
 from bftrainer.schedulers.clock import UNSET, Clock
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 

@@ -32,10 +32,9 @@ from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows
 from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, natural_number
 from bftrainer.schedulers.coverage import Coverage
 from bftrainer.schedulers.formats.tables import columns_of, take_jobs
-from bftrainer.schedulers.import_settings import ImportSettings
+from bftrainer.schedulers.import_settings import SEEN, ImportSettings
 from bftrainer.schedulers.reading import Reading
 
-SEEN = "seen"
 _MOST_PARTITIONS = 200
 _LEAST_EDGE_NS = 7 * 86_400 * NS_PER_S
 """Nodes of which nothing is recorded for so long, at either end of a window, may not have been there."""
@@ -173,16 +172,16 @@ def places(names: Sequence[str], chosen: Sequence[str]) -> NDArray[np.int32]:
 
 
 def find_lives(
-    records: BusyRecords, place: NDArray[np.int32], nodes: int, window: Window, coverage: Coverage | None
-) -> NodeSpans:
-    """Time in which each node may have been part of the machine, one span each.
+    records: BusyRecords, place: NDArray[np.int32], names: Sequence[str], window: Window, coverage: Coverage | None
+) -> tuple[NodeSpans, str]:
+    """Time in which each node may have been part of the machine, one span each; and for which it was not all the time.
 
     A node that nothing names for more than a week, or twice the age of the oldest jobs, at one end of the window was
     added or renamed after its start, or retired before its end: what it did then is unknown. Records outside the
     window also show that a node was there. `place` is the index of each node of the records, -1 for one that counts
     whether it is recorded or not.
     """
-    first, last = np.full(nodes, OPEN_START_NS), np.full(nodes, OPEN_END_NS)
+    first, last = np.full(len(names), OPEN_START_NS), np.full(len(names), OPEN_END_NS)
     edge_ns = max(_LEAST_EDGE_NS, round((0.0 if coverage is None else 2 * coverage.tail_s) * NS_PER_S))
     # Near the edges of a log jobs are missing: that a node is not named there says nothing.
     trusted = window if coverage is None or coverage.trusted is None else coverage.trusted
@@ -193,13 +192,8 @@ def find_lives(
         last[place[is_placed]] = records.extreme_of_nodes(np.maximum, "end_ns", OPEN_START_NS)[is_placed]
     start = np.where(first - low > edge_ns, first, window.start_ns)
     end = np.where(high - last > edge_ns, last, window.end_ns)
-    return NodeSpans(np.arange(nodes, dtype=np.int32), start, end)
-
-
-def describe_lives(lives: NodeSpans, names: Sequence[str], window: Window) -> str:
-    """Which nodes were not part of the machine all the time, as `find_lives` gives it."""
-    shown = []
-    late, gone = lives.where(lives.start_ns > window.start_ns), lives.where(lives.end_ns < window.end_ns)
+    lives, shown = NodeSpans(np.arange(len(names), dtype=np.int32), start, end), []
+    late, gone = lives.where(start > window.start_ns), lives.where(end < window.end_ns)
     for spans, when in (
         (late, f"before {iso(int(late.start_ns.min(initial=OPEN_END_NS)))}"),
         (gone, f"after {iso(int(gone.end_ns.max(initial=OPEN_START_NS)))}"),
@@ -207,7 +201,7 @@ def describe_lives(lives: NodeSpans, names: Sequence[str], window: Window) -> st
         if len(spans):
             nodes = shorten_names([names[node] for node in spans.node.tolist()])
             shown.append(f"{len(spans):,} nodes are named in no record {when} ({nodes})")
-    return "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"
+    return lives, "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"
 
 
 _COLUMNS = {

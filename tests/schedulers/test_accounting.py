@@ -68,17 +68,11 @@ VNODES = "(c1[0]:ncpus=2+c1[1]:ncpus=2)+(c2:mem=4gb:ncpus=4)"
         # A request to delete a job ends nothing.
         ((START, entry("D", at=60, requestor="root"), END), [("c1", 0, 3600)]),
         # A checkpoint, and the run that goes on from it.
-        (
-            (START, entry("C", at=600), entry("T", at=1200, exec_host="c2/0"), END),
-            [("c1", 0, 600), ("c2", 1200, 3600)],
-        ),
+        ((START, entry("C", at=600), entry("T", at=1200, exec_host="c2/0"), END), [("c1", 0, 600), ("c2", 1200, 3600)]),
         # A run gives back nodes, and its end does not take them again.
         ((BOTH_HOSTS[0], *SHRUNK, entry("e", at=3600), BOTH_HOSTS[1]), [("c1,c2", 0, 600), ("c1", 600, 3600)]),
         # The same if its start is not in the log: another job's lines tell the zone.
-        (
-            (*run("0.pbs", 0, 60, "c9/0"), *SHRUNK, BOTH_HOSTS[1]),
-            [("c9", 0, 60), ("c1,c2", 0, 600), ("c1", 600, 3600)],
-        ),
+        ((*run("0.pbs", 0, 60, "c9/0"), *SHRUNK, BOTH_HOSTS[1]), [("c9", 0, 60), ("c1,c2", 0, 600), ("c1", 600, 3600)]),
         # A run that starts without nodes that failed never had them.
         ((BOTH_HOSTS[0], entry("s", at=5, start=0, exec_host="c1/0"), END), [("c1", 0, 3600)]),
         # A suspended run keeps its nodes.
@@ -347,10 +341,7 @@ def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
     ("lines", "idle"),
     [
         ((resize(200, 100, "h1", "h2"), finish(("h1",), end=400)), {"h1": [(400, 500)], "h2": [(200, 500)]}),
-        (
-            (resize(200, 100, "h1"), finish(("h1", "h2"), end=400)),
-            {"h1": [(400, 500)], "h2": [(100, 200), (400, 500)]},
-        ),
+        ((resize(200, 100, "h1"), finish(("h1", "h2"), end=400)), {"h1": [(400, 500)], "h2": [(100, 200), (400, 500)]}),
         (
             (resize(200, 100, "h1", "h2"), resize(300, 200, "h2"), finish(("h1",), end=400)),
             {"h1": [(200, 300), (400, 500)], "h2": [(300, 500)]},

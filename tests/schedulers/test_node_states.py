@@ -349,11 +349,7 @@ def test_online_and_offline(tmp_path):
     events = (START, ONLINE, event(120, "offline", idset="1"), event(130, "online", idset="1"))
     for some in (events, events[::-1]):
         reading, runs = read(tmp_path, some)
-        assert runs == [
-            ("rank0", OPEN_START, 110, DOWN),
-            ("rank1", OPEN_START, 110, DOWN),
-            ("rank1", 120, 130, DOWN),
-        ]
+        assert runs == [("rank0", OPEN_START, 110, DOWN), ("rank1", OPEN_START, 110, DOWN), ("rank1", 120, 130, DOWN)]
         assert reading.window_ns == (100 * 10**9, 130 * 10**9)
         assert any("no jobs among the files" in note for note in reading.notes)
     assert "3 events are out of order: they were sorted by their times." in reading.notes

@@ -27,8 +27,9 @@ from bftrainer.nodelogs.inventory import natural_order, read_inventory
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, nanoseconds
 from bftrainer.schedulers.busy_records import IDLE, BusyKind
 from bftrainer.schedulers.clock import exact_ns
+from bftrainer.schedulers.import_settings import SEEN
 from bftrainer.schedulers.reading import Importer, Reading
-from bftrainer.schedulers.selected_nodes import SEEN, count_nodes
+from bftrainer.schedulers.selected_nodes import count_nodes
 
 KIND = "bftrainer watch 1"
 """How the first line of a journal begins."""

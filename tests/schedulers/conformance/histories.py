@@ -214,10 +214,7 @@ def table_json(folder: Path, history: History) -> Written:
 
 def table_parquet(folder: Path, history: History) -> Written:
     """Parquet with timestamps in UTC, lists of nodes, and a column that nobody asked for."""
-    times = {
-        "began": [DAY + job.start for job in history.jobs],
-        "finished": [DAY + job.end for job in history.jobs],
-    }
+    times = {"began": [DAY + job.start for job in history.jobs], "finished": [DAY + job.end for job in history.jobs]}
     kind = pa.timestamp("s", tz="UTC")
     columns = {name: pa.array(values, pa.int64()).cast(kind) for name, values in times.items()}
     columns |= {
