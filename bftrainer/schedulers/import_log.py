@@ -47,16 +47,10 @@ from bftrainer.schedulers.busy_records import (
     place_on_units,
 )
 from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, describe_account, judge_coverage
+from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import SEEN, ImportSettings, flag_of
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
-from bftrainer.schedulers.selected_nodes import (
-    NodeChoice,
-    choose_nodes,
-    count_nodes,
-    find_lives,
-    places,
-    read_downtimes,
-)
+from bftrainer.schedulers.selected_nodes import NodeChoice, choose_nodes, count_nodes, find_lives, places
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 """Settings that need the names of nodes."""

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import LogRow, line_blocks
+from bftrainer.files.text_files import LogRow, log_lines
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_START_NS, last_changes
@@ -154,10 +154,7 @@ class Reading:
 
     def lines(self, paths: Iterable[Path]) -> Iterator[LogRow]:
         """Lines of files that are not blank, each as a row of one cell."""
-        for block in (block for path in paths for block in line_blocks(path)):
-            for at, text in enumerate(block.lines):
-                if text.strip():
-                    yield LogRow(block.path, block.first + at, [text], block.is_cut_off(at))
+        return (row for path in paths for row in log_lines(path) if row.fields[0].strip())
 
     def is_wanted(self, cluster: str) -> bool:
         """Whether rows of a cluster, which may have no name, are asked for."""

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, at_place
-from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
-from bftrainer.nodelogs.inventory import (
-    Inventory,
-    inventory_paths,
-    is_out_of_service,
-    natural_order,
-    partition_names,
-    read_inventory,
-    shorten_names,
-    state_words,
-)
+from bftrainer.nodelogs.inventory import Inventory, natural_order, partition_names, read_inventory, shorten_names
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows
-from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, natural_number
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords
+from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.coverage import Coverage
-from bftrainer.schedulers.formats.tables import columns_of, take_jobs
+from bftrainer.schedulers.formats.tables import read_dated_nodes
 from bftrainer.schedulers.import_settings import SEEN, ImportSettings
 from bftrainer.schedulers.reading import Reading
 
@@ -202,87 +187,3 @@ def find_lives(
             nodes = shorten_names([names[node] for node in spans.node.tolist()])
             shown.append(f"{len(spans):,} nodes are named in no record {when} ({nodes})")
     return lives, "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"
-
-
-_COLUMNS = {
-    "nodes": ("nodename", "nodenames", "nodelist", "nodes", "node"),
-    "start": ("timestart", "starttime", "start"),
-    "end": ("timeend", "endtime", "end"),
-    "state": ("state", "flags"),
-    "cluster": ("cluster", "clustername"),
-}
-_OF_CLUSTERS = {"nodes": ("clusternodes",), "start": _COLUMNS["start"], "end": _COLUMNS["end"]}
-_DATED = {
-    "nodes": (*_COLUMNS["nodes"], "hostname", "host", "name"),
-    "start": ("from", "start_date", "since"),
-    "end": ("to", "end_date", "until"),
-}
-_CELL = re.compile(r'((?:"[^"]*"|\[[^\[\]]*\]|[^,])*)(?:,|$)')
-"""A comma within brackets or quotes separates nothing."""
-_CAUSES = {
-    "MAINT": BusyKind.MAINTENANCE,
-    "POWER": BusyKind.POWERED_DOWN,
-    "DRAIN": BusyKind.DRAIN,
-    "PLANNED": BusyKind.PLANNED,
-}
-"""Why a node is not idle, by the first of these words in its state or a reservation's flags."""
-
-
-def read_downtimes(
-    path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, names_of: Mapping[str, Sequence[str]] = _COLUMNS
-) -> None:
-    """Write down the downtimes that a file lists; rows that are unusable are noted, or too many."""
-    beside, lines = replace(reading, rows=rows, clusters=Counter()), _lines(path, reading)
-    if (header := next(lines, None)) is None:
-        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
-    separator = "|" if "|" in header.fields[0] else ","
-    headings = header.fields[0].strip(f"{separator} ").split(separator)
-    columns = columns_of(LogRow(path, 1, headings, is_cut_off=False), names_of, {"nodes", "start", "end"})
-    width, listed, texts = max(columns.values()) + 1, [], []
-    for line in lines:
-        beside.tally.records += 1
-        cells = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
-        if len(cells) < width:
-            beside.tally.refuse("row too short", line, f"Expected {width} columns or more, got {len(cells)}")
-        else:
-            listed.append(line)
-            texts.append([cells[at].strip().strip('"') for at in columns.values()])
-    frame = pd.DataFrame(texts, columns=[*columns], dtype=object).reindex(columns=[*_COLUMNS], fill_value="")
-    frame["cause"] = frame.pop("state").map(lambda state: _find_cause(state, kind).name)
-    frame = frame.assign(copy=kind.name, cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
-    start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: listed[at].place)
-    end[(end > BAD) & (end < start)] = BAD
-    start[start == UNSET] = OPEN_START_NS
-    take_jobs(frame, listed, (start, end, np.full(len(frame), BAD)), beside)
-    beside.tally.check()
-    if beside.tally.bad:
-        unusable = f"{beside.tally.bad:,} of {beside.tally.records:,} rows of {path} are unusable"
-        reading.note(f"{unusable}, the first: {beside.tally.examples[0]}")
-
-
-def _find_cause(state: str, kind: BusyKind) -> BusyKind:
-    """Why a node in a state is not idle, or a reservation with these flags; else `kind`."""
-    words = "+".join(state_words(state)).upper()
-    return next((cause for word, cause in _CAUSES.items() if word in words), kind)
-
-
-def _lines(path: Path, reading: Reading) -> Iterator[LogRow]:
-    """Lines of a table that are not blank, or rows of a document."""
-    if not is_slurm_json(head(path)):
-        yield from reading.lines([path])
-        return
-    for block in SlurmDocument(path, ("nodes", "reservations")).rows(is_out_of_service):
-        for number, line in enumerate(block.lines, start=block.first):
-            yield LogRow(path, number, [line], is_cut_off=False)
-
-
-def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:
-    """When nodes were part of the machine, as an inventory with dates says; None if it has none."""
-    for path in inventory_paths(source):
-        names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
-        for columns in (_OF_CLUSTERS, _DATED):
-            if all(names.intersection(some) for some in columns.values()):
-                rows = BusyRows()
-                read_downtimes(path, reading, rows, BusyKind.AWAY, columns)
-                return rows.records()
-    return None

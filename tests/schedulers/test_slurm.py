@@ -14,9 +14,9 @@ from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.inventory import read_inventory
 from bftrainer.schedulers.busy_records import BusyKind, NodeLists
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
+from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from bftrainer.schedulers.selected_nodes import read_downtimes
 from tests.importing import OPEN_END, read_text, records_of
 
 HEADER = "JobIDRaw|State|Start|End|NNodes|NodeList|JobName"

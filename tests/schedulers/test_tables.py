@@ -229,48 +229,6 @@ def test_maps_that_do_not_fit(tmp_path, header, settings, message):
         read(tmp_path, f"{header}\n1,2,3\n" if header else "\n", **settings)
 
 
-PRESETS = {
-    "alcf": (
-        "START_TIMESTAMP,END_TIMESTAMP,QUEUED_TIMESTAMP,QUEUE_NAME,NODES_USED,LOCATION\n"
-        "2026-09-01 12:00:00,2026-09-01 12:00:09,2026-09-01 11:00:00,prod,512.00,ANL-R00-M0-512\n",
-        "ANL-R00-M0",
-    ),
-    "fdata": ("jid,adt,sdt,edt,nnuma\n1,2026-09-01 11:00:00,2026-09-01 12:00:00,2026-09-01 12:00:09,3\n", 3),
-    "kestrel": (
-        "job_id,partition,submit_time,start_time,end_time,nodes_req\n"
-        "1,short,2026-09-01 04:00:00,2026-09-01 05:00:00,2026-09-01 05:00:09,3\n",
-        3,
-    ),
-    "lassen": (
-        "allocation_id,queue,num_nodes,job_submit_time,begin_time,end_time\n"
-        "1,pbatch,3,2026-09-01 04:00:00,2026-09-01 05:00:00.5,2026-09-01 05:00:09.5\n",
-        3,
-    ),
-    "pm100": (
-        "job_id,partition,nodes,num_nodes_alloc,submit_time,start_time,end_time\n"
-        '1,p,"[7, 9]",2,2026-09-01 11:00:00+00:00,2026-09-01 12:00:00+00:00,2026-09-01 12:00:09+00:00\n',
-        "7,9",
-    ),
-    "xdmod": (
-        "1|1|hpc|p|q|a|g|1|u|1|2026-09-01T11:00:00|2026-09-01T11:00:00|2026-09-01T12:00:00|2026-09-01T12:00:09"
-        "|00:00:09|0:0|COMPLETED|2|2|2|1Mc|||1:00:00|n[1-2]|a|b\n",
-        "n1,n2",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets(tmp_path, name):
-    """Presets know columns and zone of published tables."""
-    text, nodes = PRESETS[name]
-    reading, jobs = read(tmp_path, text, map=(), preset=name, zone="UTC")
-    if isinstance(nodes, str):
-        assert jobs == [(nodes, 0, 9, JOB)]
-    else:
-        (demand,) = reading.counted
-        assert (demand["count"].tolist(), (demand["start_ns"] // 10**9 - NOON).tolist()) == ([nodes], [0])
-
-
 def test_parquet(tmp_path):
     """Of Parquet only the columns that are asked for are read; times without a zone remain local."""
     columns = {

@@ -102,7 +102,9 @@ def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> 
 
 def _read_line(match: re.Match[str], row: LogRow, hosts: _HostLists, tally: Tally) -> list[Any] | None:
     """What a line tells of its run, without the last field if it was cut off; None for an end that is refused."""
-    kind, name = sys.intern(match[5]), sys.intern(match[6])
+    kind = sys.intern(match[5])
+    # What was provisioned for a job, and a reservation, are runs of their own.
+    name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
     if kind in _WITHOUT_FIELDS:
         return [kind, name, "", 0, 0, 0, -1, -1, True]
     pairs = _FIELD.findall(match[7] or "")
@@ -200,8 +202,7 @@ class _Runs:
 
     def begin(self, line: Any) -> None:
         """S: a run starts; the line may be repeated. s: without the nodes that failed. P, B: provisioned, reserved."""
-        name = _name(line)
-        start_ns = line.start_ns or (line.at_ns if name != line.id else 0)
+        name, start_ns = line.id, line.start_ns or (line.at_ns if line.type in "PB" else 0)
         if not start_ns or line.nodes < 0:
             self._drop("start without nodes" if start_ns else "start without a time")
             return
@@ -238,10 +239,10 @@ class _Runs:
 
         If it began before the files, the line itself may give start and nodes, as an end does.
         """
-        name, at_ns = _name(line), line.end_ns or line.at_ns
+        name, at_ns = line.id, line.end_ns or line.at_ns
         if name in self._open and at_ns:
             run = self._open.pop(name)
-            self._write(name, run, at_ns if name == line.id else min(at_ns, run.due_ns))
+            self._write(name, run, at_ns if line.type in "RAC" else min(at_ns, run.due_ns))
         elif line.nodes >= 0 and 0 < line.start_ns < at_ns:
             self._write(name, _Run.of(line, line.start_ns), at_ns)
         else:  # what comes next, another start or an end, closes a run that goes on
@@ -314,12 +315,6 @@ _ACTIONS = {
     "a": _Runs.alter,
 }
 """What a line does to a run, by its type."""
-
-
-def _name(line: Any) -> str:
-    """What a run is called: the job, or what was provisioned for it, or a reservation."""
-    kind = {"p": "P", "P": "P"}.get(line.type, "B" if line.type in _OF_RESERVATIONS else "")
-    return f"{kind} {line.id}" if kind else str(line.id)
 
 
 class _HostLists:

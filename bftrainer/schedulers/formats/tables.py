@@ -1,9 +1,10 @@
-"""Import tables of jobs, whose columns a map or a preset names, and the Standard Workload Format, which fixes them."""
+"""Import tables of jobs, whose columns a map or a preset names, and of downtimes; and the Standard Workload Format."""
 
 from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -17,11 +18,13 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, suggestion
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import JobTable, LogRow
+from bftrainer.files.text_files import JobTable, LogRow, head
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist, numbers, outer_parts
+from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
-from bftrainer.schedulers.busy_records import BusyKind, number_texts, over_capacity_share
+from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, number_texts, over_capacity_share
 from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, Clock, natural_number, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
@@ -128,7 +131,7 @@ def _read_jobs(table: JobTable, places: Mapping[str, int], clock: Clock, reading
         # Of Parquet only some columns are read, in which two jobs may be alike.
         copy = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
         times = [_read_times(cells, role, complete, clock, is_local) for role in ("start", "end", "submit")]
-        take_jobs(cells.assign(copy=copy), complete, times, reading)
+        _take_jobs(cells.assign(copy=copy), complete, times, reading)
 
 
 def _read_times(
@@ -147,7 +150,7 @@ def _read_times(
     return clock.utc_ns(stamps, second_pass=role == "end", place=lambda at: rows[at].place)
 
 
-def take_jobs(
+def _take_jobs(
     cells: pd.DataFrame, rows: Sequence[LogRow], times: Sequence[NDArray[np.int64]], reading: Reading
 ) -> None:
     """Take the jobs of some rows, from their start to their end, with their submission; or count why not."""
@@ -280,6 +283,90 @@ class AlcfImporter(TableImporter):
 
     name: ClassVar[str] = "alcf"
     preset: ClassVar[str | None] = "alcf"
+
+
+_DOWN_COLUMNS = {
+    "nodes": ("nodename", "nodenames", "nodelist", "nodes", "node"),
+    "start": ("timestart", "starttime", "start"),
+    "end": ("timeend", "endtime", "end"),
+    "state": ("state", "flags"),
+    "cluster": ("cluster", "clustername"),
+}
+_OF_CLUSTERS = {"nodes": ("clusternodes",), "start": _DOWN_COLUMNS["start"], "end": _DOWN_COLUMNS["end"]}
+_DATED = {
+    "nodes": (*_DOWN_COLUMNS["nodes"], "hostname", "host", "name"),
+    "start": ("from", "start_date", "since"),
+    "end": ("to", "end_date", "until"),
+}
+_CELL = re.compile(r'((?:"[^"]*"|\[[^\[\]]*\]|[^,])*)(?:,|$)')
+"""A comma within brackets or quotes separates nothing."""
+_STATE_CAUSES = {
+    "MAINT": BusyKind.MAINTENANCE,
+    "POWER": BusyKind.POWERED_DOWN,
+    "DRAIN": BusyKind.DRAIN,
+    "PLANNED": BusyKind.PLANNED,
+}
+"""Why a node is not idle, by the first of these words in its state or a reservation's flags."""
+
+
+def read_downtimes(
+    path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, names_of: Mapping[str, Sequence[str]] = _DOWN_COLUMNS
+) -> None:
+    """Write down the downtimes that a file lists; rows that are unusable are noted, or too many."""
+    beside, lines = replace(reading, rows=rows, clusters=Counter()), _down_lines(path, reading)
+    if (header := next(lines, None)) is None:
+        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
+    separator = "|" if "|" in header.fields[0] else ","
+    headings = header.fields[0].strip(f"{separator} ").split(separator)
+    columns = columns_of(LogRow(path, 1, headings, is_cut_off=False), names_of, {"nodes", "start", "end"})
+    width, listed, texts = max(columns.values()) + 1, [], []
+    for line in lines:
+        beside.tally.records += 1
+        cells = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
+        if len(cells) < width:
+            beside.tally.refuse("row too short", line, f"Expected {width} columns or more, got {len(cells)}")
+        else:
+            listed.append(line)
+            texts.append([cells[at].strip().strip('"') for at in columns.values()])
+    frame = pd.DataFrame(texts, columns=[*columns], dtype=object).reindex(columns=[*_DOWN_COLUMNS], fill_value="")
+    frame["cause"] = frame.pop("state").map(lambda state: _find_cause(state, kind).name)
+    frame = frame.assign(copy=kind.name, cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
+    start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: listed[at].place)
+    end[(end > BAD) & (end < start)] = BAD
+    start[start == UNSET] = OPEN_START_NS
+    _take_jobs(frame, listed, (start, end, np.full(len(frame), BAD)), beside)
+    beside.tally.check()
+    if beside.tally.bad:
+        unusable = f"{beside.tally.bad:,} of {beside.tally.records:,} rows of {path} are unusable"
+        reading.note(f"{unusable}, the first: {beside.tally.examples[0]}")
+
+
+def _find_cause(state: str, kind: BusyKind) -> BusyKind:
+    """Why a node in a state is not idle, or a reservation with these flags; else `kind`."""
+    words = "+".join(state_words(state)).upper()
+    return next((cause for word, cause in _STATE_CAUSES.items() if word in words), kind)
+
+
+def _down_lines(path: Path, reading: Reading) -> Iterator[LogRow]:
+    """Lines of a table that are not blank, or rows of a document."""
+    if not is_slurm_json(head(path)):
+        yield from reading.lines([path])
+        return
+    for block in SlurmDocument(path, ("nodes", "reservations")).rows(is_out_of_service):
+        for number, line in enumerate(block.lines, start=block.first):
+            yield LogRow(path, number, [line], is_cut_off=False)
+
+
+def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:
+    """When nodes were part of the machine, as an inventory with dates says; None if it has none."""
+    for path in inventory_paths(source):
+        names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
+        for columns in (_OF_CLUSTERS, _DATED):
+            if all(names.intersection(some) for some in columns.values()):
+                rows = BusyRows()
+                read_downtimes(path, reading, rows, BusyKind.AWAY, columns)
+                return rows.records()
+    return None
 
 
 _FIELDS = 18
