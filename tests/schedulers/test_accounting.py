@@ -14,7 +14,7 @@ from bftrainer.schedulers.formats.accounting import LsfImporter, PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.examples import examples
-from tests.importing import OPEN_END, idle_of, read_text, records_of, which_repeated
+from tests.importing import OPEN_END, idle_of, import_text, read_text, records_of, which_repeated
 
 MIDNIGHT, HOUR = 1788220800, 3600  # 2026-09-01 UTC
 JOB = BusyKind.JOB
@@ -252,9 +252,9 @@ def test_submissions_are_told_by_starts_and_ends(tmp_path):
 )
 def test_counts_of_slots(tmp_path, hosts, told, idle_h):
     """`node/4` is four slots of TORQUE where the job's total says so, else slot 4."""
-    (tmp_path / "log").write_text(entry("E", at=4 * HOUR, start=0, exec_host=f"{hosts} {told}", end=4 * HOUR))
+    text = entry("E", at=4 * HOUR, start=0, exec_host=f"{hosts} {told}", end=4 * HOUR)
     window = {"start": str(MIDNIGHT), "end": str(MIDNIGHT + 4 * HOUR), "window": "asked"}
-    done = import_log("pbs", [tmp_path / "log"], ImportSettings(unit="core", cores_per_node=4, **window))
+    done = import_text(tmp_path / "log", "pbs", text, unit="core", cores_per_node=4, **window)
     assert done.quality.idle_node_s == idle_h * HOUR
 
 
@@ -351,9 +351,8 @@ def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
 )
 def test_resized_job_holds_what_it_had(tmp_path, lines, idle):
     """Each record of a change tells the hosts before it, the end the last ones."""
-    (tmp_path / "lsb.acct").write_text("".join(lines))
     window = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:08:20", "window": "asked"}
-    done = import_log("lsf", [tmp_path / "lsb.acct"], ImportSettings(nodes="h[1-2]", unseen="idle", **window))
+    done = import_text(tmp_path / "log", "lsf", "".join(lines), nodes="h[1-2]", unseen="idle", **window)
     assert idle_of(done.log) == idle
 
 

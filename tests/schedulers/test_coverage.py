@@ -15,7 +15,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
 from bftrainer.schedulers.coverage import count_empty_days, judge_coverage, lost_days, missing_ids
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from tests.importing import idle_of
+from tests.importing import idle_of, import_text
 from tests.schedulers.machines import DAY, HOUR, ORIGIN, SELECTED, export, machine, written
 
 NS = 10**9
@@ -198,8 +198,7 @@ def test_missing_ids(tmp_path):
         f"{at}|{1788249600 + 60 * at}|{1788249600 + 60 * at + 3000}|n{at % 50}\n" for at in tenth.tolist() if at % 7
     )
     idle = "".join(f"{at}|Unknown|Unknown|\n" for at in tenth.tolist() if not at % 7)
-    (tmp_path / "log").write_text(f"JobIDRaw|Start|End|NodeList\n{rows}{idle}")
-    done = import_log("slurm", [tmp_path / "log"], ImportSettings(window="asked"))
+    done = import_text(tmp_path / "log", "slurm", f"JobIDRaw|Start|End|NodeList\n{rows}{idle}", window="asked")
     assert done.quality.coverage is not None
     assert done.quality.coverage["missing_ids_share"] == pytest.approx(0.1, abs=0.002)
     assert "10 % of the job ids are in no row: records are missing, whose nodes look idle." in done.quality.notes

@@ -20,7 +20,7 @@ from bftrainer.schedulers import IMPORTERS
 from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
-from tests.importing import idle_of
+from tests.importing import idle_of, import_text
 
 HEADER = "JobIDRaw|Partition|Start|End|NNodes|NodeList"
 NS = 10**9
@@ -498,11 +498,8 @@ def imported_units(tmp_path):
     """Import rows of sacct, or lines of PBS."""
 
     def run(text, name="slurm", **settings):
-        (tmp_path / "log").write_text(text)
         (tmp_path / "nodes").write_text("".join(SHOWN.format(node) for node in ("n1", "n2")))
-        return import_log(
-            name, [tmp_path / "log"], ImportSettings(**(DAY | {"nodes": str(tmp_path / "nodes")} | settings))
-        )
+        return import_text(tmp_path / "log", name, text, **(DAY | {"nodes": str(tmp_path / "nodes")} | settings))
 
     return run
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import chain
 
 import pytest
@@ -20,7 +21,7 @@ from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
 from bftrainer.spot.statistics import trace_statistics
-from tests.importing import OPEN_END, OPEN_START, idle_of, records_of
+from tests.importing import OPEN_END, OPEN_START, idle_of, import_text, records_of
 
 DAY = 1788220800
 JOB, DOWN = BusyKind.JOB, BusyKind.DOWN
@@ -152,13 +153,8 @@ TRACES = [("spot", SPOT), ("counts", COUNTS)]
 
 @pytest.fixture
 def imported_trace(tmp_path):
-    """`imported("spot", text, ...)` imports a text."""
-
-    def run(name, text, **given):
-        (tmp_path / "trace.csv").write_text(text)
-        return import_log(name, [tmp_path / "trace.csv"], ImportSettings(**given))
-
-    return run
+    """`imported_trace("spot", text, ...)` imports a text."""
+    return partial(import_text, tmp_path / "trace.csv")
 
 
 @often
@@ -472,7 +468,6 @@ REMAPPED = (
 )
 def test_vocabulary_that_changed(tmp_path, events, nodes, idle, causes):
     """Eventlogs that never say online, and ranks that are those of the latest list of nodes."""
-    (tmp_path / "events").write_text("".join(events))
     window = {"start": "1970-01-01", "end": "1970-01-01T00:00:04", "window": "asked"}
-    done = import_log("flux", [tmp_path / "events"], ImportSettings(nodes=nodes, **window))
+    done = import_text(tmp_path / "events", "flux", "".join(events), nodes=nodes, **window)
     assert (idle_of(done.log), done.quality.busy_node_s) == (idle, causes)

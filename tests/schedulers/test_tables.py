@@ -20,7 +20,7 @@ from bftrainer.schedulers.busy_records import BusyKind, choose_block, over_capac
 from bftrainer.schedulers.formats.tables import SwfImporter, TableImporter, expand_location
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from tests.importing import OPEN_END, idle_of, read_text, records_of
+from tests.importing import OPEN_END, idle_of, import_text, read_text, records_of
 
 NOON = 1788264000  # 2026-09-01T12:00:00Z
 SPAN = f"{NOON},{NOON + 9}"
@@ -38,11 +38,8 @@ def read(tmp_path, text, **settings):
 
 def imported(tmp_path, text, **settings):
     """The account of a table of counts, seen for nine seconds from noon."""
-    (tmp_path / "jobs.csv").write_text(text)
     window = {"start": f"{NOON}", "end": f"{NOON + 9}", "window": "asked", "max_bad": 1.0, "nodes": "5"}
-    return import_log(
-        "table", [tmp_path / "jobs.csv"], ImportSettings(**(window | {"map": COUNTED} | settings))
-    ).quality
+    return import_text(tmp_path / "jobs.csv", "table", text, **(window | {"map": COUNTED} | settings)).quality
 
 
 @pytest.mark.parametrize(
@@ -403,8 +400,7 @@ def test_node_ids(tmp_path):
 
 def imported_swf(tmp_path, text, **settings):
     """The import of a log in all its time."""
-    (tmp_path / "log.swf").write_text(text)
-    return import_log("swf", [tmp_path / "log.swf"], ImportSettings(**({"window": "asked"} | settings)))
+    return import_text(tmp_path / "log.swf", "swf", text, **({"window": "asked"} | settings))
 
 
 def test_counts_swf(tmp_path):
