@@ -166,8 +166,10 @@ class _History:
             self.unseen_ns += time_ns - since_ns
         if self.is_restated:
             changed = {**dict.fromkeys(self.states, int(BusyKind.AWAY)), **changed}
+        is_asked = (self.reading.settings.start, self.reading.settings.end) != (None, None)
         for name in (name for name in changed if name not in self.states):
-            self.changes += [(name, OPEN_START_NS, BusyKind.UNKNOWN), (name, self.first_ns, BusyKind.AWAY)]
+            self.changes += [(name, OPEN_START_NS, BusyKind.UNKNOWN)] * is_asked
+            self.changes.append((name, self.first_ns, BusyKind.AWAY))
         self.changes += [(name, time_ns, kind) for name, kind in changed.items()]
         self.states |= changed
         self.is_restated = self.is_missed = self.is_lost = False
