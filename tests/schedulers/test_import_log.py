@@ -226,8 +226,8 @@ def test_downtimes_in_local_times(imported):
     ("row", "message"),
     [
         ("n1|150\n", "Expected 3 columns or more, got 2"),
-        ("n1|160|150\n", "Expected an end after the start, got 150 after 160"),
-        ("n1|noon|170\n", "Expected a time such as .*, got 'noon'"),
+        ("n1|160|150\n", "Expected a start before the end, got '160' and '150'"),
+        ("n1|noon|170\n", "Expected times such as .*, got 'noon'"),
         ("n[1-|150|160\n", "Expected "),
     ],
 )

@@ -332,9 +332,12 @@ def read_downtimes(
     frame["cause"] = frame.pop("state").map(lambda state: _find_cause(state, kind).name)
     frame = frame.assign(copy=kind.name, cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
     start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: listed[at].place)
-    end[(end > BAD) & (end < start)] = BAD
     start[start == UNSET] = OPEN_START_NS
-    _take_jobs(frame, listed, (start, end, np.full(len(frame), BAD)), beside)
+    order = expecting("a start before the end", frame, "start", "end")
+    frame = beside.tally.sift(
+        frame, [Check("end before start", (end > BAD) & (end < start), order)], listed.__getitem__
+    )
+    _take_jobs(frame, listed, (start[frame.index], end[frame.index], np.full(len(frame), BAD)), beside)
     beside.tally.check()
     if beside.tally.bad:
         unusable = f"{beside.tally.bad:,} of {beside.tally.records:,} rows of {path} are unusable"
