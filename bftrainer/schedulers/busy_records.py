@@ -102,14 +102,6 @@ class NodeLists:
     def _number_range(self, lead: str, head: str, numbers: str) -> array[int]:
         return array("i", (self.names[lead + name] for name in expand_hostlist(f"{head}[{numbers}]")))
 
-    def find(self, text: str, faults: dict[str, str], expand: Expand = expand_hostlist, lead: str = "") -> int:
-        """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""
-        try:
-            return self.parse(text, expand, lead)
-        except LogError as fault:
-            faults[text] = str(fault)
-            return -1
-
     def _add_nodes(self, nodes: array[int]) -> int:
         self._nodes += nodes
         self._ends.append(len(self._nodes))

@@ -70,13 +70,6 @@ class Coverage:
     effective_jobs: float
     _ages: _Ages
 
-    def untrusted_s(self, window: Window) -> float:
-        """Seconds of a window that are not trusted."""
-        trusted_ns, good = 0, self.trusted
-        if good is not None:
-            trusted_ns = min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns)
-        return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
-
     def missing_share(self, window: Window) -> float | None:
         """Estimated share of a window's busy node-time that the log misses; None if its jobs are no sample."""
         if self.effective_jobs < _LEAST_JOBS:
@@ -100,7 +93,9 @@ class Coverage:
 
         `jobs_ns` are starts and ends of jobs, `ids` the numbers of all that the log tells of.
         """
-        good = self.trusted
+        good, trusted_ns = self.trusted, 0
+        if good is not None:
+            trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
@@ -108,7 +103,7 @@ class Coverage:
             "tail_s": self.tail_s,
             "jobs": self.jobs,
             "effective_jobs": self.effective_jobs,
-            "untrusted_s": self.untrusted_s(window),
+            "untrusted_s": (window.length_ns - trusted_ns) / NS_PER_S,
             "untrusted_idle_node_s": idle.node_s - (0.0 if good is None else idle.node_s_within(good)),
             "missing_busy_share": self.missing_share(window),
             "empty_days": count_empty_days(jobs_ns, window),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -201,8 +200,16 @@ class Reading:
     ) -> pd.DataFrame:
         """Rows of one cluster with numbers for lists of nodes, partitions and jobs."""
         lists, texts, faults = self.rows.lists, frame["nodes"], dict[str, str]()
-        nodes = number_texts(texts, lambda text: lists.find(str(text), faults, expand(str(text)), lead))
-        unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[str(texts[label])])
+
+        def number_list(text: str) -> int:
+            try:
+                return lists.parse(str(text), expand(str(text)), lead)
+            except LogError as fault:
+                faults[text] = str(fault)
+                return -1
+
+        nodes = number_texts(texts, number_list)
+        unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[texts[label]])
         frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable], row)
         sizes = np.diff(lists.ends())[frame["nodes"]]
         if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
@@ -295,11 +302,6 @@ _HOMES = {
 }
 
 _TABLE = "make a table of it (docs/import-formats.md), for `import --format table`"
-# Lines of Cobalt's logs, which would pass as PBS's.
-_COBALT = (
-    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);",
-    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=",
-)
 
 
 def get_importer(name: str) -> Importer:
@@ -326,17 +328,10 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
 
 def recognise(lines: Sequence[str], path: str) -> Importer:
     """The importer of a log that begins with these lines; those of other packages are asked first."""
-    for name in IMPORTERS.names():
+    for name in (*IMPORTERS.names(), *_HOMES):
         with answering(f"importer {name}", LogError):
             if (importer := get_importer(name)).recognises(lines):
                 return importer
-    text = "\n".join(lines)
-    if any(re.search(form, text) for form in _COBALT):
-        raise LogError(f"{path}: Cobalt's accounting log: {_TABLE}.")
-    for name in _HOMES:
-        importer = get_importer(name)
-        if importer.recognises(lines):
-            return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
     hint = "a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN"
     raise LogError(

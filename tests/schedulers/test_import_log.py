@@ -436,8 +436,8 @@ def test_rows_without_times_or_nodes_are_counted(change):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Cobalt.*--format table"),
-        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Cobalt.*--format table"),
+        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Expected a log .*--format table"),
+        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Expected a log .*--format table"),
         (
             [":".join(["q", "h", "g", "u", "j", "1", "a", "0", "1", "2", "3", *"x" * 30])],
             "Expected a log .*--format table",

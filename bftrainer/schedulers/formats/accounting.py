@@ -25,6 +25,10 @@ from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natura
 from bftrainer.schedulers.reading import Importer, Reading, Tally
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
+_COBALT = (
+    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);",
+    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=",
+)
 _MOMENT = r"\3-\1-\2T\4"
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
@@ -58,8 +62,9 @@ class PbsImporter(Importer):
     tells_changes: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """Lines that begin with a date and a record's type."""
-        return any(_LINE.fullmatch(line) for line in lines[:5])
+        """Lines that begin with a date and a record's type; those of Cobalt have other types or hosts without slots."""
+        is_cobalt = any(re.search(form, "\n".join(lines)) for form in _COBALT)
+        return any(_LINE.fullmatch(line) for line in lines[:5]) and not is_cobalt
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
