@@ -330,7 +330,7 @@ def read_downtimes(
             texts.append([cells[at].strip().strip('"') for at in columns.values()])
     frame = pd.DataFrame(texts, columns=[*columns], dtype=object).reindex(columns=[*_DOWN_COLUMNS], fill_value="")
     frame["cause"] = frame.pop("state").map(lambda state: _find_cause(state, kind).name)
-    frame = frame.assign(copy=kind.name, cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
+    frame = frame.assign(copy=frame["cause"], cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
     start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: listed[at].place)
     start[start == UNSET] = OPEN_START_NS
     order = expecting("a start before the end", frame, "start", "end")
