@@ -8,6 +8,7 @@ from typing import Any
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
 from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_repeated
+from bftrainer.schedulers.import_log import Imported, import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading
 
@@ -39,6 +40,12 @@ def read_text(importer: Importer, path: Path, text: str, **settings: Any) -> Rea
     reading = Reading(ImportSettings(**({"max_bad": 1.0} | settings)))
     importer.read([path], reading)
     return reading
+
+
+def import_text(path: Path, name: str, text: str, **settings: Any) -> Imported:
+    """The import of a file with this text."""
+    path.write_text(text)
+    return import_log(name, [path], ImportSettings(**settings))
 
 
 def which_repeated(records: BusyRecords) -> list[bool]:

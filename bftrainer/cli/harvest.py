@@ -394,7 +394,7 @@ def _print_now(poll: SlurmPoll | CommandPoll) -> None:
     """Print how many nodes are idle, and why the others are not."""
     from bftrainer.model import iso
     from bftrainer.nodelogs.hostlist import fold_hostlist
-    from bftrainer.schedulers.formats.watch_journal import CAUSES
+    from bftrainer.schedulers.formats.node_states import CAUSES
 
     now, nodes = time.time_ns(), defaultdict(list)
     names = {cause: name for name, cause in CAUSES.items()}

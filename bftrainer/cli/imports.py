@@ -15,7 +15,14 @@ from bftrainer.cli.terminal import duration, tell, write_rows
 from bftrainer.cli.usage import DURATION, FILE
 from bftrainer.files.writing import refuse_clash
 from bftrainer.report.glossary import format_value
-from bftrainer.schedulers.import_settings import LOG_FORMATS, OWN_SETTINGS, SETTINGS, ImportSettings, settings_of
+from bftrainer.schedulers.import_settings import (
+    LOG_FORMATS,
+    OWN_SETTINGS,
+    SETTINGS,
+    ImportSettings,
+    flag_of,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from bftrainer.schedulers.import_log import DataQuality
@@ -126,9 +133,7 @@ def log_option(name: str) -> Callable[[Any], Any]:
         more["type"] = int
     default = f"{100 * declared.default:g}%" if kind == "SHARE" else declared.default
     shown = kinds is not bool and declared.default not in (None, ())
-    return click.option(
-        declared.metadata["flag"], name, **_KINDS.get(kind, {}) | more, default=default, show_default=shown
-    )
+    return click.option(flag_of(name), name, **_KINDS.get(kind, {}) | more, default=default, show_default=shown)
 
 
 AUTO = "auto"

@@ -26,7 +26,7 @@ from bftrainer.nodelogs.inventory import is_out_of_service, state_words
 from bftrainer.nodelogs.slurm_json import states_of, words
 from bftrainer.parallel import defer_interrupts
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.watch_journal import CAUSES, Cause
+from bftrainer.schedulers.formats.node_states import CAUSES, Cause
 
 Pool = dict[str, Cause]
 """By node why it is not idle; None if it is."""

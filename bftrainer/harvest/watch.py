@@ -15,7 +15,7 @@ from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, chan
 from bftrainer.model import iso
 from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log
 from bftrainer.nodelogs.node_spans import nanoseconds
-from bftrainer.schedulers.formats.watch_journal import KIND, missed_line, poll_line, session_line, time_of
+from bftrainer.schedulers.formats.node_states import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import Imported, import_log, quality_path, write_quality_json
 
 LEAST_EVERY_S = 1.0

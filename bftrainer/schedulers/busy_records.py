@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from array import array
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -50,14 +50,7 @@ class BusyKind(IntEnum):
     """The scheduler kept it free for a job to come."""
 
 
-_USUAL = {
-    "kind": BusyKind.JOB,
-    "job": 0,
-    "partition": -1,
-    "submit_ns": OPEN_START_NS,
-    "units": ALL_UNITS,
-    "is_open": 0,
-}
+_USUAL = {"kind": BusyKind.JOB, "job": 0, "partition": -1, "submit_ns": OPEN_START_NS, "units": ALL_UNITS, "is_open": 0}
 OUT_OF_SERVICE = (BusyKind.DOWN, BusyKind.MAINTENANCE, BusyKind.DRAIN, BusyKind.POWERED_DOWN)
 _SPARE = (BusyKind.RESERVED, BusyKind.PLANNED, *OUT_OF_SERVICE)
 OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
@@ -109,18 +102,6 @@ class NodeLists:
     def _number_range(self, lead: str, head: str, numbers: str) -> array[int]:
         return array("i", (self.names[lead + name] for name in expand_hostlist(f"{head}[{numbers}]")))
 
-    def find(self, text: str, faults: dict[str, str], expand: Expand = expand_hostlist, lead: str = "") -> int:
-        """Number of the list that a text is, as `parse` reads it; -1 if it is none, for which its fault is set."""
-        try:
-            return self.parse(text, expand, lead)
-        except LogError as fault:
-            faults[text] = str(fault)
-            return -1
-
-    def first_of(self, number: int, count: int) -> int:
-        """Add the first nodes of a list as one of their own; returns its number."""
-        return self._add_nodes(self._nodes[self._ends[number] :][:count])
-
     def _add_nodes(self, nodes: array[int]) -> int:
         self._nodes += nodes
         self._ends.append(len(self._nodes))
@@ -153,12 +134,11 @@ def column(values: array[int] | array[float]) -> NDArray[Any]:
 class BusyRows:
     """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
 
-    `clusters` has the number of rows of each cluster that the log names. Names of its nodes and partitions begin with
-    what `cluster_lead` gives.
+    Names of nodes and partitions of a cluster begin with what `cluster_lead` gives.
     """
 
     def __init__(self) -> None:
-        self.lists, self.clusters, self._partitions = NodeLists(), Counter[str](), _Index()
+        self.lists, self._partitions = NodeLists(), _Index()
         self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
 
     def __len__(self) -> int:
@@ -227,8 +207,8 @@ class BusyRecords:
     `start_ns`, `end_ns` and `submit_ns` are `OPEN_START_NS` or `OPEN_END_NS` where the log does not give the time;
     `nodes` is the number of a list, whose nodes stand in `set_nodes` up to its place in `set_ends`, and from that of
     the list before, at first 0; `job` is equal for two records only if they are of the same job; `units` are GPUs or
-    cores of each node, or `ALL_UNITS`; `is_open` is 1 for a job of which no end is recorded. The first `seen` of the
-    names are not those of downtimes alone.
+    cores of all its nodes, or `ALL_UNITS`; `is_open` is 1 for a job without a recorded end. Names from the number
+    `seen` on are those of downtimes alone.
     """
 
     names: tuple[str, ...]
@@ -243,11 +223,6 @@ class BusyRecords:
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         return np.asarray(self.rows[name])
-
-    @property
-    def is_seen(self) -> NDArray[np.bool_]:
-        """Which names are not those of downtimes alone."""
-        return np.arange(len(self.names)) < self.seen
 
     def where(self, keep: NDArray[np.bool_]) -> BusyRecords:
         """The records that `keep` marks."""
@@ -304,10 +279,6 @@ class BusyRecords:
         placed = np.append(0, np.cumsum(place[self.set_nodes] >= 0, dtype=np.int32))[self.set_ends]
         lengths = np.minimum(jobs["end_ns"], window.end_ns) - np.maximum(jobs["start_ns"], window.start_ns)
         return sum_seconds(np.maximum(lengths, 0) * np.diff(placed)[jobs["nodes"]].astype(np.longdouble))
-
-    def union(self, place: NDArray[np.int32]) -> NodeSpans:
-        """Busy spans of all kinds, as `unions` gives them."""
-        return NodeSpans.concatenate([spans for block in self.unions(place) for spans in block.values()])
 
     def unions(self, place: NDArray[np.int32]) -> Iterator[dict[BusyKind, NodeSpans]]:
         """Union of the busy spans of each kind, in blocks of nodes that fit in memory."""
@@ -378,13 +349,10 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     # Each of their nodes with each job that ran on it.
     is_theirs = np.zeros(len(records.names), dtype=np.bool_)
     is_theirs[records.members(np.unique(records["nodes"][suspects]))] = True
-    members, jobs = np.flatnonzero(is_theirs[records.set_nodes]), np.flatnonzero(is_job)
-    sizes = np.diff(records.set_ends)
-    of_set = np.repeat(np.arange(sizes.size), sizes)[members]
-    by_set = jobs[np.argsort(records["nodes"][jobs], kind="stable")]
-    counts = np.bincount(records["nodes"][jobs], minlength=sizes.size)
-    row = by_set[stretches((np.cumsum(counts) - counts)[of_set], counts[of_set])]
-    node = np.repeat(records.set_nodes[members], counts[of_set])
+    has_theirs = records.reduce_lists(np.maximum, is_theirs[records.set_nodes], empty=False)
+    jobs = np.flatnonzero(is_job & has_theirs[records["nodes"]])
+    node, row = records.members(records["nodes"][jobs]), np.repeat(jobs, records.sizes()[jobs])
+    node, row = node[is_theirs[node]], row[is_theirs[node]]
     order = np.lexsort((records["start_ns"][row], node))
     node, row = node[order], row[order]
     start = records["start_ns"][row]
@@ -554,18 +522,19 @@ def place_on_units(
     `place` numbers the records' nodes, -1 for one that is left out; nodes have as many units as `sizes` say. Returns
     merged spans on units by kind, and how often a job asked more of a node than it had free: the rest is left out.
     """
-    base = np.append(0, np.cumsum(sizes))
-    counts = records.sizes()
-    of = np.repeat(np.arange(len(records)), counts)
-    node = place[records.set_nodes[stretches(records.set_ends[:-1][records["nodes"]], counts)]]
-    of, node = of[node >= 0], node[node >= 0]
-    order = np.argsort(records["start_ns"][of], kind="stable")
+    base, counts, units = np.append(0, np.cumsum(sizes)), np.maximum(records.sizes(), 1), records["units"]
+    of, node = np.repeat(np.arange(len(records)), records.sizes()), place[records.members(records["nodes"])]
+    # Units that cannot be shared evenly are on the first nodes: which ones had them the log does not tell.
+    is_first = stretches(np.zeros_like(counts), records.sizes()) < (units % counts)[of]
+    share = np.where(units == ALL_UNITS, ALL_UNITS, units // counts)[of] + (is_first & (units[of] != ALL_UNITS))
+    order = np.flatnonzero(node >= 0)
+    order = order[np.argsort(records["start_ns"][of[order]], kind="stable")]
     free_at = np.full(int(base[-1]), np.iinfo(np.int64).min)
     spans: dict[BusyKind, list[tuple[int, int, int]]] = defaultdict(list)
     crowded = 0
-    kinds, counts_of_units, starts, ends = (records[name].tolist() for name in ("kind", "units", "start_ns", "end_ns"))
-    for row, at in zip(of[order].tolist(), node[order].tolist(), strict=True):
-        kind, count, start, end = BusyKind(kinds[row]), counts_of_units[row], starts[row], ends[row]
+    kinds, starts, ends = (records[name].tolist() for name in ("kind", "start_ns", "end_ns"))
+    for row, at, count in zip(*(some[order].tolist() for some in (of, node, share)), strict=True):
+        kind, start, end = BusyKind(kinds[row]), starts[row], ends[row]
         mine = np.arange(base[at], base[at + 1])
         if count != ALL_UNITS:
             mine = mine[free_at[mine] <= start][:count]

@@ -22,6 +22,8 @@ UNSET = np.iinfo(np.int64).min
 """Stands for a time that the log leaves open."""
 BAD = UNSET + 1
 """Stands for a text that is not a time, or a time out of range."""
+UNSET_TEXTS = frozenset({"", "Unknown", "None", "NONE", "(null)", "NULL", "null", "NaT", "nan", "NaN"})
+"""Texts in place of a time, or another value, that is not set."""
 
 _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e\+?\d+)?", re.ASCII)

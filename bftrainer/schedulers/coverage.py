@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans,
 
 Edge = Literal["started", "ended"]
 _Times = NDArray[np.float64]
+_Instants = NDArray[np.int64]
 
 MOST_UNTRUSTED = 0.01
 """Largest share of an asked window that may lie outside what can be trusted."""
@@ -21,6 +22,7 @@ ADVICE = "Export all jobs that ran in a longer time, also those that began befor
 """What to export instead of a log that cannot be trusted."""
 _LEAST_JOBS = 30.0
 """Effective number of jobs below which their lengths are no sample."""
+_LEAST_SHARE: dict[tuple[Edge, Edge], float] = {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}
 _MANY, _PLACE, _FEW = 150, 3, 0.02
 _TAIL, _MEDIAN, _NEARLY_ALL = 0.01, 0.5, 0.99
 _HOUR_S, _SPELL_S = 3600.0, 6 * 3600.0
@@ -28,8 +30,6 @@ _POINTS = 1000
 _DAY_NS = 86_400 * NS_PER_S
 _USUAL = 10
 _AMID, _LEAST_IDS, _LONGEST_GAP, _MOST_SPARSE = 0.05, 500, 100, 0.5
-MOST_IDS_MISSING = 0.02
-"""Share of job ids that may be missing, as some are always."""
 _HOUR_NS, _QUIET_HOURS, _SETTLED_HOURS = 3600 * NS_PER_S, 20, 6
 
 
@@ -70,30 +70,6 @@ class Coverage:
     effective_jobs: float
     _ages: _Ages
 
-    def untrusted_s(self, window: Window) -> float:
-        """Seconds of a window that are not trusted."""
-        trusted_ns, good = 0, self.trusted
-        if good is not None:
-            trusted_ns = min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns)
-        return (window.length_ns - max(trusted_ns, 0)) / NS_PER_S
-
-    def sentence(self, window: Window, idle_node_s: float, empty_days: float) -> str:
-        """What part of a window is trusted, and what lies outside: `idle_node_s`, and more that is missing."""
-        doubtful_s, missing, good = self.untrusted_s(window), self.missing_share(window), self.trusted
-        share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
-        share += " of the window's busy node-time is missing"
-        if empty_days:
-            share += f", besides what {empty_days:,.1f} days lack in which no job starts or none ends"
-        trusted = f"Nothing of the log can be trusted: {self.reason}"
-        if good is not None:
-            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
-        if not doubtful_s:
-            return f"{trusted}; {share}"
-        return (
-            f"{doubtful_s / _HOUR_S:,.1f} h of the window of {window.length_ns / _HOUR_NS:,.1f} h cannot be trusted: "
-            f"{idle_node_s / _HOUR_S:,.1f} idle node-hours lie there, and {share}. {trusted}"
-        )
-
     def missing_share(self, window: Window) -> float | None:
         """Estimated share of a window's busy node-time that the log misses; None if its jobs are no sample."""
         if self.effective_jobs < _LEAST_JOBS:
@@ -110,9 +86,16 @@ class Coverage:
             missing += older if is_cut else (since < 0) * (1 - older)
         return float(np.minimum(missing, 1.0).mean())
 
-    def account(self, window: Window, idle: NodeSpans) -> dict[str, Any]:
-        """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON."""
-        good = self.trusted
+    def account(
+        self, window: Window, idle: NodeSpans, jobs_ns: tuple[_Instants, _Instants], ids: _Instants
+    ) -> dict[str, Any]:
+        """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON.
+
+        `jobs_ns` are starts and ends of jobs, `ids` the numbers of all that the log tells of.
+        """
+        good, trusted_ns = self.trusted, 0
+        if good is not None:
+            trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
         return {
             "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
             "reason": self.reason or None,
@@ -120,19 +103,35 @@ class Coverage:
             "tail_s": self.tail_s,
             "jobs": self.jobs,
             "effective_jobs": self.effective_jobs,
-            "untrusted_s": self.untrusted_s(window),
+            "untrusted_s": (window.length_ns - trusted_ns) / NS_PER_S,
             "untrusted_idle_node_s": idle.node_s - (0.0 if good is None else idle.node_s_within(good)),
             "missing_busy_share": self.missing_share(window),
+            "empty_days": count_empty_days(jobs_ns, window),
+            "lost_days": lost_days(*jobs_ns, window),
+            "missing_ids_share": missing_ids(ids),
         }
 
 
+def describe_account(account: Mapping[str, Any], window: Window) -> str:
+    """What part of a window is trusted, and what lies outside, as `Coverage.account` tells it."""
+    doubtful_s, missing, days = (account[key] for key in ("untrusted_s", "missing_busy_share", "empty_days"))
+    share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
+    share += " of the window's busy node-time is missing"
+    if days:
+        share += f", besides what {days:,.1f} days lack in which no job starts or none ends"
+    trusted = f"Nothing of the log can be trusted: {account['reason']}"
+    if account["trusted"]:
+        trusted = "Of the log, {} to {} can be trusted".format(*account["trusted"])
+    if not doubtful_s:
+        return f"{trusted}; {share}"
+    return (
+        f"{doubtful_s / _HOUR_S:,.1f} h of the window of {window.length_ns / _HOUR_NS:,.1f} h cannot be trusted: "
+        f"{account['untrusted_idle_node_s'] / _HOUR_S:,.1f} idle node-hours lie there, and {share}. {trusted}"
+    )
+
+
 def judge_coverage(
-    start_ns: NDArray[np.int64],
-    end_ns: NDArray[np.int64],
-    nodes: NDArray[np.int64],
-    submit_ns: NDArray[np.int64],
-    *,
-    tells_changes: bool = False,
+    start_ns: _Instants, end_ns: _Instants, nodes: _Instants, submit_ns: _Instants, *, tells_changes: bool = False
 ) -> Coverage:
     """Judge the coverage of a log by its jobs, at least one.
 
@@ -140,11 +139,8 @@ def judge_coverage(
     missing. The rule was fitted to made machines of 50 to 500 nodes. A huge unfinished job unlike any seen cannot be
     found.
     """
-    start, width, end = (
-        start_ns / NS_PER_S,
-        nodes.astype(np.float64),
-        np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S),
-    )
+    start, end = start_ns / NS_PER_S, np.where(end_ns >= OPEN_END_NS, np.inf, end_ns / NS_PER_S)
+    width = nodes.astype(np.float64)
     is_over, has_submit = np.isfinite(end), submit_ns > OPEN_START_NS
     if not is_over.any():
         edges_s, ages = (float(start.min()), float(start.max())), _Ages(np.zeros(0), np.zeros(0))
@@ -179,11 +175,7 @@ def judge_coverage(
     edges_s = (first_start if edges[0] == "started" else first_end, last_start if edges[1] == "started" else last_end)
     span_s, trusted_s = edges_s[1] - edges_s[0], high - low
     # Edges of a few jobs say nothing.
-    least = (
-        {("ended", "started"): 0.0, ("started", "ended"): 2 / 3}.get(edges, 1 / 2)
-        if len(nodes) >= _LEAST_JOBS
-        else 1 / 2
-    )
+    least = _LEAST_SHARE.get(edges, 1 / 2) if len(nodes) >= _LEAST_JOBS else 1 / 2
     reason = ""
     if tells_changes and span_s <= tail_s:
         reason = f"it is shorter than the {tail_s / _HOUR_S:,.0f} h that jobs run which neither begin nor end in it"

@@ -46,34 +46,19 @@ from bftrainer.schedulers.busy_records import (
     place_jobs,
     place_on_units,
 )
-from bftrainer.schedulers.coverage import (
-    ADVICE,
-    MOST_IDS_MISSING,
-    MOST_UNTRUSTED,
-    Coverage,
-    count_empty_days,
-    judge_coverage,
-    lost_days,
-    missing_ids,
-)
-from bftrainer.schedulers.import_settings import SETTINGS, ImportSettings
+from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, describe_account, judge_coverage
+from bftrainer.schedulers.formats.tables import read_downtimes
+from bftrainer.schedulers.import_settings import SEEN, ImportSettings, flag_of
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
-from bftrainer.schedulers.selected_nodes import (
-    SEEN,
-    NodeChoice,
-    choose_nodes,
-    count_nodes,
-    describe_lives,
-    find_lives,
-    places,
-    read_downtimes,
-)
+from bftrainer.schedulers.selected_nodes import NodeChoice, choose_nodes, count_nodes, find_lives, places
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 """Settings that need the names of nodes."""
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
 _DUPLICATE, _EXAMPLES = "duplicate", 10
+_MOST_IDS_MISSING = 0.02
+"""Share of job ids that may be missing, as some are always."""
 
 
 class DataQuality(SimpleNamespace):
@@ -155,8 +140,8 @@ def import_log(
     reading = Reading(settings)
     run_importer(importer, files, reading)
     reading.tally.check()
-    clusters = list(filter(None, reading.rows.clusters))
-    if settings.cluster is not None and not reading.rows.clusters[settings.cluster]:
+    clusters = list(filter(None, reading.clusters))
+    if settings.cluster is not None and not reading.clusters[settings.cluster]:
         raise SettingsError(f"Unknown cluster {settings.cluster!r}.{suggestion(settings.cluster, clusters)}")
     if not any(map(len, reading.counted)):
         result = _sweep_names(importer, reading)
@@ -278,8 +263,8 @@ def _sweep_names(importer: Importer, reading: Reading) -> _SweptLog:
     lives, reason = chosen.lives, "nodes count only while --nodes says that they were there"
     if lives is None and not importer.is_availability and not reading.is_exact:
         # Downtimes alone do not tell when a node was there.
-        lives = find_lives(every, np.where(every.is_seen, place, -1), len(chosen.names), window, trusted)
-        reason = describe_lives(lives, chosen.names, window)
+        placed = np.where(np.arange(place.size) < every.seen, place, -1)
+        lives, reason = find_lives(every, placed, chosen.names, window, trusted)
     lives = None if lives is None else lives.within(window.start_ns, window.end_ns)
     swept = _sweeper(reading)(records.unions(place), len(chosen.names), window, lives=lives)
     result = _SweptLog(window, chosen, swept, trusted, jobs.rows, _count_outside(every.rows[is_job], window))
@@ -338,14 +323,14 @@ def _drop_repeated(
     reading.tally.drop(_DUPLICATE, int((repeated & is_job).sum()))
     stale = ~repeated
     stale[stale] = find_superseded(rows[~repeated], run[~repeated])
-    reading.tally.drop("told again when it had ended", int(stale.sum()))
+    reading.tally.drop("told again when it had ended", int((stale & is_job).sum()))
     return repeated | stale
 
 
 def _with_downtimes(reading: Reading) -> BusyRecords:
     """Records of the log, then downtimes and reservations; with several clusters, names begin with theirs."""
     settings, rows = reading.settings, reading.rows
-    seen, clusters = len(rows.lists.names), [name for name, count in rows.clusters.items() if name and count]
+    seen, clusters = len(rows.lists.names), [name for name, count in reading.clusters.items() if name and count]
     for kind, paths in ((BusyKind.DOWN, settings.downtimes), (BusyKind.RESERVED, settings.reservations)):
         for path in log_paths(paths):
             read_downtimes(path, reading, rows, kind)
@@ -360,7 +345,7 @@ def _sweep_counts(importer: Importer, reading: Reading, demand: pd.DataFrame) ->
     settings = reading.settings
     ineffective = [name for name in _OF_NAMED if getattr(settings, name)]
     if ineffective:
-        flags = " and ".join(SETTINGS[name].metadata["flag"] for name in ineffective)
+        flags = " and ".join(flag_of(name) for name in ineffective)
         raise SettingsError(f"{flags} cannot be used: the log names no nodes.")
     demand = demand.assign(is_open=demand["end_ns"] >= OPEN_END_NS, job=number_texts(demand["job"], hash))
     is_job = np.ones(len(demand), dtype=np.bool_)
@@ -416,13 +401,8 @@ def _find_window(
     extent_ns: tuple[int, int] | None,
 ) -> tuple[Coverage | None, Window]:
     """What of a log can be trusted, if it does not tell all, and the window: of the settings, else that, else all."""
-    settings, clock, covered, shown, coverage = (
-        reading.settings,
-        reading.clock,
-        reading.window_ns or extent_ns,
-        "",
-        None,
-    )
+    settings, clock, covered = reading.settings, reading.clock, reading.window_ns or extent_ns
+    coverage, shown = None, ""
     if runs := int((jobs["is_open"] > 0).sum()):
         text = "their nodes are busy to the end of the window, or of the time limit if it is earlier"
         reading.note(f"{runs:,} runs have no end in the log: {text}.")
@@ -440,13 +420,14 @@ def _find_window(
         low, high = covered or (trusted.start_ns, trusted.end_ns)
         covered = max(low, trusted.start_ns), min(high, trusted.end_ns)
     elif is_open and covered is None:
-        raise SettingsError(f"Missing --start and --end: the log does not say what time it covers.{shown}")
-    start, end = covered or (0, 0)
-    start = start if settings.start is None else clock.instant_ns(settings.start)
-    end = end if settings.end is None else clock.instant_ns(settings.end)
+        raise SettingsError("Missing --start and --end: the log does not say what time it covers.")
+    start, end = (
+        at if text is None else clock.instant_ns(text)
+        for text, at in zip((settings.start, settings.end), covered or (0, 0), strict=True)
+    )
     window = Window(start, end)
-    if extent_ns is not None:
-        first, last = (pick(*extent_ns, *(covered or ())) for pick in (min, max))
+    if extent_ns is not None and covered is not None:
+        first, last = (pick(*extent_ns, *covered) for pick in (min, max))
         # A window that only touches the log is within it if the log is a single instant, else outside.
         touched = int(first < last)
         if end - touched < first or start + touched > last:
@@ -460,20 +441,19 @@ def _account_coverage(result: _SweptLog, reading: Reading) -> dict[str, Any] | N
     coverage, window = result.coverage, result.window
     if coverage is None:
         return None
-    idle, times_ns = result.swept.idle, (result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy())
-    days, lost = count_empty_days(times_ns, window), lost_days(*times_ns, window)
+    times_ns = result.jobs["start_ns"].to_numpy(), result.jobs["end_ns"].to_numpy()
+    ids = reading.job_ids if len(list(filter(None, reading.clusters))) <= 1 else []
+    account = coverage.account(window, result.swept.idle, times_ns, np.concatenate([np.zeros(0, dtype=np.int64), *ids]))
+    account["untrusted_idle_node_s"] *= result.block
+    account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
+    days, lost, gone = (account[key] for key in ("empty_days", "lost_days", "missing_ids_share"))
     if lost:
         reading.note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
     elif days:
         reading.note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
-    account = coverage.account(window, idle) | {"empty_days": days, "lost_days": lost}
-    account["untrusted_idle_node_s"] *= result.block
-    ids = reading.job_ids if len(list(filter(None, reading.rows.clusters))) <= 1 else []
-    account["missing_ids_share"] = gone = missing_ids(np.concatenate(ids)) if ids else 0.0
-    if gone > MOST_IDS_MISSING:
+    if gone > _MOST_IDS_MISSING:
         reading.note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
-    account |= {"runaways": result.runaways, "runaway_share": result.runaway_share}
-    text = coverage.sentence(window, account["untrusted_idle_node_s"], days)
+    text = describe_account(account, window)
     too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
     if too_much and reading.settings.window == "trusted":
         raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")

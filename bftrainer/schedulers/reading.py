@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -18,22 +17,13 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, legible
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import LogRow, line_blocks
+from bftrainer.files.text_files import LogRow, log_lines
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.node_spans import OPEN_START_NS, last_changes
 from bftrainer.plugins import answering
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.busy_records import (
-    ALL_UNITS,
-    IDLE,
-    BusyKind,
-    BusyRows,
-    Expand,
-    NodeLists,
-    cluster_lead,
-    number_texts,
-)
+from bftrainer.schedulers.busy_records import IDLE, BusyKind, BusyRows, Expand, cluster_lead, number_texts
 from bftrainer.schedulers.clock import UNSET, Clock
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 
@@ -108,11 +98,8 @@ class Tally:
         """Raise if too many records are bad, or all."""
         is_over = self.bad > self.max_bad * self.records
         if is_over or self.bad == self.records > 0:
-            first, limit = (
-                self.examples[0].removesuffix("."),
-                f", more than --max-bad {100 * self.max_bad:g} %" * is_over,
-            )
-            raise LogError(f"{first} ({self.bad:,} of {self.records:,} records are unusable{limit}).")
+            first, limit = self.examples[0].removesuffix("."), f", more than --max-bad {100 * self.max_bad:g} %"
+            raise LogError(f"{first} ({self.bad:,} of {self.records:,} records are unusable{limit * is_over}).")
 
 
 @dataclass(slots=True)
@@ -124,6 +111,8 @@ class Reading:
     settings : ImportSettings
     clock, tally, rows : Clock, Tally, BusyRows
         Clock of the settings' zone, counts of records, and records that name nodes.
+    clusters : Counter of str
+        Number of rows of each cluster that the log names.
     counted : list of DataFrame
         Jobs of a log that only counts nodes: their `count`, and columns that `BusyRecords` has.
     notes : list of str
@@ -146,6 +135,7 @@ class Reading:
     clock: Clock = field(init=False)
     tally: Tally = field(init=False)
     rows: BusyRows = field(default_factory=BusyRows)
+    clusters: Counter[str] = field(default_factory=Counter)
     counted: list[pd.DataFrame] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     window_ns: tuple[int, int] | None = None
@@ -163,14 +153,11 @@ class Reading:
 
     def lines(self, paths: Iterable[Path]) -> Iterator[LogRow]:
         """Lines of files that are not blank, each as a row of one cell."""
-        for block in (block for path in paths for block in line_blocks(path)):
-            for at, text in enumerate(block.lines):
-                if text.strip():
-                    yield LogRow(block.path, block.first + at, [text], block.is_cut_off(at))
+        return (row for path in paths for row in log_lines(path) if row.fields[0].strip())
 
     def is_wanted(self, cluster: str) -> bool:
         """Whether rows of a cluster, which may have no name, are asked for."""
-        self.rows.clusters[cluster] += 0
+        self.clusters[cluster] += 0
         return self.settings.cluster in (None, cluster)
 
     def take(
@@ -184,7 +171,7 @@ class Reading:
         Columns are `start_ns` (or `UNSET`), `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a
         hostlist unless what `expand` gives for a text reads it; perhaps `place`, file and line, `job`, equal for rows
         of one job, `kind`, `partition`, `cluster`, `submit_ns`, and others of `BusyRecords`; `count`, the number of
-        nodes that a row states, or below 0, and `units_in_all`. Without `nodes` the rows only count theirs.
+        nodes that a row states, or below 0. Without `nodes` the rows only count theirs.
         """
         needed = ["start_ns", "end_ns", "count" if "count" in frame and "nodes" not in frame else "nodes"]
         if missing := [name for name in needed if name not in frame]:
@@ -206,26 +193,32 @@ class Reading:
                 self.rows.extend(some)
             else:
                 self.counted.append(some)
-            self.rows.clusters[str(cluster)] += len(some)
+            self.clusters[str(cluster)] += len(some)
 
     def _number_nodes(
         self, frame: pd.DataFrame, row: Callable[[Any], LogRow] | None, expand: Callable[[str], Expand], lead: str
     ) -> pd.DataFrame:
         """Rows of one cluster with numbers for lists of nodes, partitions and jobs."""
         lists, texts, faults = self.rows.lists, frame["nodes"], dict[str, str]()
-        nodes = number_texts(texts, lambda text: lists.find(str(text), faults, expand(str(text)), lead))
-        unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[str(texts[label])])
+
+        def number_list(text: str) -> int:
+            try:
+                return lists.parse(str(text), expand(str(text)), lead)
+            except LogError as fault:
+                faults[text] = str(fault)
+                return -1
+
+        nodes = number_texts(texts, number_list)
+        unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[texts[label]])
         frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable], row)
         sizes = np.diff(lists.ends())[frame["nodes"]]
         if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
             is_whole = (frame["count"] < 0) | (frame["count"] == sizes)
-            frame = frame.assign(kind=frame.get("kind", BusyKind.JOB)).assign(
-                kind=lambda rows: rows["kind"].where(is_whole, BusyKind.UNKNOWN)
-            )
+            frame = frame.assign(kind=np.where(is_whole, frame.get("kind", BusyKind.JOB), BusyKind.UNKNOWN))
         for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
             if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):
                 frame[name] = number_texts(frame[name].fillna(""), number)
-        return _share_units(frame, sizes, lists) if "units_in_all" in frame else frame
+        return frame
 
     def take_presence(self, log: NodeLog, names: Sequence[str], records: int) -> None:
         """Take an availability trace in place of records: a node is away while the trace does not list it.
@@ -264,17 +257,6 @@ class Reading:
         return 0
 
 
-def _share_units(frame: pd.DataFrame, sizes: NDArray[np.int64], lists: NodeLists) -> pd.DataFrame:
-    """The rows with how many units they held of each node; what is over is a row of its own, on some nodes."""
-    counts, sizes = frame["units_in_all"].to_numpy(), np.maximum(sizes, 1)
-    frame = frame.assign(units=np.where(counts >= 0, counts // sizes, ALL_UNITS))
-    over = np.where(counts >= 0, counts % sizes, 0)
-    # One more on the first nodes: which ones had it the log does not tell.
-    more = frame[over > 0].assign(units=1, job=lambda some: some["job"] ^ 1)
-    more["nodes"] = [lists.first_of(*pair) for pair in zip(more["nodes"], over[over > 0].tolist(), strict=True)]
-    return pd.concat([more.astype({"nodes": "int64"}), frame])
-
-
 def _find_row(frame: pd.DataFrame, label: Any) -> LogRow:
     """The row of a log that a row of a frame is of."""
     path, _, line = str(frame["place"][label] if "place" in frame else f"row:{label}").rpartition(":")
@@ -310,31 +292,22 @@ class Importer(Protocol):
 
 # In the order in which they are tried on a log.
 _HOMES = {
-    "watch": ("watch_journal", "WatchImporter"),
-    "alcf": ("tables", "AlcfImporter"),
-    "slurm": ("slurm", "SlurmImporter"),
-    "swf": ("swf", "SwfImporter"),
-    "pbs": ("pbs", "PbsImporter"),
-    "lsf": ("lsf", "LsfImporter"),
-    "flux": ("flux", "FluxImporter"),
-    "spot": ("watch_journal", "SpotImporter"),
-    "counts": ("watch_journal", "CountsImporter"),
-    "table": ("tables", "TableImporter"),
+    "watch": "node_states",
+    "alcf": "tables",
+    "slurm": "slurm",
+    "swf": "tables",
+    **dict.fromkeys(("pbs", "lsf"), "accounting"),
+    **dict.fromkeys(("flux", "spot", "counts"), "node_states"),
+    "table": "tables",
 }
 
 _TABLE = "make a table of it (docs/import-formats.md), for `import --format table`"
-# Lines of Cobalt's logs, which would pass as PBS's.
-_COBALT = (
-    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);",
-    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=",
-)
 
 
 def get_importer(name: str) -> Importer:
     """The importer of a format, or of another package."""
     if name in _HOMES:
-        module, attribute = _HOMES[name]
-        make = getattr(import_module(f"bftrainer.schedulers.formats.{module}"), attribute)
+        make = getattr(import_module(f"bftrainer.schedulers.formats.{_HOMES[name]}"), f"{name.title()}Importer")
     else:
         make = IMPORTERS.get(name, more_names=_HOMES)
     with answering(f"importer {name}", SettingsError):
@@ -355,17 +328,10 @@ def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) ->
 
 def recognise(lines: Sequence[str], path: str) -> Importer:
     """The importer of a log that begins with these lines; those of other packages are asked first."""
-    for name in IMPORTERS.names():
+    for name in (*IMPORTERS.names(), *_HOMES):
         with answering(f"importer {name}", LogError):
             if (importer := get_importer(name)).recognises(lines):
                 return importer
-    text = "\n".join(lines)
-    if any(re.search(form, text) for form in _COBALT):
-        raise LogError(f"{path}: Cobalt's accounting log: {_TABLE}.")
-    for name in _HOMES:
-        importer = get_importer(name)
-        if importer.recognises(lines):
-            return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
     hint = "a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN"
     raise LogError(

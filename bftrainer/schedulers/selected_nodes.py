@@ -2,39 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, at_place
-from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import LogRow, head
 from bftrainer.model import NS_PER_S, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist
-from bftrainer.nodelogs.inventory import (
-    Inventory,
-    inventory_paths,
-    is_out_of_service,
-    natural_order,
-    partition_names,
-    read_inventory,
-    shorten_names,
-    state_words,
-)
+from bftrainer.nodelogs.inventory import Inventory, natural_order, partition_names, read_inventory, shorten_names
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
-from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, cluster_lead
-from bftrainer.schedulers.clock import BAD, UNSET, Clock, natural_number
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords
+from bftrainer.schedulers.clock import natural_number
 from bftrainer.schedulers.coverage import Coverage
-from bftrainer.schedulers.formats.tables import columns_of
-from bftrainer.schedulers.import_settings import ImportSettings
-from bftrainer.schedulers.reading import Reading, Tally
+from bftrainer.schedulers.formats.tables import read_dated_nodes
+from bftrainer.schedulers.import_settings import SEEN, ImportSettings
+from bftrainer.schedulers.reading import Reading
 
-SEEN = "seen"
 _MOST_PARTITIONS = 200
 _LEAST_EDGE_NS = 7 * 86_400 * NS_PER_S
 """Nodes of which nothing is recorded for so long, at either end of a window, may not have been there."""
@@ -91,6 +76,7 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
     chosen = {name: None for name in inventory.names if name not in left_out}
     if not chosen:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
+    lives = [] if dated is None else list(dated.unions(places(dated.names, tuple(chosen))))
     within = {name: tuple(node for node in some if node in chosen) for name, some in sorted(partitions.items())}
     return NodeChoice(
         names=tuple(chosen),
@@ -101,7 +87,7 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
         partitions={name: some for name, some in within.items() if some},
         types=_group_by_type(chosen, inventory),
         units=_count_units(chosen, inventory, settings),
-        lives=None if dated is None else dated.union(places(dated.names, tuple(chosen))),
+        lives=NodeSpans.concatenate([block[BusyKind.AWAY] for block in lives]) if lives else None,
     )
 
 
@@ -171,16 +157,16 @@ def places(names: Sequence[str], chosen: Sequence[str]) -> NDArray[np.int32]:
 
 
 def find_lives(
-    records: BusyRecords, place: NDArray[np.int32], nodes: int, window: Window, coverage: Coverage | None
-) -> NodeSpans:
-    """Time in which each node may have been part of the machine, one span each.
+    records: BusyRecords, place: NDArray[np.int32], names: Sequence[str], window: Window, coverage: Coverage | None
+) -> tuple[NodeSpans, str]:
+    """Time in which each node may have been part of the machine, one span each; and for which it was not all the time.
 
     A node that nothing names for more than a week, or twice the age of the oldest jobs, at one end of the window was
     added or renamed after its start, or retired before its end: what it did then is unknown. Records outside the
     window also show that a node was there. `place` is the index of each node of the records, -1 for one that counts
     whether it is recorded or not.
     """
-    first, last = np.full(nodes, OPEN_START_NS), np.full(nodes, OPEN_END_NS)
+    first, last = np.full(len(names), OPEN_START_NS), np.full(len(names), OPEN_END_NS)
     edge_ns = max(_LEAST_EDGE_NS, round((0.0 if coverage is None else 2 * coverage.tail_s) * NS_PER_S))
     # Near the edges of a log jobs are missing: that a node is not named there says nothing.
     trusted = window if coverage is None or coverage.trusted is None else coverage.trusted
@@ -191,13 +177,8 @@ def find_lives(
         last[place[is_placed]] = records.extreme_of_nodes(np.maximum, "end_ns", OPEN_START_NS)[is_placed]
     start = np.where(first - low > edge_ns, first, window.start_ns)
     end = np.where(high - last > edge_ns, last, window.end_ns)
-    return NodeSpans(np.arange(nodes, dtype=np.int32), start, end)
-
-
-def describe_lives(lives: NodeSpans, names: Sequence[str], window: Window) -> str:
-    """Which nodes were not part of the machine all the time, as `find_lives` gives it."""
-    shown = []
-    late, gone = lives.where(lives.start_ns > window.start_ns), lives.where(lives.end_ns < window.end_ns)
+    lives, shown = NodeSpans(np.arange(len(names), dtype=np.int32), start, end), []
+    late, gone = lives.where(start > window.start_ns), lives.where(end < window.end_ns)
     for spans, when in (
         (late, f"before {iso(int(late.start_ns.min(initial=OPEN_END_NS)))}"),
         (gone, f"after {iso(int(gone.end_ns.max(initial=OPEN_START_NS)))}"),
@@ -205,101 +186,4 @@ def describe_lives(lives: NodeSpans, names: Sequence[str], window: Window) -> st
         if len(spans):
             nodes = shorten_names([names[node] for node in spans.node.tolist()])
             shown.append(f"{len(spans):,} nodes are named in no record {when} ({nodes})")
-    return "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"
-
-
-_COLUMNS = {
-    "nodes": ("nodename", "nodenames", "nodelist", "nodes", "node"),
-    "start": ("timestart", "starttime", "start"),
-    "end": ("timeend", "endtime", "end"),
-    "state": ("state", "flags"),
-    "cluster": ("cluster", "clustername"),
-}
-_OF_CLUSTERS = {"nodes": ("clusternodes",), "start": _COLUMNS["start"], "end": _COLUMNS["end"]}
-_DATED = {
-    "nodes": (*_COLUMNS["nodes"], "hostname", "host", "name"),
-    "start": ("from", "start_date", "since"),
-    "end": ("to", "end_date", "until"),
-}
-_UNKNOWN = frozenset({"", "Unknown", "None", "NONE", "(null)"})
-_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
-_CELL = re.compile(r'((?:"[^"]*"|\[[^\[\]]*\]|[^,])*)(?:,|$)')
-"""A comma within brackets or quotes separates nothing."""
-_CAUSES = {
-    "MAINT": BusyKind.MAINTENANCE,
-    "POWER": BusyKind.POWERED_DOWN,
-    "DRAIN": BusyKind.DRAIN,
-    "PLANNED": BusyKind.PLANNED,
-}
-"""Why a node is not idle, by the first of these words in its state or a reservation's flags."""
-
-
-def read_downtimes(
-    path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, names_of: Mapping[str, Sequence[str]] = _COLUMNS
-) -> None:
-    """Write down the downtimes that a file lists; rows that are unusable are noted, or too many."""
-    lines, tally, cluster = _lines(path, reading), Tally(reading.settings.max_bad), reading.settings.cluster
-    header = next(lines, None)
-    if header is None:
-        raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
-    separator = "|" if "|" in header.fields[0] else ","
-    headings = header.fields[0].strip(f"{separator} ").split(separator)
-    columns = columns_of(LogRow(path, 1, headings, is_cut_off=False), names_of, {"nodes", "start", "end"})
-    width = max(columns.values()) + 1
-    for line in lines:
-        tally.records += 1
-        cells = line.fields[0].split("|") if separator == "|" else _CELL.findall(line.fields[0])
-        try:
-            if len(cells) < width:
-                raise LogError(f"Expected {width} columns or more, got {len(cells)}")
-            row = {name: cells[at].strip().strip('"') for name, at in columns.items()}
-            if row["nodes"] not in _UNKNOWN and (not row.get("cluster") or cluster in (None, row["cluster"])):
-                with at_place(line.place, SettingsError):
-                    _read_row(row, rows, reading.clock, kind)
-        except LogError as fault:
-            tally.refuse("unusable row", line, str(fault))
-    tally.check()
-    if tally.bad:
-        unusable = f"{tally.bad:,} of {tally.records:,} rows of {path} are unusable"
-        reading.note(f"{unusable}, the first: {tally.examples[0]}")
-
-
-def _lines(path: Path, reading: Reading) -> Iterator[LogRow]:
-    """Lines of a table that are not blank, or rows of a document."""
-    if not is_slurm_json(head(path)):
-        yield from reading.lines([path])
-        return
-    for block in SlurmDocument(path, ("nodes", "reservations")).rows(is_out_of_service):
-        for number, line in enumerate(block.lines, start=block.first):
-            yield LogRow(path, number, [line], is_cut_off=False)
-
-
-def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:
-    """When nodes were part of the machine, as an inventory with dates says; None if it has none."""
-    for path in inventory_paths(source):
-        names = {name.strip().lower() for name in re.split(r"[|,]", head(path)[0])}
-        for columns in (_OF_CLUSTERS, _DATED):
-            if all(names.intersection(some) for some in columns.values()):
-                rows = BusyRows()
-                read_downtimes(path, reading, rows, BusyKind.AWAY, columns)
-                return rows.records()
-    return None
-
-
-def _read_row(row: Mapping[str, str], rows: BusyRows, clock: Clock, kind: BusyKind) -> None:
-    """Write down one row."""
-    cluster = row.get("cluster", "")
-    nodes = rows.lists.parse(row["nodes"], lead=cluster_lead(cluster))
-    texts = [f"{text}T00:00:00" if _DATE.fullmatch(text) else text for text in (row["start"], row["end"])]
-    times_ns = [int(times[0]) for times in clock.run_ns((texts[:1], texts[1:]), _UNKNOWN, str)]
-    for text, time_ns in zip(texts, times_ns, strict=True):
-        if time_ns == BAD:
-            raise LogError(f"Expected a time such as 2026-09-01T08:00:00 or Unknown, got {one_line(text)!r}")
-    start, end = times_ns
-    start, end = OPEN_START_NS if start == UNSET else start, OPEN_END_NS if end == UNSET else end
-    if end < start:
-        raise LogError(f"Expected an end after the start, got {texts[1]} after {texts[0]}")
-    if start < end:
-        state = "+".join(state_words(row.get("state", ""))).upper()
-        cause = next((cause for word, cause in _CAUSES.items() if word in state), kind)
-        rows.add(start, end, nodes, job=hash((cluster, row["nodes"], start, end)), kind=cause)
+    return lives, "; ".join(shown) + ": were they added, renamed or retired? They count while they are named"

@@ -27,7 +27,7 @@ from bftrainer.harvest.scheduler_polls import (
     slurm_pool,
 )
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.watch_journal import CAUSES, KIND, poll_line, session_line
+from bftrainer.schedulers.formats.node_states import CAUSES, KIND, poll_line, session_line
 from bftrainer.schedulers.import_log import import_log
 from tests.waiting import alive, until
 

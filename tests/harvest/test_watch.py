@@ -17,7 +17,7 @@ from bftrainer.harvest.scheduler_polls import slurm_pool
 from bftrainer.harvest.watch import Watch, begin_or_continue, journal_path
 from bftrainer.model import iso
 from bftrainer.nodelogs import read_node_log
-from bftrainer.schedulers.formats.watch_journal import KIND
+from bftrainer.schedulers.formats.node_states import KIND
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 

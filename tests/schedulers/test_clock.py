@@ -117,20 +117,16 @@ def test_times_are_exact(seconds):
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("read", "text", "wanted"),
     [
-        *(("0", 0), (" 1.5 ", 1_500_000_000), ("1.7e9", 1_700_000_000 * NS), ("-1", -NS)),
-        *((text, None) for text in ("", "x", "nan", "inf", "1e99", "1e999999999", "9" * 5000)),
+        # A number within the time of any log, in any notation; nothing else, however large.
+        *((exact_ns, text, ns) for text, ns in (("0", 0), (" 1.5 ", NS * 3 // 2), ("1.7e9", 17 * 10**17), ("-1", -NS))),
+        *((exact_ns, text, None) for text in ("", "x", "nan", "inf", "1e99", "1e999999999", "9" * 5000)),
+        # Up to 18 digits; what Python would call a digit elsewhere is none in a log.
+        *((natural_number, text, None) for text in ("", "1.0", "²", "٣", "9" * 19)),
+        (natural_number, "007", 7),
     ],
 )
-def test_seconds(text, wanted):
-    """A number within the time of any log, in any notation; nothing else, however large."""
-    assert exact_ns(text) == wanted
-
-
-@pytest.mark.parametrize(
-    ("text", "wanted"), [("007", 7), ("", None), ("1.0", None), ("²", None), ("٣", None), ("9" * 19, None)]
-)
-def test_whole_numbers(text, wanted):
-    """Up to 18 digits; what Python would call a digit elsewhere is none in a log."""
-    assert natural_number(text) == wanted
+def test_numbers(read, text, wanted):
+    """What is a number of seconds, or a whole number, and what is none."""
+    assert read(text) == wanted

@@ -1,21 +1,26 @@
-"""Tables of jobs, by a map of their columns or a preset: what the columns may hold, and what is refused."""
+"""Tables of jobs, by a map or a preset, and the Standard Workload Format: what is read, refused, and placed."""
 
 from __future__ import annotations
 
 import json
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from bftrainer.errors import InputError, LogError, SettingsError
 from bftrainer.files.text_files import log_rows
-from bftrainer.nodelogs.node_spans import OPEN_START_NS
-from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.tables import TableImporter, expand_location
+from bftrainer.nodelogs.node_spans import OPEN_START_NS, Window
+from bftrainer.schedulers import busy_records
+from bftrainer.schedulers.busy_records import BusyKind, choose_block, over_capacity_share, place_jobs
+from bftrainer.schedulers.formats.tables import SwfImporter, TableImporter, expand_location
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
-from tests.importing import OPEN_END, idle_of, read_text, records_of
+from tests.importing import OPEN_END, idle_of, import_text, read_text, records_of
 
 NOON = 1788264000  # 2026-09-01T12:00:00Z
 SPAN = f"{NOON},{NOON + 9}"
@@ -33,11 +38,8 @@ def read(tmp_path, text, **settings):
 
 def imported(tmp_path, text, **settings):
     """The account of a table of counts, seen for nine seconds from noon."""
-    (tmp_path / "jobs.csv").write_text(text)
     window = {"start": f"{NOON}", "end": f"{NOON + 9}", "window": "asked", "max_bad": 1.0, "nodes": "5"}
-    return import_log(
-        "table", [tmp_path / "jobs.csv"], ImportSettings(**(window | {"map": COUNTED} | settings))
-    ).quality
+    return import_text(tmp_path / "jobs.csv", "table", text, **(window | {"map": COUNTED} | settings)).quality
 
 
 @pytest.mark.parametrize(
@@ -224,48 +226,6 @@ def test_maps_that_do_not_fit(tmp_path, header, settings, message):
         read(tmp_path, f"{header}\n1,2,3\n" if header else "\n", **settings)
 
 
-PRESETS = {
-    "alcf": (
-        "START_TIMESTAMP,END_TIMESTAMP,QUEUED_TIMESTAMP,QUEUE_NAME,NODES_USED,LOCATION\n"
-        "2026-09-01 12:00:00,2026-09-01 12:00:09,2026-09-01 11:00:00,prod,512.00,ANL-R00-M0-512\n",
-        "ANL-R00-M0",
-    ),
-    "fdata": ("jid,adt,sdt,edt,nnuma\n1,2026-09-01 11:00:00,2026-09-01 12:00:00,2026-09-01 12:00:09,3\n", 3),
-    "kestrel": (
-        "job_id,partition,submit_time,start_time,end_time,nodes_req\n"
-        "1,short,2026-09-01 04:00:00,2026-09-01 05:00:00,2026-09-01 05:00:09,3\n",
-        3,
-    ),
-    "lassen": (
-        "allocation_id,queue,num_nodes,job_submit_time,begin_time,end_time\n"
-        "1,pbatch,3,2026-09-01 04:00:00,2026-09-01 05:00:00.5,2026-09-01 05:00:09.5\n",
-        3,
-    ),
-    "pm100": (
-        "job_id,partition,nodes,num_nodes_alloc,submit_time,start_time,end_time\n"
-        '1,p,"[7, 9]",2,2026-09-01 11:00:00+00:00,2026-09-01 12:00:00+00:00,2026-09-01 12:00:09+00:00\n',
-        "7,9",
-    ),
-    "xdmod": (
-        "1|1|hpc|p|q|a|g|1|u|1|2026-09-01T11:00:00|2026-09-01T11:00:00|2026-09-01T12:00:00|2026-09-01T12:00:09"
-        "|00:00:09|0:0|COMPLETED|2|2|2|1Mc|||1:00:00|n[1-2]|a|b\n",
-        "n1,n2",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", PRESETS)
-def test_presets(tmp_path, name):
-    """Presets know columns and zone of published tables."""
-    text, nodes = PRESETS[name]
-    reading, jobs = read(tmp_path, text, map=(), preset=name, zone="UTC")
-    if isinstance(nodes, str):
-        assert jobs == [(nodes, 0, 9, JOB)]
-    else:
-        (demand,) = reading.counted
-        assert (demand["count"].tolist(), (demand["start_ns"] // 10**9 - NOON).tolist()) == ([nodes], [0])
-
-
 def test_parquet(tmp_path):
     """Of Parquet only the columns that are asked for are read; times without a zone remain local."""
     columns = {
@@ -279,3 +239,284 @@ def test_parquet(tmp_path):
     done = import_log("table", [tmp_path / "jobs.parquet"], settings)
     assert idle_of(done.log, NOON - 7200)["n1"] == [(9, 7200)]
     assert done.quality.dropped == {"never started": 1}
+
+
+NS = 10**9
+HEADER_SWF = "; Version: 2.2\n; UnixStartTime: 1000\n; MaxNodes: 8\n; MaxProcs: 16\n"
+
+
+def line(number=1, submit=0, wait=0, run=10, used=4, asked=-1, status=1, queue=-1, partition=-1, more=""):
+    """One line of 18 fields, and what may follow them."""
+    return (
+        f" {number} {submit} {wait} {run} {used} -1 -1 {asked} -1 -1 {status} 1 1 1 {queue} {partition} -1 -1{more}\n"
+    )
+
+
+def read_swf(tmp_path, text, **settings):
+    """The reading of a text, and its jobs as (start, end, nodes) in seconds."""
+    reading = read_text(SwfImporter(), tmp_path / "log.swf", text, **settings)
+    columns = ((some["start_ns"] / 1e9, some["end_ns"] / 1e9, some["count"]) for some in reading.counted)
+    return reading, [job for some in columns for job in zip(*map(list, some), strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("text", "jobs"),
+    [
+        # From the log's start, its submission and its wait on, on as many nodes as its processors fill.
+        (line(submit=5, wait=2.5, used=5), [(1007.5, 1017.5, 3)]),
+        # Processors that were used count, else those that were asked for.
+        *((line(used=used, asked=8), [(1000, 1010, nodes)]) for used, nodes in ((4, 2), (-1, 4), (0, 4))),
+        # Whatever became of a job, it was on its nodes as long as it ran.
+        *((line(status=status), [(1000, 1010, 2)]) for status in (0, 5, -1)),
+        # Parts of a job count unless a line tells of the whole, wherever it stands; they wait for the part before.
+        (line(run=10, status=2) + line(run=30) + line(submit=20, run=10, status=3), [(1000, 1030, 2)]),
+        (line(run=5, status=2) + line(submit=9, run=6, status=4), [(1000, 1005, 2), (1009, 1015, 2)]),
+        (
+            line(submit=10, wait=5, run=100, status=2) + line(submit=-1, wait=50, run=30, status=3),
+            [(1015, 1115, 2), (1165, 1195, 2)],
+        ),
+        (line(submit=50) + line(2, submit=0), [(1050, 1060, 2), (1000, 1010, 2)]),
+    ],
+)
+def test_jobs(tmp_path, text, jobs):
+    """What lines mean; they may stand in any order."""
+    reading, found = read_swf(tmp_path, HEADER_SWF + text)
+    assert (found, reading.capacity) == (jobs, 8)
+    assert reading.window_ns == (min(job[0] for job in jobs) * NS, max(job[1] for job in jobs) * NS)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "is_bad"),
+    [
+        (line(2, run=-1), "never ran", False),
+        (line(2, run=0), "zero length", False),
+        (line(2, run=1e-10), "zero length", False),
+        (line(2, used=-1, asked=-1), "no processors", False),
+        (line(2, wait=-1), "no waiting time", True),
+        (line(2, submit=-5), "impossible time", True),
+        (line(2, run=1e12), "impossible time", True),
+        ("1 2 3\n", "wrong number of fields", True),
+        (line(2).replace(" 10 ", " nan "), "wrong number of fields", True),
+        ("2 0 0", "last line cut off", True),
+    ],
+)
+def test_lines_that_give_no_job(tmp_path, text, reason, is_bad):
+    """Jobs that held nothing are dropped; malformed lines are counted with their place, and may be too many."""
+    reading, jobs = read_swf(tmp_path, HEADER_SWF + line() + text)
+    assert len(jobs) == 1
+    assert (dict(reading.tally.dropped), reading.tally.bad) == ({reason: 1}, is_bad)
+    if is_bad:
+        with pytest.raises(LogError, match=r"log.swf:6: Expected .*1 of 2 records are unusable"):
+            read_swf(tmp_path, HEADER_SWF + line() + text, max_bad=0.1)
+
+
+def test_where_times_count_from(tmp_path):
+    """From the header's start, from 1970 if submissions are as large as epochs, else from the settings' start."""
+    for start in ("; UnixStartTime: 0\n", "; UnixStartTime: 1640995200\n", ""):
+        text = f"{start}; MaxNodes: 8\n{line(submit=1641021254, wait=10)}"
+        assert read_swf(tmp_path, text)[1] == [(1641021264, 1641021274, 4)]
+    reading, jobs = read_swf(tmp_path, f"; MaxNodes: 8\n{line(submit=5)}")
+    assert jobs == [(5, 15, 4)]
+    assert any("count from 1970-01-01" in note for note in reading.notes)
+    _, jobs = read_swf(tmp_path, f"; MaxNodes: 8\n{line(submit=5)}", start="2026-09-01", zone="Europe/Berlin")
+    assert jobs == [(1788213605, 1788213615, 4)]
+
+
+@pytest.mark.parametrize(
+    ("header", "settings", "nodes", "used"),
+    [
+        # Comments may stand anywhere, remarks behind numbers, commas within them.
+        ("  ;  MaxNodes: 8 (of 10)\n;MaxProcs:16\n; just words\n;\n\n", {}, 8, 2),
+        ("; MaxNodes: 1,024\n; MaxProcs: 2,048\n", {}, 1024, 2),
+        ("", {"nodes": "6"}, 6, 4),
+        ("; MaxNodes: 7\n; MaxProcs: 16\n", {"procs_per_node": 3}, 7, 2),
+        ("; MaxProcs: 16\n", {"procs_per_node": 4}, 4, 1),
+        # A header that counts processors as nodes.
+        ("; MaxNodes: 16\n; MaxProcs: 16\n", {"procs_per_node": 2}, 8, 2),
+    ],
+)
+def test_machines(tmp_path, header, settings, nodes, used):
+    """Nodes and their processors are told by the header if these are whole, else by the settings."""
+    reading, jobs = read_swf(tmp_path, header + line(), **settings)
+    assert (reading.capacity, jobs[0][2]) == (nodes, used)
+    assert any("each processor counts as a node" in note for note in reading.notes) == (nodes == 6)
+
+
+def test_machines_that_nothing_tells(tmp_path):
+    """What is missing is asked for."""
+    with pytest.raises(SettingsError, match=r"--nodes.* MaxNodes nor MaxProcs"):
+        read_swf(tmp_path, line())
+    with pytest.raises(SettingsError, match="--procs-per-node: MaxProcs 16 is no multiple of MaxNodes 7"):
+        read_swf(tmp_path, "; MaxNodes: 7\n; MaxProcs: 16\n" + line())
+
+
+def test_the_zone(tmp_path):
+    """TimeZoneString is the zone of times in the settings; TimeZone is not."""
+    stockholm = HEADER_SWF + "; TimeZone: 3600\n; TimeZoneString: Europe/Stockholm\n" + line()
+    assert read_swf(tmp_path, stockholm)[0].clock.zone == "Europe/Stockholm"
+    assert read_swf(tmp_path, stockholm, zone="UTC")[0].clock.zone == "UTC"
+    assert read_swf(tmp_path, HEADER_SWF + "; TimeZone: 3600\n" + line())[0].clock.zone is None
+    reading, _ = read_swf(tmp_path, HEADER_SWF + "; TimeZoneString: Far/Away\n" + line())
+    assert "'Far/Away' is no zone" in reading.notes[0]
+
+
+def test_logs_without_waits(tmp_path):
+    """Without waits submission is start, if the machine could have done that."""
+    fits = line(1, wait=-1, used=16) + line(2, submit=10, wait=-1, used=16)
+    reading, jobs = read_swf(tmp_path, HEADER_SWF + fits)
+    assert jobs == [(1000, 1010, 8), (1010, 1020, 8)]
+    assert "jobs are taken to start when they are submitted" in reading.notes[0]
+    message = r"log.swf: Expected waiting times .* more than the 8 nodes for 5 % of the time\."
+    with pytest.raises(LogError, match=message):
+        read_swf(tmp_path, HEADER_SWF + fits + line(3, submit=19, wait=-1, run=1, used=1))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (line().strip().replace(" ", ";"), r"log.swf:1: Expected 18 numbers separated by blanks, got '1;0"),
+        ("; UnixStartTime: 0\nJobID|Start|End\n", r"log.swf:2: Expected 18 numbers separated by blanks, got 'JobID"),
+        (HEADER_SWF, r"No job ran among 0 records\."),
+        (HEADER_SWF + line(run=-1), r"No job ran among 1 records\."),
+    ],
+)
+def test_files_that_are_none(tmp_path, text, message):
+    """Another separator, another format, and logs in which nothing ran are refused with the reason."""
+    with pytest.raises(LogError, match=message):
+        read_swf(tmp_path, text + "\n")
+
+
+def test_node_ids(tmp_path):
+    """An extension names a node for each core: then nodes are known by name, of lists of another length unknown."""
+    text = line(1, used=3, more=" {4,4,7}", queue=2) + line(2, used=1, more=" { 5 }", partition=1)
+    text += line(3, used=2, more=" {6,}") + line(4) + line(5, used=1, more=" {,}")
+    reading, jobs = read_swf(tmp_path, HEADER_SWF + text)
+    records = reading.rows.records()
+    assert jobs == []
+    assert (records.names, records.partitions) == (("4", "7", "5", "6"), ("2", "1"))
+    assert records["kind"].tolist() == [BusyKind.JOB, BusyKind.JOB, BusyKind.UNKNOWN]
+    assert dict(reading.tally.dropped) == {"no node ids": 2}
+
+
+def imported_swf(tmp_path, text, **settings):
+    """The import of a log in all its time."""
+    return import_text(tmp_path / "log.swf", "swf", text, **({"window": "asked"} | settings))
+
+
+def test_counts_swf(tmp_path):
+    """Jobs are placed on anonymous nodes from the lowest number on, and the log says so."""
+    text = "; MaxNodes: 3\n" + line(used=2) + line(2, submit=5, run=15, used=1) + line(3, submit=10, used=1)
+    done = imported_swf(tmp_path, text)
+    assert idle_of(done.log) == {"n0001": [], "n0002": [(10, 20)], "n0003": [(0, 5)]}
+    assert done.log.provenance["placement"].startswith("first fit")
+    assert (done.quality.over_capacity_share, done.quality.nodes_seen) == (0.0, 0)
+    assert any("lengths of idle fragments are not" in note for note in done.quality.notes)
+    # An inventory gives the nodes their names, a number tells how many there are.
+    assert imported_swf(tmp_path, text, nodes="a[1-4]").log.nodes == ("a1", "a2", "a3", "a4")
+    assert len(imported_swf(tmp_path, text, nodes="12").log.nodes) == 12
+    with pytest.raises(LogError, match="Expected 1 to 1,000,000 nodes, got 0"):
+        imported_swf(tmp_path, text, nodes="0")
+    with pytest.raises(SettingsError, match=r"^--downtimes and --partition cannot be used: the log names no nodes"):
+        imported_swf(tmp_path, text, partitions=("a",), downtimes=("x",))
+
+
+def test_over_capacity(tmp_path):
+    """More demand than nodes is cut down to them for a while, and refused above the limit."""
+    text = "; MaxNodes: 3\n" + line(run=100, used=3) + line(2, submit=96, run=4, used=1)
+    quality = imported_swf(tmp_path, text).quality
+    assert (quality.over_capacity_share, quality.idle_node_s) == (0.04, 0)
+    with pytest.raises(LogError, match=r"at most 3 nodes at a time, got more for 4 % of the window, above --max-overc"):
+        imported_swf(tmp_path, text, max_overcommit=0.03)
+
+
+def test_nodes_of_several_kinds(tmp_path):
+    """Jobs fill nodes of several kinds in their order; the inventory has to have as many."""
+    text, kinds = HEADER_SWF + line(run=60, used=13) + line(2, run=60, used=81), ((12, 3), (80, 1))
+    done = imported_swf(tmp_path, text, procs_per_node=kinds)
+    assert (len(done.log.nodes), done.quality.idle_node_s) == (4, 0)
+    assert "jobs fill whole nodes, of several sizes, in order" in " ".join(done.quality.notes)
+    with pytest.raises(SettingsError, match=r"Expected --nodes with 4 nodes, as --procs-per-node says, got 5\."):
+        imported_swf(tmp_path, text, procs_per_node=kinds, nodes="5")
+
+
+def test_blocks_of_a_log(tmp_path, monkeypatch):
+    """A large machine's log has blocks as nodes; node-seconds remain those of the machine."""
+    text = "; MaxNodes: 1024\n; MaxProcs: 1024\n" + line(run=60, used=512) + line(2, run=30, used=256)
+    whole = imported_swf(tmp_path, text).quality
+    monkeypatch.setattr(busy_records, "_MOST_SPANS", 500)
+    done = imported_swf(tmp_path, text)
+    assert (whole.nodes, done.quality.nodes, done.quality.nodes_per_block) == (1024, 4, 256)
+    assert (done.quality.idle_node_s, done.quality.busy_node_s) == (whole.idle_node_s, whole.busy_node_s)
+    assert (done.quality.idle_share, done.log.provenance["nodes_per_block"]) == (whole.idle_share, 256)
+    assert imported_swf(tmp_path, text, nodes="c[1-1024]").log.nodes[0] == "c1"
+
+
+END = 40
+
+
+def demand_of(rows):
+    """Demand from rows of (start, end, nodes) in seconds."""
+    start, end, nodes = np.array(rows, dtype=np.int64).reshape(-1, 3).T
+    return pd.DataFrame({"start_ns": start * NS, "end_ns": end * NS, "count": nodes})
+
+
+def spans_of(rows, capacity):
+    """Spans of the placement as rows of (node, start, end) in seconds."""
+    spans = place_jobs(demand_of(rows), capacity)
+    return sorted(zip(spans.node.tolist(), (spans.start_ns // NS).tolist(), (spans.end_ns // NS).tolist(), strict=True))
+
+
+job_rows = st.tuples(st.integers(0, 25), st.integers(1, 15), st.integers(1, 7)).map(lambda r: (r[0], r[0] + r[1], r[2]))
+
+
+@given(st.lists(job_rows, max_size=10), st.integers(1, 6))
+def test_counts_are_exact(rows, capacity):
+    """At every second as many nodes are busy as jobs want, or all of them; no node twice."""
+    wanted = np.zeros(END, dtype=int)
+    for start, end, nodes in rows:
+        wanted[start:end] += nodes
+    busy = np.zeros((capacity, END), dtype=int)
+    for node, start, end in spans_of(rows, capacity):
+        busy[node, start:end] += 1
+    assert busy.max(initial=0) <= 1
+    np.testing.assert_array_equal(busy.sum(axis=0), np.minimum(wanted, capacity))
+    for low, high in ((0, END), (5, 20)):  # demand outside the window does not count
+        share = over_capacity_share(demand_of(rows), capacity, Window(low * NS, high * NS))
+        assert share == pytest.approx((wanted[low:high] > capacity).mean())
+
+
+@pytest.mark.parametrize(
+    ("rows", "capacity", "spans"),
+    [
+        # Jobs take the lowest-numbered free nodes, and keep them to their end.
+        ([(0, 10, 2), (0, 5, 1), (5, 20, 2)], 4, [(0, 0, 10), (1, 0, 10), (2, 0, 5), (2, 5, 20), (3, 5, 20)]),
+        # With more demand than nodes, what falls free goes to the job that came first.
+        ([(0, 4, 2), (1, 9, 3), (2, 9, 1)], 3, [(0, 0, 4), (0, 4, 9), (1, 0, 4), (1, 4, 9), (2, 1, 9)]),
+        # At one instant ends come before starts, in whatever order they are written.
+        ([(5, 9, 2), (0, 5, 2)], 2, [(0, 0, 5), (0, 5, 9), (1, 0, 5), (1, 5, 9)]),
+        # A job fills nodes of several sizes until they have what it demands.
+        (
+            [(0, 10, 13), (1, 5, 80), (2, 9, 1)],
+            np.array([12, 12, 12, 80]),
+            [(0, 0, 10), (1, 0, 10), (2, 1, 5), (2, 5, 9), (3, 1, 5)],
+        ),
+    ],
+)
+def test_placement_is_first_fit(rows, capacity, spans):
+    """Stable, and without a node left idle that a job wants."""
+    assert spans_of(rows, capacity) == spans
+
+
+def test_blocks(monkeypatch):
+    """Where jobs hold very many nodes, they are placed in the largest blocks that divide nearly all requests."""
+    window = Window(0, END * NS)
+    sizes = [64, 128, 192] * 100
+    demand = demand_of([(0, 10, size) for size in sizes])
+    assert choose_block(demand, 1280, window) == 1
+    monkeypatch.setattr(busy_records, "_MOST_SPANS", 1000)
+    assert choose_block(demand, 1280, window) == 64
+    assert choose_block(demand_of([(0, 10, size) for size in [*sizes, 127]]), 1280, window) == 64
+    for others, block in (([1] * 9, 1), ([129], 2)):  # too many of other sizes, and one that lasts
+        rows = [(0, 1, size) for size in sizes] + [(0, 30, size) for size in others]
+        assert choose_block(demand_of(rows), 1280, window) == block
+    assert choose_block(demand_of([(0, 10, 64)] * 300), 1250, window) == 2

@@ -20,7 +20,7 @@ from bftrainer.nodelogs.inventory import tres_count
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind, number_texts
-from bftrainer.schedulers.clock import BAD, UNSET, duration_s, natural_number, read_stamps
+from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, duration_s, natural_number, read_stamps
 from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
 
 _NEEDED = ("Start", "End", "NodeList")
@@ -41,7 +41,6 @@ XDMOD_COLUMNS = (
     *("AllocTRES", "Timelimit", "NodeList", "JobName"),
 )
 """What XDMoD has sacct print, without a header: https://open.xdmod.org, "Slurm", the shredder's input."""
-_UNSET = frozenset({"", "Unknown", "None"})
 _NO_NODES = ("", "None assigned", "None", "(null)")
 _STEP = re.compile(r"[^.]*[0-9\]]\.\w")
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
@@ -173,8 +172,8 @@ def _take_jobs(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Readi
     elapsed_s, suspended_s = runs["elapsed_s"].to_numpy(), runs["suspended_s"].to_numpy()
     lengths_s = elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)
     written = frame["Start"].to_list(), frame["End"].to_list()
-    start_ns, end_ns = reading.clock.run_ns(written, _UNSET, lambda at: row(frame.index[at]).place, lengths_s)
-    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), _UNSET), second_pass=False)
+    start_ns, end_ns = reading.clock.run_ns(written, UNSET_TEXTS, lambda at: row(frame.index[at]).place, lengths_s)
+    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), UNSET_TEXTS), second_pass=False)
     times = pd.DataFrame({"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}, frame.index)
     is_open = _settle_open_ends(frame, times, runs, reading)
     count = number_texts(frame["NNodes"], _count_nodes)
@@ -199,9 +198,7 @@ def _take_jobs(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Readi
         **{column.lower(): frame[column] for column in ("Partition", "Cluster")},
     )
     if (unit := reading.settings.unit) != "node":
-        busy["units_in_all"] = number_texts(
-            frame["AllocTRES"], lambda text: tres_count(text, unit) if text else ALL_UNITS
-        )
+        busy["units"] = number_texts(frame["AllocTRES"], lambda text: tres_count(text, unit) if text else ALL_UNITS)
     reading.take(reading.tally.sift(busy, checks, row), row, _choose_reader)
 
 
@@ -264,5 +261,5 @@ def _is_cut(text: str) -> bool:
 def _count_nodes(text: str) -> int:
     """How many nodes a row says that its job had: -1 if it does not, `_NO_NUMBER` for what is no number."""
     count = natural_number(text)
-    is_unset = text in _UNSET or _ROUNDED.fullmatch(text) is not None
+    is_unset = text in UNSET_TEXTS or _ROUNDED.fullmatch(text) is not None
     return count if count is not None else -1 if is_unset else _NO_NUMBER

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from bftrainer.files.writing import seal_line
 from bftrainer.nodelogs.hostlist import fold_hostlist
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.watch_journal import KIND, Cause, poll_line, session_line
+from bftrainer.schedulers.formats.node_states import KIND, Cause, poll_line, session_line
 
 DAY = 1788220800  # 2026-09-01
 START, END = 100, 400
@@ -214,10 +214,7 @@ def table_json(folder: Path, history: History) -> Written:
 
 def table_parquet(folder: Path, history: History) -> Written:
     """Parquet with timestamps in UTC, lists of nodes, and a column that nobody asked for."""
-    times = {
-        "began": [DAY + job.start for job in history.jobs],
-        "finished": [DAY + job.end for job in history.jobs],
-    }
+    times = {"began": [DAY + job.start for job in history.jobs], "finished": [DAY + job.end for job in history.jobs]}
     kind = pa.timestamp("s", tz="UTC")
     columns = {name: pa.array(values, pa.int64()).cast(kind) for name, values in times.items()}
     columns |= {

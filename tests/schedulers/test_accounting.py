@@ -1,20 +1,20 @@
-"""PBS accounting: runs from starts and ends, and what happens to them on the way."""
+"""Accounting logs of PBS and LSF: what lines of each type tell of runs and of their hosts."""
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bftrainer.errors import LogError
 from bftrainer.schedulers.busy_records import BusyKind
-from bftrainer.schedulers.formats.pbs import PbsImporter
+from bftrainer.schedulers.formats.accounting import LsfImporter, PbsImporter
 from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from tests.examples import examples
-from tests.importing import OPEN_END, idle_of, read_text, records_of
+from tests.importing import OPEN_END, idle_of, import_text, read_text, records_of, which_repeated
 
 MIDNIGHT, HOUR = 1788220800, 3600  # 2026-09-01 UTC
 JOB = BusyKind.JOB
@@ -68,17 +68,11 @@ VNODES = "(c1[0]:ncpus=2+c1[1]:ncpus=2)+(c2:mem=4gb:ncpus=4)"
         # A request to delete a job ends nothing.
         ((START, entry("D", at=60, requestor="root"), END), [("c1", 0, 3600)]),
         # A checkpoint, and the run that goes on from it.
-        (
-            (START, entry("C", at=600), entry("T", at=1200, exec_host="c2/0"), END),
-            [("c1", 0, 600), ("c2", 1200, 3600)],
-        ),
+        ((START, entry("C", at=600), entry("T", at=1200, exec_host="c2/0"), END), [("c1", 0, 600), ("c2", 1200, 3600)]),
         # A run gives back nodes, and its end does not take them again.
         ((BOTH_HOSTS[0], *SHRUNK, entry("e", at=3600), BOTH_HOSTS[1]), [("c1,c2", 0, 600), ("c1", 600, 3600)]),
         # The same if its start is not in the log: another job's lines tell the zone.
-        (
-            (*run("0.pbs", 0, 60, "c9/0"), *SHRUNK, BOTH_HOSTS[1]),
-            [("c9", 0, 60), ("c1,c2", 0, 600), ("c1", 600, 3600)],
-        ),
+        ((*run("0.pbs", 0, 60, "c9/0"), *SHRUNK, BOTH_HOSTS[1]), [("c9", 0, 60), ("c1,c2", 0, 600), ("c1", 600, 3600)]),
         # A run that starts without nodes that failed never had them.
         ((BOTH_HOSTS[0], entry("s", at=5, start=0, exec_host="c1/0"), END), [("c1", 0, 3600)]),
         # A suspended run keeps its nodes.
@@ -220,27 +214,6 @@ def test_an_unreadable_end_leaves_its_run_busy(tmp_path):
     assert read(tmp_path, START, END.replace("end=", "end=?"))[1] == [("c1", 0, OPEN_END, JOB)]
 
 
-def test_a_full_day(tmp_path, fixtures):
-    """A day of PBS Pro: phases, a rerun, an array, a pruned start, a suspension, a reservation, provisioning."""
-    shutil.copy(fixtures / "logs" / "20260901", tmp_path / "20260901")
-    day = {"start": "2026-09-01", "end": "2026-09-02", "zone": "America/Chicago", "nodes": "c[1-5]", "window": "asked"}
-    done = import_log("pbs", [tmp_path], ImportSettings(**day, reserved_busy=True, suspended="idle", unseen="idle"))
-    assert idle_of(done.log, MIDNIGHT + 5 * HOUR, HOUR) == {
-        "c1": [(1, 2), (5, 8), (9, 24)],
-        "c2": [(1, 2), (3, 10), (10.5, 11), (12, 24)],
-        "c3": [(0, 4), (5, 10), (10.5, 11), (12, 17), (pytest.approx(17 + 1 / 6), pytest.approx(17 + 1 / 3))],
-        "c4": [(0, 6), (7, 14), (15, 24)],
-        "c5": [(0, 24)],
-    }
-    quality = done.quality
-    assert (quality.records, quality.bad, quality.busy_node_s["reserved"]) == (33, 0, HOUR)
-    assert dict(quality.dropped) == {"about no run": 8, "no nodes": 1}
-    # Taken as it is by default, suspended and reserved time is what the job and the scheduler make of it.
-    plain = import_log("pbs", [tmp_path], ImportSettings(**day)).quality
-    assert (plain.nodes, plain.nodes_unseen) == (4, 1)
-    assert plain.busy_node_s["job"] - quality.busy_node_s["job"] == pytest.approx(HOUR)
-
-
 @settings(examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(order=st.permutations(range(8)))
 def test_lines_in_any_order(tmp_path, order):
@@ -279,9 +252,9 @@ def test_submissions_are_told_by_starts_and_ends(tmp_path):
 )
 def test_counts_of_slots(tmp_path, hosts, told, idle_h):
     """`node/4` is four slots of TORQUE where the job's total says so, else slot 4."""
-    (tmp_path / "log").write_text(entry("E", at=4 * HOUR, start=0, exec_host=f"{hosts} {told}", end=4 * HOUR))
+    text = entry("E", at=4 * HOUR, start=0, exec_host=f"{hosts} {told}", end=4 * HOUR)
     window = {"start": str(MIDNIGHT), "end": str(MIDNIGHT + 4 * HOUR), "window": "asked"}
-    done = import_log("pbs", [tmp_path / "log"], ImportSettings(unit="core", cores_per_node=4, **window))
+    done = import_text(tmp_path / "log", "pbs", text, unit="core", cores_per_node=4, **window)
     assert done.quality.idle_node_s == idle_h * HOUR
 
 
@@ -291,3 +264,103 @@ def test_hostile_lines_take_linear_time(tmp_path, text):
     begin = time.process_time()
     read(tmp_path, f"09/01/2026 00:01:00;E;1;{text}\n")
     assert time.process_time() - begin < 5
+
+
+TAIL = ' "#BSUB" ' + " ".join(["0"] * 19 + ['"" "" 0 1 "" ""'])
+
+
+def finish(hosts=("h1",), asked=(), start=100, end=200, job=1, name="a job", tail=' "#BSUB -R ""x""" 1.0 2.0'):
+    """One record of a finished job."""
+    lists = [[str(len(some)), *(f'"{host}"' for host in some)] for some in (asked, hosts)]
+    words = [
+        *('"JOB_FINISH" "10.1"', str(end), str(job), "22025 33882739", str(len(hosts)), "50 0 0", str(start)),
+        *('"user"', '"normal"', '"span[ptile=16]" "" "" "login" "/home/a b" "" "%J.out" ""', f'"50.{job}"'),
+        *(word for some in lists for word in some),
+        *("64 60.0", f'"{name}"{tail}'),
+    ]
+    return " ".join(words) + "\n"
+
+
+def resize(at, since, *hosts):
+    """A record of a job that started at 100 s and has these hosts from `since` until `at`."""
+    names = " ".join(f'"{host}"' for host in hosts)
+    return f'"JOB_RESIZE" "10.1" {at} 1 0 100 501 "ann" 1 {since} {len(hosts)} {names} 1 "h2" 0 ""\n'
+
+
+def read_lsf(tmp_path, *lines):
+    """The reading of some lines, and its jobs as (nodes, start, end, kind)."""
+    reading = read_text(LsfImporter(), tmp_path / "lsb.acct", "".join(lines))
+    return reading, records_of(reading)
+
+
+@pytest.mark.parametrize(
+    ("hosts", "nodes"),
+    [(("h1", "h1", "h2"), "h1,h2"), (("16*h1-ib", "2*h2-ib"), "h1-ib,h2-ib"), (("h1.cluster.org",), "h1.cluster.org")],
+)
+@pytest.mark.parametrize("asked", [(), ("h7", "group 1")])
+def test_hosts_lsf(tmp_path, hosts, nodes, asked):
+    """Hosts stand there once a slot, or with the number of slots, behind those that were asked for."""
+    reading, jobs = read_lsf(tmp_path, finish(hosts, asked, name='say ""h2"" 3 ""x"'))
+    assert jobs == [(nodes, 100, 200, BusyKind.JOB)]
+    assert reading.rows.records().partitions == ("normal",)
+
+
+@pytest.mark.parametrize(
+    "changes", [[{"name": f"a[{at}]"} for at in (1, 2, 1)], [{"tail": f"{TAIL} {at} 0"} for at in (1, 2, 1)]]
+)
+def test_members_of_arrays_and_copies(tmp_path, changes):
+    """Members of an array have one number, and another name or index; a record that comes twice is one job."""
+    reading, _ = read_lsf(tmp_path, *(finish(**some) for some in changes))
+    assert which_repeated(reading.rows.records()) == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason", "is_bad"),
+    [
+        ('"JOB_NEW" "10.1" 100 1\n', "about no finished job", False),
+        (finish(start=0), "never started", False),
+        (finish(hosts=()), "no nodes", False),
+        (finish(start=200), "zero length", False),
+        (finish(start=300), "end before start", False),
+        (finish(start=10**12, end=10**12 + 1), "impossible time", True),
+        ("JobID|Start|End\n", "malformed line", True),
+        ('"JOB_FINISH" "10.1" 200\n', "malformed line", True),
+        (finish(("h1", "h2")).partition('"h2"')[0] + "\n", "malformed line", True),
+        (finish(("h1", "h2")).partition('"h2"')[0], "last line cut off", True),
+        (finish().replace("200", "soon", 1), "malformed line", True),
+    ],
+)
+def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
+    """Each record gives a job, or is dropped for a reason; malformed ones are bad."""
+    reading, jobs = read_lsf(tmp_path, finish(), line)
+    assert len(jobs) == 1
+    assert (dict(reading.tally.dropped), reading.tally.bad) == ({reason: 1}, is_bad)
+
+
+@pytest.mark.parametrize(
+    ("lines", "idle"),
+    [
+        ((resize(200, 100, "h1", "h2"), finish(("h1",), end=400)), {"h1": [(400, 500)], "h2": [(200, 500)]}),
+        ((resize(200, 100, "h1"), finish(("h1", "h2"), end=400)), {"h1": [(400, 500)], "h2": [(100, 200), (400, 500)]}),
+        (
+            (resize(200, 100, "h1", "h2"), resize(300, 200, "h2"), finish(("h1",), end=400)),
+            {"h1": [(200, 300), (400, 500)], "h2": [(300, 500)]},
+        ),
+        ((resize(200, 100, "h1", "h2"),), {"h1": [(200, 500)], "h2": [(200, 500)]}),
+    ],
+)
+def test_resized_job_holds_what_it_had(tmp_path, lines, idle):
+    """Each record of a change tells the hosts before it, the end the last ones."""
+    window = {"start": "1970-01-01T00:01:40", "end": "1970-01-01T00:08:20", "window": "asked"}
+    done = import_text(tmp_path / "log", "lsf", "".join(lines), nodes="h[1-2]", unseen="idle", **window)
+    assert idle_of(done.log) == idle
+
+
+def test_blank_files(tmp_path):
+    """A file of blank lines does not make its neighbours another format, and is a log without records."""
+    (tmp_path / "a.log").write_text("\n")
+    with pytest.raises(LogError, match=r"No records of busy nodes in the log: no record at all\."):
+        import_log("lsf", [tmp_path])
+    (tmp_path / "b.log").write_text(finish())
+    day = ImportSettings(window="asked", start="1970-01-01", end="1970-01-02")
+    assert import_log("lsf", [tmp_path], day).quality.kept == 1

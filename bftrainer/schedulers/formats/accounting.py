@@ -1,15 +1,16 @@
-"""Import accounting logs of PBS Pro, OpenPBS and TORQUE: `MM/DD/YYYY HH:MM:SS;TYPE;id;key=value ...`."""
+"""Import accounting logs of PBS Pro, OpenPBS and TORQUE, and of LSF."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice, repeat
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -24,17 +25,20 @@ from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natura
 from bftrainer.schedulers.reading import Importer, Reading, Tally
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
+_COBALT = (
+    r"(?m)^\d\d/\d\d/\d{4} [\d:]{8};(?:N[DU]|T[SE]|[QHY]A|HR);",
+    r"(?s)\A\d\d/\d\d/\d{4} (?!.*\bexec_host=\S*/).*;[SE];[^\n]*\bexec_host=",
+)
 _MOMENT = r"\3-\1-\2T\4"
 _FIELD = re.compile(r"(?<![\w.])([\w.]++)=(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\S*)")
 _NGPUS = re.compile(r"\bngpus=(\d{1,4})\b", re.ASCII)
 _PORT = re.compile(r":\d+$", re.ASCII)
-_COUNTED = re.compile(r"([^/]+)/(\d{1,5})", re.ASCII)
 _ASKED_NODES = re.compile(r"(\d{1,6})(?::(?:[^+:]+:)*?ppn=(\d{1,5}))?", re.ASCII)
 _VNODE = re.compile(r"\[\d+\]$", re.ASCII)
 _QUARTER_NS, _LATE_NS = 900 * NS_PER_S, 60 * NS_PER_S
 """Zones differ by quarters of an hour; what comes later by no more is in order."""
 _NO_RUN, _UNDATED = "about no run", "change at an unknown time"
-_ROWS_AT_A_TIME = 1 << 16
+_ROWS_AT_A_TIME = _TEXTS = 1 << 16
 _COLUMNS = {
     **dict.fromkeys(("type", "id", "queue"), "object"),
     **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
@@ -58,8 +62,9 @@ class PbsImporter(Importer):
     tells_changes: ClassVar[bool] = True
 
     def recognises(self, lines: Sequence[str]) -> bool:
-        """Lines that begin with a date and a record's type."""
-        return any(_LINE.fullmatch(line) for line in lines[:5])
+        """Lines that begin with a date and a record's type; those of Cobalt have other types or hosts without slots."""
+        is_cobalt = any(re.search(form, "\n".join(lines)) for form in _COBALT)
+        return any(_LINE.fullmatch(line) for line in lines[:5]) and not is_cobalt
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
@@ -102,7 +107,9 @@ def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> 
 
 def _read_line(match: re.Match[str], row: LogRow, hosts: _HostLists, tally: Tally) -> list[Any] | None:
     """What a line tells of its run, without the last field if it was cut off; None for an end that is refused."""
-    kind, name = sys.intern(match[5]), sys.intern(match[6])
+    kind = sys.intern(match[5])
+    # What was provisioned for a job, and a reservation, are runs of their own.
+    name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
     if kind in _WITHOUT_FIELDS:
         return [kind, name, "", 0, 0, 0, -1, -1, True]
     pairs = _FIELD.findall(match[7] or "")
@@ -160,7 +167,7 @@ class _Run:
     """A job on its nodes, or a reservation, that has not ended yet.
 
     `start_ns` is that of this stretch on these nodes, of which others may have been written down before
-    (`is_continued`); `due_ns` is when it ends if no line says so, by its limit. A suspended run's limit waits for it.
+    (`is_continued`). Its limit counts from `first_ns`, which is later by what it was suspended.
     """
 
     start_ns: int
@@ -168,8 +175,8 @@ class _Run:
     kind: BusyKind
     queue: str = ""
     submit_ns: int = 0
-    due_ns: int = OPEN_END_NS
-    limit_ns: int = 0
+    first_ns: int = 0
+    limit_ns: int = OPEN_END_NS
     is_continued: bool = False
     is_paused: bool = False
     suspended_ns: int = 0
@@ -178,26 +185,29 @@ class _Run:
     def of(cls, line: Any, start_ns: int) -> _Run:
         """The run on the nodes of a line; lists that may lack nodes are not trusted."""
         kind = BusyKind.RESERVED if line.type == "B" else BusyKind.JOB if line.is_whole else BusyKind.UNKNOWN
-        run = cls(start_ns, line.nodes, kind, line.queue, line.submit_ns)
-        if line.type in "PB":
-            run.due_ns = line.end_ns or OPEN_END_NS
+        run = cls(start_ns, line.nodes, kind, line.queue, line.submit_ns, start_ns)
+        if line.type in "PB" and line.end_ns:
+            run.limit_ns = line.end_ns - start_ns
         elif line.limit_s > 0:
             run.limit_ns = line.limit_s * NS_PER_S
-            run.due_ns = start_ns + run.limit_ns
         return run
+
+    @property
+    def due_ns(self) -> int:
+        """When it ends if no line says so."""
+        return min(self.first_ns + self.limit_ns, OPEN_END_NS)
 
 
 class _Runs:
     """Runs that have begun and not ended, by the name of the job or reservation; ended ones go to the rows."""
 
-    def __init__(self, reading: Reading, shares: Mapping[int, Sequence[_Share]]) -> None:
+    def __init__(self, reading: Reading, shares: Mapping[int, Mapping[int, int]]) -> None:
         self._reading, self._shares, self._drop = reading, shares, reading.tally.drop
         self._open: dict[str, _Run] = {}
 
     def begin(self, line: Any) -> None:
         """S: a run starts; the line may be repeated. s: without the nodes that failed. P, B: provisioned, reserved."""
-        name = _name(line)
-        start_ns = line.start_ns or (line.at_ns if name != line.id else 0)
+        name, start_ns = line.id, line.start_ns or (line.at_ns if line.type in "PB" else 0)
         if not start_ns or line.nodes < 0:
             self._drop("start without nodes" if start_ns else "start without a time")
             return
@@ -207,8 +217,8 @@ class _Runs:
         if before is not None and (before.start_ns != start_ns or before.is_continued):
             self._write(name, before, start_ns)
             run.submit_ns, run.is_continued = run.submit_ns or before.submit_ns, before.is_continued
-            if run.due_ns == OPEN_END_NS:
-                run.due_ns, run.limit_ns = before.due_ns, before.limit_ns
+            if run.limit_ns == OPEN_END_NS:
+                run.first_ns, run.limit_ns = before.first_ns, before.limit_ns
         self._open[name] = run
 
     def end(self, line: Any) -> None:
@@ -234,10 +244,10 @@ class _Runs:
 
         If it began before the files, the line itself may give start and nodes, as an end does.
         """
-        name, at_ns = _name(line), line.end_ns or line.at_ns
+        name, at_ns = line.id, line.end_ns or line.at_ns
         if name in self._open and at_ns:
             run = self._open.pop(name)
-            self._write(name, run, at_ns if name == line.id else min(at_ns, run.due_ns))
+            self._write(name, run, at_ns if line.type in "RAC" else min(at_ns, run.due_ns))
         elif line.nodes >= 0 and 0 < line.start_ns < at_ns:
             self._write(name, _Run.of(line, line.start_ns), at_ns)
         else:  # what comes next, another start or an end, closes a run that goes on
@@ -277,14 +287,12 @@ class _Runs:
         if run.is_paused:
             run.start_ns, run.is_paused = at_ns, False
         if run.suspended_ns:
-            run.due_ns, run.suspended_ns = min(run.due_ns + at_ns - run.suspended_ns, OPEN_END_NS), 0
+            run.first_ns, run.suspended_ns = run.first_ns + at_ns - run.suspended_ns, 0
 
     def alter(self, line: Any) -> None:
         """a: a job is altered; its time limit counts from when it began, and later by what it was suspended."""
         if line.limit_s >= 0 and (run := self._open.get(line.id)) is not None:
-            first_ns = run.due_ns - run.limit_ns if run.due_ns < OPEN_END_NS else run.start_ns
             run.limit_ns = line.limit_s * NS_PER_S
-            run.due_ns = first_ns + run.limit_ns
         self._drop(_NO_RUN)
 
     def end_all(self) -> None:
@@ -299,8 +307,8 @@ class _Runs:
             return
         more = {"kind": run.kind, "partition": self._reading.rows.partition(run.queue), "is_open": is_open}
         more["submit_ns"] = run.submit_ns or OPEN_START_NS
-        for at, share in enumerate(self._shares.get(run.nodes, [_Share(run.nodes, ALL_UNITS)])):
-            self._reading.rows.add(run.start_ns, end_ns, share.nodes, **more, job=hash(name) + at, units=share.units)
+        for at, (nodes, units) in enumerate(self._shares.get(run.nodes, {run.nodes: ALL_UNITS}).items()):
+            self._reading.rows.add(run.start_ns, end_ns, nodes, **more, job=hash(name) + at, units=units)
 
 
 _ACTIONS = {
@@ -314,55 +322,37 @@ _ACTIONS = {
 """What a line does to a run, by its type."""
 
 
-def _name(line: Any) -> str:
-    """What a run is called: the job, or what was provisioned for it, or a reservation."""
-    kind = {"p": "P", "P": "P"}.get(line.type, "B" if line.type in _OF_RESERVATIONS else "")
-    return f"{kind} {line.id}" if kind else str(line.id)
-
-
-class _Share(NamedTuple):
-    """A list of nodes, and the units that a job had of each."""
-
-    nodes: int
-    units: int
-
-
 class _HostLists:
-    """Lists of nodes that lines name, and the `shares` of each if GPUs or cores are offered."""
+    """Lists of nodes that lines name, and of each the `shares` if GPUs or cores are offered: lists and their units."""
 
     def __init__(self, reading: Reading) -> None:
         self._lists, self._unit = reading.rows.lists, reading.settings.unit
-        self.shares: dict[int, list[_Share]] = {}
-        self._shared: dict[tuple[str, ...], int] = {}
+        self.shares: dict[int, dict[int, int]] = {}
+        self._share = lru_cache(_TEXTS)(self._share_units)
 
     def find(self, fields: Mapping[str, str]) -> int:
         """Number of the list of hosts that a line names, else of those of its virtual nodes; -1 if it names none."""
-        text, vnodes = fields.get("exec_host", ""), _find_vnodes(fields)
-        if text and self._unit != "node" and (vnodes or self._unit == "core"):
-            key = text, vnodes, *(fields.get(name, "") for name in ("total_execution_slots", "Resource_List.nodes"))
-            if key not in self._shared:
-                units = Counter(_slots(text, _total_slots(fields)) if self._unit == "core" else _vnode_gpus(vnodes))
-                counts = {host: units[host] for host in _hosts(text)}
-                self._shared[key] = nodes = self._lists.add(counts)
-                self.shares[nodes] = [
-                    _Share(self._lists.add(host for host in counts if counts[host] == count), count)
-                    for count in dict.fromkeys(counts.values())
-                ]
-            return self._shared[key]
-        nodes = self._lists.parse(text, _hosts) if text else self._lists.parse(vnodes, _vnodes)
+        text = fields.get("exec_host", "")
+        keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes")
+        vnodes = next((fields[key] for key in keys if fields.get(key)), "")
+        if text and (self._unit == "core" or (self._unit == "gpu" and vnodes)):
+            return self._share(text, vnodes, _total_slots(fields))
+        nodes = self._lists.parse(text, _hosts) if text else self._lists.parse(vnodes, _count_gpus)
         return nodes if self._lists.size(nodes) else -1
+
+    def _share_units(self, text: str, vnodes: str, total: int | None) -> int:
+        """Number of a list of hosts, with a list of those that have equally many units for each number."""
+        units, hosts = _count_slots(text, total) if self._unit == "core" else _count_gpus(vnodes), defaultdict(list)
+        for host in dict.fromkeys(_hosts(text)):
+            hosts[units[host]].append(host)
+        nodes = self._lists.add(_hosts(text))
+        self.shares[nodes] = {self._lists.add(some): count * len(some) for count, some in hosts.items()}
+        return nodes
 
     def is_whole(self, nodes: int, fields: Mapping[str, str]) -> bool:
         """Whether a list was not cut off, and is as long as the line says."""
         stated = natural_number(fields.get("unique_node_count", ""))
         return not fields.get("exec_host", "").endswith("+") and stated in (None, self._lists.size(nodes))
-
-
-def _find_vnodes(fields: Mapping[str, str]) -> str:
-    """What a line says of virtual nodes."""
-    return next(
-        (fields[key] for key in ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if fields.get(key)), ""
-    )
 
 
 def _hosts(text: str) -> list[str]:
@@ -376,35 +366,118 @@ def _total_slots(fields: Mapping[str, str]) -> int | None:
     if (total := natural_number(fields.get("total_execution_slots", ""))) is not None:
         return total
     requests = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
-    if not all(requests):
-        return None
-    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece is not None)
+    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece) if all(requests) else None
 
 
-def _slots(text: str, total: int | None = None) -> Iterator[str]:
-    """The host of each slot; newer versions of TORQUE count those of a host, if that gives the `total`."""
-    counted = [_COUNTED.fullmatch(piece) for piece in text.split("+")]
-    sizes = [int(piece[2]) for piece in counted if piece is not None]
-    if len(sizes) == len(counted) != total == sum(sizes):
-        for host, size in zip(_hosts(text), sizes, strict=True):
-            yield from repeat(host, size)
-        return
+def _count_slots(text: str, total: int | None) -> Counter[str]:
+    """Number of each host's slots, which newer versions of TORQUE write, if that gives the `total`."""
+    listed, counted = Counter[str](), Counter[str]()
     for piece in filter(None, text.split("+")):
         host, _, slots = piece.partition("/")
         chosen, _, times = slots.partition("*")
-        count = int(times) if times.isdecimal() and len(times) < 6 else max(1, len(numbers(chosen)))
-        yield from repeat(_PORT.sub("", host), count)
+        listed[_PORT.sub("", host)] += natural_number(times) or max(1, len(numbers(chosen)))
+        counted[_PORT.sub("", host)] += natural_number(slots) or -(10**9)
+    return counted if counted.total() == total else listed
 
 
-def _vnode_gpus(text: str) -> Iterator[str]:
-    """The host of each GPU of `(c1:ncpus=13:ngpus=2)+(c2:ngpus=1)`."""
-    for piece in text.split("+"):
-        name, _, resources = piece.strip("()").partition(":")
-        if (gpus := _NGPUS.search(resources)) is not None:
-            yield from repeat(_VNODE.sub("", name), int(gpus[1]))
+def _count_gpus(text: str) -> Counter[str]:
+    """Number of each host's GPUs in `(c1:ncpus=13:ngpus=2)+(a[0]:ncpus=2+a[1]:ngpus=1)`, where `a` is one host."""
+    gpus = Counter[str]()
+    for piece in filter(None, (part.strip("()") for part in text.split("+"))):
+        name, _, resources = piece.partition(":")
+        gpus[_VNODE.sub("", name)] += int((_NGPUS.findall(resources) or [0])[0])
+    return gpus
 
 
-def _vnodes(text: str) -> list[str]:
-    """Hosts of `(c1:ncpus=13)+(a[0]:ncpus=2+a[1]:ncpus=2)`: part of a host counts as the host."""
-    names = (_VNODE.sub("", piece.strip("()").partition(":")[0]) for piece in text.split("+"))
-    return [name for name in names if name]
+_LSF_FIELD = re.compile(r'"((?:[^"]|"")*)"|(\S+)')
+_SLOTS = re.compile(r"^\d+\*", re.ASCII)
+_RECORD = re.compile(r'"[A-Z_]+" ')
+_FINISH, _RESIZE = '"JOB_FINISH" ', '"JOB_RESIZE" '
+_ASKED, _FORMER = 22, 10
+"""Fields before the number of hosts that a finished job asked for, and that a resized one had until then."""
+_NAME, _INDEX = 2, 29
+"""Fields behind the hosts of a finished job: its name, and which member of an array it is."""
+
+
+class LsfImporter(Importer):
+    """Jobs as LSF accounts for them when they finish, and when they get other hosts.
+
+    References
+    ----------
+    IBM Spectrum LSF, "lsb.acct", records JOB_FINISH and JOB_RESIZE.
+    """
+
+    name: ClassVar[str] = "lsf"
+
+    def recognises(self, lines: Sequence[str]) -> bool:
+        """Lines that begin with a record's name in quotes."""
+        return any(line.startswith('"JOB_') and _RECORD.match(line) for line in lines[:5])
+
+    def read(self, paths: Sequence[Path], reading: Reading) -> None:
+        """Read the files."""
+        resized_s: dict[tuple[int, int, int], int] = {}
+        rows = reading.lines(paths)
+        while some := list(islice(rows, _ROWS_AT_A_TIME)):
+            reading.tally.records += len(some)
+            if jobs := [job for row in some if (job := _read_finished(row, resized_s, reading.tally))]:
+                frame = pd.DataFrame(jobs)
+                times_ns = {f"{name}_ns": frame[f"{name}_s"] * NS_PER_S for name in ("start", "end", "submit")}
+                reading.take(frame.assign(**times_ns).replace({"submit_ns": 0}, OPEN_START_NS))
+
+
+def _read_finished(row: LogRow, resized_s: dict[tuple[int, int, int], int], tally: Tally) -> dict[str, Any]:
+    """The job of a row; empty for a row without one, which is counted."""
+    try:
+        job = _read_record(row.fields[0], resized_s)
+    except (StopIteration, ValueError):
+        detail = f"Expected all fields of a record of lsb.acct, got {one_line(row.fields[0][:60])!r}"
+        tally.refuse("malformed line", row, detail)
+        return {}
+    times_s = job.get("start_s", 0), job.get("end_s", 0)
+    if not 0 <= min(times_s) <= max(times_s) < OPEN_END_NS // NS_PER_S:
+        tally.refuse("impossible time", row, f"Expected epoch seconds, got {times_s[0]} and {times_s[1]}")
+    elif not job or not job["start_s"] or not job["nodes"]:
+        tally.drop("about no finished job" if not job else "no nodes" if job["start_s"] else "never started")
+    else:
+        return job | {"place": row.place}
+    return {}
+
+
+def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
+    """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
+    fields = (field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line))
+    if line.startswith(_RESIZE):
+        some = _next(fields, _FORMER)
+        end_s, number, index, start_s, last_s = (int(some[at]) for at in (2, 3, 4, 5, 9))
+        run = number, index, start_s
+        resized_s[run] = max(end_s, resized_s.get(run, 0))
+        job, start_s, submit_s, queue = hash((number, index)), max(start_s, last_s), 0, ""
+        hosts = _next(fields, int(next(fields)))
+    elif line.startswith(_FINISH):
+        some = _next(fields, _ASKED)
+        _next(fields, int(next(fields)))
+        hosts, behind = _next(fields, int(next(fields))), list(fields)
+        int(behind[0] if behind else "")  # the status, which is missing if the list of hosts was cut off
+        end_s, number, start_s, queue = int(some[2]), int(some[3]), int(some[10]), some[12]
+        submit_s = natural_number(some[7]) or 0
+        submit_s = submit_s if submit_s <= start_s else 0
+        index = (natural_number(behind[_INDEX]) or 0) if len(behind) > _INDEX else 0
+        # Copies of a record are alike; members of an array have one number, and an index or another name.
+        job = hash((number, index, *behind[_NAME : _NAME + 1]))
+        # Of a job that was resized the line tells the last hosts only.
+        start_s = start_s and max(start_s, min(resized_s.get((number, index, start_s), 0), end_s - 1))
+    elif _RECORD.match(line):
+        return {}
+    else:
+        raise ValueError(line)
+    nodes = ",".join(dict.fromkeys(_SLOTS.sub("", host) for host in hosts))  # each once a slot, or `16*host1`
+    times_s = {"start_s": start_s, "end_s": end_s, "submit_s": submit_s}
+    return {**times_s, "job": job, "nodes": nodes, "partition": queue}
+
+
+def _next(fields: Iterator[str], count: int) -> list[str]:
+    """The next fields."""
+    some = list(islice(fields, count))
+    if len(some) != count:
+        raise ValueError(f"Expected {count} fields, got {len(some)}.")
+    return some
