@@ -37,6 +37,7 @@ SAMPLE_TASKS = "sample-tasks.toml"
 SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
 SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 _CHUNK = 1 << 17
+_IN_WORDS = {errno.ENOENT: "No such file", errno.EISDIR: "Expected a file, got a directory"}
 
 
 class Form(Enum):
@@ -187,13 +188,9 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
     """Turn faults of files and of their compression into `error`, in one line."""
     try:
         yield
-    except FileNotFoundError:
-        raise error(f"{path}: No such file.") from None
-    except IsADirectoryError:
-        raise error(f"{path}: Expected a file, got a directory.") from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, lzma.LZMAError, zlib.error) as cause:
         if isinstance(cause, OSError) and cause.errno is not None:
-            raise error(f"{path}: {cause.strerror}.") from None
+            raise error(f"{path}: {_IN_WORDS.get(cause.errno, cause.strerror)}.") from None
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
 
 

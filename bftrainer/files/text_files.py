@@ -295,7 +295,7 @@ class JobTable:
     """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
 
     def __init__(self, path: Path) -> None:
-        from bftrainer.files.arrow import parquet_file  # which needs NumPy
+        from bftrainer.files.arrow import parquet_file  # not above: few tables need pyarrow
 
         self._path, self._open, self.is_parquet = path, parquet_file, form_of(path, LogError) is Form.PARQUET
         if self.is_parquet:
