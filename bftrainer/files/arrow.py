@@ -55,11 +55,6 @@ def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None
     return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32), which < 0))
 
 
-def lists(offsets: NDArray[np.int64], flat: pa.Array) -> pa.Array:
-    """Column of lists: list i is ``flat[offsets[i]:offsets[i + 1]]``."""
-    return pa.ListArray.from_arrays(make_column(pa.int64(), offsets).cast(pa.int32()), flat)
-
-
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Numbers or booleans of a column without nulls; the array may be read-only."""
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -40,7 +40,7 @@ CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
 NO_CAP: Steps = ((-math.inf, math.inf),)
 # Longer than any log.
 _LONGEST_S = 1e9
-_read: dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, int, int] | None]]] = {}
+_read: dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, ...] | None]]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
