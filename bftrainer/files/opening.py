@@ -152,14 +152,13 @@ def _unpack(raw: BinaryIO) -> BinaryIO:
 @contextmanager
 def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
     """Open a file unpacked from gzip, xz, bzip2 or zip; an `InputError` beforehand if it exceeds the bound."""
-    most = most_bytes(usual)
+    most, count = most_bytes(usual), 0
     with open_file(path) as raw:
-        content = _unpack(raw)
-        count = os.fstat(raw.fileno()).st_size if content is raw else 0
-        check_bytes(path, count, most)
-        for piece in iter(partial(content.read, _CHUNK), b"") if content is not raw else ():
-            count += len(piece)
-            check_bytes(path, count, most)
+        check_bytes(path, os.fstat(raw.fileno()).st_size, most)
+        if _unpack(raw) is not raw:
+            for piece in iter(partial(_unpack(raw).read, _CHUNK), b""):
+                count += len(piece)
+                check_bytes(path, count, most)
         yield _unpack(raw)
 
 

@@ -307,7 +307,7 @@ class JobTable:
             program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
             raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
         self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
-        keys = list(_parse_object(first))
+        keys = list(parse_object(first) or ())
         row = next(log_rows(path, self._delimiter), None) if self._delimiter else LogRow(path, number, keys)
         if row is None:
             raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
@@ -327,16 +327,16 @@ class JobTable:
         else:
             for row in log_lines(self._path):
                 if row.fields[0].strip():
-                    value = _parse_object(row.fields[0])
-                    yield replace(row, fields=[_cell(value.get(name)) for name in names if value])
+                    value = parse_object(row.fields[0])
+                    yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
 
 
-def _parse_object(line: str) -> dict[str, Any]:
-    """An object in JSON; an empty one of anything else."""
+def parse_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is; None if it is none."""
     with suppress(ValueError, RecursionError):
-        if isinstance(value := json.loads(line), dict):
+        if isinstance(value := json.loads(text), dict):
             return value
-    return {}
+    return None
 
 
 def _cells(values: pa.Array) -> list[str]:
