@@ -8,18 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError
 from bftrainer.files.opening import check_bytes, most_bytes, one_line, open_file, translated
 from bftrainer.model import instants_ns
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
 
 TEXT = ("string", "large_string", "string_view")
 """Arrow's names of its text types."""
@@ -27,16 +25,12 @@ TEXT = ("string", "large_string", "string_view")
 
 def _column(kind: pa.DataType, values: NDArray[np.generic], missing: NDArray[np.bool_]) -> pa.Array:
     """Values of a fixed width; null where `missing`."""
-    import pyarrow as pa
-
     bits = pa.py_buffer(np.packbits(~missing, bitorder="little"))
     return pa.Array.from_buffers(kind, values.size, [bits, pa.py_buffer(np.ascontiguousarray(values))])
 
 
 def make_column(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any]) -> pa.Array:
     """Column of float64, int64 or booleans; null for None, what is not finite, and in arrays integers below 0."""
-    import pyarrow as pa
-
     if pa.types.is_floating(kind):
         array = np.asarray(values, dtype=np.float64)
         return _column(kind, array, ~np.isfinite(array))
@@ -48,8 +42,6 @@ def make_column(kind: pa.DataType, values: Sequence[float | None] | NDArray[Any]
 
 def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64]) -> pa.Array:
     """Column of timestamps in UTC, `seconds` after `start_ns`; None and NaN become null."""
-    import pyarrow as pa
-
     values = np.asarray(seconds, dtype=np.float64)
     missing = np.isnan(values)
     return _column(pa.timestamp("ns", tz="UTC"), instants_ns(start_ns, np.where(missing, 0.0, values)), missing)
@@ -57,25 +49,14 @@ def instants(start_ns: int, seconds: Sequence[float | None] | NDArray[np.float64
 
 def texts(values: Sequence[str | None], which: NDArray[np.integer] | None = None) -> pa.Array:
     """Column of strings: `values`, or those at the indices `which`; null for None, and where an index is negative."""
-    import pyarrow as pa
-
     builder = pa.lib.StringBuilder()
     builder.append_values(values)
     column = builder.finish()
     return column if which is None else column.take(_column(pa.int32(), which.astype(np.int32), which < 0))
 
 
-def lists(offsets: NDArray[np.int64], flat: pa.Array) -> pa.Array:
-    """Column of lists: list i is ``flat[offsets[i]:offsets[i + 1]]``."""
-    import pyarrow as pa
-
-    return pa.ListArray.from_arrays(make_column(pa.int64(), offsets).cast(pa.int32()), flat)
-
-
 def to_numpy(column: pa.Array | pa.ChunkedArray) -> NDArray[Any]:
     """Numbers or booleans of a column without nulls; the array may be read-only."""
-    import pyarrow as pa
-
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_boolean(array.type):
         return np.from_dlpack(array.cast(pa.uint8())).view(np.bool_)
@@ -94,8 +75,6 @@ def _check_size(path: Path, metadata: pq.FileMetaData) -> None:
 @contextmanager
 def open_native(path: Path) -> Iterator[pa.NativeFile]:
     """Open a file for Arrow, whose threads may read on while the program ends: an object of Python would abort it."""
-    import pyarrow as pa
-
     with open_file(path) as file, pa.OSFile(f"/proc/self/fd/{file.fileno()}") as stream:  # Arrow takes UTF-8 names only
         yield stream
 
@@ -106,9 +85,6 @@ def parquet_file(path: Path, error: type[InputError], categories: Sequence[str] 
 
     Columns of text of the names `categories` are read as categories, if the file has them.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with translated(path, error), open_native(path) as stream:
         try:
             file = pq.ParquetFile(stream)

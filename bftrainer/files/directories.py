@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from bftrainer.errors import InputError, OutputError
 from bftrainer.files.opening import whole_bytes
@@ -28,19 +28,17 @@ SUMMARY = "summary.json"
 """File that all results have, by which readers know them."""
 _NEW, _OLD = ".new", ".old"
 _HEADER = "# Files that bftrainer has written here"
-_DIGEST = re.compile("[0-9a-f]{64}  ")
+_DIGEST = re.compile("^[0-9a-f]{64}  ")
 """What stands before each name in lists of earlier versions."""
 
 
 def written_files(directory: Path) -> set[str]:
-    """Files that a directory lists as results; none beyond the directory."""
+    """Names that a directory lists as those of results."""
     try:
-        header, *names = whole_bytes(directory / MANIFEST).decode().splitlines()
-    except (OSError, ValueError, InputError):
+        header, *lines = whole_bytes(directory / MANIFEST, OutputError).decode().splitlines()
+    except (ValueError, InputError):
         return set()
-    listed = {name[match.end() :] if (match := _DIGEST.match(name)) else name for name in names}
-    inside = {name for name in listed if not name.startswith("/") and ".." not in PurePosixPath(name).parts}
-    return inside - {MANIFEST} if header.startswith(_HEADER) else set()
+    return {_DIGEST.sub("", line) for line in lines} if header.startswith(_HEADER) else set()
 
 
 def list_written(directory: Path, names: Iterable[str]) -> None:
@@ -51,14 +49,16 @@ def list_written(directory: Path, names: Iterable[str]) -> None:
 
 
 def remove_written(directory: Path) -> None:
-    """Delete results, the list last, and their directory if nothing else is in it: `OSError` if that fails.
-
-    Results of a run are files beside each other: nothing in a folder, perhaps a linked one, is deleted.
-    """
-    names = {child.name for child in directory.iterdir() if child.is_symlink() or child.is_file()}
-    for name in (*sorted(names & {*written_files(directory), JOURNAL}), MANIFEST):
-        (directory / name).unlink(missing_ok=True)
+    """Delete results, the list last, and their directory if nothing else is in it: `OSError` if that fails."""
+    for name in sorted(_own_names(directory), reverse=True):  # the list's name begins with a dot
+        (directory / name).unlink()
     remove_if_empty(directory)
+
+
+def _own_names(directory: Path) -> set[str]:
+    """Names of results in a directory: files beside each other, as what is in a folder, perhaps a linked one, stays."""
+    files = {child.name for child in directory.iterdir() if child.is_symlink() or child.is_file()}
+    return files & {*written_files(directory), MANIFEST, JOURNAL}
 
 
 def remove_if_empty(directory: Path) -> None:
@@ -94,14 +94,12 @@ def check_free(path: Path, *, force: bool) -> None:
     if not force:
         raise OutputError(f"{path}: Directory exists; choose another --output-dir or give --force.")
     # Even with --force nothing but results is ever deleted.
-    listed = written_files(place)
-    if SUMMARY not in listed:
+    if SUMMARY not in written_files(place):
         raise OutputError(
             f"{path}: Expected results to replace (a {SUMMARY} that {MANIFEST} lists), found other files, or "
             "results of an earlier version; not deleted."
         )
-    ours = {name for name in listed if not (place / name).is_dir()} | {MANIFEST, JOURNAL}
-    if foreign := sorted(names - ours):
+    if foreign := sorted(names - _own_names(place)):
         raise OutputError(f"{path}: Expected nothing but results to replace, found {foreign[0]}; move it away first.")
 
 
@@ -129,19 +127,20 @@ def result_directory(path: Path, *, force: bool = False, resume: bool = False) -
                 check_free(path, force=force or resume)
             if journal.exists() and not (resume or force):
                 raise OutputError(f"{path}: An unfinished run is there; --resume continues it, --force starts anew.")
-            _empty(working, {MANIFEST, JOURNAL} if resume else {MANIFEST})
             working.mkdir(exist_ok=True)
             (working / MANIFEST).touch()
+            _discard(working, {MANIFEST, JOURNAL} if resume else {MANIFEST})
             directory = ResultDirectory(path, working)
             try:
                 yield directory
                 names = {child.name for child in working.iterdir()} - {MANIFEST}
                 for name in names:
                     flush(working / name)
-                list_written(working, names - {JOURNAL} if directory.is_finished else names)
+                list_written(working, names - {JOURNAL})
             except BaseException:  # an interrupt too: what can be resumed stays
                 if not journal.exists():
-                    _discard(working)
+                    with suppress(OSError):
+                        _discard(working)
                 raise
             _put_in_place(directory, force=force or resume)
     except OSError as error:
@@ -157,7 +156,7 @@ def _claim_place(path: Path) -> Iterator[Path]:
     working.parent.mkdir(parents=True, exist_ok=True)
     try:
         with lock_file(_beside(target, _NEW + LOCK), path):
-            names = sorted(child.name for child in working.iterdir()) if working.exists() else []
+            names = sorted(child.name for child in working.glob("*"))
             if names and not {MANIFEST, JOURNAL} & {*names}:
                 raise OutputError(f"{path}: Expected {working} to be free for unfinished results, found {names[0]}.")
             _recover(target)
@@ -172,19 +171,12 @@ def _beside(target: Path, suffix: str) -> Path:
     return target.with_name(f".{target.name}{suffix}")
 
 
-def _empty(working: Path, without: set[str]) -> None:
-    """Delete unfinished results except these names."""
-    for path in working.iterdir() if working.exists() else ():
-        if path.name not in without:
+def _discard(working: Path, kept: Collection[str] = ()) -> None:
+    """Delete unfinished results except what is `kept`; the list, which shows that they are ours, goes last."""
+    for path in sorted(working.glob("*"), reverse=True):
+        if path.name not in kept:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-
-
-def _discard(working: Path) -> None:
-    """Delete unfinished results; the list, which shows that they are ours, goes last."""
-    with suppress(OSError):
-        _empty(working, {MANIFEST})
-        (working / MANIFEST).unlink(missing_ok=True)
-        remove_if_empty(working)
+    remove_if_empty(working)
 
 
 def _recover(target: Path) -> None:
@@ -197,25 +189,18 @@ def _recover(target: Path) -> None:
             old.rename(target)
 
 
-def _replace(working: Path, target: Path) -> None:
-    """Put whole results in the place of earlier ones, which are renamed."""
-    old = _beside(target, _OLD)
-    if is_old := SUMMARY in written_files(target):
-        target.rename(old)
-    try:
-        working.rename(target)  # which may be an empty directory, and fails on any other
-    except BaseException:  # an interrupt too
-        if is_old:
-            old.rename(target)
-        raise
-
-
 def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
-    """Put whole results in their place, or beside it if others have taken it."""
+    """Put whole results in their place, of which earlier ones are renamed, or beside it if others have taken it."""
     path, working, target = directory.path, directory.working, directory.path.resolve()
     try:
         check_free(path, force=force)
-        _replace(working, target)
+        try:
+            if SUMMARY in written_files(target):
+                target.rename(_beside(target, _OLD))
+            working.rename(target)  # which may be an empty directory, and fails on any other
+        finally:  # after an interrupt too, earlier results are back or deleted
+            with suppress(OSError):  # else the next run here does that
+                _recover(target)
     except (OSError, OutputError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         with suppress(OSError):
@@ -223,8 +208,7 @@ def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
         raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
     if directory.is_finished:
         (target / JOURNAL).unlink(missing_ok=True)
-    with suppress(OSError):  # the next run here does that
-        _recover(target)
+    with suppress(OSError):
         flush(target.parent)
 
 
@@ -233,8 +217,7 @@ def clear_leftovers(directory: Path, names: re.Pattern[str]) -> None:
 
     An `OSError` or `OutputError` if something cannot be deleted, or a process is writing there.
     """
-    for path in sorted(directory.iterdir()):
-        name = path.name[1:].removesuffix(LOCK)[: -len(_NEW)]
-        if path.name in (f".{name}{_NEW}", f".{name}{_OLD}", f".{name}{_NEW}{LOCK}") and names.fullmatch(name):
-            with _claim_place(directory / name) as working:
-                _discard(working)
+    leftover = re.compile(rf"\.({names.pattern})({_NEW}({LOCK})?|{_OLD})")
+    for match in filter(None, [leftover.fullmatch(path.name) for path in sorted(directory.iterdir())]):
+        with _claim_place(directory / match[1]) as working:
+            _discard(working)

@@ -37,29 +37,17 @@ SAMPLE_TASKS = "sample-tasks.toml"
 SAMPLE_TUNED_TASKS = "sample-tuned-tasks.toml"
 SAMPLE_SPOT_PROFILE = "sample-spot-profile.toml"
 _CHUNK = 1 << 17
+_IN_WORDS = {errno.ENOENT: "No such file", errno.EISDIR: "Expected a file, got a directory"}
 
 
 class Form(Enum):
-    """Forms of input file."""
+    """Forms of input file, by the suffixes of their names."""
 
-    PICKLE = "pickle"
-    TAR = "tar with a pickle"
-    PARQUET = "Parquet"
-    CSV = "CSV"
-    TOML = "TOML"
-
-
-_SUFFIXES = {
-    ".pkl": Form.PICKLE,
-    ".pickle": Form.PICKLE,
-    ".p": Form.PICKLE,
-    ".parquet": Form.PARQUET,
-    ".pq": Form.PARQUET,
-    ".csv": Form.CSV,
-    ".toml": Form.TOML,
-    ".tar": Form.TAR,
-    ".tgz": Form.TAR,
-}
+    PICKLE = (".pkl", ".pickle", ".p")
+    TAR = (".tar", ".tgz")
+    PARQUET = (".parquet", ".pq")
+    CSV = (".csv",)
+    TOML = (".toml",)
 
 
 def _unzip(raw: BinaryIO) -> IO[bytes]:
@@ -97,9 +85,9 @@ def check_bytes(path: Path, number: float, most: int, what: str = "unpacked") ->
         raise InputError(f"{path}: Expected {limit}, got more; {SETTING} raises the limit.")
 
 
-def whole_bytes(path: Path) -> bytes:
-    """Read a document; an `OSError` or an `InputError` if it cannot be read or is too large."""
-    with open_plain(path, DOCUMENT_BYTES) as stream:
+def whole_bytes(path: Path, error: type[InputError]) -> bytes:
+    """Read a document; `error` if it cannot be read, and an `InputError` if it is too large."""
+    with translated(path, error), open_plain(path, DOCUMENT_BYTES) as stream:
         return stream.read()
 
 
@@ -119,16 +107,16 @@ def form_of(path: Path, error: type[InputError] = InputError) -> Form:
 def suffix_form(path: Path) -> Form | None:
     """Form that a file's suffix stands for; None if unknown."""
     name = Path(path.name.lower())
-    return _SUFFIXES.get(Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2", ".zip") else name.suffix)
+    suffix = Path(name.stem).suffix if name.suffix in (".gz", ".xz", ".bz2", ".zip") else name.suffix
+    return next((form for form in Form if suffix in form.value), None)
 
 
-def file_stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes when a file is replaced or written to; None if there is none."""
-    try:
+def file_stamp(path: Path) -> tuple[int, ...] | None:
+    """What is equal for all names of a file, and changes when it is replaced or written to; None if there is none."""
+    with suppress(OSError, ValueError):
         status = path.stat()
-    except (OSError, ValueError):
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    return None
 
 
 def one_line(text: object) -> str:
@@ -150,14 +138,15 @@ def open_file(path: Path) -> io.BufferedReader:
 def read_head(path: Path, size: int) -> bytes:
     """The first bytes of a file, as `open_plain` reads them, however many there are."""
     with open_file(path) as raw:
-        unpack = _find_unpacker(raw)
-        return raw.read(size) if unpack is None else unpack(raw).read(size)
+        return _unpack(raw).read(size)
 
 
-def _find_unpacker(raw: BinaryIO) -> Callable[[BinaryIO], BinaryIO] | None:
+def _unpack(raw: BinaryIO) -> BinaryIO:
+    """The content of a file from its beginning: the file itself if it is not packed."""
+    raw.seek(0)
     head = raw.read(10)
     raw.seek(0)
-    return next((unpack for magic, unpack in _UNPACKED.items() if re.match(magic, head)), None)
+    return next((unpack(raw) for magic, unpack in _UNPACKED.items() if re.match(magic, head)), raw)
 
 
 @contextmanager
@@ -165,16 +154,12 @@ def open_plain(path: Path, usual: int = LOG_BYTES) -> Iterator[BinaryIO]:
     """Open a file unpacked from gzip, xz, bzip2 or zip; an `InputError` beforehand if it exceeds the bound."""
     most, count = most_bytes(usual), 0
     with open_file(path) as raw:
-        unpack = _find_unpacker(raw)
-        if unpack is None:
-            check_bytes(path, os.fstat(raw.fileno()).st_size, most)
-            yield raw
-            return
-        for piece in iter(partial(unpack(raw).read, _CHUNK), b""):
-            count += len(piece)
-            check_bytes(path, count, most)
-        raw.seek(0)
-        yield unpack(raw)
+        check_bytes(path, os.fstat(raw.fileno()).st_size, most)
+        if _unpack(raw) is not raw:
+            for piece in iter(partial(_unpack(raw).read, _CHUNK), b""):
+                count += len(piece)
+                check_bytes(path, count, most)
+        yield _unpack(raw)
 
 
 @contextmanager
@@ -185,14 +170,11 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
         if not tarred:
             yield stream
             return
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
-            members = filter(_is_pickle, iter(archive.next, None))
-            member = next(members, None)
-            if member is None:
-                raise error(f"{path}: Expected a .pkl in the archive, got none.")
-            yield cast(BinaryIO, archive.extractfile(member))
-            if next(members, None) is not None:
-                raise error(f"{path}: Expected one .pkl in the archive, got several.")
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
+            pickles = list(filter(_is_pickle, archive))
+            if len(pickles) != 1:
+                raise error(f"{path}: Expected one .pkl in the archive, got {'several' if pickles else 'none'}.")
+            yield cast(BinaryIO, archive.extractfile(pickles[0]))
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:
@@ -205,13 +187,9 @@ def translated(path: Path, error: type[InputError]) -> Iterator[None]:
     """Turn faults of files and of their compression into `error`, in one line."""
     try:
         yield
-    except FileNotFoundError:
-        raise error(f"{path}: No such file.") from None
-    except IsADirectoryError:
-        raise error(f"{path}: Expected a file, got a directory.") from None
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, lzma.LZMAError, zlib.error) as cause:
         if isinstance(cause, OSError) and cause.errno is not None:
-            raise error(f"{path}: {cause.strerror}.") from None
+            raise error(f"{path}: {_IN_WORDS.get(cause.errno, cause.strerror)}.") from None
         raise error(f"{path}: Expected a whole archive, got a damaged one ({cause}).") from None
 
 

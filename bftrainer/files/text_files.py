@@ -9,11 +9,12 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import chain, count, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from bftrainer.errors import BftrainerError, InputError, LogError, suggestion
 from bftrainer.files.opening import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pydantic import ValidationError
 
-Number = TypeVar("Number", int, float)
 SCHEMA = 1
 _HEAD = 1 << 16
 """Bytes that a header is searched in."""
@@ -51,9 +51,8 @@ MOST_NESTED = 100
 
 def toml_file(path: Path, error: type[InputError]) -> dict[str, Any]:
     """Content of a TOML file; `error` if it is no TOML, or holds the character NUL."""
-    with translated(path, error):
-        data = whole_bytes(path)
-    table: dict[str, Any] = _parse(path, lambda: tomllib.loads(data.decode()), "TOML", error)
+    data = whole_bytes(path, error)
+    table: dict[str, Any] = parse_text(path, data, error, "TOML", lambda text: tomllib.loads(text.decode()))
     if nul := _NUL.search(data):
         line = data.count(b"\n", 0, nul.start()) + 1
         raise error(f"{path}:{line}: Expected text without the character NUL.")
@@ -62,19 +61,15 @@ def toml_file(path: Path, error: type[InputError]) -> dict[str, Any]:
 
 def json_file(path: Path, error: type[InputError], what: str = "JSON") -> Any:
     """Content of a JSON file, which messages call `what`; `error` if it cannot be read, or is none."""
-    with translated(path, error):
-        text = whole_bytes(path)
-    return parse_json(path, text, error, what)
+    return parse_text(path, whole_bytes(path, error), error, what)
 
 
-def parse_json(where: object, text: str | bytes, error: type[BftrainerError], what: str = "JSON") -> Any:
-    """Parse a JSON text, which messages call `what`; `error`, naming `where`, if it is none or nested too deeply."""
-    return _parse(where, lambda: json.loads(text), what, error)
-
-
-def _parse(where: object, parse: Callable[[], Any], what: str, error: type[BftrainerError]) -> Any:
+def parse_text(
+    where: object, text: bytes, error: type[BftrainerError], what: str, parse: Callable[[bytes], Any] = json.loads
+) -> Any:
+    """Parse a text, by default JSON, which messages call `what`; `error` if it is none, or nested too deeply."""
     try:
-        value = parse()
+        value = parse(text)
         if _count_levels(value) <= MOST_NESTED:
             return value
     except ValueError as fault:  # not JSON, not UTF-8, or a number of too many digits
@@ -135,7 +130,6 @@ def first_row(path: Path) -> tuple[str, ...]:
 
 def csv_rows(path: Path, error: type[InputError], usual: int = DOCUMENT_BYTES) -> Iterator[tuple[str, list[str]]]:
     """Places (`file:line`) and cells of the rows of a CSV file that are not blank; `error` if it is no CSV in UTF-8."""
-    form_of(path, error)
     for row in log_rows(path, ",", error, usual):
         if "\ufffd" in (text := ",".join(row.fields)):
             raise error(f"{row.place}: Expected text in UTF-8, got {one_line(text)!r}.")
@@ -160,27 +154,21 @@ def table_rows(path: Path, columns: Sequence[str], error: type[InputError]) -> I
         yield place, dict(zip(header, cells, strict=True))
 
 
-def number_cell(
-    where: str,
-    name: str,
-    text: str,
-    error: type[InputError],
-    kind: type[Number],
-    least: float = -math.inf,
-    most: float = math.inf,
-) -> Number:
-    """Parse a cell as a finite number, a whole one if `kind` is `int`, within bounds."""
-    try:
-        value = kind(text)
-    except ValueError:
-        expected = "a whole number" if kind is int else "a number"
-        raise error(f"{where}: Expected {name} to be {expected}, got {one_line(text)!r}.") from None
-    if not -math.inf < value < math.inf:
-        raise error(f"{where}: Expected {name} to be finite, got {one_line(text)}.")
-    if not least <= value <= most:
-        bound = f">= {least}" if value < least else f"<= {most}"
-        raise error(f"{where}: Expected {name} {bound}, got {one_line(text)}.")
-    return value
+def number_cell(where: str, name: str, text: str, error: type[InputError]) -> float:
+    """Parse a cell as a finite number."""
+    with suppress(ValueError):
+        if math.isfinite(value := float(text)):
+            return value
+    raise error(f"{where}: Expected {name} to be a finite number, got {one_line(text)!r}.")
+
+
+def count_cell(where: str, name: str, text: str, error: type[InputError], within: range) -> int:
+    """Parse a cell as a whole number within a range."""
+    with suppress(ValueError):
+        if (value := int(text)) in within:
+            return value
+    bounds = f"{within[0]:,} to {within[-1]:,}"
+    raise error(f"{where}: Expected {name} to be a whole number from {bounds}, got {one_line(text)!r}.")
 
 
 def write_csv(stream: BinaryIO, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -214,59 +202,49 @@ def log_paths(paths: Sequence[Path]) -> tuple[Path, ...]:
     """Expand paths to files: a directory stands for its files by name, without hidden ones."""
     files: list[Path] = []
     for path in paths:
+        inside = [path]
         if path.is_dir():
-            inside = sorted(child for child in path.iterdir() if child.is_file() and not child.name.startswith("."))
-            if not inside:
-                raise LogError(f"{path}: Expected a directory with log files, got one without.")
-            files += inside
-        elif path.exists():
-            files.append(path)
-        else:
-            raise LogError(f"{path}: No such file.")
+            inside = [child for child in path.iterdir() if child.is_file() and not child.name.startswith(".")]
+        if not inside:
+            raise LogError(f"{path}: Expected a directory with log files, got one without.")
+        files += sorted(inside)
     return tuple(files)
 
 
 def line_blocks(path: Path, error: type[InputError] = LogError, usual: int = LOG_BYTES) -> Iterator[Block]:
     """Read a file in blocks of lines, some megabytes each; an `error` if it is empty, binary or damaged."""
-    first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
     with translated(path, error), open_plain(path, usual) as stream:
-        for chunk in iter(partial(stream.read, _CHUNK), b""):
-            lines, end, tail = _check_text(path, first, tail + chunk, error).rpartition(b"\n")
-            check_bytes(path, len(tail), most, "in a line")
-            if end:
-                yield Block(path, first, _as_utf8(lines))
-                first += lines.count(b"\n") + 1
-    if tail:
-        yield Block(path, first, _as_utf8(tail), cut_off=True)
-    elif first == 1:
-        _check_text(path, first, tail, error)
+        yield from _cut_lines(path, iter(partial(stream.read, _CHUNK), b""), error)
 
 
 def head(path: Path) -> list[str]:
     """The first whole lines of a file, enough to recognise its format; a `LogError` as of `line_blocks`."""
     with translated(path, LogError):
         start = read_head(path, _HEAD)
-    lines, end, tail = _check_text(path, 1, start).rpartition(b"\n")
-    return Block(path, 1, _as_utf8(lines if end else tail)).lines
+    return next(_cut_lines(path, [start], LogError)).lines
 
 
-def whole_text(path: Path) -> str:
-    """Whole text of a small file; a `LogError` as of `line_blocks`."""
-    return "\n".join(line for block in line_blocks(path) for line in block.lines)
+def _cut_lines(path: Path, pieces: Iterable[bytes], error: type[InputError]) -> Iterator[Block]:
+    """Cut a file's pieces after whole lines."""
+    first, tail, most = 1, b"", most_bytes(DOCUMENT_BYTES)
+    for piece in pieces:
+        if (at := piece.find(b"\0")) >= 0:
+            line = first + piece.count(b"\n", 0, at)
+            raise error(f"{path}:{line}: Expected text, got binary data.")
+        lines, end, tail = (tail + piece).rpartition(b"\n")
+        check_bytes(path, len(tail), most, "in a line")
+        if end:
+            yield Block(path, first, _as_utf8(lines))
+            first += lines.count(b"\n") + 1
+    if tail:
+        yield Block(path, first, _as_utf8(tail), cut_off=True)
+    elif first == 1:
+        raise error(f"{path}: Expected lines, got an empty file.")
 
 
 def _as_utf8(text: bytes) -> bytes:
     # Names of jobs and users may be in any encoding; all that is needed from a log is ASCII.
     return text if text.isascii() else text.decode("utf-8-sig", errors="replace").encode()
-
-
-def _check_text(path: Path, line: int, text: bytes, error: type[InputError] = LogError) -> bytes:
-    """Text that begins in a line of a file; an `error` if there is none, or it is binary."""
-    if not text:
-        raise error(f"{path}: Expected lines, got an empty file.")
-    if (at := text.find(b"\0")) >= 0:
-        raise error(f"{path}:{line + text.count(10, 0, at)}: Expected text, got binary data.")
-    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +254,7 @@ class LogRow:
     path: Path
     line: int
     fields: list[str]
-    is_cut_off: bool
+    is_cut_off: bool = False
 
     @property
     def place(self) -> str:
@@ -317,52 +295,48 @@ class JobTable:
     """A table with a `header`: CSV with commas, semicolons, bars or tabs, JSON lines, or Parquet; else a `LogError`."""
 
     def __init__(self, path: Path) -> None:
-        from bftrainer.files.arrow import parquet_file  # which needs NumPy
+        from bftrainer.files.arrow import parquet_file  # not above: few tables need pyarrow
 
         self._path, self._open, self.is_parquet = path, parquet_file, form_of(path, LogError) is Form.PARQUET
         if self.is_parquet:
             with parquet_file(path, LogError) as file:
-                self.header = LogRow(path, 1, list(file.schema_arrow.names), is_cut_off=False)
+                self.header = LogRow(path, 1, list(file.schema_arrow.names))
             return
-        first = next((line for line in head(path) if line.strip()), "")
+        number, first = next((row for row in enumerate(head(path), start=1) if row[1].strip()), (1, ""))
         if (begun := "".join(first.split())).startswith("["):
             program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
             raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
-        self._objects = first.startswith("{")
-        self._delimiter = max(",;|\t", key=first.count)
-        row = next(self._json_rows(None) if self._objects else log_rows(path, self._delimiter), None)
+        self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
+        keys = list(parse_object(first) or ())
+        row = next(log_rows(path, self._delimiter), None) if self._delimiter else LogRow(path, number, keys)
         if row is None:
             raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
         self.header = row
 
     def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
         """The rows below the header; of Parquet only these columns, and other cells empty."""
-        if self.is_parquet:
-            return self._parquet_rows(columns)
-        if self._objects:
-            return self._json_rows(self.header.fields)
-        return islice(log_rows(self._path, self._delimiter), 1, None)
-
-    def _json_rows(self, names: Sequence[str] | None) -> Iterator[LogRow]:
-        """Cells of each line's object; without names, the names."""
-        for row in log_lines(self._path):
-            if (line := row.fields[0]).strip():
-                try:
-                    value = json.loads(line)
-                except (ValueError, RecursionError):
-                    value = None
-                cells = list(value) if isinstance(value, dict) else []
-                if names is not None and cells:
-                    cells = [_cell(value.get(name)) for name in names]
-                yield replace(row, fields=cells)
-
-    def _parquet_rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
         names, number = self.header.fields, count(1)
-        with self._open(self._path, LogError) as file:
-            for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
-                texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
-                for cells in zip(*(texts.get(name, repeat("", batch.num_rows)) for name in names), strict=True):
-                    yield LogRow(self._path, next(number), list(cells), is_cut_off=False)
+        if self.is_parquet:
+            with self._open(self._path, LogError) as file:
+                for batch in file.iter_batches(_BATCH, columns=[names[at] for at in columns]):
+                    texts = dict(zip(batch.schema.names, map(_cells, batch.columns), strict=True))
+                    for cells in zip(*(texts.get(name, repeat("", batch.num_rows)) for name in names), strict=True):
+                        yield LogRow(self._path, next(number), list(cells))
+        elif self._delimiter:
+            yield from islice(log_rows(self._path, self._delimiter), 1, None)
+        else:
+            for row in log_lines(self._path):
+                if row.fields[0].strip():
+                    value = parse_object(row.fields[0])
+                    yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
+
+
+def parse_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that a text is; None if it is none."""
+    with suppress(ValueError, RecursionError):
+        if isinstance(value := json.loads(text), dict):
+            return value
+    return None
 
 
 def _cells(values: pa.Array) -> list[str]:

@@ -18,12 +18,12 @@ from typing import BinaryIO, cast
 from zlib import crc32
 
 from bftrainer.errors import OutputError
-from bftrainer.files.opening import most_bytes, open_file
+from bftrainer.files.opening import check_bytes, file_stamp, most_bytes, open_file
 
 # A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
 _POLL_S = 0.02
-_HOLDER = b"Process "
+_HOLDER, _UNKNOWN = b"Process ", "Another process"
 _NO_LOCKS = {errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK}
 """Errors of file systems that have no locks, where nobody is kept out."""
 
@@ -41,7 +41,7 @@ def lock_file(
     try:
         while (file := _try_to_lock(path, mode)) is None:
             if time.monotonic() >= deadline:
-                raise OutputError(f"{called}: {_read_holder(path)} is writing there.")
+                raise OutputError(f"{called}: {lock_holder(path) or _UNKNOWN} is writing there.")
             time.sleep(_POLL_S)
     except OSError as error:
         raise OutputError(f"{called}: cannot be written ({error.strerror}).") from error
@@ -61,12 +61,11 @@ def _try_to_lock(path: Path, mode: int) -> int | None:
         if os.fstat(file).st_nlink > 1:
             raise OSError(errno.EEXIST, f"{path.name} is not a file of ours")
         if _flock(file, fcntl.LOCK_EX) and _has_name(file, path):
+            if mode == 0o600:
+                os.fchmod(file, mode)  # of a leftover too
             os.ftruncate(file, 0)
-            try:
+            with suppress(OSError):  # of a full disk, which what is to be written there says
                 os.pwrite(file, b"%s%d on %s" % (_HOLDER, os.getpid(), socket.gethostname().encode()), 0)
-            except OSError:  # the disk is full: nothing is to be left there
-                path.unlink()
-                raise
             unlocked.pop_all()
             return file
     return None
@@ -94,16 +93,9 @@ def lock_holder(path: Path) -> str:
     """Who holds the lock of a file; empty if nobody does."""
     with suppress(OSError), open_file(path) as file:
         if not _flock(file.fileno(), fcntl.LOCK_SH):
-            return _read_holder(path)
+            text = file.read(200)
+            return text.decode(errors="replace") if text.startswith(_HOLDER) else _UNKNOWN
     return ""
-
-
-def _read_holder(path: Path) -> str:
-    with suppress(OSError), open_file(path) as file:
-        text = file.read(200)
-        if text.startswith(_HOLDER):
-            return text.decode(errors="replace")
-    return "Another process"
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
@@ -118,18 +110,17 @@ def refuse_existing(path: Path, *, force: bool) -> None:
 
 def refuse_clash(outputs: Sequence[Path], inputs: Mapping[Path, str]) -> None:
     """Refuse an output that is an input, by its name in messages, or another output, also through links."""
-    for number, output in enumerate(outputs):
-        uses = {path: f"{called}, which is read" for path, called in inputs.items()}
-        for path, use in (uses | {other: f"{other}, which is written too" for other in outputs[:number]}).items():
-            if _is_same(output, path):
-                raise OutputError(f"{output}: Would overwrite {use}.")
+    uses = {_identify(path): f"{called}, which is read" for path, called in inputs.items()}
+    for output in outputs:
+        file = _identify(output)
+        if file in uses:
+            raise OutputError(f"{output}: Would overwrite {uses[file]}.")
+        uses[file] = f"{output}, which is written too"
 
 
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return os.path.samefile(one, other)
-    except OSError:  # one does not exist yet
-        return os.path.realpath(one) == os.path.realpath(other)
+def _identify(path: Path) -> object:
+    """What all names of a file share, also before it is there."""
+    return file_stamp(path) or os.path.realpath(path)
 
 
 @contextmanager
@@ -152,21 +143,16 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
     try:
         with ExitStack() as locks:
             files = [locks.enter_context(lock_file(temporary_path(each), each, mode=mode)) for each in paths]
-            for file, target in zip(files, paths, strict=True):
-                os.ftruncate(file, 0)
-                if private:
-                    os.fchmod(file, mode)  # of a leftover too
-                if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
-                    os.fchown(file, target.stat().st_uid, target.stat().st_gid)
             with ExitStack() as opened:
                 yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
             for target in paths:
+                if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
+                    os.chown(temporary_path(target), target.stat().st_uid, target.stat().st_gid)
                 temporary_path(target).replace(target)
         for directory in {target.parent for target in paths}:
-            with suppress(PermissionError):  # one that one may write to, and not read
-                flush(directory)
+            flush(directory)
     except OSError as cause:
         raise OutputError(f"{path}: cannot be written ({cause.strerror or cause}).") from None
 
@@ -180,6 +166,7 @@ def temporary_path(path: Path) -> Path:
 def _open_to_fill(file: int, path: Path) -> Iterator[BinaryIO]:
     """Open a stream into a file that gets the name `path`; its content is on the disk afterwards."""
     with open(file, "wb", closefd=False) as raw:
+        raw.truncate()
         if path.suffix == ".gz":
             # No name and no time in the header: equal content gives equal bytes.
             with gzip.GzipFile(filename="", mode="wb", fileobj=raw, mtime=0) as stream:
@@ -191,12 +178,11 @@ def _open_to_fill(file: int, path: Path) -> Iterator[BinaryIO]:
 
 
 def flush(path: Path) -> None:
-    """Have the disk hold a file, or the names in a directory."""
-    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    """Have the disk hold a file, or the names in a directory, unless one may write to it and not read it."""
+    with suppress(PermissionError), ExitStack() as opened:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        opened.callback(os.close, file)
         os.fsync(file)
-    finally:
-        os.close(file)
 
 
 class LineJournal:
@@ -206,25 +192,25 @@ class LineJournal:
     """
 
     def __init__(self, path: Path, is_whole: Callable[[bytes], bool] = lambda _: True) -> None:
-        self.path, content = path, b""
-        if path.exists():
-            with self._translate_errors("read"), open_file(path) as file:
-                if os.fstat(file.fileno()).st_uid != os.geteuid():
-                    raise OutputError(f"{path}: Expected a journal of your own, found one of another user.")
-                if os.fstat(file.fileno()).st_size > most_bytes():
-                    raise OutputError(f"{path}: Expected a journal, got a file that is too large for one.")
-                content = file.read()
-        lines = content.split(b"\n")[:-1]
+        self.path = path
+        lines = self._content().split(b"\n")[:-1]
         while lines and not is_whole(lines[-1]):
             lines.pop()
         self._size = sum(map(len, lines)) + len(lines)
 
+    def _content(self) -> bytes:
+        if not self.path.exists():
+            return b""
+        with self._translate_errors("read"), open_file(self.path) as file:
+            about = os.fstat(file.fileno())
+            if about.st_uid != os.geteuid():
+                raise OutputError(f"{self.path}: Expected a journal of your own, found one of another user.")
+            check_bytes(self.path, about.st_size, most_bytes(), "in a journal")
+            return file.read()
+
     def read(self) -> list[bytes]:
         """Read the whole lines, without their ends."""
-        if not self._size:
-            return []
-        with self._translate_errors("read"), open_file(self.path) as file:
-            return file.read(self._size - 1).split(b"\n")
+        return self._content()[: self._size].split(b"\n")[:-1]
 
     def append(self, lines: Iterable[str | bytes]) -> None:
         """Append lines, all of them or none, over one that was cut off; they are on the disk when this returns."""
@@ -240,8 +226,7 @@ class LineJournal:
                 file.truncate(self._size)
                 raise
         if not self._size:
-            with suppress(PermissionError):  # a directory that one may write to, and not read
-                flush(self.path.parent)
+            flush(self.path.parent)
         self._size += len(data)
 
     @contextmanager

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, at_place, legible
 from bftrainer.files.opening import Form, form_of, one_line
-from bftrainer.files.text_files import csv_rows, first_row, number_cell, table_rows, write_csv
+from bftrainer.files.text_files import count_cell, csv_rows, first_row, table_rows, write_csv
 from bftrainer.files.writing import replacing
 from bftrainer.model import NS_PER_S, NodeLog, iso
 from bftrainer.nodelogs.hostlist import MOST_NODES
@@ -212,7 +212,7 @@ def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int, l
         if times and time < times[-1]:
             raise LogError(f"{where}: Expected times to ascend, got {iso(time)} after {iso(times[-1])}.")
         times.append(time)
-        numbers.append(number_cell(where, columns[1], cells[columns[1]], LogError, int, least, MOST_NODES))
+        numbers.append(count_cell(where, columns[1], cells[columns[1]], LogError, range(least, MOST_NODES + 1)))
     if len(times) < least_rows:
         raise LogError(f"{paths[0]}: Expected rows of {' and '.join(columns)}, got none.")
     return ChangeTrace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
@@ -265,7 +265,7 @@ def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int,
     for where, cells in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
         if len(cells) != 3:
             raise LogError(f"{where}: Expected milliseconds, add or remove, and a node, got {len(cells)} values.")
-        moment = number_cell(where, "milliseconds", cells[0], LogError, int, 0, _LAST_MS - start_ns // _NS_PER_MS)
+        moment = count_cell(where, "milliseconds", cells[0], LogError, range(_LAST_MS - start_ns // _NS_PER_MS + 1))
         action, node = cells[1].strip(), cells[2].strip()
         if moment < before:
             raise LogError(f"{where}: Expected times to ascend, got {moment} after {before} ms.")

@@ -193,8 +193,8 @@ def pseudonyms(key: bytes, kind: str, names: Iterable[str]) -> dict[str, str]:
 def read_key(path: Path) -> bytes:
     """Read the key in a file of hexadecimal digits: `LogError` if it does not hold one."""
     try:
-        key = bytes.fromhex(whole_bytes(path).decode("ascii").strip())
-    except (OSError, ValueError):
+        key = bytes.fromhex(whole_bytes(path, LogError).decode("ascii").strip())
+    except ValueError:
         key = b""
     if len(key) != KEY_BYTES:
         raise LogError(f"{path}: Expected a key of {2 * KEY_BYTES} hexadecimal digits, got something else.")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bftrainer.errors import LogError, SettingsError, at_place, suggestion
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import head, whole_text
+from bftrainer.files.text_files import head, log_lines
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
 
@@ -94,7 +94,7 @@ def read_inventory(source: str) -> Inventory:
         nodes = list(SlurmDocument(path, ("nodes",)).shown_nodes())
         with at_place(path, LogError):
             return _gather(nodes)
-    text = whole_text(path)
+    text = "\n".join(row.fields[0] for row in log_lines(path))
     with at_place(path, LogError):
         starts = [match.start() for match in _SHOW_NODE.finditer(text)]
         if not starts:

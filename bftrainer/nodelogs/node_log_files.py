@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place, legible
-from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
-from bftrainer.files.text_files import csv_rows, json_file, parse_json, write_csv
+from bftrainer.files.text_files import csv_rows, json_file, parse_text, write_csv
 from bftrainer.files.writing import refuse_existing, replacing, replacing_together
 from bftrainer.legacy import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, instant_ns, iso
@@ -69,7 +68,7 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) 
     path = Path(path)
     form = form_of(path, LogError)
     if form not in _READERS:
-        raise LogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value}.")
+        raise LogError(f"{path}: Expected a node log (Parquet, CSV or pickle), got {form.value[0]}.")
     log = _READERS[form](path, warn)
     with at_place(path, SettingsError):
         return log.skip_rows(skip_events)
@@ -278,6 +277,8 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
     """Read a table of transitions; errors name file and row."""
     from pyarrow import types
 
+    from bftrainer.files.arrow import TEXT, parquet_file  # not above: a server that reads no log is 34 MiB smaller
+
     def locate(row: int) -> str:
         return f"{path}, row {row + 1}"
 
@@ -291,7 +292,7 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
                 got = one_line(schema.field(column).type)
                 raise LogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
         meta = {
-            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_json(path, text, LogError, _METADATA)
+            key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_text(path, text, LogError, _METADATA)
             for key, text in (schema.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }
@@ -302,6 +303,8 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
 def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transitions:
     """Transitions of a table of `COLUMNS`: timestamps (naive: UTC), categories and booleans."""
     import pyarrow as pa
+
+    from bftrainer.files.arrow import to_numpy
 
     rows = file.metadata.num_rows
     times, node, idle = np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.bool_)

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from pyarrow import csv
 
 from bftrainer.errors import OutputError, escaped
-from bftrainer.files.arrow import instants, lists, make_column, open_native, parquet_file, texts
+from bftrainer.files.arrow import instants, make_column, open_native, parquet_file, texts
 from bftrainer.files.opening import translated
 from bftrainer.files.text_files import json_file
 from bftrainer.model import instants_ns, iso_column
@@ -71,7 +71,7 @@ class Column:
             return texts(["kept" if name is Held.NOTHING else name for name in values.names], values.codes)
         if isinstance(values, Lists):
             flat = make_column(COUNT, values.values) if self.kind == COUNTS else texts(_names(result), values.values)
-            return lists(values.offsets, flat)
+            return pa.ListArray.from_arrays(make_column(COUNT, values.offsets).cast(pa.int32()), flat)
         return texts(values) if self.kind == TEXT else make_column(self.kind, values)
 
 

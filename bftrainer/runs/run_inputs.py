@@ -42,7 +42,7 @@ CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
 NO_CAP: Steps = ((-math.inf, math.inf),)
 # Longer than any log.
 _LONGEST_S = 1e9
-_read: dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, int, int] | None]]] = {}
+_read: dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, ...] | None]]] = {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -299,7 +299,7 @@ def read_series(path: Path, column: str, start_ns: int, window_s: float) -> Step
     steps = list[tuple[float, float]]()
     for where, cells in table_rows(path, ("time", column), SettingsError):
         time_s = _time(where, cells["time"], start_ns)
-        value = number_cell(where, column, cells[column], SettingsError, float)
+        value = number_cell(where, column, cells[column], SettingsError)
         if value < 0:
             raise SettingsError(f"{where}: Expected {column} of 0 or more, got {value:g}.")
         if steps and not time_s > steps[-1][0]:

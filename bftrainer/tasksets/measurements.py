@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bftrainer.errors import InvalidTaskError, at_place
 from bftrainer.files.opening import form_of, one_line, translated
-from bftrainer.files.text_files import number_cell, table_rows, toml_content
+from bftrainer.files.text_files import count_cell, number_cell, table_rows, toml_content
 from bftrainer.model import ScalingCurve
 from bftrainer.model.task import MOST_NODES
 from bftrainer.model.type_checks import convert_fields, make_record, require
@@ -22,8 +22,8 @@ def read_throughput_csv(path: str | Path) -> ScalingCurve:
     """Curve through the means of measurements: rows of `nodes` and `throughput` (work/s), with counts in any order."""
     measured: dict[int, list[float]] = defaultdict(list)
     for where, row in table_rows(Path(path), ("nodes", "throughput"), InvalidTaskError):
-        nodes = number_cell(where, "nodes", row["nodes"], InvalidTaskError, int, 0, MOST_NODES)
-        throughput = number_cell(where, "throughput", row["throughput"], InvalidTaskError, float)
+        nodes = count_cell(where, "nodes", row["nodes"], InvalidTaskError, range(MOST_NODES + 1))
+        throughput = number_cell(where, "throughput", row["throughput"], InvalidTaskError)
         if throughput < 0 or (nodes == 0) != (throughput == 0):
             got = f"{throughput:g} on {nodes}"
             raise InvalidTaskError(f"{where}: Expected throughput above 0, on 0 nodes 0, got {got}.")

@@ -80,7 +80,7 @@ def read_task_set(
         return _read_pickled(path, curves_path, model)
     if form is not Form.TOML:
         instead = " Write a [[task]] table for each row, in TOML (docs/tasks.md)." if form is Form.CSV else ""
-        raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value}.{instead}")
+        raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value[0]}.{instead}")
     tables = toml_tables(path, "task", InvalidTaskError)
     drafts = [toml_draft(path, number, table) for number, table in enumerate(tables, start=1)]
     measured = None if curves_path is None else _read_scalability(curves_path, drafts, path)

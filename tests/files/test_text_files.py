@@ -12,7 +12,7 @@ import pytest
 from bftrainer.errors import InputError, LogError
 from bftrainer.files import opening, text_files
 from bftrainer.files.opening import Form, form_of, open_plain, sample_path
-from bftrainer.files.text_files import MOST_NESTED, head, json_file, line_blocks, log_paths, toml_file, whole_text
+from bftrainer.files.text_files import MOST_NESTED, head, json_file, line_blocks, log_lines, log_paths, toml_file
 
 
 def read_toml(path, error):
@@ -119,7 +119,7 @@ def test_lines(tmp_path, monkeypatch, name, chunk):
         assert (block.path, block.first, block.cut_off) == (path, counted, False)
         counted += len(block.lines)
     assert head(path)[0] == "first"
-    assert whole_text(path) == "\n".join(LINES)
+    assert [row.fields for row in log_lines(path)] == [[line] for line in LINES]
 
 
 def test_a_last_line_without_its_end(tmp_path):
@@ -134,8 +134,9 @@ def test_a_last_line_without_its_end(tmp_path):
 def test_other_encodings_do_not_stop_it(tmp_path):
     """A job's name in Latin-1 costs that name, not the log; a byte-order mark is no part of the first line."""
     path = packed(tmp_path / "log", b"\xef\xbb\xbfone\nna\xefve|n1\n")
-    assert whole_text(path).split("\n")[0] == "one"
-    assert whole_text(path).endswith("|n1")
+    first, second = log_lines(path)
+    assert first.fields == ["one"]
+    assert second.fields[0].endswith("|n1")
 
 
 @pytest.mark.parametrize(
@@ -192,4 +193,4 @@ def test_directories(tmp_path):
     with pytest.raises(LogError, match=r"sub: Expected a directory with log files, got one without\."):
         log_paths([tmp_path / "sub"])
     with pytest.raises(LogError, match=r"absent: No such file\."):
-        log_paths([tmp_path / "absent"])
+        head(*log_paths([tmp_path / "absent"]))

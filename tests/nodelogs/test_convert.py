@@ -112,7 +112,7 @@ def test_forms_of_the_other_kind(tmp_path, fixtures):
     """A node log is no task set, and a task set no node log; the message says what was found."""
     write_node_log(tmp_path / "x.parquet", read_node_log(fixtures / "log-pandas2.2-protocol4.pkl"))
     (tmp_path / "t.toml").write_text("schema = 1\n")
-    with pytest.raises(LogError, match=r"t\.toml: Expected a node log .*, got TOML\."):
+    with pytest.raises(LogError, match=r"t\.toml: Expected a node log .*, got \.toml\."):
         read_node_log(tmp_path / "t.toml")
-    with pytest.raises(InvalidTaskError, match=r"x\.parquet: Expected a task set .*, got Parquet\."):
+    with pytest.raises(InvalidTaskError, match=r"x\.parquet: Expected a task set .*, got \.parquet\."):
         read_task_set(tmp_path / "x.parquet")

@@ -181,7 +181,7 @@ def test_bad_files(tmp_path, text, message):
 def test_tables_are_no_task_sets(tmp_path):
     """CSV, which earlier versions read and wrote, is refused with what to write instead, as are other names."""
     (tmp_path / "jobs.csv").write_text("name,min_nodes,max_nodes,work\nJ0,1,8,1e6\n")
-    instead = r"got CSV\. Write a \[\[task\]\] table for each row, in TOML \(docs/tasks\.md\)\.$"
+    instead = r"got \.csv\. Write a \[\[task\]\] table for each row, in TOML \(docs/tasks\.md\)\.$"
     with pytest.raises(InvalidTaskError, match=instead):
         read_task_set(tmp_path / "jobs.csv")
     with pytest.raises(OutputError, match=r"jobs\.parquet: Expected a name ending in \.toml"):

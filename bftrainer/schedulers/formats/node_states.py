@@ -18,7 +18,7 @@ import pandas as pd
 
 from bftrainer.errors import LogError, SettingsError, at_place
 from bftrainer.files.opening import one_line
-from bftrainer.files.text_files import LogRow, head, json_file, line_blocks
+from bftrainer.files.text_files import LogRow, head, json_file, line_blocks, parse_object
 from bftrainer.files.writing import unseal_line
 from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.availability import COUNT_COLUMNS, NO_TIME, CountTrace, read_count_trace, read_spot_trace
@@ -331,14 +331,14 @@ class FluxImporter(Importer):
 
     def recognises(self, lines: Sequence[str]) -> bool:
         """A JSON object that is an event, a job, or a list of jobs."""
-        first = _parse_object(lines[0]) if lines else None
+        first = parse_object(lines[0]) if lines else None
         if first is None:
             return any('"jobs"' in line for line in lines[:3])
         return _is_event(first) or not {"jobs", "t_submit", "t_run"}.isdisjoint(first)
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the eventlogs and all jobs."""
-        eventlogs = [path for path in paths if any(_is_event(_parse_object(line)) for line in head(path)[:_FIRST])]
+        eventlogs = [path for path in paths if any(_is_event(parse_object(line)) for line in head(path)[:_FIRST])]
         events = _read_events(eventlogs, reading)
         jobs = [job for path in paths if path not in eventlogs for job in _read_jobs(path, reading)]
         ranks = _Ranks(reading, events, jobs)
@@ -354,15 +354,6 @@ class FluxImporter(Importer):
             reading.take(pd.DataFrame(rows).drop(columns=["ranks", "names"]))
         if events:
             reading.window_ns = events[0].time_ns, events[-1].time_ns
-
-
-def _parse_object(text: str) -> dict[str, Any] | None:
-    """The JSON object that a text is; None if it is none."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _is_event(value: Mapping[str, Any] | None) -> bool:
@@ -416,7 +407,7 @@ def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
     events: list[_Event] = []
     for row in reading.lines(paths):
         reading.tally.records += 1
-        event = _parse_object(row.fields[0])
+        event = parse_object(row.fields[0])
         time_ns = None if event is None or not _is_event(event) else _time_ns(event["timestamp"])
         if event is None or time_ns is None:
             shown = one_line(row.fields[0][:60])
@@ -506,7 +497,7 @@ def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Jobs of a file that ran; the file is one JSON document, or has one per line."""
     for row in _job_lines(path, reading):
         reading.tally.records += 1
-        value = _parse_object(row.fields[0])
+        value = parse_object(row.fields[0])
         if value is None:
             reading.tally.refuse("malformed line", row, "Expected a job in JSON, got something else")
         elif value.get("t_run") in (None, 0):
@@ -525,7 +516,7 @@ def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
 
 def _job_lines(path: Path, reading: Reading) -> Iterator[LogRow]:
     """Jobs as lines of JSON, with their numbers in the document if the file is one."""
-    first = _parse_object(next((line for line in head(path) if line.strip()), ""))
+    first = parse_object(next((line for line in head(path) if line.strip()), ""))
     if first is not None and "jobs" not in first:
         yield from reading.lines([path])
         return

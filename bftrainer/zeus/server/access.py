@@ -103,10 +103,9 @@ def read_users(path: str | Path) -> list[User]:
 
 def _read_lines(path: str | Path) -> list[str]:
     try:
-        return [line.strip() for line in whole_bytes(Path(path)).decode().splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
-        raise SettingsError(f"{path}: cannot be read ({reason}).") from None
+        return [line.strip() for line in whole_bytes(Path(path), SettingsError).decode().splitlines()]
+    except UnicodeDecodeError:
+        raise SettingsError(f"{path}: Expected text in UTF-8, got something else.") from None
 
 
 def _parse_line(line: str) -> User:
