@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import click
 import pytest
 
 from bftrainer.cli.group import cli, guarded
@@ -17,18 +18,27 @@ from tests.tiny import Done, write_inputs
 Call = Callable[..., Done]
 
 
-def check_refusal(done: Done, status: int = 2) -> None:
-    """One line on stderr and the status."""
-    assert done.status == status, done
-    assert done.out == ""
+def check_refusal(done: Done, *said: str, status: int = 2) -> None:
+    """One line on stderr, which says all this, and the status."""
+    assert (done.status, done.out, done.err.count("\n")) == (status, "", 1), done
     assert done.err.startswith("Error: ")
-    assert done.err.count("\n") == 1
-    assert "Traceback" not in done.err
+    assert [text for text in said if text not in done.err] == [], done.err
 
 
 def assert_matches(pattern: str, text: str) -> None:
     """The text contains the pattern."""
     assert re.search(pattern, text), f"{pattern!r} not in {text!r}"
+
+
+def list_commands(
+    group: click.Command = cli, path: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """All groups and commands below `bftrainer`, the root first, with the words that call them."""
+    yield path, group
+    if isinstance(group, click.Group):
+        with click.Context(group) as context:
+            for name in group.list_commands(context):
+                yield from list_commands(group.get_command(context, name), (*path, name))
 
 
 @pytest.fixture
