@@ -11,7 +11,6 @@ import click
 import pytest
 
 from bftrainer.cli.group import cli, guarded
-from bftrainer.zeus import TrainingTrace
 from tests.recurring import TRACES, write_world
 from tests.tiny import Done, write_inputs
 
@@ -89,9 +88,3 @@ def zeus(call: Call, here: Path) -> Call:
         return call("zeus", command, *(() if sample else TRACES), *words)
 
     return run
-
-
-@pytest.fixture
-def trace(here: Path) -> TrainingTrace:
-    """The small world's trace."""
-    return write_world(here)

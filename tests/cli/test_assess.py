@@ -165,6 +165,4 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
 @pytest.mark.parametrize("command", ["report", "compare"])
 def test_an_assessment_has_a_page_already(call, found, command):
     """Commands on runs say where to look."""
-    done = call(command, found)
-    check_refusal(done)
-    assert f"the page of what is here is {found / 'page.html'}" in done.err
+    check_refusal(call(command, found), f"the page of what is here is {found / 'page.html'}")
