@@ -91,6 +91,10 @@ throughput = [0.0, 1.0, 2.0, 4.0]
 """
 
 
+SWEEP = 'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
+"""A sweep over two forward times."""
+
+
 @cache
 def inputs() -> dict[str, bytes]:
     """The files of the world, by name."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import click
@@ -29,15 +30,23 @@ def assert_matches(pattern: str, text: str) -> None:
     assert re.search(pattern, text), f"{pattern!r} not in {text!r}"
 
 
-def list_commands(
-    group: click.Command = cli, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """All groups and commands below `bftrainer`, the root first, with the words that call them."""
-    yield path, group
-    if isinstance(group, click.Group):
-        with click.Context(group) as context:
-            for name in group.list_commands(context):
-                yield from list_commands(group.get_command(context, name), (*path, name))
+@cache
+def all_commands() -> dict[str, click.Command]:
+    """All groups and commands by the words that call them after `bftrainer`, each group before what it holds."""
+    commands: dict[str, click.Command] = {"": cli}
+    waiting = [""]
+    while waiting:
+        before = waiting.pop(0)
+        group = commands[before]
+        if isinstance(group, click.Group):
+            with click.Context(group) as context:
+                inside = {
+                    f"{before} {name}".strip(): group.get_command(context, name)
+                    for name in group.list_commands(context)
+                }
+            commands |= inside
+            waiting += inside
+    return commands
 
 
 @pytest.fixture

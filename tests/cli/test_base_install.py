@@ -17,7 +17,7 @@ from bftrainer.plugins import EXTRAS, installing
 from tests.cli.test_import import SWF
 from tests.cli.test_master import JOB
 from tests.recurring import TRACES, write_world
-from tests.tiny import spawn_all, write_inputs
+from tests.tiny import SWEEP, spawn_all, write_inputs
 
 ROOT = Path(__file__).parents[2]
 WORLD = "-ndmap evt.pkl -bdfn tasks.toml --solver dp"
@@ -83,9 +83,7 @@ def answers(tmp_path_factory):
     (work / "live.toml").write_text(f'schema = 1\n[[task]]\n{bounds}command = "true"\n')
     (work / "sinfo").write_text("#!/bin/sh\necho n1 idle idle\n")
     (work / "sinfo").chmod(0o755)
-    (work / "sweep.toml").write_text(
-        'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
-    )
+    (work / "sweep.toml").write_text(SWEEP)
     lines = [line for line, _ in CALLS]
     path = {"PATH": f"{work}:{os.environ['PATH']}"}
     return dict(zip(lines, spawn_all(lines, work, path, absent_modules()), strict=True))

@@ -8,23 +8,15 @@ import webbrowser
 import pytest
 
 from tests.cli.conftest import assert_matches, check_refusal
-from tests.tiny import contents
+from tests.tiny import SWEEP, contents
 
 WORLD = ("-ndmap", "evt.pkl", "-bdfn", "Jbnd.pkl", "--solver", "dp")
-SWEEP = """schema = 1
-[base]
-node_log = "evt.pkl"
-tasks = "Jbnd.pkl"
-solver = "dp"
-[grid]
-Tfwd = [5, 20]
-"""
 
 
 @pytest.fixture
 def here(here):
     """The small world, and a sweep over it."""
-    (here / "tfwd.toml").write_text(SWEEP)
+    (here / "tfwd.toml").write_text(SWEEP.replace("tasks.toml", "Jbnd.pkl"))
     return here
 
 
@@ -88,7 +80,7 @@ def test_advise(call):
 @pytest.mark.long
 def test_settings_of_a_run_or_a_file(call, here):
     """`--like` takes all settings from a run's directory or a file; options given beside it replace them."""
-    (here / "own.toml").write_text(SWEEP.partition("[grid]")[0])
+    (here / "own.toml").write_text((here / "tfwd.toml").read_text().partition("[grid]")[0])
     assert call("replay", *WORLD, "-Tfwd", 5, "--startup-cost", "full", "-o", "run").status == 0
     plain = call("bound", *WORLD, "-Tfwd", 5, "--json").json
     by_file, by_run = (call("bound", "--like", like, "-Tfwd", 5, "--json").json for like in ("own.toml", "run"))
@@ -110,10 +102,9 @@ def test_settings_of_a_run_or_a_file(call, here):
 def test_pages(call, here, monkeypatch):
     """Each command makes one, tells where it is, and replaces it on demand alone; --json prints what it did before.
 
-    --open shows it, also where --json is printed.
+    --open shows it, also where --json is printed, and says so where no browser is.
     """
     opened = []
-    monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
     commands = {
         "sweep.html": ("sweep", "tfwd.toml", "--workers", 1, "--metric", "work_done", "--metric", "rescales"),
         "forecast.html": ("forecast", "--deadline", "20s", "--horizon", 30, *WORLD, "--stretches", 3, "--workers", 1),
@@ -121,20 +112,17 @@ def test_pages(call, here, monkeypatch):
     }
     for name, words in commands.items():
         done = call(*words, "--report", name)
-        assert done.status == 0, done
-        assert done.out.splitlines()[-1] == f"Page: {name}"
+        assert (done.status, done.out.splitlines()[-1]) == (0, f"Page: {name}"), done
         text = (here / name).read_text()
-        assert "http-equiv" not in text
-        assert "<script" not in text
         check_refusal(call(*words, "--report", name))
-        assert opened == []
-        again = (*words, "--report", name, "--force", "--json", "--open")
-        assert call(*again).json is not None
-        assert opened.pop() == (here / name).as_uri()
-        monkeypatch.setattr(webbrowser, "open", lambda _: False)
-        assert f"Note: No browser is here to open {name}.\n" in call(*again).err
-        monkeypatch.setattr(webbrowser, "open", lambda address: opened.append(address) or True)
+        for has_browser in (True, False):
+            monkeypatch.setattr(webbrowser, "open", lambda address, has=has_browser: opened.append(address) or has)
+            done = call(*words, "--report", name, "--force", "--json", "--open")
+            assert done.json is not None
+            assert (f"Note: No browser is here to open {name}.\n" in done.err) == (not has_browser)
+        assert opened[-2:] == [(here / name).as_uri()] * 2
         assert (here / name).read_text().partition("How it was made")[0] == text.partition("How it was made")[0]
+    assert len(opened) == 6
 
 
 def test_inputs_are_no_pages(call, here):
@@ -172,7 +160,7 @@ def test_a_weekday_is_a_deadline(call, here):
 )
 def test_options_of_sweeps_that_have_no_effect(call, here, text, line, said):
     """They are refused in the file as on the command line, with their line, before anything is written."""
-    base = SWEEP.partition("solver")[0].replace("Jbnd.pkl", "tasks.toml")
+    base = SWEEP.partition("solver")[0]
     (here / "sweep.toml").write_text(base + text)
     before = contents(here)
     check_refusal(call("sweep", "sweep.toml"), f"sweep.toml: line {line}: Options that have no effect: {said}")

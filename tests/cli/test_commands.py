@@ -15,7 +15,7 @@ import pytest
 from bftrainer.cli.replay import replay as replay_command
 from bftrainer.report.glossary import GLOSSARY, JUDGED
 from solvers.registry import names as solver_names
-from tests.cli.conftest import check_refusal, list_commands
+from tests.cli.conftest import all_commands, check_refusal
 from tests.tiny import spawn
 
 HEAVY = {
@@ -31,7 +31,7 @@ HEAVY = {
     "scipy",
     "solvers",
 }
-ALL = {" ".join(path): command for path, command in list_commands()}
+ALL = all_commands()
 COMMANDS = {name: command for name, command in ALL.items() if not isinstance(command, click.Group)}
 HELPS = """
 import sys

@@ -9,16 +9,8 @@ import pytest
 from bftrainer.nodelogs import read_node_log, write_node_log
 from tests.cli.conftest import check_refusal
 from tests.recurring import TRACES, write_world
-from tests.tiny import contents
+from tests.tiny import SWEEP, contents
 
-SWEEP = """schema = 1
-[base]
-node_log = "evt.pkl"
-tasks = "tasks.toml"
-solver = "dp"
-[grid]
-Tfwd = [5, 20]
-"""
 SPOT_CSV = "500,add,n1\n1000,add,n2\n61000,remove,n1\n"
 REPLAY = ("replay", "-ndmap", "evt.pkl", "-bdfn", "tasks.toml", "--solver", "dp")
 SIMULATE = ("spot", "simulate", "--trace", "trace.csv")
@@ -53,35 +45,30 @@ def test_other_directories_are_refused(call, here, words, place):
     """The current one, a repository, one with the inputs or above them, one of the user's: also where it is forced."""
     for more in ((), ("--force",), *((("--resume",),) if words is SWEEPING else ())):
         before = contents(here.parent)
-        check_refusal(call(*words, "-o" if words is not REPLAY else "--output-dir", place, *more), place)
+        check_refusal(call(*words, "-o", place, *more), place)
         assert contents(here.parent) == before
-
-
-def into(words, place="out"):
-    """A command with a directory for its results."""
-    return (*words, "-o" if words is not REPLAY else "--output-dir", place)
 
 
 @pytest.mark.parametrize("words", COMMANDS[:3], ids=named)
 @pytest.mark.parametrize("place", ["out", "link/out"])
 def test_what_is_put_beside_results_is_kept(call, here, words, place):
     """Nothing is forced upon results with a note beside them, which is named, until it is moved away."""
-    assert call(*into(words)).status == 0
+    assert call(*words, "-o", "out").status == 0
     (here / "out" / "notes.txt").write_text("The one with the large tasks.")
     before = contents(here)
     check_refusal(
-        call(*into(words, place), "--force"), f"{place}: Expected nothing but results to replace, found notes.txt"
+        call(*words, "-o", place, "--force"), f"{place}: Expected nothing but results to replace, found notes.txt"
     )
     assert contents(here) == before
     (here / "out" / "notes.txt").rename(here / "notes.txt")
-    assert call(*into(words, place), "--force").status == 0
+    assert call(*words, "-o", place, "--force").status == 0
 
 
 def test_pages_are_no_results(call, here):
     """A page among results would be in the way of the next run that replaces them."""
-    assert call(*into(REPLAY)).status == 0
+    assert call(*REPLAY, "-o", "out").status == 0
     before = contents(here)
-    check_refusal(call(*into(REPLAY), "--force", "--report", "out/page.html"), "Expected --report outside out")
+    check_refusal(call(*REPLAY, "-o", "out", "--force", "--report", "out/page.html"), "Expected --report outside out")
     assert contents(here) == before
 
 

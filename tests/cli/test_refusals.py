@@ -17,7 +17,7 @@ import click
 import pytest
 
 from bftrainer.cli.group import cli, read_removed
-from tests.cli.conftest import Call, check_refusal
+from tests.cli.conftest import Call, all_commands, check_refusal
 from tests.cli.test_import import SACCT, SWF
 from tests.cli.test_master import JOB as MASTER_JOB
 from tests.recurring import JOB, TRACES, write_world
@@ -349,24 +349,12 @@ def test_numbers_that_nothing_foresaw(monkeypatch: pytest.MonkeyPatch, call: Cal
     check_refusal(call("convert", "evt.pkl", "out.csv"))
 
 
-def find_command(words: str) -> click.Command | None:
-    """The command of these words after `bftrainer`; None if there is none."""
-    command: click.Command | None = cli
-    for word in words.split():
-        if not isinstance(command, click.Group):
-            return None
-        command = command.get_command(click.Context(command, resilient_parsing=True), word)
-    return command
-
-
 @pytest.mark.parametrize(("words", "instead"), read_removed().items())
 def test_what_was_removed_names_what_replaces_it(call: Call, words: str, instead: str) -> None:
     """Status 2 and one line for a command, and for an option of one that is still there, also with arguments."""
     before, _, option = words.partition(" --")
-    command = find_command(before)
     if option:
-        assert command is not None
-        assert f"--{option}" not in [flag for param in command.params for flag in param.opts]
+        assert f"--{option}" not in [flag for param in all_commands()[before].params for flag in param.opts]
     else:
-        assert command is None
+        assert words not in all_commands()
     check_refusal(call(*words.split(), "some.file", "-o", "x.csv"), f"was removed: {instead}")

@@ -8,7 +8,6 @@ import pytest
 from bftrainer.campaigns.assess import AssessPlan, assessment_of
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.drawing import axes_or_new
-from bftrainer.report.ledger import PARTS
 from bftrainer.report.page import print_pages
 from tests.campaigns.test_assess import machine
 from tests.report.conftest import HOSTILE, check_page, count_sides
@@ -30,19 +29,6 @@ def test_the_first_screen_says_what_was_found_and_what_limits_it(assessment):
     assert cards["net value"] == f"{kind['net_value']:,.0f}"
     assert cards["energy"] == f"{kind['energy_kwh']:,.0f} kWh"
     assert page.notes == tuple(assessment["caveats"])
-
-
-def test_the_waterfall_tells_parts_apart_without_colour(assessment):
-    """Each loss that can be seen has a hatched bar with its name and share."""
-    (picture,) = (each for each in assessment_page(assessment).figures if each.key == "ledger")
-    ax = axes_or_new(None)
-    picture.draw(ax)
-    ledger = kind_of(assessment)["ledger"]
-    lost = [part for part in PARTS[1:] if abs(ledger.get(part, 0.0)) >= 5e-5]
-    assert [str(bar.get_hatch() or "") for bar in ax.patches] == ["", *["////"] * len(lost), ""]
-    shown = {text.get_text() for text in ax.texts}
-    assert {f"{100 * ledger[part]:.2f} %" for part in lost} <= shown
-    assert len(ax.get_yticklabels()) == len(lost) + 2
 
 
 def test_the_window_is_drawn_by_date(assessment):

@@ -106,7 +106,7 @@ def test_caveats_name_what_the_figures_rest_on(runs):
 
 
 def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
-    """Each bar ends where the next begins, and the last is as long as what is useful."""
+    """Each ends where the next begins, the last is as long as the useful share; losses are hatched, and have theirs."""
     ax, ledger = axes_or_new(None), runs[0].summary["ledger"]
     draw_ledger(ledger, ax)
     bars = [(bar.get_x(), bar.get_width()) for bar in ax.patches]
@@ -115,7 +115,9 @@ def test_bars_of_the_ledger_lead_from_all_to_useful(runs):
     for (begin, _), (after, width) in zip([bars[0][::-1], *bars[1:-1]], bars[1:-1], strict=False):
         assert after + width == pytest.approx(begin)
     shown = [name for name in PARTS[1:] if abs(ledger.get(name, 0.0)) >= 5e-5]
-    assert len(bars) == len(shown) + 2
+    assert [str(bar.get_hatch() or "") for bar in ax.patches] == ["", *["////"] * len(shown), ""]
+    assert {f"{100 * ledger[part]:.2f} %" for part in shown} <= {text.get_text() for text in ax.texts}
+    assert len(ax.get_yticklabels()) == len(shown) + 2
 
 
 def test_bars_of_several_runs_add_up(runs):
