@@ -54,11 +54,7 @@ def test_import_slurm(call, files):
     meta = {key.decode(): value for key, value in pq.read_schema(files / "idle.parquet").metadata.items()}
     story = json.loads(meta["bftrainer.provenance"])
     assert story["command"] == f"bftrainer {' '.join(words)} -o idle.parquet".replace("n[1-3]", "'n[1-3]'")
-    assert [entry["path"] for entry in story["inputs"]] == ["sacct.txt", "events.txt"]
-    assert story["zone"] == "Europe/Berlin"
-    figures = json.loads((files / "idle.quality.json").read_text())
-    assert (figures["records"], figures["kept"], figures["nodes_unseen"]) == (3, 2, 1)
-    assert figures["busy_node_s"] == {"down": 4 * 3600, "job": 16 * 3600}
+    assert json.loads((files / "idle.quality.json").read_text())["busy_node_s"] == {"down": 4 * 3600, "job": 16 * 3600}
 
 
 def test_auto(call, files):
@@ -113,15 +109,6 @@ def test_unusable_records(call, here, row, reason, message):
     assert done.status == 0
     assert f"dropped                1 {reason}" in done.out
     assert "unusable               1 (10.00 %), the first: sacct.txt:11: Expected" in done.out
-
-
-def test_nodes_outside_the_inventory(call, here):
-    """Nodes of the log that the inventory has not are named, at most ten of them, and the rest is imported."""
-    (here / "sacct.txt").write_text(HEADER + "1|100|200|20|n[1-20]\n")
-    window = ("--start", "1970-01-01", "--end", "1970-01-02", "--window", "asked")
-    done = call("import", "--format", "slurm", "sacct.txt", *window, "--nodes", "n[1-5]", "-o", "x.parquet")
-    assert done.status == 0
-    assert "15 nodes, left out: n6, n7, n8, n9, n10, n11, n12, n13, n14, n15 and 5 more" in done.out
 
 
 JOBS = """\

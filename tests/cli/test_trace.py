@@ -1,8 +1,7 @@
-"""`bftrainer trace stats`, `generate` and `edit`: figures, pairs, models, merging; `bftrainer spot`."""
+"""`bftrainer trace stats`, `generate` and `edit`: figures, pairs, models, merging."""
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -84,22 +83,3 @@ def test_merge(call, here):
     assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
     assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
     assert idle(here / "whole.parquet")["c"] == [(20, 40)]
-
-
-# --- spot
-
-
-def test_simulate_writes_results(call, here):
-    """Files and a figure where asked; an existing place is refused, results are replaced by force."""
-    (here / "s.csv").write_text("".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n")
-    words = ("simulate", "--trace", "s.csv", "-o", "out", "--figure", "f.svg")
-    done = call("spot", *words)
-    assert (done.status, done.err) == (0, "Results: out\nFigure: f.svg\n")
-    assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "events.csv", "summary.json"}
-    assert (here / "f.svg").read_text().startswith("<?xml")
-    summary = json.loads((here / "out" / "summary.json").read_text())
-    assert summary["inputs"]["trace"]["path"] == "s.csv"
-    assert summary["inputs"]["profile"]["path"] == "sample-spot-profile.toml"
-    check_refusal(call("spot", *words))
-    assert call("spot", *words, "--force").status == 0
-    assert call("spot", "simulate", "--trace", "s.csv", "--json").json == summary

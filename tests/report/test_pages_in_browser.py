@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+from bftrainer import run_replay
 from bftrainer.campaigns.reproduce import Comparison, reproduction_page
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page, sweep_page
@@ -360,19 +361,16 @@ def test_a_hundred_thousand_intervals_are_drawn_in_a_second(browser, pages):
 
 
 @pytest.mark.slow
-def test_the_published_replay(browser, published, tmp_path):
-    """The page of the whole Summit replay is at most 2 MB, and draws all charts."""
-    from bftrainer import run_replay
-
-    result = run_replay(
-        published / "ndstat-10sdn6-evt.tar.gz",
-        published / "hps-shufflenet-Jbnd-1000J.pkl",
-        scalability=published / "hps-shufflenet-JNPs-1000J.pkl",
-        solver="dp",
-        skip_events=1000,
-        baseline=False,
-    )
-    page = result.report(tmp_path / "summit.html")
-    assert page.stat().st_size <= 2e6
+@pytest.mark.parametrize(("log", "most_bytes"), [("sample", 1e6), ("summit", 2e6)])
+def test_pages_of_whole_replays_are_small(browser, request, tmp_path, log, most_bytes):
+    """That of the sample has at most 1 MB, that of the whole Summit log 2 MB, and all charts are drawn."""
+    inputs = {}
+    if log == "summit":
+        place = request.getfixturevalue("published")
+        bounds, scalability = (place / f"hps-shufflenet-{name}-1000J.pkl" for name in ("Jbnd", "JNPs"))
+        inputs = {"node_log": place / "ndstat-10sdn6-evt.tar.gz", "tasks": bounds, "scalability": scalability}
+        inputs["skip_events"] = 1000
+    page = run_replay(**inputs, solver="dp", baseline=False).report(tmp_path / "page.html")
+    assert page.stat().st_size <= most_bytes
     assert opened(browser, page.as_uri()) == browser.execute_script(PAINTED) == 2
     assert browser.get_log("browser") == []
