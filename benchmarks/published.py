@@ -28,7 +28,7 @@ class Published:
 
 def published() -> Published | None:
     """The files below ``BFTRAINER_SHARED_DATA``, or ``../shared/data`` of the repository; None without them."""
-    folder = _data() / "bftrainer"
+    folder = shared_data() / "bftrainer"
     found = Published(
         folder / "ndstat-10sdn6-evt.tar.gz",
         folder / "hps-shufflenet-Jbnd-1000J.pkl",
@@ -39,9 +39,10 @@ def published() -> Published | None:
 
 def published_traces() -> tuple[Path, Path] | None:
     """Training runs and power measurements published with Zeus, looked for likewise; None without them."""
-    found = (_data() / "zeus" / "summary_train.csv", _data() / "zeus" / "summary_power_v100.csv")
+    found = (shared_data() / "zeus" / "summary_train.csv", shared_data() / "zeus" / "summary_power_v100.csv")
     return found if all(path.is_file() for path in found) else None
 
 
-def _data() -> Path:
+def shared_data() -> Path:
+    """Folder of published data and logs, which the repository does not carry; it may not be there."""
     return Path(os.environ.get("BFTRAINER_SHARED_DATA", ROOT.parent / "shared" / "data"))

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from benchmarks.published import shared_data
+
 # How long an example takes says how busy the machine is, not whether the claim holds. Other examples are drawn each
 # time, so that few of them make many in the end; `scripts/test --many` tries as many as Hypothesis does by default.
 settings.register_profile("few", deadline=None, max_examples=30)
@@ -60,9 +62,7 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(scope="session")
 def published() -> Path:
     """Folder of the data sets published with the BFTrainer log replayer."""
-    root = Path(__file__).parents[1]
-    shared = Path(os.environ.get("BFTRAINER_SHARED_DATA", root.parent / "shared" / "data"))
-    folder = shared / "bftrainer"
+    folder = shared_data() / "bftrainer"
     if not folder.is_dir():
         pytest.skip(f"no published data at {folder} (set BFTRAINER_SHARED_DATA)")
     return folder

@@ -10,11 +10,8 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-import os
 import re
 import shlex
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.recurring import TRACES, write_world
-from tests.tiny import write_inputs
+from tests.tiny import spawn_all, write_inputs
 
 KEPT = Path(__file__).with_name("determinism.json")
 ZEUS = f"{shlex.join(TRACES)} --jobs jobs.toml"
@@ -56,22 +53,6 @@ SWF = "; MaxNodes: 4\n; UnixStartTime: 1788220800\n1 0 0 600 2 -1 -1 2 -1 -1 1 1
 # What takes time, and what else is of this machine, this place and these versions.
 TIMED = re.compile(r"(^|_)(wall|solve|backend|load|replay|baseline)_s(_|$)|^solvers$|_wall_share$")
 OF_THIS_MACHINE = re.compile(r"^(versions?|command|engine|path|output_dir|workers|created|sources|inputs|provenance)$")
-DRIVER = """
-import json, sys
-from contextlib import redirect_stderr, redirect_stdout
-from io import BytesIO, TextIOWrapper
-from bftrainer.cli.group import cli, guarded
-said = []
-for words in json.load(sys.stdin):
-    out, err = TextIOWrapper(BytesIO(), encoding="utf-8"), TextIOWrapper(BytesIO(), encoding="utf-8")
-    sys.argv = ["bftrainer", *words]
-    with redirect_stdout(out), redirect_stderr(err):
-        status = guarded(cli, "bftrainer")
-    for stream in (out, err):
-        stream.flush()
-    said.append([status, out.buffer.getvalue().decode(), err.buffer.getvalue().decode()])
-json.dump(said, sys.stdout)
-"""
 PLACES = {
     "elsewhere": {"PYTHONHASHSEED": "1", "TZ": "Asia/Tokyo", "LC_ALL": "de_DE.UTF-8", "LANG": "de_DE.UTF-8"},
     "without the core": {"PYTHONHASHSEED": "2", "TZ": "America/St_Johns", "LC_ALL": "C", "BFTRAINER_CORE": "0"},
@@ -108,21 +89,12 @@ def answers(folder: Path, env: dict[str, str], workers: int) -> dict[str, str]:
     (folder / "sweep.toml").write_text(
         'schema = 1\n[base]\nnode_log = "idle.csv"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 10, 20]\n'
     )
-    commands = [shlex.split(line.format(workers=workers)) for line in COMMANDS]
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER],
-        input=json.dumps(commands),
-        cwd=folder,
-        env=os.environ | env,
-        capture_output=True,
-        encoding="utf-8",
-        check=True,
-    )
     found = {}
-    for line, (status, out, err) in zip(COMMANDS, json.loads(done.stdout), strict=True):
-        assert status == 0, (line, out, err)
+    done = spawn_all([line.format(workers=workers) for line in COMMANDS], folder, env)
+    for line, answer in zip(COMMANDS, done, strict=True):
+        assert answer.status == 0, (line, answer)
         if not line.startswith("replay"):
-            said = json.dumps(bare(json.loads(out))) if out.startswith("{") else out
+            said = json.dumps(bare(answer.json)) if answer.out.startswith("{") else answer.out
             found[line] = re.sub(r"\d+\.\d+ s\b", "? s", said)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder)

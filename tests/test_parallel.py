@@ -39,14 +39,10 @@ def workers(pid):
     return found
 
 
-COMMANDS = pytest.mark.parametrize(
-    "words",
-    [
-        ("zeus", "simulate", "--workers", "2", "--recurrences", "2000", "--seeds", "200"),
-        ("spot", "sweep", "--jobs", "2", "--repeats", "5000", "--days", "30"),
-        ("sweep", "sweep.toml", "--workers", "2"),
-    ],
-    ids=" ".join,
+COMMANDS = (
+    "zeus simulate --workers 2 --recurrences 2000 --seeds 200",
+    "spot sweep --jobs 2 --repeats 5000 --days 30",
+    "sweep sweep.toml --workers 2",
 )
 
 
@@ -104,22 +100,17 @@ def start(tmp_path):
 
 
 @pytest.mark.long
-@COMMANDS
-def test_workers_end_with_their_parent(start, words):
-    """Killed, a command leaves nobody behind: neither its workers, nor what those have started; nobody complains."""
-    command = start(*words)
+@pytest.mark.parametrize("line", COMMANDS)
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "interrupted"])
+def test_workers_end_with_their_parent(start, line, is_killed):
+    """Nobody is left, neither workers nor what those have started; Ctrl-C, also while they start, is told in a line."""
+    command = start(*line.split())
     command.wait_for(lambda: True)
-    command.parent.kill()
-    assert command.status() == -signal.SIGKILL
-    assert not any("leaked" in line for line in command.said)
-
-
-@pytest.mark.long
-@COMMANDS
-def test_an_interrupt_ends_all(start, words):
-    """Ctrl-C, also while workers start: one line says so, and nobody is left."""
-    command = start(*words)
-    command.wait_for(lambda: True)
+    if is_killed:
+        command.parent.kill()
+        assert command.status() == -signal.SIGKILL
+        assert not any("leaked" in line for line in command.said)
+        return
     command.interrupt()
     assert command.status() == 130
     assert [line for line in command.said if not line.startswith("Finished points are kept")] == ["Interrupted."]

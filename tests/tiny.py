@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -89,6 +91,10 @@ throughput = [0.0, 1.0, 2.0, 4.0]
 """
 
 
+SWEEP = 'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "tasks.toml"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
+"""A sweep over two forward times."""
+
+
 @cache
 def inputs() -> dict[str, bytes]:
     """The files of the world, by name."""
@@ -111,6 +117,42 @@ def contents(folder: Path) -> dict[str, bytes | None]:
 def installed(program: str) -> str:
     """Path of an installed command: that of the interpreter that runs the tests."""
     return str(Path(sys.executable).parent / program)
+
+
+_MANY = """
+import json, sys
+from contextlib import redirect_stderr, redirect_stdout
+from glob import glob
+from io import BytesIO, TextIOWrapper
+commands, absent = json.load(sys.stdin)
+sys.modules.update(dict.fromkeys(absent))
+from bftrainer.cli.group import cli, guarded
+answers = []
+for words in commands:
+    streams = [TextIOWrapper(BytesIO(), encoding="utf-8") for _ in range(2)]
+    sys.argv = ["bftrainer", *(path for word in words for path in glob(word) or [word])]
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]):
+        status = guarded(cli, "bftrainer")
+    for stream in streams:
+        stream.flush()
+    answers.append([status, *(stream.buffer.getvalue().decode() for stream in streams)])
+json.dump(answers, sys.stdout)
+"""
+
+
+def spawn_all(lines: Sequence[str], cwd: Path, env: dict[str, str], absent: Sequence[str] = ()) -> list[Done]:
+    """Run what follows `bftrainer` on each line, in one process of its own from which modules are absent."""
+    done = subprocess.run(
+        [sys.executable, "-c", _MANY],
+        input=json.dumps([[shlex.split(line) for line in lines], list(absent)]),
+        cwd=cwd,
+        env=os.environ | env,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return [Done(*answer) for answer in json.loads(done.stdout)]
 
 
 def spawn(program: str, *words: object, cwd: Path, env: dict[str, str] | None = None, **options: Any) -> Done:

@@ -5,30 +5,48 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
+import click
 import pytest
 
 from bftrainer.cli.group import cli, guarded
-from bftrainer.zeus import TrainingTrace
 from tests.recurring import TRACES, write_world
 from tests.tiny import Done, write_inputs
 
 Call = Callable[..., Done]
 
 
-def check_refusal(done: Done, status: int = 2) -> None:
-    """One line on stderr and the status."""
-    assert done.status == status, done
-    assert done.out == ""
+def check_refusal(done: Done, *said: str, status: int = 2) -> None:
+    """One line on stderr, which says all this, and the status."""
+    assert (done.status, done.out, done.err.count("\n")) == (status, "", 1), done
     assert done.err.startswith("Error: ")
-    assert done.err.count("\n") == 1
-    assert "Traceback" not in done.err
+    assert [text for text in said if text not in done.err] == [], done.err
 
 
 def assert_matches(pattern: str, text: str) -> None:
     """The text contains the pattern."""
     assert re.search(pattern, text), f"{pattern!r} not in {text!r}"
+
+
+@cache
+def all_commands() -> dict[str, click.Command]:
+    """All groups and commands by the words that call them after `bftrainer`, each group before what it holds."""
+    commands: dict[str, click.Command] = {"": cli}
+    waiting = [""]
+    while waiting:
+        before = waiting.pop(0)
+        group = commands[before]
+        if isinstance(group, click.Group):
+            with click.Context(group) as context:
+                inside = {
+                    f"{before} {name}".strip(): group.get_command(context, name)
+                    for name in group.list_commands(context)
+                }
+            commands |= inside
+            waiting += inside
+    return commands
 
 
 @pytest.fixture
@@ -79,9 +97,3 @@ def zeus(call: Call, here: Path) -> Call:
         return call("zeus", command, *(() if sample else TRACES), *words)
 
     return run
-
-
-@pytest.fixture
-def trace(here: Path) -> TrainingTrace:
-    """The small world's trace."""
-    return write_world(here)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 
@@ -32,25 +31,6 @@ def log(here):
 def here_alone(monkeypatch):
     """Compute in this process."""
     monkeypatch.setattr(parallel, "usable_processors", lambda: 1)
-
-
-@pytest.fixture(scope="module")
-def kept(tmp_path_factory):
-    """Where an assessment of the log is kept, once it was made by two processes, and what it has printed."""
-    return {"place": tmp_path_factory.mktemp("kept") / "found"}
-
-
-@pytest.fixture
-def found(call, log, here, kept, monkeypatch):
-    """The assessment of the log, in `found`."""
-    if "done" not in kept:
-        monkeypatch.setattr(parallel, "usable_processors", lambda: 2)
-        kept["done"] = call("assess", log, "-o", "found", "--json")
-        assert kept["done"].status == 0, kept["done"]
-        shutil.copytree(here / "found", kept["place"])
-    else:
-        shutil.copytree(kept["place"], here / "found")
-    return here / "found"
 
 
 def summary(place):
@@ -82,6 +62,8 @@ def test_a_scheduler_log(call, here):
     for text in (found["sentence"].partition(":")[0], *found["next"][:2], "GPU-hours", "Where the idle node-time went"):
         assert text.replace("&", "&amp;").replace("'", "&#39;") in page
     assert "<script" not in page
+    for command in ("report", "compare"):
+        check_refusal(call(command, "found"), "the page of what is here is found/page.html")
     best = found["recommended"]
     words = ("-Tfwd", best["forward_time_s"], "-maxJ", best["max_tasks"])
     assert call("replay", "--node-log", "found/idle.parquet", *words, "--solver", "dp", "--no-baseline").status == 0
@@ -121,8 +103,10 @@ def test_own_tasks(call, log, here):
 
 
 @pytest.mark.long
-def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypatch):
-    """What was done is not done again, and the bytes are those of an assessment that never stopped."""
+def test_killed_and_resumed_is_straight_through(call, log, here, monkeypatch):
+    """What was done is not done again; all figures are those of an assessment by two processes that never stopped."""
+    monkeypatch.setattr(parallel, "usable_processors", lambda: 2)
+    assert call("assess", log, "-o", "found", "--json").status == 0
     replayed, done = assessing._replay, []
 
     def dies(*given):
@@ -158,13 +142,4 @@ def test_killed_and_resumed_is_straight_through(call, log, here, found, monkeypa
         for (config,) in done
     }
     assert len(done) == len(replays) + 1  # the second again, and not the first
-    assert summary(here / "parted") == summary(found)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("command", ["report", "compare"])
-def test_an_assessment_has_a_page_already(call, found, command):
-    """Commands on runs say where to look."""
-    done = call(command, found)
-    check_refusal(done)
-    assert f"the page of what is here is {found / 'page.html'}" in done.err
+    assert summary(here / "parted") == summary(here / "found")

@@ -9,6 +9,7 @@ import pytest
 
 from bftrainer.report.comparison import figures_of
 from bftrainer.report.glossary import ON_SCALING
+from tests.tiny import SWEEP
 
 MENDS = ("-scfn", "--scaling")
 TOUCHED_ROWS = (
@@ -107,9 +108,7 @@ def test_page(call, two):
 
 def test_campaigns(call, world, here):
     """Sweeps, forecasts and advice say it beside what they print, and in their JSON."""
-    (here / "s.toml").write_text(
-        'schema = 1\n[base]\nnode_log = "evt.pkl"\ntasks = "Jbnd.pkl"\nsolver = "dp"\n[grid]\nTfwd = [5, 20]\n'
-    )
+    (here / "s.toml").write_text(SWEEP.replace("tasks.toml", "Jbnd.pkl"))
     swept = call("sweep", "s.toml", "--workers", 1)
     assert re.search(r"^0 +5 +\* \S+ % +\* ", swept.out, re.MULTILINE)
     assert_note(next(line for line in swept.out.splitlines() if line.startswith("* ")))

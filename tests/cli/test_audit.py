@@ -55,15 +55,12 @@ def test_what_cannot_be_audited_is_one_line(call, good, wrong):
 
 
 @pytest.mark.parametrize("name", ["summary.json", "step-logs.csv", "decisions.parquet"])
-def test_damage(call, here, name):
+def test_damage(call, wrong, name):
     """A file that was cut off is refused by its readers."""
-    assert call("replay", "--max-events", 30, "--solver", "dp", "--output-dir", "run", "--no-baseline").status == 0
-    path = here / "run" / name
+    path = wrong / name
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-    for words in (("report", "run", "-o", "x.html"), ("audit", "run")):
-        done = call(*words)
-        check_refusal(done)
-        assert name in done.err
+    for words in (("report", wrong, "-o", "x.html"), ("audit", wrong)):
+        check_refusal(call(*words), name)
 
 
 def test_an_objective_of_ones_own(call, here, monkeypatch):

@@ -81,9 +81,7 @@ def test_trials_are_exported(bso, here):
     assert document["job"]["spec"]["job_id"] == "t-1"
     assert [row["trial_number"] for row in rows] == list(range(1, 11))
     assert pyarrow.csv.read_csv(here / "t.csv")["cost"].to_pylist() == [row["cost"] for row in rows]
-    again = bso("jobs", "t-1", "-o", "t.json")
-    check_refusal(again)
-    assert_matches("t.json: .*--force", again.err)
+    check_refusal(bso("jobs", "t-1", "-o", "t.json"), "t.json: ", "--force")
     assert bso("jobs", "t-1", "-o", "t.json", "--force").status == 0
     check_refusal(bso("jobs", "t-1", "-o", "t.xlsx"))
     assert bso("jobs", "t-2", "-o", "none.csv").out == "Wrote 0 trials to none.csv.\n"
@@ -103,26 +101,18 @@ def test_a_job_is_deleted(bso, running):
     """Not without a yes."""
     spec = SPEC | {"job_id": "t-3"}
     httpx.post(f"{running}/jobs", json=spec, headers={"Authorization": f"Bearer {TOKEN}"})
-    refused = bso("jobs", "t-3", "--delete")
-    check_refusal(refused)
-    assert_matches(r"Expected --yes to delete t-3 with its 0 trials\.", refused.err)
+    check_refusal(bso("jobs", "t-3", "--delete"), "Expected --yes to delete t-3 with its 0 trials.")
     assert bso("jobs", "t-3", "--delete", "--yes").out == "Deleted t-3.\n"
-    done = bso("jobs", "t-3", "--delete", "--yes")
-    check_refusal(done)
-    assert_matches(r"'t-3'\. Did you mean 't-[12]'\?", done.err)
+    check_refusal(bso("jobs", "t-3", "--delete", "--yes"), "'t-3'. Did you mean 't-")
 
 
 def test_servers_that_do_not_answer(call, running, monkeypatch):
     """No server, no token and a wrong address are told in one line; of one's own server also how it is started."""
     monkeypatch.setenv("BFTRAINER_BSO_SERVER", "")
     monkeypatch.setattr(client_module, "USUAL_ADDRESS", "http://127.0.0.1:9")
-    assert call("bso", "jobs").err.endswith("refused. `bftrainer bso serve` starts one.\n")
-    done = call("bso", "jobs", "--server", "http://127.0.0.1:9")
-    assert (done.status, done.out, done.err.count("\n")) == (1, "", 1)
-    assert_matches("http://127.0.0.1:9: No answer", done.err)
-    done = call("bso", "jobs", "--server", running)
-    assert done.status == 1
-    assert_matches("answered 401: Expected a bearer token", done.err)
+    check_refusal(call("bso", "jobs"), "refused. `bftrainer bso serve` starts one.\n", status=1)
+    check_refusal(call("bso", "jobs", "--server", "http://127.0.0.1:9"), "http://127.0.0.1:9: No answer", status=1)
+    check_refusal(call("bso", "jobs", "--server", running), "answered 401: Expected a bearer token", status=1)
     check_refusal(call("bso", "jobs", "--server", "localhost:8000"))
     check_refusal(call("bso", "jobs", "--token-file", "none"))
 
@@ -132,9 +122,8 @@ def test_certificates_that_are_none(call, here, monkeypatch):
     (here / "nope.pem").write_text("no certificate")
     for name in ("none.pem", "nope.pem"):
         monkeypatch.setenv("SSL_CERT_FILE", name)
-        refused = call("bso", "jobs", "--server", "https://127.0.0.1:9")
-        check_refusal(refused)
-        assert_matches(rf"SSL_CERT_FILE {name}: cannot be read as certificates \(", refused.err)
+        said = f"SSL_CERT_FILE {name}: cannot be read as certificates ("
+        check_refusal(call("bso", "jobs", "--server", "https://127.0.0.1:9"), said)
 
 
 def test_a_trial_is_voided(bso):
@@ -143,8 +132,7 @@ def test_a_trial_is_voided(bso):
     assert (done.status, done.out) == (0, "Voided trial 10 of t-1, which is in stage MAB now.\n")
     assert_matches(r"trials +10, 10 with a result, 1 voided\n", bso("jobs", "t-1").out)
     refused = bso("jobs", "t-1", "--void", "99", "--reason", "why not")
-    check_refusal(refused)
-    assert refused.err == "Error: Could not find trial 99 of job t-1.\n"
+    check_refusal(refused, "Error: Could not find trial 99 of job t-1.\n")
 
 
 def test_tokens_are_added_and_revoked(call, here, running):
@@ -170,9 +158,7 @@ def test_tokens_are_added_and_revoked(call, here, running):
         (("add", "b ob"), "USER begins with a letter or digit, has at most 64 of them"),
         (("add", "bob", "--days", 10**10), "'--days': 10000000000 is not in the range 1<=x<=36525."),
     ):
-        done = token_command(*words)
-        check_refusal(done)
-        assert message in done.err
+        check_refusal(token_command(*words), message)
     assert token_command("add", "bob").status == 0
     assert token_command("revoke", "bob").status == 0
 

@@ -1,24 +1,45 @@
-"""The other commands: convert, tasks, solvers, completion; and how fast they get going."""
+"""The commands as a whole: their help, flags, number, completion and pages; solvers, convert, broken libraries."""
 
 from __future__ import annotations
 
-import builtins
 import json
 import re
+import shlex
 import subprocess
 import sys
-import tomllib
+from pathlib import Path
 
 import click
 import pytest
 
-from bftrainer.cli.group import cli
-from bftrainer.tasksets import read_task_set
+from bftrainer.cli.replay import replay as replay_command
+from bftrainer.report.glossary import GLOSSARY, JUDGED
 from solvers.registry import names as solver_names
-from tests.cli.conftest import assert_matches
-from tests.tiny import installed
+from tests.cli.conftest import all_commands, check_refusal
+from tests.tiny import spawn
 
-HEAVY = {"gurobipy", "highspy", "matplotlib", "mip", "numpy", "pandas", "pyarrow", "pydantic", "rich", "scipy"}
+HEAVY = {
+    "gurobipy",
+    "highspy",
+    "matplotlib",
+    "mip",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "pydantic",
+    "rich",
+    "scipy",
+    "solvers",
+}
+ALL = all_commands()
+COMMANDS = {name: command for name, command in ALL.items() if not isinstance(command, click.Group)}
+HELPS = """
+import sys
+from bftrainer.cli.group import cli, guarded
+for line in {lines}:
+    sys.argv = ["bftrainer", *line.split()]
+    assert guarded(cli, "bftrainer") == 0
+"""
 
 
 def imported_by(code: str) -> set[str]:
@@ -28,43 +49,88 @@ def imported_by(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        *([], ["--help"], ["replay", "--help"], ["import", "--help"], ["convert", "--help"], ["tasks", "--help"]),
-        *(["trace", "generate", "--help"], ["spot", "sweep", "--help"], ["zeus", "compare", "-h"], ["zeus"]),
-        *(["master", "run", "--help"], ["bso", "jobs", "--help"], ["harvest", "run", "--help"]),
-    ],
-)
-def test_help_imports_nothing_heavy(words):
-    """Help answers at once: neither data libraries nor solvers are loaded for it."""
-    code = f"import sys; sys.argv = ['bftrainer', *{words}]\nfrom bftrainer.cli.group import cli, guarded\n"
-    loaded = imported_by(code + "assert guarded(cli, 'bftrainer') == 0")
-    assert not loaded & (HEAVY | {"solvers"})
+def flags_of(command: click.Command) -> set[str]:
+    """Options of a command, by all their names."""
+    return {flag for option in command.params for flag in option.opts}
 
 
-def test_importing_the_package_imports_nothing_heavy():
-    """`import bftrainer` alone loads no other package."""
-    assert not imported_by("import bftrainer") & (HEAVY | {"solvers", "click"})
+@pytest.mark.parametrize("lines", [[], ["zeus", *(f"{name} --help" for name in ALL)]], ids=["import", "help"])
+def test_help_imports_nothing_heavy(lines):
+    """Help answers at once: neither data libraries nor solvers are loaded for it, nor for `import bftrainer`."""
+    loaded = imported_by(HELPS.format(lines=lines) if lines else "import bftrainer")
+    assert not loaded & (HEAVY if lines else HEAVY | {"click"})
 
 
-def helps(command, path=("bftrainer",)):
-    """The help of a command, and of those of its group, as a terminal of any width shows it."""
-    with click.Context(command, info_name=" ".join(path), max_content_width=500, terminal_width=400) as ctx:
-        yield " ".join(path), command.get_help(ctx)
-        if isinstance(command, click.Group):
-            for name in command.list_commands(ctx):
-                yield from helps(command.get_command(ctx, name), (*path, name))
-
-
-def test_help_is_plain_text():
+@pytest.mark.parametrize("name", ALL)
+def test_help_is_plain_text(name):
     """No command's help shows what should have formatted it: escapes, control characters, markup."""
-    shown = dict(helps(cli))
-    assert len(shown) > 40
-    for name, text in shown.items():
-        assert text.replace("\n", "").isprintable(), name
-        assert not re.search(r"\\\w|``|:[a-z]+:`|\*\*", text), name
-    assert re.search(r"\n +pool +idle and used.*\n +gantt ", shown["bftrainer plot"])
+    with click.Context(ALL[name], info_name=name, max_content_width=500, terminal_width=400) as ctx:
+        text = ALL[name].get_help(ctx)
+    assert text.replace("\n", "").isprintable()
+    assert not re.search(r"\\\w|``|:[a-z]+:`|\*\*", text)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_ends_with_an_example_that_parses(name, tmp_path, monkeypatch):
+    """It names the command, takes one line of a narrow terminal, and its options are some that there are."""
+    monkeypatch.chdir(tmp_path)
+    command, path = COMMANDS[name], name.split()
+    assert len(command.epilog) <= 100
+    words = shlex.split(command.epilog.removeprefix("Example: bftrainer "))
+    assert words[: len(path)] == path
+    command.make_context("bftrainer", words[len(path) :])
+
+
+def test_help_shows_common_options(call, monkeypatch):
+    """The help of replays shows fifteen options, the whole help each option once, with a sentence, in 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    common = [
+        *("-ndmap", "-bdfn", "--sample", "--since", "--until", "-Tfwd", "-maxJ", "--solver", "--objective"),
+        *("-o", "--report", "--open", "--force", "--json", "--resume"),
+    ]
+    short, whole = (call("replay", option).out for option in ("--help", "--help-all"))
+    shown, all_shown = (re.findall(r"^  (-[^\s,]+)", text, re.MULTILINE) for text in (short, whole))
+    assert shown == common
+    assert short.count("--help-all") == 1
+    assert max(map(len, whole.splitlines())) <= 80
+    assert all(getattr(option, "help", "") for option in replay_command.params)
+    options = [option.opts[0] for option in replay_command.params]
+    # click keeps the option of help as the first context named it.
+    assert sorted({*all_shown} - {"-h", "--help"}) == sorted(["--help-all", *options])
+
+
+def test_commands_and_options_are_few():
+    """Whoever adds one takes one away, or says why this is worth raising."""
+    assert len(COMMANDS) <= 36
+    assert sum(isinstance(param, click.Option) for command in COMMANDS.values() for param in command.params) <= 450
+
+
+def test_one_flag_for_one_thing():
+    """Commands that write take -o; all take --json that do not say in a line what they have made."""
+    flags = {name: flags_of(command) for name, command in COMMANDS.items()}
+    assert [name for name, some in flags.items() if some & {"--output", "--output-dir"} and "-o" not in some] == []
+    assert {name for name, some in flags.items() if "--json" not in some} == {
+        *("bso serve", "convert", "plot", "report"),
+        *("harvest add", "harvest stop", "tasks generate", "trace edit"),
+    }
+
+
+def test_kinds_of_figures_are_listed(call):
+    """`plot --list` needs no run, and has a line for each kind that the argument takes, and for each metric."""
+    kinds, _, metrics = call("plot", "--list").out.partition("\n\n")
+    assert [line.split()[0] for line in kinds.splitlines()] == list(COMMANDS["plot"].params[0].type.choices)
+    shown = call("plot", "--help").out
+    assert all(f"  {line}\n" in shown for line in kinds.splitlines())
+    told = [line[2:].split()[0] for line in metrics.splitlines()[1:]]
+    assert told == list(GLOSSARY)
+    assert [line[2:].split()[0] for line in metrics.splitlines()[1:] if line[0] in "+-"] == list(JUDGED)
+
+
+def test_every_command_stands_on_a_page():
+    """The examples of pages run, and so each command that there is."""
+    root = Path(__file__).parents[2]
+    pages = "".join(path.read_text(encoding="utf-8") for path in (root / "README.md", *(root / "docs").rglob("*.md")))
+    assert [name for name in COMMANDS if f"bftrainer {name}" not in pages] == []
 
 
 @pytest.mark.parametrize(
@@ -73,29 +139,9 @@ def test_help_is_plain_text():
 def test_convert_spares_what_lies_beside(call, here, source, target, beside):
     """A file that would be written beside the target is replaced only if told to as well."""
     (here / beside).write_text("precious")
-    refused = call("convert", source, target)
-    assert refused.status == 2
-    assert_matches(f"{beside}: .*--force", refused.err)
+    check_refusal(call("convert", source, target), f"{beside}: ", "--force")
     assert (here / beside).read_text() == "precious"
     assert not (here / target).exists()
-
-
-# --- tasks -------------------------------------------------------------------------------------------------------
-
-
-def test_fit_prints_a_scaling_section(call, here):
-    """Measured rows become a section that a task set takes as it is."""
-    (here / "measured.csv").write_text("nodes,throughput\n1,100\n2,190\n4,350\n")
-    done = call("tasks", "fit", "measured.csv")
-    assert (done.status, done.err) == (0, "")
-    section = tomllib.loads(done.out)["task"]["scaling"] if "[task" in done.out else tomllib.loads(done.out)
-    assert section["nodes"] == [0, 1, 2, 4]
-    task = '[[task]]\nname = "J"\nmin_nodes = 1\nmax_nodes = 4\nwork = 1.0\n'
-    (here / "fitted.toml").write_text(f"schema = 1\n{task}{done.out}")
-    assert read_task_set(here / "fitted.toml").tasks[0].rates.tolist() == [0.0, 100.0, 190.0, 270.0, 350.0]
-
-
-# --- solvers, completion -----------------------------------------------------------------------------------------
 
 
 def test_solvers_as_json(call):
@@ -111,43 +157,30 @@ def test_solvers_as_json(call):
 
 
 @pytest.mark.parametrize(
-    ("program", "line", "expected"),
+    ("line", "expected"),
     [
-        ("bftrainer", "bftrainer re", {"replay", "report", "reproduce"}),
-        ("bftrainer", "bftrainer trace ed", {"edit"}),
-        ("bftrainer-replay", "bftrainer-replay --decide-on ", {"all", "nodes"}),
+        ("bftrainer re", {"replay", "report", "reproduce"}),
+        ("bftrainer trace ed", {"edit"}),
+        ("bftrainer-replay --decide-on ", {"all", "nodes"}),
     ],
 )
-def test_completion_answers(program, line, expected, tmp_path):
+def test_completion_answers(line, expected, tmp_path):
     """Commands and choices are completed."""
-    words = line.split(" ")
+    program, *words = line.split(" ")
     variable = f"_{program.replace('-', '_').upper()}_COMPLETE"
-    env = {variable: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
-    done = subprocess.run([installed(program)], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
-    assert {answer.partition(",")[2] for answer in done.stdout.split()} == expected
+    env = {variable: "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words))}
+    done = spawn(program, cwd=tmp_path, env=env)
+    assert {answer.partition(",")[2] for answer in done.out.split()} == expected
 
 
-@pytest.fixture
-def unloadable(here, monkeypatch):
-    """Importing pyarrow fails as the system says it, in a page of advice."""
-    del here  # written before
-    real = builtins.__import__
+def test_a_library_that_cannot_be_loaded(call, here, monkeypatch):
+    """One line with what the system said, below a page of advice, and status 1: the input is not at fault."""
 
-    def importing(name, *rest, **options):
-        if name.split(".")[0] != "pyarrow":
-            return real(name, *rest, **options)
-        try:
-            raise ImportError("libarrow.so: failed to map segment from shared object", name="pyarrow.lib")
-        except ImportError as cause:
-            raise ImportError("\n\nIMPORTANT: PLEASE READ THIS\n" * 40, name="pyarrow.lib") from cause
+    def load(*_, **__):
+        cause = ImportError("libarrow.so: failed to map segment from shared object", name="pyarrow.lib")
+        raise ImportError("\n\nIMPORTANT: PLEASE READ THIS\n" * 40, name="pyarrow.lib") from cause
 
-    monkeypatch.setattr(builtins, "__import__", importing)
-
-
-@pytest.mark.usefixtures("unloadable")
-def test_a_library_that_cannot_be_loaded(call, here):
-    """One line with what the system said, and status 1: the input is not at fault."""
+    monkeypatch.setattr("pyarrow.parquet.ParquetFile", load)
     (here / "idle.parquet").write_bytes(b"PAR1")
-    done = call("replay", "-ndmap", "idle.parquet", "-bdfn", "Jbnd.pkl")
-    assert (done.status, done.out) == (1, ""), done.err
-    assert done.err == "Error: Cannot load pyarrow.lib: libarrow.so: failed to map segment from shared object.\n"
+    said = "Cannot load pyarrow.lib: libarrow.so: failed to map segment from shared object.\n"
+    check_refusal(call("replay", "-ndmap", "idle.parquet", "-bdfn", "Jbnd.pkl"), said, status=1)

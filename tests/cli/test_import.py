@@ -10,7 +10,7 @@ import pytest
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.import_settings import LOG_FORMATS
 from bftrainer.schedulers.reading import get_importer
-from tests.cli.conftest import assert_matches
+from tests.cli.conftest import check_refusal
 
 SACCT = """\
 JobIDRaw|Partition|Start|End|NNodes|NodeList|JobName
@@ -54,11 +54,7 @@ def test_import_slurm(call, files):
     meta = {key.decode(): value for key, value in pq.read_schema(files / "idle.parquet").metadata.items()}
     story = json.loads(meta["bftrainer.provenance"])
     assert story["command"] == f"bftrainer {' '.join(words)} -o idle.parquet".replace("n[1-3]", "'n[1-3]'")
-    assert [entry["path"] for entry in story["inputs"]] == ["sacct.txt", "events.txt"]
-    assert story["zone"] == "Europe/Berlin"
-    figures = json.loads((files / "idle.quality.json").read_text())
-    assert (figures["records"], figures["kept"], figures["nodes_unseen"]) == (3, 2, 1)
-    assert figures["busy_node_s"] == {"down": 4 * 3600, "job": 16 * 3600}
+    assert json.loads((files / "idle.quality.json").read_text())["busy_node_s"] == {"down": 4 * 3600, "job": 16 * 3600}
 
 
 def test_auto(call, files):
@@ -68,24 +64,20 @@ def test_auto(call, files):
     done = call("import", "sacct.txt", *WINDOW, "--suspended", "idle", "-o", "b.parquet")
     assert (done.status, done.err) == (0, "Format: slurm (rows of sacct -P, or Slurm's JSON)\n")
     refused = call("import", "log.swf", "--columns", "a,b", "-o", "c.parquet")
-    assert refused.status == 2
+    assert (refused.status, (files / "c.parquet").exists()) == (2, False)
     assert refused.err.endswith("no effect: --columns (not of the format swf).\n")
-    assert not (files / "c.parquet").exists()
 
 
 def test_existing_files_are_spared(call, files):
     """Neither a node log nor its figures are replaced unless told to."""
-    for name in ("idle.parquet", "idle.quality.json"):
+    words = ("import", "--format", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet")
+    for name in ("idle.quality.json", "idle.parquet"):
         (files / name).write_text("precious")
-        refused = call("import", "--format", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet")
-        assert refused.status == 2
-        assert_matches(f"{name}: .*--force", refused.err)
+        check_refusal(call(*words), f"{name}: ", "--force")
         assert (files / name).read_text() == "precious"
-        (files / name).unlink()
-    (files / "idle.parquet").write_text("old")
-    assert (
-        call("import", "--format", "swf", "log.swf", "--window", "asked", "-o", "idle.parquet", "--force").status == 0
-    )
+        (files / name).rename(files / "old")
+    (files / "old").rename(files / "idle.parquet")
+    assert call(*words, "--force").status == 0
 
 
 def test_help_names_every_format(call):
@@ -111,24 +103,12 @@ def test_unusable_records(call, here, row, reason, message):
     (here / "sacct.txt").write_text(HEADER + GOOD + row)
     window = ("--start", "1970-01-01T00:01:40", "--end", "1970-01-01T00:20:00", "--tz", "UTC", "--window", "asked")
     words = ("import", "--format", "slurm", "sacct.txt", *window, "-o", "x.parquet")
-    refused = call(*words)
-    assert (refused.status, refused.out) == (2, "")
-    assert message in refused.err
-    assert "1 of 10 records are unusable, more than --max-bad 1 %" in refused.err
+    check_refusal(call(*words), message, "1 of 10 records are unusable, more than --max-bad 1 %")
     assert not (here / "x.parquet").exists()
     done = call(*words, "--max-bad", "10%")
     assert done.status == 0
     assert f"dropped                1 {reason}" in done.out
     assert "unusable               1 (10.00 %), the first: sacct.txt:11: Expected" in done.out
-
-
-def test_nodes_outside_the_inventory(call, here):
-    """Nodes of the log that the inventory has not are named, at most ten of them, and the rest is imported."""
-    (here / "sacct.txt").write_text(HEADER + "1|100|200|20|n[1-20]\n")
-    window = ("--start", "1970-01-01", "--end", "1970-01-02", "--window", "asked")
-    done = call("import", "--format", "slurm", "sacct.txt", *window, "--nodes", "n[1-5]", "-o", "x.parquet")
-    assert done.status == 0
-    assert "15 nodes, left out: n6, n7, n8, n9, n10, n11, n12, n13, n14, n15 and 5 more" in done.out
 
 
 JOBS = """\

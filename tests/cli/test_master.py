@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
 
 from bftrainer.cli.terminal import SAID
-from tests.cli.conftest import assert_matches, check_refusal
+from tests.cli.conftest import assert_matches
 from tests.tiny import installed
 from tests.waiting import until
 from tests.zeus.master.driven import FAKE, PYTHON
@@ -109,25 +108,3 @@ def test_an_interrupted_job(call, here, job, signum):
     done = call("master", "run", "--resume", logdir(here), "--json")
     assert [each["reached"] for each in done.json["progress"]["booked"]] == [True, True]
     assert round(done.json["progress"]["booked"][0]["energy_j"], 1) == 338.6
-
-
-BAD_FILES = {
-    "no TOML": ("x = ", "job.toml: Expected TOML, got something else"),
-    "unknown key of the job": (f"{JOB}\ntarget = 1\n", "Unknown key 'target' in job. Did you mean 'target_metric'?"),
-    "optimizer": (JOB.replace('"adam"', '"lamb"'), "LR scaling for 'lamb' is not supported. Known: adadelta, adam"),
-    "power limits": (
-        JOB.replace("grace_s", "set_power_limits = true\ngrace_s"),
-        "No GPU found whose power can be measured and limited.",
-    ),
-    "no program": (JOB.replace(json.dumps(sys.executable), '"pyhton"'), "Expected a program that can be run in"),
-}
-
-
-@pytest.mark.parametrize(("text", "message"), BAD_FILES.values(), ids=BAD_FILES)
-def test_bad_files(call, here, job, text, message):
-    """One line that names key or value, what was expected and what was found; no run is made."""
-    job.write_text(text)
-    done = call("master", "run", job)
-    check_refusal(done)
-    assert message in done.err
-    assert not list(here.glob("logs/*"))

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import subprocess
+from itertools import cycle
 
 import pytest
 
@@ -72,8 +73,7 @@ def begun(here, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.no_cover
-@pytest.mark.parametrize("signum", ENDED_BY, ids=lambda signum: signum.name)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(("command", "signum"), [*zip(COMMANDS, cycle(ENDED_BY), strict=False)])
 def test_signals(here, begun, command, signum):
     """One line that says what happened, 128 and the signal as the status, and nothing left behind."""
     before = contents(here)

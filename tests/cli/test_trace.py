@@ -1,8 +1,7 @@
-"""`bftrainer trace stats`, `generate` and `edit`: figures, windows, nodes, pseudonyms; `bftrainer spot`."""
+"""`bftrainer trace stats`, `generate` and `edit`: figures, pairs, models, merging."""
 
 from __future__ import annotations
 
-import json
 import re
 
 import pytest
@@ -75,26 +74,6 @@ def idle(path):
     return idle_of(read_node_log(path), START)
 
 
-EDITS = {
-    f"--start 2021-02-10T00:00:05 --end {START + 20}": {
-        "a": [(5, 20)],
-        "b": [(5, 20)],
-        "c": [(10, 20)],
-        "d": [(10, 20)],
-    },
-    "--nodes a,b,c --exclude-nodes b --min-hole 31s": {"a": [], "c": []},
-}
-
-
-@pytest.mark.parametrize(("words", "left"), EDITS.items())
-def test_parts_of_a_log(call, here, words, left):
-    """A window is cut out, nodes and idle intervals are picked; the command is noted in the log."""
-    assert call("trace", "edit", "evt.pkl", *words.split(), "-o", "part.parquet").status == 0
-    assert idle(here / "part.parquet") == left
-    (command,) = read_node_log(here / "part.parquet").provenance["edits"]
-    assert command == f"bftrainer trace edit evt.pkl {words} -o part.parquet"
-
-
 def test_merge(call, here):
     """Parts are put together, and what is missing is said."""
     call("trace", "edit", "evt.pkl", "--end", START + 10, "-o", "one.csv")
@@ -104,48 +83,3 @@ def test_merge(call, here):
     assert done.err == "Note: 0.01 node-hours are told by no log, and count as busy.\n"
     assert idle(here / "whole.parquet")["a"] == [(0, 10), (20, 30)]
     assert idle(here / "whole.parquet")["c"] == [(20, 40)]
-
-
-def test_anonymise(call, here):
-    """Names become pseudonyms by a key that is made once."""
-    done = call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "shared.parquet")
-    assert (done.status, done.out) == (0, "shared.parquet: node log of 4 nodes, 0.01 h\n")
-    assert done.err == "Note: key: a new key; keep it to yourself, and for the next log.\n"
-    again = call("trace", "edit", "evt.pkl", "--anonymise", "key", "-o", "again.parquet")
-    assert again.err == ""
-    shared = read_node_log(here / "shared.parquet")
-    assert shared.nodes == read_node_log(here / "again.parquet").nodes
-    assert sorted(idle_of(shared, START).values()) == sorted(idle(here / "evt.pkl").values())
-
-
-# --- spot
-
-
-def test_simulate_writes_results(call, here):
-    """Files and a figure where asked; an existing place is refused, results are replaced by force."""
-    (here / "s.csv").write_text("".join(f"0,add,n{number}\n" for number in range(20)) + "1800000,remove,n3\n")
-    words = ("simulate", "--trace", "s.csv", "-o", "out", "--figure", "f.svg")
-    done = call("spot", *words)
-    assert (done.status, done.err) == (0, "Results: out\nFigure: f.svg\n")
-    assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "events.csv", "summary.json"}
-    assert (here / "f.svg").read_text().startswith("<?xml")
-    summary = json.loads((here / "out" / "summary.json").read_text())
-    assert summary["inputs"]["trace"]["path"] == "s.csv"
-    assert summary["inputs"]["profile"]["path"] == "sample-spot-profile.toml"
-    check_refusal(call("spot", *words))
-    assert call("spot", *words, "--force").status == 0
-    assert call("spot", "simulate", "--trace", "s.csv", "--json").json == summary
-
-
-@pytest.mark.long
-def test_sweep(call, here):
-    """A row per pair of levels, with intervals; files where asked."""
-    words = ("sweep", "--days", 0.1, "--repeats", 3, "--preemption-scale", "0.5,2", "--addition-scale", "0,1")
-    done = call("spot", *words, "-o", "out", "--jobs", 1)
-    assert done.status == 0
-    assert len(done.out.splitlines()) == 5
-    assert "iterations per hour, 95 % ±" in done.out
-    assert {path.name for path in (here / "out").iterdir()} == {".bftrainer", "sweep.csv", "summary.json"}
-    found = call("spot", *words, "--json").json
-    assert found == json.loads((here / "out" / "summary.json").read_text())
-    assert [row["repeats"] for row in found["levels"]] == [3] * 4

@@ -4,30 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from dataclasses import fields
 
 import pytest
 
 from bftrainer.zeus import Corrections, Job
-from bftrainer.zeus.simulation.campaign import Simulation, simulate_all
-from bftrainer.zeus.simulation.optimum import summarise
-from tests.cli.conftest import assert_matches
-from tests.recurring import JOB, JOBS, PAGES, cells
-
-
-def test_the_published_example(published, call):
-    """The command of a Zeus user on the published traces tunes as the published simulator does."""
-    traces = published.parent / "zeus"
-    files = ("--train", str(traces / "summary_train.csv"), "--power", str(traces / "summary_power_v100.csv"))
-    words = "--target 0.65 --max-epochs 100 --default-bs 256 --recurrences 100 --eta 0.5 --beta 2 --seed 1"
-    done = call("zeus", "simulate", *files, "--job", "imagenet,resnet50,adadelta", *words.split())
-    assert (done.status, done.err) == (0, "")
-    rows = cells(done.out.partition("\n\n")[0])[2:-1]
-    assert [row[2:4] for row in rows[:5]] == [
-        ["256", "175*"], ["192", "175*"], ["128", "175*"], ["64", "175*"], ["360", "175*"],
-    ]  # fmt: skip
-    assert_matches(r"\noptimum +360 at 175 W\n", done.out)
+from tests.recurring import JOB, JOBS, cells
 
 
 def test_simulate_run_by_run(zeus):
@@ -44,24 +26,6 @@ def test_simulate_run_by_run(zeus):
     # The second round starts from the cheapest, 16, and goes down first.
     assert [row[2:4] for row in rows[3:5]] == [["16", "200"], ["8", "100"]]
     assert {row[3] for row in rows[3:]} <= {"100", "200"}
-
-
-def test_simulate_says_how_far_it_is_from_the_optimum(zeus, trace):
-    """Totals, converged choice, optimum and regret are those of the summary; the optimum is 4 epochs of 1,440 J."""
-    done = zeus("simulate", *JOB, "--recurrences", "30", "--seed", "1")
-    (result,) = simulate_all(trace, [Simulation(PAGES, 30, seed=1)])
-    summary = summarise(trace, result)
-    figures = dict(re.split(r"  +", line) for line in done.out.partition("\n\n")[2].splitlines())
-    assert (figures["converged to"], figures["optimum"], figures["optimum (J)"]) == (
-        "16 at 200 W",
-        "16 at 200 W",
-        "5,760",
-    )
-    assert float(figures["cumulative regret (J)"].replace(",", "")) == pytest.approx(
-        summary.cumulative_regret_j, rel=1e-4
-    )
-    assert (figures["excess share"], figures["final regret (J)"]) == ("0.00 %", "0")
-    assert figures["energy (J)"] == f"{sum(entry.energy for entry in result.history):,.0f}"
 
 
 def test_options_go_before_the_file(zeus):
@@ -95,16 +59,6 @@ def test_traces_lists_jobs_and_optima(zeus):
     optima = {line[0]: line[1:] for line in lines[5:]}
     assert optima["Job(pages,net,sgd,0.5~100)"][:7] == ["8", "16", "16", "200", "5,120", "32", "5,760"]
     assert set(optima) == {"Job(pages,net,sgd,0.5~100)", "Job(pages,net,sgd,0.6~100)", "Job(words,net,adam,0.9~100)"}
-
-
-def test_traces_shows_the_front_of_a_target(zeus):
-    """Of 8 and 16 at 100 and 200 W, in 10 and 4 epochs, only 16 is worth it; both its limits are on the front."""
-    done = zeus("traces", *JOB)
-    front = cells(done.out.partition("Pareto front\n")[2])[1:]
-    assert front == [
-        ["16", "200", "5,120", "32", "5,760", "100.00", "%"],
-        ["16", "100", "3,800", "40", "5,900", "100.00", "%"],
-    ]
 
 
 def test_compare_is_relative_to_not_tuning(zeus):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 import re
 from importlib.metadata import distribution
 from pathlib import Path
@@ -23,24 +23,12 @@ def named(page: str) -> list[str]:
     return re.findall(r"`([^`\n]+)`", text)
 
 
-def found(name: str) -> bool:
+def is_there(name: str) -> bool:
     """Whether a dotted name is a module, or leads to something in one."""
-    parts = name.split(".")
-    for cut in range(len(parts), 0, -1):
-        try:
-            module = importlib.import_module(".".join(parts[:cut]))
-        except ModuleNotFoundError:
-            continue
-        return leads_on(module, parts[cut:])
-    return False
-
-
-def leads_on(value: object, attributes: list[str]) -> bool:
-    """Whether attributes, one of the other, are there."""
-    for attribute in attributes:
-        if not hasattr(value, attribute):
-            return False
-        value = getattr(value, attribute)
+    try:
+        pkgutil.resolve_name(name)
+    except (ImportError, AttributeError):
+        return False
     return True
 
 
@@ -49,7 +37,7 @@ def test_names_are_there(page):
     """Dotted names of ours import; paths below folders of the repository exist."""
     names = {name for name in named(page) if re.fullmatch(r"(bftrainer|solvers)(\.(?!py$)\w+)+", name)}
     groups = {IMPORTERS.group, *(point.group for point in distribution("bftrainer").entry_points)}
-    assert sorted(name for name in names - groups if not found(name)) == []
+    assert sorted(name for name in names - groups if not is_there(name)) == []
     folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
     paths = [name for name in named(page) if re.fullmatch(rf"({folders})/[\w./-]*", name)]
     assert [path for path in paths if not (ROOT / path).exists()] == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,15 @@ from tests.golden.running import find_shared_data
 
 @dataclass(frozen=True, slots=True)
 class Golden:
-    """Cases of one file, by name, and how each is measured in the folder of the shared data that they need, if any."""
+    """Cases of one file, by name, and how each is measured in the folder of the shared data that they need, if any.
+
+    `times` marks the cases that take seconds ("long") or minutes ("slow").
+    """
 
     cases: Mapping[str, Any]
     measure: Callable[[Any, Path | None], dict[str, Any]]
     shared: str | None = None
+    times: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_shared(self) -> bool:
@@ -26,10 +30,12 @@ class Golden:
 
 
 GOLDENS = {
-    "replays.json": Golden(replays.REPLAYS, replays.replay),
-    "replays-published.json": Golden(replays.PUBLISHED, replays.replay, "bftrainer"),
+    "replays.json": Golden(replays.REPLAYS, replays.replay, times=dict.fromkeys(replays.SECONDS, "long")),
+    "replays-published.json": Golden(
+        replays.PUBLISHED, replays.replay, "bftrainer", dict.fromkeys(replays.PUBLISHED, "long")
+    ),
     "imports.json": Golden(imports.IMPORTS, imports.import_log),
-    "imports-shared.json": Golden(imports.SHARED, imports.import_log, "."),
+    "imports-shared.json": Golden(imports.SHARED, imports.import_log, ".", dict.fromkeys(imports.MINUTES_LONG, "slow")),
 }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import chdir, contextmanager
 from inspect import signature
@@ -11,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from click.testing import CliRunner
 
+from benchmarks.published import shared_data
 from bftrainer.cli.group import cli
 from bftrainer.errors import BftrainerError
 from tests.tiny import Done
@@ -46,6 +46,5 @@ def working_directory() -> Iterator[Path]:
 
 def find_shared_data() -> Path | None:
     """Folder of published data and logs, which the repository does not carry; None without it."""
-    default = Path(__file__).resolve().parents[3] / "shared" / "data"
-    folder = Path(os.environ.get("BFTRAINER_SHARED_DATA", default))
+    folder = shared_data()
     return folder if (folder / "bftrainer").is_dir() else None

@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import click
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
 
-from bftrainer.cli.group import cli
 from tests.cli.conftest import here
-from tests.docs.test_examples import PAGES
 from tests.golden.documented import ANY, LONG, SCENES, SWEEP, Step
 from tests.golden.running import run_command
 
@@ -61,19 +57,3 @@ def at_path(value: Any, path: str) -> Any:
     for part in path.split("/"):
         value = value[int(part)] if isinstance(value, list) else value[part]
     return value
-
-
-def leaves(group: click.Group, context: click.Context, before: str = "") -> Iterator[str]:
-    """Words, after the program's name, of all commands below a group that are no groups."""
-    for name in group.list_commands(context):
-        command = group.get_command(context, name)
-        if isinstance(command, click.Group):
-            yield from leaves(command, click.Context(command, parent=context), f"{before}{name} ")
-        else:
-            yield f"{before}{name}"
-
-
-def test_every_command_stands_on_a_page():
-    """The examples of pages run, and so each command that there is."""
-    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
-    assert [name for name in leaves(cli, click.Context(cli)) if f"bftrainer {name}" not in pages] == []

@@ -15,15 +15,6 @@ from hypothesis import strategies as st
 from bftrainer.report import run_figures
 from bftrainer.report.finished_run import FinishedRun, Holdings, TaskSpans, short_names, thin_steps
 from bftrainer.report.run_figures import pool_lines, timeline_of
-from bftrainer.runs.run_files import read_runs
-from tests.finished import write_sample_run
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """Two runs of one log."""
-    folder = tmp_path_factory.mktemp("charts")
-    return read_runs([write_sample_run(folder / "a"), write_sample_run(folder / "b", events=100)])
 
 
 def roster(count):
@@ -42,14 +33,14 @@ def lines(runs):
     return {line["name"]: line for line in pool_lines(runs)}
 
 
-def test_pool_is_the_step_log(runs):
+def test_pool_is_the_step_log(run):
     """Idle and used nodes at each event, the last ones until the end; of several runs, names say whose they are."""
-    run = runs[0]
     pool = lines([run])
     assert pool["idle"]["value"].tolist() == [*run.steps["idle"].tolist(), int(run.steps["idle"][-1])]
     assert pool["used"]["value"][:-1].tolist() == run.steps["used"].tolist()
     assert pool["idle"]["time"][-1] == run.window_s
-    assert list(lines(runs)) == ["a: idle", "b: idle", "a: used", "b: used"]
+    both = [replace(run, name=name) for name in "ab"]
+    assert list(lines(both)) == ["a: idle", "b: idle", "a: used", "b: used"]
 
 
 @pytest.mark.parametrize("count", [3, 10_000])
@@ -62,13 +53,12 @@ def test_spans_by_hand(count):
     assert data["spans"] == spans | {"nodes": [number + 1 for number in numbers]}
 
 
-def test_long_runs_are_thinned(runs, monkeypatch):
+def test_long_runs_are_thinned(run, monkeypatch):
     """Of more points than are visible fewer are left, the largest among them; a note tells of joined intervals."""
     monkeypatch.setattr(run_figures, "MOST_POINTS", 1)
     monkeypatch.setattr(run_figures, "MOST_SPANS", 40)
-    run = runs[0]
     (note,) = timeline_of([run]).notes
-    assert note.startswith("a: for the screen, ")
+    assert note.startswith("plain: for the screen, ")
     assert "intervals of tasks are joined to" in note
     long = np.linspace(0.0, run.window_s, 100_000)
     steps = {"time_s": long, "idle": np.arange(long.size), "used": np.zeros(long.size)}

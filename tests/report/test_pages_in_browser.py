@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import base64
-import json
 import re
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
 
-from bftrainer.campaigns.assess import AssessPlan, assessment_of
+from bftrainer import run_replay
 from bftrainer.campaigns.reproduce import Comparison, reproduction_page
-from bftrainer.campaigns.verdict import MachinePrices
 from bftrainer.report.assessment_page import assessment_page
 from bftrainer.report.campaign_pages import advice_page, forecast_page, sweep_page
 from bftrainer.report.finished_run import Holdings
 from bftrainer.report.metrics import estimate
-from bftrainer.report.page import page_bytes
-from bftrainer.report.run_page import write_page
-from bftrainer.runs.run_files import read_runs
+from bftrainer.report.page import page_bytes, render_pages
+from bftrainer.report.run_page import first_side, run_page
 from tests.browser import (
     IN_BROWSER,
     PAINTED,
@@ -30,15 +28,15 @@ from tests.browser import (
     WIDTHS,
     asked_for,
     chromium,
+    drawn,
     opened,
     settled,
     shown,
     violations,
     without_scripts,
 )
-from tests.campaigns.test_assess import machine
-from tests.finished import write_sample_run, write_tuned_run
-from tests.report.test_campaign_pages import HOSTILE, advice, forecast, rows_of
+from tests.report.conftest import HOSTILE, change, count_sides
+from tests.report.test_campaign_pages import advice, forecast, rows_of
 
 pytestmark = IN_BROWSER
 
@@ -57,34 +55,6 @@ def browser():
     """A browser without a window."""
     with chromium() as driver:
         yield driver
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    """A plain run and a tuned one."""
-    folder = tmp_path_factory.mktemp("runs")
-    plain = write_sample_run(folder / "plain", baseline=True, events=1500)
-    return dict(zip(("plain", "tuned"), read_runs([plain, write_tuned_run(folder / "tuned")]), strict=True))
-
-
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """Where a page of runs is written."""
-
-    def write(*runs, brief=False):
-        place = tmp_path_factory.mktemp("page") / "page.html"
-        write_page(runs, place, brief=brief)
-        return place.as_uri()
-
-    return write
-
-
-@pytest.fixture(scope="module")
-def pages(runs, address):
-    """Pages of the plain run, of the tuned one, of both, and of their briefs."""
-    some = {"plain": [runs["plain"]], "tuned": [runs["tuned"]], "both": list(runs.values())}
-    briefs = {f"{name}-brief": address(*some[name], brief=True) for name in ("plain", "tuned")}
-    return {name: address(*some[name]) for name in some} | briefs
 
 
 def many_tasks(run):
@@ -118,91 +88,98 @@ def odd_names(run):
     return replace(run, name=f"{EVIL}{RIGHT_TO_LEFT}{LONG}", tasks={**run.tasks, "name": names})
 
 
-@pytest.fixture(scope="module")
-def campaigns(tmp_path_factory):
-    """Addresses of a page of each kind, with names that are long and hostile."""
-    folder = tmp_path_factory.mktemp("campaigns")
-    prices = MachinePrices(price_node_hour=0.4, price_kwh=0.25, node_w=900.0, idle_w=300.0, carbon_gco2_per_kwh=350.0)
-    plan = AssessPlan(machine(3600, 7200, days=9, nodes=16), prices=prices, gpus_per_node=4)
-    found = json.loads(json.dumps(assessment_of(plan) | {"command": f"bftrainer assess {HOSTILE}"}))
-    factors = {"objective": [HOSTILE, "b"], "a": [1, 2, 3], "max_tasks": [5, 10], "solver": ["dp", "cbc"]}
-    rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
+def reproduction():
+    """The page of an evaluation."""
     lines = {name: {level: estimate([0.1, 0.2]) for level in (HOSTILE, "b")} for name in (HOSTILE, "b", "c")}
     figure = Comparison("key", lines, "change in work done", "way to decide", "What it shows.")
     claim = {"what": "best efficiency U", "paper": "up to 93 %", "here": "94.83 %", "comparable": "Not: other nodes."}
     texts = {"paper": "Paper", "source": "Somebody, 2021", "settings": HOSTILE, "caveats": [HOSTILE]}
-    made = {
-        "reproduction": reproduction_page(texts | {"reported": [claim, claim]}, [figure], HOSTILE),
-        "assessment": page_bytes(assessment_page(found)),
-        "sweep": sweep_page("s.toml", rows, varied, HOSTILE),
-        "forecast": forecast_page(forecast([3600.0, 7200.0, 30 * 3600.0, float("inf")]), HOSTILE),
-        "advice": advice_page(advice(sentence=HOSTILE), HOSTILE),
+    return reproduction_page(texts | {"reported": [claim, claim]}, [figure], HOSTILE)
+
+
+def sweep():
+    """The page of a sweep, one point of which failed."""
+    factors = {"objective": [HOSTILE, "b"], "a": [1, 2, 3], "max_tasks": [5, 10], "solver": ["dp", "cbc"]}
+    rows, varied = rows_of(factors, lambda v, s: (0.5 + v[1] / 10 + s / 100, v[1]), 2, failed=[(("b", 1, 5, "dp"), 0)])
+    return sweep_page("s.toml", rows, varied, HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """Where a page with this content is."""
+
+    def write(content):
+        place = tmp_path_factory.mktemp("page") / "page.html"
+        place.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return place.as_uri()
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def pages(runs, assessment, address):
+    """`pages("plain")` is where a page of that kind is: those of runs have charts, the others no script."""
+    run, tuned = runs
+    kinds = {
+        "plain": lambda: run_page([run]).html(),
+        "tuned": lambda: run_page([tuned]).html(),
+        "both": lambda: run_page(runs).html(),
+        "one event": lambda: run_page([of_one_event(run)]).html(),
+        "odd names": lambda: run_page([odd_names(run)]).html(),
+        "many tasks": lambda: run_page([many_tasks(run)]).html(),
+        "plain brief": lambda: render_pages([first_side(run)]),
+        "tuned brief": lambda: render_pages([first_side(tuned)]),
+        "assessment": lambda: page_bytes(assessment_page(assessment | {"command": f"bftrainer assess {HOSTILE}"})),
+        "reproduction": reproduction,
+        "sweep": sweep,
+        "forecast": lambda: forecast_page(forecast([3600.0, 7200.0, 30 * 3600.0, float("inf")]), HOSTILE),
+        "advice": lambda: advice_page(advice(sentence=HOSTILE), HOSTILE),
     }
-    for name, content in made.items():
-        (folder / f"{name}.html").write_bytes(content)
-    return {name: (folder / f"{name}.html").as_uri() for name in made}
+    return cache(lambda name: address(kinds[name]()))
 
 
-def sizes(*fast):
-    """Screens and schemes to show a page with: some, and the others where tests may take long."""
-    every = [((width, 900), scheme) for width in WIDTHS for scheme in SCHEMES]
-    return [*fast, *(pytest.param(*each, marks=pytest.mark.slow) for each in every if each not in fast)]
+WITH_CHARTS = ("plain", "tuned", "both", "one event", "odd names", "many tasks")
+SCRIPTLESS = ("plain brief", "assessment", "reproduction", "sweep", "forecast", "advice")
+QUICK = ((WIDE[0], "dark"), (PHONE[0], "light"))
+LOOKS = [
+    pytest.param(name, (width, 900), scheme, marks=[] if is_quick else [pytest.mark.slow])
+    for name in (*WITH_CHARTS, *SCRIPTLESS)
+    for width in WIDTHS
+    for scheme in SCHEMES
+    for is_quick in [(width, scheme) in QUICK and name not in ("tuned", "many tasks")]
+]
 
 
-def check_look(browser, size):
-    """axe-core finds nothing wrong, nothing sticks out, no error, and no request; rules that the page passes."""
+@pytest.mark.parametrize(("name", "size", "scheme"), LOOKS)
+def test_pages_are_accessible(browser, pages, name, size, scheme):
+    """axe-core finds nothing wrong, nothing sticks out, no error, no request; charts are painted, pictures inked."""
+    shown(browser, pages(name), size, scheme)
+    if name in WITH_CHARTS:
+        assert drawn(browser) == browser.execute_script(PAINTED) == 2
     wrong, passed = violations(browser)
     assert wrong == []
+    assert name not in WITH_CHARTS or {"color-contrast", "scrollable-region-focusable"} <= passed
     assert browser.execute_script("return document.documentElement.scrollWidth") <= size[0]
     assert (browser.get_log("browser"), asked_for(browser)) == ([], [])
-    return passed
-
-
-@pytest.mark.parametrize("name", ["plain", pytest.param("tuned", marks=pytest.mark.long), "both"])
-@pytest.mark.parametrize(("size", "scheme"), sizes((WIDE, "dark"), (PHONE, "light")))
-def test_pages_of_runs_are_drawn_and_accessible(browser, pages, name, size, scheme):
-    """All charts are painted, colours contrast, and the keyboard reaches what scrolls."""
-    charts = opened(browser, pages[name], size, scheme)
-    assert browser.execute_script(PAINTED) == charts == 2
-    assert {"color-contrast", "scrollable-region-focusable"} <= check_look(browser, size)
-
-
-@pytest.mark.parametrize("name", ["assessment", "reproduction", "sweep", "forecast", "advice", "brief"])
-@pytest.mark.parametrize(("size", "scheme"), sizes((WIDE, "dark"), (PHONE, "light")))
-def test_pages_without_scripts_fit_and_take_the_theme(browser, pages, campaigns, name, size, scheme):
-    """They are accessible too, and texts of their pictures have the colour of the page's."""
-    shown(browser, campaigns.get(name, pages["plain-brief"]), size, scheme)
-    check_look(browser, size)
     ink = browser.execute_script("return getComputedStyle(document.body).color")
     texts = "return [...document.querySelectorAll('figure svg text')].map(text => getComputedStyle(text).fill)"
     assert set(browser.execute_script(texts)) <= {ink}
-    light = sum(map(int, re.findall(r"\d+", ink)[:3])) > 380
-    assert light == (scheme == "dark")
+    assert (sum(map(int, re.findall(r"\d+", ink)[:3])) > 380) == (scheme == "dark")
 
 
-@pytest.mark.parametrize(
-    ("kind", "size"),
-    [
-        pytest.param(of_one_event, WIDE, id="one event"),
-        pytest.param(odd_names, PHONE, id="odd names"),
-        pytest.param(many_tasks, WIDE, id="many tasks", marks=pytest.mark.slow),
-    ],
-)
-def test_odd_runs_are_drawn(browser, address, runs, kind, size):
-    """All is drawn, accessible, no wider than the screen, and without an error; names are no markup."""
-    charts = opened(browser, address(kind(runs["plain"])), size)
-    assert browser.execute_script(PAINTED) == charts == 2
-    check_look(browser, size)
+def test_names_are_no_markup(browser, pages):
+    """Names of tasks are in their table as they are, and make no element."""
+    opened(browser, pages("odd names"))
     bold = "return [document.querySelectorAll('b').length, document.querySelectorAll('.cards b').length]"
     assert len({*browser.execute_script(bold)}) == 1
     text = "return document.querySelector('[aria-label=\"Table: Tasks\"]').textContent"
-    assert (LONG in browser.execute_script(text)) == (kind is odd_names)
+    assert all(name in browser.execute_script(text) for name in (LONG, RIGHT_TO_LEFT, EVIL))
 
 
 def test_colours_follow_the_system(browser, pages):
     """Pages and canvases are light or dark as the system is, and change with it."""
     looks = []
-    opened(browser, pages["plain"], scheme="dark")
+    opened(browser, pages("plain"), scheme="dark")
     for scheme in ("dark", "light", "dark"):
         media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
@@ -219,7 +196,7 @@ def test_the_keyboard_reaches_everything(browser, pages):
     """From the top, Tab goes to the skip link, and every link, tool and table."""
     from selenium.webdriver.common.keys import Keys
 
-    opened(browser, pages["plain"])
+    opened(browser, pages("plain"))
     reachable = "return [...document.querySelectorAll('.scroll, select, .tools button')]"
     reachable += ".filter(each => each.checkVisibility() && each.tabIndex >= 0).length"
     body = browser.find_element("tag name", "body")
@@ -239,7 +216,7 @@ def test_tools_and_the_mouse_zoom_all_charts(browser, pages):
     """+ shows half as much, an arrow moves on, All goes back, and what is dragged over on a chart is shown by all."""
     from selenium.webdriver.common.action_chains import ActionChains
 
-    opened(browser, pages["plain"])
+    opened(browser, pages("plain"))
     tools = browser.find_elements("css selector", ".tools button")
     whole, before = browser.execute_script(SEEN), browser.execute_script(PIXELS)
     tools[0].send_keys("\ue007")
@@ -268,16 +245,15 @@ def test_tools_and_the_mouse_zoom_all_charts(browser, pages):
 
 
 @pytest.mark.long
-def test_times_are_those_of_the_site(browser, address, runs):
+def test_times_are_those_of_the_site(browser, address, run):
     """In the zone that the log tells, else in UTC, wherever the reader is; from the start where starts differ."""
-    run = runs["plain"]
-    later = {**run.summary, "window_start": "2021-02-11T00:00:00Z"}
-    there = replace(run, summary={**run.summary, "node_log_zone": "America/Chicago"})
+    later = change(run, name="later", window_start="2021-02-11T00:00:00Z")
+    there = change(run, node_log_zone="America/Chicago")
     texts = []
     browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Tokyo"})
     try:
-        for some in ([run], [there], [run, replace(run, name="later", summary=later)]):
-            opened(browser, address(*some))
+        for some in ([run], [there], [run, later]):
+            opened(browser, address(run_page(some).html()))
             texts.append(browser.find_element("id", "seen").text)
     finally:
         browser.execute_cdp_cmd("Emulation.setTimezoneOverride", {"timezoneId": ""})
@@ -292,7 +268,7 @@ def test_motion_is_reduced_on_request(browser, pages):
     """Pages scroll smoothly to a section, but not for those who ask for less motion; nothing else is animated."""
     behaviours = []
     for wish in ("reduce", "no-preference"):
-        opened(browser, pages["plain"])
+        opened(browser, pages("plain"))
         media = {"features": [{"name": "prefers-reduced-motion", "value": wish}]}
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
         behaviours.append(browser.execute_script("return getComputedStyle(document.documentElement).scrollBehavior"))
@@ -301,48 +277,48 @@ def test_motion_is_reduced_on_request(browser, pages):
 
 
 @pytest.mark.long
-def test_brief_and_tables_need_no_script(browser, pages, runs):
+def test_brief_and_tables_need_no_script(browser, pages, run):
     """All pictures and every task are there, and no empty chart."""
     with without_scripts(browser):
-        browser.get(pages["plain"])
+        browser.get(pages("plain"))
     visible = "return [...document.querySelectorAll(arguments[0])].filter(each => each.checkVisibility()).length"
     assert browser.execute_script(visible, ".brief svg") == 2
-    assert browser.execute_script(visible, '[aria-label="Table: Tasks"] tbody tr') == len(runs["plain"].tasks["name"])
+    assert browser.execute_script(visible, '[aria-label="Table: Tasks"] tbody tr') == len(run.tasks["name"])
     assert browser.execute_script(visible, ".chart, .tools") == 0
     assert browser.execute_script(visible, "noscript p") == 1
 
 
-def count_sides(browser):
+def printed_sides(browser):
     """Sides of paper that the page takes."""
     printed = browser.execute_cdp_cmd("Page.printToPDF", {"preferCSSPageSize": True, "printBackground": True})
-    return len(re.findall(rb"/Type /Page\b", base64.b64decode(printed["data"])))
+    return count_sides(base64.b64decode(printed["data"]))
 
 
-@pytest.mark.parametrize("name", ["plain-brief", "tuned-brief"])
+@pytest.mark.parametrize("name", ["plain brief", "tuned brief"])
 def test_a_brief_is_printed_on_one_side(browser, pages, name):
     """Without scripts it is complete, and nothing sticks out on a phone."""
     with without_scripts(browser):
-        shown(browser, pages[name], PHONE)
-        assert count_sides(browser) == 1
+        shown(browser, pages(name), PHONE)
+        assert printed_sides(browser) == 1
     drawn_bars = "return document.querySelectorAll('svg [id$=-patch_2], svg [id$=-patch_3]').length"
     assert browser.execute_script(drawn_bars) >= 2
     assert browser.execute_script("return document.documentElement.scrollWidth") <= PHONE[0]
 
 
-def test_an_assessment_begins_with_one_printed_side(browser, campaigns):
+def test_an_assessment_begins_with_one_printed_side(browser, pages):
     """The brief alone, verdict to caveats; the whole page takes more."""
-    browser.get(campaigns["assessment"])
-    whole = count_sides(browser)
+    browser.get(pages("assessment"))
+    whole = printed_sides(browser)
     tables = "document.querySelectorAll('main > section:not(.brief)').forEach(each => each.remove())"
     browser.execute_script(tables)
-    assert whole > count_sides(browser) == 1
+    assert whole > printed_sides(browser) == 1
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_pages_are_printed_whole(browser, address, runs, scheme):
+def test_pages_are_printed_whole(browser, pages, scheme):
     """On paper all is light, no region is cut, nothing is wider than the sheet or larger than text."""
-    opened(browser, address(odd_names(runs["plain"])), scheme=scheme)
+    opened(browser, pages("odd names"), scheme=scheme)
     dark_or_light = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"} | dark_or_light)
     cut = "return [...document.querySelectorAll('.scroll')].filter(each => each.checkVisibility() && "
@@ -359,7 +335,7 @@ def test_pages_are_printed_whole(browser, address, runs, scheme):
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sheet)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= 700
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""} | dark_or_light)
-    assert count_sides(browser) > 3
+    assert printed_sides(browser) > 3
     assert not browser.execute_script("return document.documentElement.classList.contains('light')")
     assert browser.get_log("browser") == []
 
@@ -367,7 +343,7 @@ def test_pages_are_printed_whole(browser, address, runs, scheme):
 def test_labels_of_seconds_do_not_run_into_each_other(browser, pages):
     """Where the charts show a minute and a half, on a screen and on a phone, dates have room between them."""
     for size in (WIDE, PHONE):
-        opened(browser, pages["plain"], size)
+        opened(browser, pages("plain"), size)
         browser.execute_script("explorer.show(0, 98)")
         settled(browser)
         rooms, widths = browser.execute_script(ROOM)
@@ -376,28 +352,25 @@ def test_labels_of_seconds_do_not_run_into_each_other(browser, pages):
 
 
 @pytest.mark.long
-def test_a_hundred_thousand_intervals_are_drawn_in_a_second(browser, address, runs):
+def test_a_hundred_thousand_intervals_are_drawn_in_a_second(browser, pages):
     """Of 10,000 tasks with ten intervals each."""
-    opened(browser, address(many_tasks(runs["plain"])))
+    opened(browser, pages("many tasks"))
     took = "const before = performance.now(); explorer.draw(); return performance.now() - before"
     assert browser.execute_script(took) < 1000
     assert browser.find_element("id", "gantt-count").text == "10,000 tasks in view"
 
 
 @pytest.mark.slow
-def test_the_published_replay(browser, published, tmp_path):
-    """The page of the whole Summit replay is at most 2 MB, and draws all charts."""
-    from bftrainer import run_replay
-
-    result = run_replay(
-        published / "ndstat-10sdn6-evt.tar.gz",
-        published / "hps-shufflenet-Jbnd-1000J.pkl",
-        scalability=published / "hps-shufflenet-JNPs-1000J.pkl",
-        solver="dp",
-        skip_events=1000,
-        baseline=False,
-    )
-    page = result.report(tmp_path / "summit.html")
-    assert page.stat().st_size <= 2e6
+@pytest.mark.parametrize(("log", "most_bytes"), [("sample", 1e6), ("summit", 2e6)])
+def test_pages_of_whole_replays_are_small(browser, request, tmp_path, log, most_bytes):
+    """That of the sample has at most 1 MB, that of the whole Summit log 2 MB, and all charts are drawn."""
+    inputs = {}
+    if log == "summit":
+        place = request.getfixturevalue("published")
+        bounds, scalability = (place / f"hps-shufflenet-{name}-1000J.pkl" for name in ("Jbnd", "JNPs"))
+        inputs = {"node_log": place / "ndstat-10sdn6-evt.tar.gz", "tasks": bounds, "scalability": scalability}
+        inputs["skip_events"] = 1000
+    page = run_replay(**inputs, solver="dp", baseline=False).report(tmp_path / "page.html")
+    assert page.stat().st_size <= most_bytes
     assert opened(browser, page.as_uri()) == browser.execute_script(PAINTED) == 2
     assert browser.get_log("browser") == []

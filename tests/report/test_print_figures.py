@@ -24,28 +24,15 @@ from bftrainer.report.drawing import (
     require_matplotlib,
 )
 from bftrainer.report.run_figures import plot_allocation, plot_losses, plot_pool, plot_setting
-from bftrainer.runs.run_files import read_run
-from tests.finished import write_sample_run
+from tests.report.conftest import change
 
 HOSTILE = "<b>$x$</b> _%#" + "long " * 60 + "\u5de5\u4f5c \u05d0\u05d1"
 KINDS = ("pool", "gantt", "setting", "bars", "losses")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    """A run of plain tasks."""
-    return read_run(write_sample_run(tmp_path_factory.mktemp("runs") / "plain", events=120))
-
-
-def changed(run, name="other", settings=(), **summary):
-    """The run under another name, with other settings and figures."""
-    settings = dict(run.summary["settings"]) | dict(settings)
-    return replace(run, name=name, summary=dict(run.summary) | summary | {"settings": settings})
-
-
 def seeds(run):
     """Three runs that differ in their seeds and in one figure."""
-    return [changed(run, f"s{seed}", {"seed": seed}, occupancy=0.5 + seed / 10) for seed in (1, 2, 3)]
+    return [change(run, name=f"s{seed}", settings={"seed": seed}, occupancy=0.5 + seed / 10) for seed in (1, 2, 3)]
 
 
 def lay_out(draw, width_mm=90.0):
@@ -59,7 +46,7 @@ def lay_out(draw, width_mm=90.0):
 def draw_kind(run, kind):
     """A kind of figure, of one run or of several with hostile names."""
     assumed = {"note": "linear", "figures": ["used_node_s", "occupancy", "useful", "idle_node_s", "energy_j"]}
-    hostile = changed(run, HOSTILE, {"max_tasks": 3, "objective": HOSTILE}, assumed_scaling=assumed)
+    hostile = change(run, name=HOSTILE, settings={"max_tasks": 3, "objective": HOSTILE}, assumed_scaling=assumed)
     many = [run, hostile, *seeds(run)]
     return {
         "pool": lambda sheet: plot_pool(many, sheet),
@@ -124,7 +111,7 @@ def test_runs_that_differ_in_seeds_are_one_line(run):
 
     Of one run the interval is unknown: it stands empty in the data, and nothing is drawn for it.
     """
-    one = changed(run, "one", {"max_tasks": 30})
+    one = change(run, name="one", settings={"max_tasks": 30})
     drawn = lay_out(lambda sheet: plot_setting([*seeds(run), one], "max_tasks", "occupancy", sheet))
     first, last = drawn.rows
     assert first == ("", 10, pytest.approx(70.0), pytest.approx(24.84, abs=0.01), 3)
@@ -138,7 +125,7 @@ def test_runs_that_differ_in_seeds_are_one_line(run):
 
 def test_unlike_runs_are_not_joined(run):
     """Runs that differ in more than the setting are lines of their own, named by what differs."""
-    more = [changed(run, settings={"max_tasks": most, "solver": name}) for most in (5, 20) for name in ("cbc", "dp")]
+    more = [change(run, settings={"max_tasks": most, "solver": name}) for most in (5, 20) for name in ("cbc", "dp")]
     figure = lay_out(lambda sheet: plot_setting(more, "max_tasks", "occupancy", sheet)).figure
     lines = [list(container.lines[0].get_xdata()) for container in figure.axes[0].containers]
     assert lines == [[5, 20], [5, 20]]
@@ -147,7 +134,7 @@ def test_unlike_runs_are_not_joined(run):
 
 def test_settings_that_are_texts_have_marks_without_a_line(run):
     """A run whose summary leaves out a setting stands at the default."""
-    full = fill_settings([run, changed(run, "other", {"policy": "grid"}, occupancy=0.9)])
+    full = fill_settings([run, change(run, name="other", settings={"policy": "grid"}, occupancy=0.9)])
     drawn = lay_out(lambda sheet: plot_setting(full, "policy", "occupancy", sheet))
     assert [row[:2] for row in drawn.rows] == [("", "zeus"), ("", "grid")]
     (container,) = drawn.figure.axes[0].containers
@@ -171,7 +158,7 @@ def test_losses_are_the_ledger(run):
     """The bars of a run fill its idle node-time, except rounding noise; runs of earlier versions have none."""
     bars = lay_out(lambda sheet: plot_losses([run], sheet)).figure.axes[0].patches
     assert sum(bar.get_width() for bar in bars) == pytest.approx(100.0)
-    noise = changed(run, ledger={"useful": 1.0, "rescaling": -1.7e-16})
+    noise = change(run, ledger={"useful": 1.0, "rescaling": -1.7e-16})
     assert [bar.get_width() for bar in lay_out(lambda sheet: plot_losses([noise], sheet)).figure.axes[0].patches] == [
         100
     ]
