@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 
 from benchmarks.conftest import SEED
 from benchmarks.instances import instance, kinds_instance, power_instance
+from benchmarks.textbook import compile_textbook, solve_by_textbook
 from bftrainer.errors import SolverUnavailableError
 from solvers import AllocationProblem, Held, Limits, dynamic_programme
 from solvers.registry import get_solver, solve
@@ -76,17 +76,31 @@ def draw_kinds(kinds: int, run: int) -> AllocationProblem:
     return kinds_instance(np.random.default_rng([SEED, kinds, run]), 10, 130, kinds)
 
 
-@pytest.mark.parametrize("solver", ["dp", "dp in NumPy", "cbc", "highs", "gurobi", "node-level", "equal-share"])
+@pytest.mark.parametrize("solver", ["dp", "cbc", "highs", "gurobi", "node-level", "equal-share"])
 @pytest.mark.parametrize(("tasks", "nodes"), SIZES)
 def bench_decision(benchmark: Any, tasks: int, nodes: int, solver: str) -> None:
-    """One decision, tasks x nodes; by `dp` also without the compiled core."""
+    """One decision, tasks x nodes."""
     benchmark.group = f"decision {tasks} x {nodes}"
     if solver == "node-level" and tasks * nodes > NODE_LEVEL_BINARIES:
         pytest.skip("over 10 s")
     rounds = 20 if solver == "node-level" else ROUNDS
-    decide = partial(solve_by_name, solver.removesuffix(" in NumPy"), LIMITS)
-    with patch.object(dynamic_programme, "core", None) if "NumPy" in solver else nullcontext():
-        measure_decisions(benchmark, decide, partial(draw_instance, tasks, nodes, 64), rounds)
+    measure_decisions(
+        benchmark, partial(solve_by_name, solver, LIMITS), partial(draw_instance, tasks, nodes, 64), rounds
+    )
+
+
+@pytest.mark.parametrize("solver", ["textbook in C", "dp in NumPy"])
+@pytest.mark.parametrize(("tasks", "nodes"), SIZES)
+def bench_decision_otherwise(benchmark: Any, tasks: int, nodes: int, solver: str) -> None:
+    """The same instances by the textbook's dynamic programme, and by `dp` without the compiled core."""
+    benchmark.group = f"decision {tasks} x {nodes}"
+    draw = partial(draw_instance, tasks, nodes, 64)
+    if solver == "textbook in C":
+        compile_textbook()
+        measure_decisions(benchmark, solve_by_textbook, draw, ROUNDS)
+        return
+    with patch.object(dynamic_programme, "core", None):
+        measure_decisions(benchmark, partial(solve_by_name, "dp", LIMITS), draw, ROUNDS)
 
 
 @pytest.mark.parametrize("prune", [True, False], ids=["pruned", "unpruned"])

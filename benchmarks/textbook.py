@@ -1,0 +1,51 @@
+"""A plain dynamic programme, compiled: what a textbook gives, to measure the solvers against.
+
+Task by task and count by count, ``best[s] = max_n best[s - n] + v(n)`` over all pool sizes s. No bounds, no pruning,
+no ties, no checks; the counts are found on the way back.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from solvers import AllocationProblem
+
+_INTEGERS = np.ctypeslib.ndpointer(np.int64, flags="C")
+_REALS = np.ctypeslib.ndpointer(np.float64, flags="C")
+
+
+@cache
+def compile_textbook() -> Any:
+    """Compile the C function, with the optimisation that a textbook's reader would ask for."""
+    with tempfile.TemporaryDirectory() as folder:
+        library = Path(folder, "textbook.so")
+        source = Path(__file__).with_name("textbook.c")
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True)
+        function = ctypes.CDLL(str(library)).optimum
+    function.restype = ctypes.c_double
+    function.argtypes = [*(ctypes.c_int64,) * 2, *(_INTEGERS,) * 2, *(_REALS,) * 3, *(_INTEGERS,) * 2]
+    return function
+
+
+def solve_by_textbook(problem: AllocationProblem, counts: list[int] | None = None) -> float:
+    """Optimal value of a problem without extra rows; its arrays are made each time, as the solvers make theirs.
+
+    The node counts are appended to `counts`.
+    """
+    tasks, nodes = len(problem.tasks), problem.nodes
+    first = np.cumsum([0, *[task.counts.size for task in problem.tasks]])
+    offered = np.concatenate([task.counts for task in problem.tasks])
+    values = np.concatenate([task.values for task in problem.tasks])
+    best, other = np.empty(nodes + 1), np.empty(nodes + 1)
+    choice, answer = np.empty(tasks * (nodes + 1), dtype=np.int64), np.empty(tasks, dtype=np.int64)
+    value: float = compile_textbook()(tasks, nodes, first, offered, values, best, other, choice, answer)
+    if counts is not None:
+        counts += answer.tolist()
+    return value
