@@ -121,16 +121,16 @@ class TuningParams(WireModel):
     job_id_prefix: Annotated[Name, Field(max_length=NAME_LENGTH - 9)]  # a name that is made from it is longer
     batch_sizes: Annotated[list[Whole], AfterValidator(sorted)] = Field(min_length=1, max_length=10_000)
     default_batch_size: Whole = Field(gt=0)
-    eta_knob: float = Field(0.5, ge=0, le=1)
-    beta_knob: float | None = Field(2.0, gt=0)
+    eta_knob: float = Field(default=0.5, ge=0, le=1)
+    beta_knob: float | None = Field(default=2.0, gt=0)
     target_metric: float = 0.5
     higher_is_better_metric: bool = True
-    max_epochs: Whole = Field(100, gt=0)
+    max_epochs: Whole = Field(default=100, gt=0)
     num_pruning_rounds: Whole = Field(default=2, ge=0)
     window_size: Whole = 0
     mab_prior_mean: float = 0.0
     mab_prior_precision: float = 0.0
-    mab_num_explorations: Whole = Field(2, ge=0)
+    mab_num_explorations: Whole = Field(default=2, ge=0)
     mab_seed: Whole | None = None
 
     limits: ClassVar[_Limits] = {

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import NothingConvergedError
-from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialId, TrialRow
+from bftrainer.zeus.server.messages import JobSpec, TrialId, TrialRow
 from bftrainer.zeus.server.tuned_job import TunedJob
 from tests.examples import examples
 from tests.zeus.server.support import SPEC, open_service, register, report
@@ -134,41 +131,3 @@ def test_voiding_on_the_server(steps, options, data):
             elif life.rows:
                 void(data.draw(st.integers(1, len(life.rows))))
             assert facts(service._jobs["t-1"].tuned) == facts(life.job)
-
-
-def result_of(metric, epoch=1, energy=0.0, time=0.0):
-    """What a run has used and reached."""
-    trial = {"job_id": "t-1", "batch_size": 8, "trial_number": 1}
-    return TrainingResult(**trial, metric=metric, current_epoch=epoch, energy=energy, time=time)
-
-
-@pytest.mark.parametrize(
-    ("reached", "higher", "stops", "converges"),
-    [
-        ((0.49, 1), True, False, False),
-        ((0.5, 1), True, True, True),
-        ((0.5, 1), False, True, True),
-        ((0.51, 1), False, False, False),
-        ((math.nan, 99), True, False, False),
-        ((math.nan, 100), False, True, False),
-        ((0.5, 200), True, True, True),
-        # 0.5 E + 0.5 * 100 W * T against 2 * 100 J.
-        ((0.1, 1, 200.0, 2.0), True, False, False),
-        ((0.5, 1, 200.0, 2.0), True, True, True),
-        ((0.5, 1, 200.0, 2.01), True, True, False),
-    ],
-)
-def test_verdicts_by_hand(reached, higher, stops, converges):
-    """A run stops beyond its bound, at its target, or at its last epoch; it has converged only at its target."""
-    job = Life({"higher_is_better_metric": higher}).job
-    job.min_cost = 100.0
-    verdict, _ = job.judge(result_of(*reached))
-    assert (verdict.stop_train, verdict.converged) == (stops, converges)
-
-
-def test_without_a_bound_nothing_is_too_expensive():
-    """Neither before a first result nor without `beta_knob`."""
-    for options, min_cost in (({}, None), ({"beta_knob": None}, 1.0)):
-        job = Life(options).job
-        job.min_cost = min_cost
-        assert not job.judge(result_of(0.1, energy=1e12))[0].stop_train
