@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -24,8 +23,8 @@ from bftrainer.zeus import (
     Simulator,
 )
 from bftrainer.zeus.simulation.simulator import Training
-from tests.zeus.golden import DATA, frame, units
-from tests.zeus.worlds import JOB, NEVER, round_trace
+from tests.zeus.golden import DATA
+from tests.zeus.worlds import JOB, round_trace
 
 
 def simulator(trace, policy=None, **options):
@@ -62,18 +61,6 @@ class Runs(SimulationObserver):
         self.runs.append(run)
 
 
-def test_recurrences_by_hand():
-    """Pruning down and up, twice, in a world of round figures: eta 1, so 100 W; the first use of a size profiles."""
-    trace = round_trace({8: [4.0], 16: [4.0], 32: [NEVER]})
-    history = simulator(trace).simulate_one_job(replace(JOB, default_bs=16), 5, math.inf, 1.0)
-    # An epoch at batch size 16 takes 10 s and 750 J at 100 W; the profiling one 8.125 s and 843.75 J.
-    assert history[0] == HistoryEntry(16, 100, 843.75 + 3 * 750.0, True, 8.125 + 30.0)
-    # The next batch size is tried in the same recurrence; the second round starts at the cheaper one.
-    order = [(16, True), (8, True), (32, False), (16, True), (8, True), (16, True)]
-    assert [(entry.bs, entry.reached) for entry in history] == order
-    assert history[3] == HistoryEntry(16, 100, 3000.0, True, 40.0)
-
-
 def test_costs_as_the_server_counts_them():
     """With `server_costs` a run beyond its bound has not converged, and bounds follow the cheapest run alone."""
     trace = round_trace({8: [4.0], 16: [8.0]})
@@ -91,58 +78,11 @@ def test_costs_as_the_server_counts_them():
     assert (seen.runs[3].epochs, seen.runs[3].reached) == (7, False)
 
 
-def test_a_run_that_never_starts():
-    """It is observed at 100 times the bound, books nothing, and counts as a try."""
-    trace, seen = round_trace({8: [4.0], 1: [4.0]}), Runs()
-    with pytest.raises(TuningError, match="Recurrence 2 did not reach the target metric in 20 tries") as failed:
-        # An epoch at batch size 1 costs 20,000, more than half of what batch size 8 does.
-        simulator(trace, Scripted(8, 1), observers=[seen]).simulate_one_job(JOB, 2, 0.5, 0.0)
-    assert len(failed.value.history) == 1
-    assert [run.started for run in seen.runs] == [True] + [False] * 20
-    assert {run.cost_j for run in seen.runs[1:]} == {100 * 0.5 * 10_750.0}
-
-
-@pytest.mark.parametrize(
-    ("corrections", "first_costs"),
-    [
-        (Corrections(), [10_750.0, 0.0]),
-        (Corrections(group_never_ran_cost=True), [10_750.0, 100 * 0.5 * 10_750.0]),
-    ],
-)
-def test_a_groups_job_that_never_starts(corrections, first_costs):
-    """It is observed at 0, as published, or at 100 times the bound, and tried again as often as is allowed."""
-    jobs, seen = Group("g", "d", (GroupJob(0.0, 1.0, 1.0), GroupJob(5.0, 6.0, 1.0))), Runs()
-    trace = round_trace({8: [4.0], 1: [4.0]})
-    made = simulator(trace, Scripted(8, 1), observers=[seen], corrections=corrections, max_group_retries=3)
-    with pytest.raises(TuningError):
-        made.simulate_one_alibaba_group(JOB, jobs, 0.5, 0.0)
-    assert [run.cost_j for run in seen.runs][:2] == first_costs
-
-
-@pytest.mark.parametrize("accumulates", [False, True])
-def test_the_bound_of_a_groups_jobs(accumulates):
-    """A retry's cost alone bounds later jobs, as published, or that of all its tries: 5,375, or 6,437.5 more."""
-    jobs, seen = Group("g", "d", tuple(GroupJob(10.0 * n, 10.0 * n + 1.0, 1.0) for n in range(3))), Runs()
-    corrections = Corrections(group_min_cost_accumulates=accumulates)
-    trace = round_trace({8: [4.0], 16: [4.0], 32: [NEVER]})
-    made = simulator(trace, Scripted(8, 32, 16, 8), observers=[seen], corrections=corrections, max_group_retries=3)
-    with suppress(TuningError):
-        made.simulate_one_alibaba_group(JOB, jobs, 1.0, 0.0)
-    assert [run.cost_j for run in seen.runs[:3]] == [10_750.0, 6_437.5, 5_375.0]
-    # Two epochs of the four that batch size 8 needs cost 5,000.
-    assert [run.reached for run in seen.runs[:4]] == [True, False, True, accumulates]
-
-
 def test_published_call_order():
-    """Paths or frames, and positional arguments in the published order; entries hold plain Python values."""
-    job = Job("tiny", "net", "sgd", 0.9, 12, 8)
-    policies = (PruningGTSBatchSizeOptimizer(), JITPowerLimitOptimizer())
-    paths = (DATA / "tiny_train.csv", DATA / "tiny_power.csv")
-    first, *others = [
-        Simulator(*tables, *policies, 1, False).simulate_one_job(job, 10, 2.0, 0.5)
-        for tables in (paths, map(str, paths), map(frame, paths))
-    ]
-    assert others == [first, first]
+    """Positional arguments in the published order; entries hold plain Python values."""
+    paths = (str(DATA / f"tiny_{name}.csv") for name in ("train", "power"))
+    simulated = Simulator(*paths, PruningGTSBatchSizeOptimizer(), JITPowerLimitOptimizer(), 1, False)
+    first = simulated.simulate_one_job(Job("tiny", "net", "sgd", 0.9, 12, 8), 10, 2.0, 0.5)
     plain = [int, int, float, bool, float]
     assert all([type(getattr(entry, n)) for n in ("bs", "pl", "energy", "reached", "time")] == plain for entry in first)
     assert eval(repr(first), {"HistoryEntry": HistoryEntry}) == first
@@ -166,11 +106,6 @@ def test_what_cannot_be_simulated(changes, knobs, message):
         simulator(trace).simulate_one_job(job, 3, *knobs)
     with pytest.raises(TuningInputError, match=message):
         simulator(trace).simulate_one_alibaba_group(job, Group("g", "d", (GroupJob(0.0, 1.0, 1.0),)), *knobs)
-
-
-def test_numbers_out_of_range():
-    """A negative number of recurrences, seed or number of retries is refused."""
-    trace = round_trace({8: [4.0]})
     for make, said in (
         (lambda: simulator(trace).simulate_one_job(JOB, -1, 2.0, 0.5), "0 or more recurrences, got -1"),
         (lambda: simulator(trace, seed=-5), "seed of 0 or more, got -5"),
@@ -200,24 +135,6 @@ def training(paths, eta=0.5, seed=0, **job):
     """Runs in a round trace: at batch size 8 an epoch takes 12.5 s, 1,875 J at 200 W; 20 s, 1,500 J at 100 W."""
     job = replace(JOB, **job)
     return Training(job, round_trace(paths).of(job), eta, np.random.default_rng(seed))
-
-
-@pytest.mark.parametrize("case", units()["df_sample"], ids=lambda case: f"{case['seed']}-{case['n']}")
-def test_published_paths(case):
-    """Paths are drawn as the published simulator draws rows; the generator ends in the state of as many draws."""
-    runs = training({8: [float(epochs) for epochs in range(1, case["n"] + 1)]}, seed=case["seed"], max_epochs=1000)
-    drawn = [runs.run(8, 200, math.inf, False).epochs - 1 for _ in case["samples"]]
-    assert drawn == case["samples"]
-    expected = np.random.default_rng(case["seed"])
-    expected.integers(0, case["n"], len(drawn))
-    assert runs.rng.bit_generator.state == expected.bit_generator.state
-
-
-@pytest.mark.parametrize(("eta", "limit"), [(0.0, 200), (0.5, 200), (0.9, 100), (1.0, 100)])
-def test_power_limits_are_chosen_just_in_time(eta, limit):
-    """Time asks for 200 W, energy for 100 W; the first use of a batch size profiles, and no other."""
-    runs, optimizer = training({8: [4.0], 16: [4.0]}, eta), JITPowerLimitOptimizer(False)
-    assert [runs.choose_limit(optimizer, size) for size in (8, 8, 16)] == [(limit, True), (limit, False), (limit, True)]
 
 
 class Undecided(PowerLimitOptimizer):
