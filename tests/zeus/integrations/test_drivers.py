@@ -6,6 +6,7 @@ import json
 import math
 import sys
 from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -17,6 +18,7 @@ from bftrainer.zeus.integrations import (
     keras_callback,
     lightning_callback,
     on_all_ranks,
+    sample_digits,
     server_run,
     transformers_callback,
 )
@@ -368,3 +370,51 @@ def test_loaders_of_several_ranks(tell):
     assert on_threads(2, work) == [2, 2]
     assert [path.name for path in folder.iterdir()] == ["zeus+bs4.train.json"]
     assert isinstance(read_report(folder / "zeus+bs4.train.json"), TrainingReport)
+
+
+# --- the sample: trains as it says, whatever leads it -----------------------------------------------------------------
+
+needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
+
+
+@needs_sklearn
+def test_the_images_are_always_in_one_order():
+    """1,797 images of 64 pixels from 0 to 1, the same ones each time."""
+    images, labels = sample_digits.load_images()
+    again, _ = sample_digits.load_images()
+    assert images.shape == (1797, 64)
+    assert (images.min(), images.max()) == (0.0, 1.0)
+    assert (images == again).all()
+    assert set(labels.tolist()) == set(range(10))
+
+
+def train_once(batch_size, seed=1):
+    """A run of one epoch."""
+    run = ScriptedRun(max_epochs=1)
+    run.batch_size = batch_size
+    sample_digits.train(run, 0.05, seed)
+    return run
+
+
+@needs_sklearn
+def test_a_batch_is_a_step():
+    """Each whole batch makes one update, so that a run is profiled step by step; equal seeds learn the same."""
+    run = train_once(100)
+    assert run.steps_seen == 14
+    assert run.metrics == train_once(100).metrics
+    assert run.metrics != train_once(100, seed=4).metrics
+
+
+@needs_sklearn
+def test_batch_size_matters():
+    """At one learning rate, an epoch of smaller batches makes more updates, and learns more."""
+    scores = [train_once(size).metrics[0] for size in (512, 64, 16)]
+    assert scores == sorted(scores)
+    assert scores[2] > scores[0] + 0.05
+
+
+def test_without_the_library(monkeypatch):
+    """One line says how to get it."""
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"extra sample .*pip install '\.\[sample\]'"):
+        sample_digits.load_images()
