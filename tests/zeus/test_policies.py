@@ -66,6 +66,16 @@ def test_published_steps(case):
     assert all(close(draw, case["expectations"][arm]) for arm, draw in drawn.items())
 
 
+@pytest.mark.parametrize("case", units()["arm_choice"], ids=lambda case: f"{case['seed']}-{len(case['arms'])}")
+def test_published_draws(case):
+    """Each call draws one permutation of the arms, of which the first unexplored one is played, and nothing else."""
+    bandit = GaussianTS(case["arms"], 1.0, num_exploration=10**6, seed=case["seed"], verbose=False)
+    for order in case["draws"]:
+        assert bandit.predict() == order[0]
+    normals = -100.0 + 3.0 * bandit.rng.standard_normal(len(case["then_normals"]))
+    assert normals.tolist() == case["then_normals"]
+
+
 @given(st.lists(st.floats(-1e12, 1e12, allow_nan=False), min_size=1, max_size=60), st.integers(0, 70))
 def test_statistics_have_numpys_bits(rewards, window):
     """Number, sum, mean and variance of all, or of the latest, as NumPy gives them."""
