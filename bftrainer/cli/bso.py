@@ -294,11 +294,14 @@ def quickstart(runs: int) -> None:
     """
     require_extra("The sample training needs", "sample")
     require_extra("The server needs", "server")
-    from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs, open_private_client
+    from bftrainer.zeus.integrations.sample_digits import JOB_ID, make_served_runs
     from bftrainer.zeus.server.job_figures import figures_by_size
+    from bftrainer.zeus.server.service import BatchSizeService
+    from bftrainer.zeus.server.store import open_store
 
-    with open_private_client() as client:
-        for number, run in enumerate(make_served_runs(client, runs, max_power_w=MAX_POWER_W, seed=1), start=1):
+    with open_store("sqlite://") as store:
+        service = BatchSizeService(store)
+        for number, run in enumerate(make_served_runs(service, runs, max_power_w=MAX_POWER_W, seed=1), start=1):
             missed = "missed the target" if run.epochs_done == run.max_epochs else "stopped, as it cost too much"
             epochs = counted(run.epochs_done, "epoch")
             click.echo(
@@ -306,7 +309,7 @@ def quickstart(runs: int) -> None:
                 f"{run.energy_j:7.1f} J: {'reached the target' if run.reached else missed}",
                 err=True,
             )
-        job, sizes = client.job(JOB_ID), figures_by_size(client.trials(JOB_ID))
+        job, sizes = service.job(JOB_ID), figures_by_size(service.trials(JOB_ID))
     chosen = {"chosen": find_chosen(job), "default": job.spec.default_batch_size}
     if usage.print_json_if_asked(lambda: chosen | {"batch_sizes": [asdict(size) for size in sizes.values()]}):
         return

@@ -45,7 +45,7 @@ def run(job_file: Path | None, resume: Path | None, pause_after: int | None, qui
     Everything goes to a new directory below the file's log_base. An interrupted job goes on with --resume, from the run
     that was interrupted, with the same decisions.
     """
-    from bftrainer.zeus.master.script import read_job_file
+    from bftrainer.zeus.master.script import RunSettings, read_job_file
     from bftrainer.zeus.master.zeus_master import Driver, ZeusMaster
     from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
 
@@ -59,7 +59,8 @@ def run(job_file: Path | None, resume: Path | None, pause_after: int | None, qui
         job = file.job.to_job()
         context = PolicyContext(None, job, file.eta, file.beta, file.seed, window_size=file.window_size)
         policy = batch_size_optimizer(file.policy, context)
-        zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **file.settings())
+        settings = file.model_dump(include=set(RunSettings.model_fields))
+        zeus_master = ZeusMaster(policy, file.log_base, seed=file.seed, **settings)
         driver = zeus_master.start(job, file.recurrences, file.batch_sizes, file.beta, file.eta)
     driver.observers = [*driver.observers, _display_runs(quiet=quiet)]
     try:
@@ -118,9 +119,10 @@ def _describe_launch(launch: Launch) -> str:
 
 def _print_status(logdir: Path, progress: Recurrences) -> None:
     """Print the state of a job: its runs, and the next one."""
-    from bftrainer.zeus.master.journal import is_running, plan_document
+    from bftrainer.files.writing import lock_holder
+    from bftrainer.zeus.master.journal import LOCK, plan_document
 
-    running, plan = is_running(logdir), progress.plan
+    running, plan = bool(lock_holder(logdir / LOCK)), progress.plan
     about = {"logdir": str(logdir), "running": running}
     if usage.print_json_if_asked(lambda: {**about, **plan_document(progress), "progress": progress.to_dict()}):
         return

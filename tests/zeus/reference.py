@@ -133,21 +133,7 @@ def belief(rewards: list[float], prior_mean: float, prior_precision: float) -> t
 
 
 class Reference:
-    """A simulation: what was predicted, observed and booked, and how it ended.
-
-    Parameters
-    ----------
-    world : World
-        Job and traces.
-    policy : Pruning or Sampling
-        Chooses batch sizes.
-    beta, eta : float
-        Knobs.
-    seed : int
-        Of the paths.
-    never_ran_cost, accumulate : bool
-        The two corrections of groups.
-    """
+    """A simulation: what was predicted, observed and booked, and how it ended; with two corrections of groups."""
 
     def __init__(
         self,

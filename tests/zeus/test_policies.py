@@ -1,8 +1,10 @@
-"""The published policies: exploring batch sizes outward from the default, then sampling, and sampling alone."""
+"""The published policies: exploring batch sizes outward from the default, then sampling by a bandit, and that alone."""
 
 from __future__ import annotations
 
+import logging
 import math
+from array import array
 from dataclasses import replace
 
 import numpy as np
@@ -12,18 +14,129 @@ from hypothesis import strategies as st
 
 from bftrainer.errors import AllPrunedError, TuningError, TuningInputError
 from bftrainer.zeus import (
+    GaussianTS,
     GridSearch,
     GTSBatchSizeOptimizer,
-    JITPowerLimitOptimizer,
     Job,
     PruningExploreManager,
     PruningGTSBatchSizeOptimizer,
 )
-from tests.zeus.golden import units
+from bftrainer.zeus.policies.bandit import statistics
+from tests.zeus.golden import close, number, units
 from tests.zeus.worlds import state_text
 
 JOB = Job("d", "n", "sgd", 0.9, 12, 16)
 SIZES = [8, 16, 32, 64]
+
+
+# --- the bandit -------------------------------------------------------------------------------------------------------
+
+SEEDED = [f"{case['seed']}-{case['kwargs']}" for case in units()["gaussian_ts"]]
+
+
+def options(case):
+    """Arguments of a recorded bandit."""
+    precision = case["kwargs"]["reward_precision"]
+    each = [number(one) for one in precision] if isinstance(precision, list) else number(precision)
+    return case["kwargs"] | {"reward_precision": each}
+
+
+def check_state(bandit, **recorded):
+    """Compare attributes of all beliefs with tables of numbers by arm."""
+    for attribute, theirs in recorded.items():
+        ours = {str(arm): getattr(belief, attribute) for arm, belief in bandit.beliefs.items()}
+        assert ours.keys() == theirs.keys()
+        assert all(close(value, theirs[arm]) for arm, value in ours.items())
+
+
+@pytest.mark.parametrize("case", units()["gaussian_ts"], ids=SEEDED)
+def test_published_steps(case):
+    """Each arm played, each belief after its reward, what a reset leaves, and draws of all beliefs are as recorded."""
+    bandit = GaussianTS(case["arms"], seed=case["seed"], verbose=False, **options(case))
+    for arm, reward, means, precisions in case["steps_arm_reward_mean_prec"]:
+        assert bandit.predict() == arm
+        bandit.fit([arm], [reward], reset=False)
+        check_state(bandit, mean=means, precision=precisions)
+    # Rewards that give the recorded means: -1 and -3, -2, and -2, -3 and -4.
+    bandit.fit([8, 8, 16, 32, 32, 32], [-1, -3, -2, -2, -3, -4], reset=True)
+    means, precisions, observations = case["after_fit_reset"]
+    check_state(bandit, mean=means, precision=precisions, observations=observations)
+    drawn = {str(arm): draw for arm, draw in bandit.predict_expectations().items()}
+    assert drawn.keys() == case["expectations"].keys()
+    assert all(close(draw, case["expectations"][arm]) for arm, draw in drawn.items())
+
+
+@pytest.mark.parametrize("case", units()["arm_choice"], ids=lambda case: f"{case['seed']}-{len(case['arms'])}")
+def test_published_draws(case):
+    """Each call draws one permutation of the arms, of which the first unexplored one is played, and nothing else."""
+    bandit = GaussianTS(case["arms"], 1.0, num_exploration=10**6, seed=case["seed"], verbose=False)
+    for order in case["draws"]:
+        assert bandit.predict() == order[0]
+    normals = -100.0 + 3.0 * bandit.rng.standard_normal(len(case["then_normals"]))
+    assert normals.tolist() == case["then_normals"]
+
+
+@given(st.lists(st.floats(-1e12, 1e12, allow_nan=False), min_size=1, max_size=60), st.integers(0, 70))
+def test_statistics_have_numpys_bits(rewards, window):
+    """Number, sum, mean and variance of all, or of the latest, as NumPy gives them."""
+    latest = rewards[-window:]
+    expected = (len(latest), np.sum(latest), np.mean(latest), np.var(latest))
+    assert statistics(rewards, window) == statistics(array("d", rewards), window) == expected
+
+
+def test_certain_arms():
+    """What every draw gives is the best mean; of equal ones the arm that stands first; pruned ones are never played."""
+    bandit = GaussianTS([32, 8, 16], 0.0, num_exploration=0)
+    for arm, reward in ((8, -1.0), (32, -1.0), (16, -4.0), (64, -0.5)):
+        bandit.learn(arm, statistics([reward, reward]))
+    assert bandit.predict_expectations() == {32: -1.0, 8: -1.0, 16: -4.0}
+    assert set(bandit.beliefs) == {8, 16, 32, 64}
+    assert {bandit.predict() for _ in range(20)} == {32}
+
+
+def test_cold_arms_are_logged(caplog):
+    """Draws of arms of which nothing is known are warned about, in the published words."""
+    bandit = GaussianTS([8, 16], 0.25, -10.0, 0.5)
+    bandit.fit_arm(8, [-5.0], reset=False)
+    with caplog.at_level(logging.WARNING, "bftrainer.zeus.policies.bandit"):
+        bandit.predict_expectations()
+    assert caplog.messages == ["predict_expectations called when arm '16' is cold."]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([], 1.0), "at least one arm, and each once, got"),
+        (([8, 8], 1.0), "each once"),
+        (([8, 16], [1.0]), "one for each of 2 arms, got"),
+        (([8, 16], [1.0, math.nan]), "precision of 0 or more, .* got .1.0, nan"),
+        (([8], 1.0, 0.0, 0.0, -1), "0 or more explorations of each arm, got -1"),
+        (([8], 1.0, math.nan), "finite prior mean"),
+        (([8], 1.0, 0.0, math.inf), "finite prior precision"),
+        (([8], 1.0, 0.0, 0.0, 1, None), "seed of 0 or more, got None"),
+    ],
+)
+def test_impossible_bandits(arguments, message):
+    """Arms, precisions and priors that mean nothing are refused."""
+    with pytest.raises(TuningInputError, match=message):
+        GaussianTS(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("decisions", "rewards", "message"),
+    [
+        ([8, 20], [-1.0, -1.0], r"Expected an arm of the bandit, got 20. Closest: 8, 16, 64\."),
+        ([8, 16], [-1.0, math.nan], "finite rewards of arm 16"),
+        ([8, 16], [-1.0], "a reward for each of 2 decisions, got 1"),
+    ],
+)
+def test_unusable_rewards(decisions, rewards, message):
+    """An unknown arm is refused with the nearest ones, and so are rewards that are none; nothing is learned."""
+    bandit = GaussianTS([8, 16, 64, 256], 1.0)
+    before = dict(bandit.beliefs)
+    with pytest.raises(TuningInputError, match=message):
+        bandit.fit(decisions, rewards, reset=True)
+    assert bandit.beliefs == before
 
 
 # --- exploring ---------------------------------------------------------------------------------------------------
@@ -47,27 +160,6 @@ def test_published_explorations():
         else:
             with pytest.raises(AllPrunedError, match="first round of pruning"):
                 manager.next_batch_size()
-
-
-sizes = st.sets(st.integers(1, 100), min_size=1, max_size=10).map(sorted)
-
-
-@given(sizes, st.data(), st.integers(1, 4))
-def test_a_cut_direction_is_never_tried_again(batch_sizes, data, rounds):
-    """Beyond a batch size that missed, away from where its round started, nothing is tried in that round or later."""
-    manager = PruningExploreManager(batch_sizes, data.draw(st.sampled_from(batch_sizes)), rounds)
-    below, above = 0, max(batch_sizes) + 1
-    while not manager.done and manager.batch_sizes:
-        start = manager.default
-        size = manager.next_batch_size()
-        assert below < size < above
-        cost, reached = data.draw(st.floats(1.0, 10.0)), data.draw(st.booleans())
-        if not reached and size <= start:
-            below = size
-        elif not reached:
-            above = size
-        manager.report_batch_size_result(size, cost, reached)
-    assert all(below < size < above for size in manager.batch_sizes)
 
 
 def test_calls_out_of_order_change_nothing():
@@ -98,48 +190,6 @@ def new_policy(**options):
     return policy
 
 
-def prune(missing=(), **options):
-    """A policy past its pruning; batch size b costs b and b + 1, those that are missing miss the target."""
-    policy, asked = new_policy(**options), []
-    while not policy._jobs[JOB].manager.done:
-        size = policy.predict(JOB)
-        policy.observe(JOB, size, size + float(size in asked), size not in missing)
-        asked.append(size)
-    assert JOB not in policy.mabs
-    policy.predict(JOB)
-    return policy
-
-
-def test_survivors_are_the_arms():
-    """What missed the target is no arm; a run of it that overlapped adds a belief; beliefs rest on both rounds."""
-    policy = prune(missing=[64], concurrency=True)
-    bandit = policy.mabs[JOB]
-    assert bandit.arms == [8, 16, 32]
-    assert {arm: belief.observations for arm, belief in bandit.beliefs.items()} == {8: 2, 16: 2, 32: 2}
-    # Costs 8 and 9: variance 1/4, so two rewards of precision 4 around -8.5.
-    assert (bandit.beliefs[8].mean, bandit.beliefs[8].precision) == (-8.5, 8.0)
-    policy.observe(JOB, 64, 3.0, False)
-    assert (bandit.arms, bandit.beliefs[64].observations) == ([8, 16, 32], 2)
-
-
-def test_the_bandit_learns_from_all_runs_or_the_latest():
-    """Each observation refits its arm on all of its runs, or on as many as the window holds."""
-    for window, mean in ((0, -(8 + 9 + 20) / 3), (2, -(9 + 20) / 2)):
-        policy = prune(window_size=window)
-        policy.observe(JOB, 8, 20.0, True)
-        assert policy.mabs[JOB].beliefs[8].mean == pytest.approx(mean, rel=1e-15)
-
-
-def test_runs_that_overlap_while_pruning():
-    """With concurrency, runs that were not asked for only enter the history."""
-    policy = new_policy(concurrency=True)
-    assert policy.predict(JOB) == 16
-    policy.observe(JOB, 32, 5.0, True)
-    policy.observe(JOB, 16, 4.0, True)
-    assert policy.predict(JOB) == 8
-    assert policy.history == {JOB: {32: [-5.0], 16: [-4.0]}}
-
-
 def test_what_is_refused_leaves_no_trace():
     """A report out of order, an unknown verdict and a cost that is no number change nothing, whatever the policy."""
     pruning, sampling, grid = new_policy(), GTSBatchSizeOptimizer(True, verbose=False), GridSearch()
@@ -168,10 +218,11 @@ def test_what_is_refused_leaves_no_trace():
 def test_numbers_of_numpy_become_plain(make):
     """Batch sizes and costs that come from NumPy are kept as plain numbers; registering again changes nothing."""
     policies = [make(), make()]
-    for policy, number in zip(policies, (int, np.int64), strict=True):
-        policy.register_job(JOB, SIZES if number is int else np.array(SIZES))
+    kinds = ((int, float, list), (np.int64, np.float64, np.array))
+    for policy, (whole, real, sizes) in zip(policies, kinds, strict=True):
+        policy.register_job(JOB, sizes(SIZES))
         for _ in range(6):
-            policy.observe(JOB, number(policy.predict(JOB)), np.float64(3.0) if number is np.int64 else 3.0, True)
+            policy.observe(JOB, whole(policy.predict(JOB)), real(3.0), True)
     policies[0].register_job(JOB, [1, 2])
     assert state_text(policies[0]) == state_text(policies[1])
 
@@ -188,16 +239,6 @@ def test_no_batch_size_is_left():
         for _ in range(2):
             with pytest.raises(AllPrunedError, match=said):
                 policy.predict(JOB)
-
-
-def test_sampling_with_a_given_precision():
-    """Rewards of a known precision add up: two of precision 0.5 at -1 and -3 after a prior of precision 1 at 0."""
-    policy = GTSBatchSizeOptimizer(False, reward_precision=0.5, prior_mean=0.0, prior_precision=1.0, verbose=False)
-    policy.register_job(JOB, SIZES)
-    policy.observe(JOB, 8, 1.0)
-    policy.observe(JOB, 8, 3.0, False)
-    belief = policy.mabs[JOB].beliefs[8]
-    assert (belief.mean, belief.precision, belief.observations) == (-1.0, 2.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -226,14 +267,3 @@ def test_a_default_that_cannot_be():
             policy.register_job(replace(JOB, default_bs=default), SIZES)
     with pytest.raises(TuningInputError, match="0 or more rounds of pruning, got -1"):
         PruningExploreManager([8], 8, -1)
-
-
-def test_the_cheapest_power_limit_is_kept():
-    """Unknown at first, then the cheapest observed for that job and batch size alone; of equal ones the first."""
-    optimizer = JITPowerLimitOptimizer(verbose=False)
-    assert optimizer.predict(JOB, 8) is None
-    for limit, cost in ((200, 3.0), (150, 2.0), (125, 2.0), (100, 4.0)):
-        optimizer.observe(JOB, np.int64(8), np.int64(limit), np.float64(cost))
-    assert repr(optimizer.predict(JOB, 8)) == "150"
-    assert optimizer.predict(JOB, 16) is None
-    assert optimizer.predict(replace(JOB, target_metric=0.8), 8) is None

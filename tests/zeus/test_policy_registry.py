@@ -14,8 +14,6 @@ from bftrainer.errors import AllPrunedError, BftrainerError, TuningError, Tuning
 from bftrainer.zeus import (
     DefaultBatchSize,
     GridSearch,
-    Group,
-    GroupJob,
     GTSBatchSizeOptimizer,
     JITPowerLimitOptimizer,
     MaxPowerLimit,
@@ -33,7 +31,7 @@ from bftrainer.zeus.policies.policy_registry import (
 from bftrainer.zeus.policies.trace import configurations, optimum
 from tests.examples import examples
 from tests.shipped import shipped
-from tests.zeus.worlds import JOB, NEVER, Measured, betas, etas, groups, measurements, seeds, state_text, training_trace
+from tests.zeus.worlds import JOB, NEVER, Measured, betas, groups, measurements, seeds, state_text, training_trace
 
 EPOCHS = {100: (2.0, 60.0), 200: (1.0, 150.0)}
 CONTEXT = PolicyContext(
@@ -69,9 +67,6 @@ def test_the_context_arrives():
     assert (policy.seed, policy.concurrency, policy.verbose) == (11, True, True)
     assert batch_size_optimizer("zeus", CONTEXT).concurrency is False
     assert batch_size_optimizer("gts", CONTEXT).seed == 7
-    # With eta 0 only time counts, with 1 only energy.
-    limits = [power_limit_optimizer("oracle", replace(CONTEXT, eta_knob=eta)).predict(JOB, 8) for eta in (0.0, 1.0)]
-    assert limits == [200, 100]
     # Policies of a job that is trained for real are made without measurements; those that need some say so.
     real = replace(CONTEXT, trace=None, window_size=5)
     assert batch_size_optimizer("zeus", real).window_size == 5
@@ -140,10 +135,6 @@ BATCH_SIZE_POLICIES = {
     "default": DefaultBatchSize,
     "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
 }
-POWER_LIMIT_POLICIES = {
-    "max-power": lambda: MaxPowerLimit.of(TRACE, [JOB]),
-    "oracle": lambda: Oracle.of(TRACE, [JOB], 0.5),
-}
 
 
 @pytest.mark.parametrize("name", BATCH_SIZE_POLICIES)
@@ -164,21 +155,6 @@ def test_jobs_are_registered(name):
             BATCH_SIZE_POLICIES[name]().register_job(JOB, [])
         with pytest.raises(TuningInputError, match="Expected a default batch size, got none"):
             policy.register_job(replace(JOB, default_bs=None), SIZES)
-
-
-@pytest.mark.parametrize("sizes", BATCH_SIZE_POLICIES)
-@pytest.mark.parametrize("limits", POWER_LIMIT_POLICIES)
-def test_simulates_with_any_pair(sizes, limits):
-    """Each pair tunes recurrences and overlapping jobs to their targets, and the objects passed stay as they were."""
-    policies = BATCH_SIZE_POLICIES[sizes](), POWER_LIMIT_POLICIES[limits]()
-    before = state_text(policies)
-    simulator = Simulator(TRACE, None, *policies, seed=1)
-    history = simulator.simulate_one_job(JOB, 30, 2.0, 0.5)
-    assert sum(entry.reached for entry in history) == 30
-    jobs = Group("g", "d", tuple(GroupJob(10.0 * number, 10.0 * number + 25.0, 1.0) for number in range(20)))
-    simulator = Simulator(TRACE, None, policies[0], JITPowerLimitOptimizer(), seed=1)
-    assert sum(entry.reached for entry in simulator.simulate_one_alibaba_group(JOB, jobs, 2.0, 0.5)) == 20
-    assert state_text(policies) == before
 
 
 def play(costs, rounds, overlapping=()):
@@ -267,17 +243,6 @@ def finish(simulate, *arguments):
         return simulate(*arguments), None
     except BftrainerError as error:
         return error.history, str(error)
-
-
-@examples(40)
-@given(traces, seeds, betas, etas, st.integers(0, 30), st.integers(0, 30))
-def test_a_shorter_history_is_the_beginning_of_a_longer_one(trace, seed, beta, eta, first, more):
-    """What a recurrence does depends on those before it, never on how many there are to be."""
-    simulated = simulator(trace, PruningGTSBatchSizeOptimizer(seed=seed, verbose=False), seed)
-    short, _ = finish(simulated.simulate_one_job, JOB, first, beta, eta)
-    long, _ = finish(simulated.simulate_one_job, JOB, first + more, beta, eta)
-    assert long[: len(short)] == short
-    assert len(long) >= len(short) >= 0
 
 
 @every_policy

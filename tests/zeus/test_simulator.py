@@ -1,20 +1,24 @@
-"""Simulations of single jobs and of groups, and their runs: by hand, and what they refuse."""
+"""Simulations and their runs: what they refuse, and what they print and show: `verbose`, data frames, attributes."""
 
 from __future__ import annotations
 
+import logging
 import math
-from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from bftrainer.errors import TuningError, TuningInputError
 from bftrainer.zeus import (
     BatchSizeOptimizer,
     Corrections,
+    GaussianTS,
     Group,
     GroupJob,
+    GTSBatchSizeOptimizer,
     HistoryEntry,
     JITPowerLimitOptimizer,
     Job,
@@ -22,10 +26,11 @@ from bftrainer.zeus import (
     PruningGTSBatchSizeOptimizer,
     SimulationObserver,
     Simulator,
+    TrainingTrace,
 )
 from bftrainer.zeus.simulation.simulator import Training
 from tests.zeus.golden import DATA, frame, units
-from tests.zeus.worlds import JOB, NEVER, round_trace
+from tests.zeus.worlds import JOB, round_trace
 
 
 def simulator(trace, policy=None, **options):
@@ -62,18 +67,6 @@ class Runs(SimulationObserver):
         self.runs.append(run)
 
 
-def test_recurrences_by_hand():
-    """Pruning down and up, twice, in a world of round figures: eta 1, so 100 W; the first use of a size profiles."""
-    trace = round_trace({8: [4.0], 16: [4.0], 32: [NEVER]})
-    history = simulator(trace).simulate_one_job(replace(JOB, default_bs=16), 5, math.inf, 1.0)
-    # An epoch at batch size 16 takes 10 s and 750 J at 100 W; the profiling one 8.125 s and 843.75 J.
-    assert history[0] == HistoryEntry(16, 100, 843.75 + 3 * 750.0, True, 8.125 + 30.0)
-    # The next batch size is tried in the same recurrence; the second round starts at the cheaper one.
-    order = [(16, True), (8, True), (32, False), (16, True), (8, True), (16, True)]
-    assert [(entry.bs, entry.reached) for entry in history] == order
-    assert history[3] == HistoryEntry(16, 100, 3000.0, True, 40.0)
-
-
 def test_costs_as_the_server_counts_them():
     """With `server_costs` a run beyond its bound has not converged, and bounds follow the cheapest run alone."""
     trace = round_trace({8: [4.0], 16: [8.0]})
@@ -91,58 +84,11 @@ def test_costs_as_the_server_counts_them():
     assert (seen.runs[3].epochs, seen.runs[3].reached) == (7, False)
 
 
-def test_a_run_that_never_starts():
-    """It is observed at 100 times the bound, books nothing, and counts as a try."""
-    trace, seen = round_trace({8: [4.0], 1: [4.0]}), Runs()
-    with pytest.raises(TuningError, match="Recurrence 2 did not reach the target metric in 20 tries") as failed:
-        # An epoch at batch size 1 costs 20,000, more than half of what batch size 8 does.
-        simulator(trace, Scripted(8, 1), observers=[seen]).simulate_one_job(JOB, 2, 0.5, 0.0)
-    assert len(failed.value.history) == 1
-    assert [run.started for run in seen.runs] == [True] + [False] * 20
-    assert {run.cost_j for run in seen.runs[1:]} == {100 * 0.5 * 10_750.0}
-
-
-@pytest.mark.parametrize(
-    ("corrections", "first_costs"),
-    [
-        (Corrections(), [10_750.0, 0.0]),
-        (Corrections(group_never_ran_cost=True), [10_750.0, 100 * 0.5 * 10_750.0]),
-    ],
-)
-def test_a_groups_job_that_never_starts(corrections, first_costs):
-    """It is observed at 0, as published, or at 100 times the bound, and tried again as often as is allowed."""
-    jobs, seen = Group("g", "d", (GroupJob(0.0, 1.0, 1.0), GroupJob(5.0, 6.0, 1.0))), Runs()
-    trace = round_trace({8: [4.0], 1: [4.0]})
-    made = simulator(trace, Scripted(8, 1), observers=[seen], corrections=corrections, max_group_retries=3)
-    with pytest.raises(TuningError):
-        made.simulate_one_alibaba_group(JOB, jobs, 0.5, 0.0)
-    assert [run.cost_j for run in seen.runs][:2] == first_costs
-
-
-@pytest.mark.parametrize("accumulates", [False, True])
-def test_the_bound_of_a_groups_jobs(accumulates):
-    """A retry's cost alone bounds later jobs, as published, or that of all its tries: 5,375, or 6,437.5 more."""
-    jobs, seen = Group("g", "d", tuple(GroupJob(10.0 * n, 10.0 * n + 1.0, 1.0) for n in range(3))), Runs()
-    corrections = Corrections(group_min_cost_accumulates=accumulates)
-    trace = round_trace({8: [4.0], 16: [4.0], 32: [NEVER]})
-    made = simulator(trace, Scripted(8, 32, 16, 8), observers=[seen], corrections=corrections, max_group_retries=3)
-    with suppress(TuningError):
-        made.simulate_one_alibaba_group(JOB, jobs, 1.0, 0.0)
-    assert [run.cost_j for run in seen.runs[:3]] == [10_750.0, 6_437.5, 5_375.0]
-    # Two epochs of the four that batch size 8 needs cost 5,000.
-    assert [run.reached for run in seen.runs[:4]] == [True, False, True, accumulates]
-
-
 def test_published_call_order():
-    """Paths or frames, and positional arguments in the published order; entries hold plain Python values."""
-    job = Job("tiny", "net", "sgd", 0.9, 12, 8)
-    policies = (PruningGTSBatchSizeOptimizer(), JITPowerLimitOptimizer())
-    paths = (DATA / "tiny_train.csv", DATA / "tiny_power.csv")
-    first, *others = [
-        Simulator(*tables, *policies, 1, False).simulate_one_job(job, 10, 2.0, 0.5)
-        for tables in (paths, map(str, paths), map(frame, paths))
-    ]
-    assert others == [first, first]
+    """Positional arguments in the published order; entries hold plain Python values."""
+    paths = (str(DATA / f"tiny_{name}.csv") for name in ("train", "power"))
+    simulated = Simulator(*paths, PruningGTSBatchSizeOptimizer(), JITPowerLimitOptimizer(), 1, False)
+    first = simulated.simulate_one_job(Job("tiny", "net", "sgd", 0.9, 12, 8), 10, 2.0, 0.5)
     plain = [int, int, float, bool, float]
     assert all([type(getattr(entry, n)) for n in ("bs", "pl", "energy", "reached", "time")] == plain for entry in first)
     assert eval(repr(first), {"HistoryEntry": HistoryEntry}) == first
@@ -166,11 +112,6 @@ def test_what_cannot_be_simulated(changes, knobs, message):
         simulator(trace).simulate_one_job(job, 3, *knobs)
     with pytest.raises(TuningInputError, match=message):
         simulator(trace).simulate_one_alibaba_group(job, Group("g", "d", (GroupJob(0.0, 1.0, 1.0),)), *knobs)
-
-
-def test_numbers_out_of_range():
-    """A negative number of recurrences, seed or number of retries is refused."""
-    trace = round_trace({8: [4.0]})
     for make, said in (
         (lambda: simulator(trace).simulate_one_job(JOB, -1, 2.0, 0.5), "0 or more recurrences, got -1"),
         (lambda: simulator(trace, seed=-5), "seed of 0 or more, got -5"),
@@ -213,13 +154,6 @@ def test_published_paths(case):
     assert runs.rng.bit_generator.state == expected.bit_generator.state
 
 
-@pytest.mark.parametrize(("eta", "limit"), [(0.0, 200), (0.5, 200), (0.9, 100), (1.0, 100)])
-def test_power_limits_are_chosen_just_in_time(eta, limit):
-    """Time asks for 200 W, energy for 100 W; the first use of a batch size profiles, and no other."""
-    runs, optimizer = training({8: [4.0], 16: [4.0]}, eta), JITPowerLimitOptimizer(False)
-    assert [runs.choose_limit(optimizer, size) for size in (8, 8, 16)] == [(limit, True), (limit, False), (limit, True)]
-
-
 class Undecided(PowerLimitOptimizer):
     """Never has an answer."""
 
@@ -238,3 +172,134 @@ def test_a_power_limit_optimizer_without_an_answer():
         training({8: [4.0]}).choose_limit(Undecided(), 8)
     with pytest.raises(TuningInputError, match=r"got 150 W. Closest: 100, 200\."):
         training({8: [4.0]}).run(8, 150, math.inf, False)
+
+
+# --- what the published classes print and show beside their results ---------------------------------------------------
+
+TRACE = round_trace({8: [4.0], 16: [5.0]})
+SIZES = [8, 16]
+
+
+def make_simulator(*, verbose):
+    """A simulator with the published policies, which are as talkative as it is."""
+    policies = PruningGTSBatchSizeOptimizer(seed=1, verbose=verbose), JITPowerLimitOptimizer(verbose)
+    return Simulator(TRACE, None, *policies, verbose=verbose)
+
+
+def test_verbose_prints_to_standard_output(capsys, caplog):
+    """Runs and choices are printed after the name of who made them; printed or not, they are DEBUG records."""
+    assert not logging.getLogger("bftrainer").isEnabledFor(logging.DEBUG)
+    history = make_simulator(verbose=True).simulate_one_job(JOB, 5, 2.0, 0.5)
+    printed, errors = capsys.readouterr()
+    assert errors == ""
+    lines = printed.splitlines()
+    assert {line.split("]")[0] for line in lines} == {"[Simulator", "[Pruning GTS BSO", "[JITPLO", "[GaussianTS"}
+    runs = [line for line in lines if line.startswith("[Simulator]")]
+    assert all(f"batch size {entry.bs}, {entry.pl} W" in run for entry, run in zip(history, runs, strict=True))
+    assert any("batch size 16 reached the target" in line for line in lines)
+    assert any("batch sizes [8, 16] survived" in line for line in lines)
+    with caplog.at_level(logging.DEBUG, "bftrainer.zeus"):
+        assert make_simulator(verbose=False).simulate_one_job(JOB, 5, 2.0, 0.5) == history
+    assert capsys.readouterr() == ("", "")
+    assert {record.levelname for record in caplog.records} == {"DEBUG"}
+    assert [line.split("] ", 1)[1] for line in lines] == caplog.messages
+
+
+def test_verbose_may_be_changed_later(capsys):
+    """The attribute is what counts, as published: a simulator and its copies of policies speak up."""
+    simulator = make_simulator(verbose=False)
+    simulator.verbose = simulator.plo.verbose = True
+    simulator.simulate_one_job(JOB, 2, 2.0, 0.5)
+    assert {line.split("]")[0] for line in capsys.readouterr().out.splitlines()} == {"[Simulator", "[JITPLO"}
+
+
+class InTurn(BatchSizeOptimizer):
+    """A policy that was written with the published interface: plays batch sizes in turn, and logs that."""
+
+    name = "own"
+
+    def __init__(self, *sizes):
+        self.sizes = list(sizes)
+
+    def register_job(self, _, batch_sizes):
+        self._log(f"{len(batch_sizes)} batch sizes, 100 % of them")
+
+    def predict(self, _):
+        return self.sizes.pop(0)
+
+    def observe(self, job, batch_size, cost, converged=None):
+        pass
+
+
+def test_own_policies(capsys):
+    """`_log` prints a policy's name; a bound that allows for no epoch is said so, and makes no entry in the history."""
+    trace = round_trace({8: [1.0], 1: [1.0]})
+    simulator = Simulator(trace, None, InTurn(8, 1, 8), JITPowerLimitOptimizer(False))
+    history = simulator.simulate_one_job(JOB, 2, 1.2, 0.5)
+    assert [entry.bs for entry in history] == [8, 8]
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "[own] 2 batch sizes, 100 % of them"
+    runs = [line for line in lines if line.startswith("[Simulator]")]
+    assert ["cannot run even one epoch" in line for line in runs] == [False, True, False]
+
+
+def test_df_is_the_joined_table():
+    """Of paths, frames and a shared trace: rows, columns, types and bits as pandas has them; one history."""
+    paths = DATA / "tiny_train.csv", DATA / "tiny_power.csv"
+    train, power = frames = [frame(path) for path in paths]
+    wanted = train.merge(power, how="inner")
+    wanted["energy_per_epoch"] = wanted.time_per_epoch * wanted.average_power
+    policies = PruningGTSBatchSizeOptimizer(verbose=False), JITPowerLimitOptimizer(False)
+    histories = []
+    for tables in (paths, frames, (TrainingTrace(*paths), None)):
+        simulator = Simulator(*tables, *policies, verbose=False)
+        pd.testing.assert_frame_equal(simulator.df, wanted)
+        histories.append(simulator.simulate_one_job(Job("tiny", "net", "sgd", 0.9, 12, 8), 40, 2.0, 0.5))
+    assert histories == [histories[0]] * 3
+
+
+def test_jobs_pick_their_rows():
+    """`filter_df` gives the rows of one dataset, network, optimizer and target, with their places in the table."""
+    train = frame(DATA / "tiny_train.csv")
+    names = ["dataset", "network", "optimizer", "target_metric"]
+    job = Job(*train[names].iloc[0], 10)
+    mine = job.filter_df(train)
+    pd.testing.assert_frame_equal(mine, train[(train[names] == train[names].iloc[0]).all(axis=1)])
+    assert len(train) > len(mine) > 0
+    with pytest.raises(TuningInputError, match=r"Job\(.*: .*found no optimizer, target_metric"):
+        job.filter_df(train[names[:2]])
+
+
+def test_bandits_show_their_parameters():
+    """Means, precisions and counts by arm are those of the beliefs, and cannot be written past them."""
+    bandit = GaussianTS([8, 16], [0.5, 0.25], -10.0, 1.0, seed=7, verbose=False)
+    bandit.fit_arm(8, [-4.0, -6.0], reset=False)
+    assert (bandit.name, bandit.seed, bandit.prior_mean, bandit.prior_prec) == ("GaussianTS", 7, -10.0, 1.0)
+    assert bandit.arm_param_mean == {8: -7.5, 16: -10.0}
+    assert bandit.arm_param_prec == {8: 2.0, 16: 1.0}
+    assert bandit.arm_reward_prec == {8: 0.5, 16: 0.25}
+    assert bandit.arm_num_observations == {8: 2, 16: 0}
+    with pytest.raises(TypeError):
+        bandit.arm_param_mean[8] = 0.0
+
+
+def test_policies_show_their_jobs():
+    """Managers of all jobs, bandits of those whose pruning is over, rewards by batch size; the best power limits."""
+    policy = PruningGTSBatchSizeOptimizer(verbose=False)
+    policy.register_job(JOB, SIZES)
+    assert (policy.exp_manager[JOB].batch_sizes, policy.mabs) == (SIZES, {})
+    for cost in (3.0, 2.0, 4.0, 5.0):
+        policy.observe(JOB, policy.predict(JOB), cost, True)
+    policy.predict(JOB)
+    assert set(policy.mabs) == {JOB}
+    assert policy.history == deepcopy(policy).history == {JOB: {8: [-3.0, -5.0], 16: [-2.0, -4.0]}}
+    sampling = GTSBatchSizeOptimizer(True, verbose=False)
+    sampling.register_job(JOB, [16, 8])
+    sampling.observe(JOB, 8, 2.0)
+    assert (sampling.mabs[JOB].arms, sampling.batch_sizes) == ([16, 8], {JOB: [16, 8]})
+    assert sampling.history == {JOB: {16: [], 8: [-2.0]}}
+    limits = JITPowerLimitOptimizer(verbose=False)
+    for size, limit, cost in ((8, 250, 3.0), (8, 200, 2.0), (8, 150, 4.0), (16, 250, math.pi)):
+        limits.observe(JOB, size, limit, cost)
+    assert limits.best_pl == {JOB: {8: 200, 16: 250}}
+    assert limits.best_cost == {JOB: {8: 2.0, 16: math.pi}}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.errors import SettingsError
-from bftrainer.zeus import Group, GroupJob, MaxPowerLimit, Oracle, PruningGTSBatchSizeOptimizer, Simulator
+from bftrainer.zeus import Group, GroupJob, Oracle, Simulator
 from bftrainer.zeus.policies.trace import Configuration, configurations, optimum, pareto_front
 from bftrainer.zeus.simulation.campaign import Simulation, SimulationResult
 from bftrainer.zeus.simulation.optimum import (
@@ -246,14 +246,3 @@ def test_regrets_by_hand():
     assert regrets(runs, some(cost=3.0)) == regrets(runs[::-1], some(cost=3.0)) == [2.0, 10.0, -2.0]
     # Of equally cheap configurations the first one is the optimum.
     assert optimum([some(4, cost=3.0), some(8, 200, cost=2.0), some(8, 100, cost=2.0)]) == some(8, 200, cost=2.0)
-
-
-def test_tuning_pays_for_what_it_learns():
-    """Published tuning, which explores and profiles, has more regret in its first recurrences than in later ones."""
-    epochs = {200: (1.0, 150.0), 100: (1.2, 90.0)}
-    trace = training_trace({size: Measured([paths], epochs) for size, paths in ((4, 9.0), (8, 6.0), (16, 3.0))})
-    policies = (PruningGTSBatchSizeOptimizer(seed=1), MaxPowerLimit.of(trace, [JOB]))
-    runs = Simulator(trace, None, *policies, seed=1).job_runs(JOB, 50, 10.0, 0.5)
-    found = regrets(runs, optimum(configurations(trace.of(JOB), JOB, 0.5)))
-    assert len(found) == 50
-    assert sum(found[:10]) > sum(found[-10:]) >= 0

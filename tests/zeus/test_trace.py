@@ -176,38 +176,6 @@ def test_floats_are_correctly_rounded(tmp_path):
         assert list(table.index) == [f"{path}:{line}" for line in range(2, 7)]
 
 
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "empty file"),
-        (b"name,valu\na,1\n", "Expected columns value, each once"),
-        (b"value\n", "Expected at least one row, found none"),
-        (b"name,value\na,1,2\n", ":2: Expected 2 values, got 3"),
-        (b'name,value\na,1\n"b\nc",1_000\n', ":3, column value: Expected a number above 0, 1e30 at most, got '1_000'"),
-    ],
-)
-def test_malformed_files(tmp_path, content, message):
-    """What is cut off, broken or no table is refused in one line that begins with the file's name."""
-    path = tmp_path / "table.csv"
-    path.write_bytes(content)
-    with pytest.raises(TuningInputError) as refused:
-        read_table(path, {"value": "positive"}, "table")
-    assert str(refused.value).startswith(str(path))
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_what_is_no_table(tmp_path):
-    """A file that is not there, a directory, another object."""
-    for source, said in (
-        (tmp_path / "none.csv", "No such file"),
-        (tmp_path, "got a directory"),
-        ({"value": [1]}, "train: Expected a path or a data frame, got dict"),
-    ):
-        with pytest.raises(TuningInputError, match=said):
-            read_table(source, {}, "train")
-
-
 # --- groups of overlapping jobs ----------------------------------------------------------------------------------
 
 HEADER = "group,tag,start_time,end_time,dataset,runtime_ratio\n"
@@ -225,19 +193,36 @@ def test_groups_are_read(tmp_path):
     assert read_groups(pd.read_csv(path)) == found
 
 
+def read_values(path):
+    """A table whose column `value` is positive."""
+    return read_table(path, {"value": "positive"}, "table")
+
+
 @pytest.mark.parametrize(
-    ("row", "message"),
+    ("read", "content", "message"),
     [
-        ("a,x,5,4,d,1", ":2: Expected end_time >= start_time, got 4.0 < 5.0"),
-        ("a,x,nan,4,d,1", ":2, column start_time: Expected a finite number, got nothing"),
-        ("a,x,1,4,d,0", ":2, column runtime_ratio: Expected a number above 0, 1e30 at most, got '0'"),
-        ("a,x,1,4,d,1\na,x,2,4,e,1", ":3, column dataset: Expected one dataset a group, got 'e' after 'd' in group a"),
+        (read_values, None, "No such file"),
+        (read_values, "", "empty file"),
+        (read_values, "name,valu\na,1\n", "Expected columns value, each once"),
+        (read_values, "value\n", "Expected at least one row, found none"),
+        (read_values, "name,value\na,1,2\n", ":2: Expected 2 values, got 3"),
+        (read_values, 'name,value\na,1\n"b\nc",1_0\n', ":3, column value: Expected a number above 0, 1e30 at most"),
+        (read_groups, f"{HEADER}a,x,5,4,d,1\n", ":2: Expected end_time >= start_time, got 4.0 < 5.0"),
+        (read_groups, f"{HEADER}a,x,nan,4,d,1\n", ":2, column start_time: Expected a finite number, got nothing"),
+        (read_groups, f"{HEADER}a,x,1,4,d,0\n", ":2, column runtime_ratio: Expected a number above 0, 1e30 at most"),
+        (read_groups, f"{HEADER}a,x,1,4,d,1\na,x,2,4,e,1\n", ":3, column dataset: Expected one dataset a group"),
     ],
 )
-def test_malformed_groups(tmp_path, row, message):
-    """What is wrong is named by line and column."""
-    path = tmp_path / "groups.csv"
-    path.write_text(HEADER + row + "\n")
+def test_malformed_files(tmp_path, read, content, message):
+    """What is missing, cut off, broken or no table is refused in one line with the file's name, line and column."""
+    path = tmp_path / "table.csv"
+    if content is not None:
+        path.write_text(content)
     with pytest.raises(TuningInputError) as refused:
-        read_groups(path)
-    assert f"{path}{message}" in str(refused.value)
+        read(path)
+    assert str(refused.value).startswith(str(path))
+    assert message in str(refused.value)
+    assert "\n" not in str(refused.value)
+    for source, said in ((tmp_path, "got a directory"), ({"value": [1]}, "Expected a path or a data frame, got dict")):
+        with pytest.raises(TuningInputError, match=said):
+            read(source)

@@ -20,24 +20,12 @@ LIMITS_W = (100, 150, 200)
 
 @dataclass(frozen=True)
 class World:
-    """A job and what was measured of it, in the order of the files.
-
-    Parameters
-    ----------
-    job : Job
-        The job.
-    paths : tuple of (int, float)
-        Batch size, and epochs to the target, NaN if never reached, of each run.
-    powers : tuple of (int, int, float, float)
-        Batch size, power limit (W), time per epoch (s), average power (W).
-    other_limit_w : int or None
-        Power limit of another job in the same trace, if there is one.
-    """
+    """A job and what was measured of it, in the order of the files."""
 
     job: Job
-    paths: tuple[tuple[int, float], ...]
-    powers: tuple[tuple[int, int, float, float], ...]
-    other_limit_w: int | None = None
+    paths: tuple[tuple[int, float], ...]  # batch size, and epochs to the target, NaN if never reached, of each run
+    powers: tuple[tuple[int, int, float, float], ...]  # batch size, power limit (W), time of an epoch (s), power (W)
+    other_limit_w: int | None = None  # power limit of another job in the same trace, if there is one
 
     def sizes(self) -> list[int]:
         """Batch sizes, increasing."""

@@ -64,17 +64,10 @@ class ServerRun(TrialDriver):
         self._under_way = not self.trial.finished and self.epochs_done < self.max_epochs
         return self._under_way
 
-    def step(self) -> None:
-        """Do nothing: only a master has power limits measured."""
-
     def report(self, metric: float) -> bool:
         """Report metric, time and energy so far; return whether training is over."""
         if self._since is None:
             raise TuningError("Expected a report after the beginning of an epoch, got one before.")
-        try:
-            metric = float(metric)
-        except (TypeError, ValueError):
-            raise TuningInputError(f"Expected a metric that is a number, got {str(metric)[:60]!r}.") from None
         self.time_s, self.energy_j = measure_since(self._since, self.clock, self.meter)
         answer = self.trial.report(self.time_s, self.energy_j, metric, self.epochs_done + self._under_way)
         self.reached, self.verdict = answer.converged, answer.message
@@ -252,12 +245,10 @@ def _next_epoch(run: TrialDriver, metrics: Mapping[str, Any], monitor: str) -> b
     return run.begin_epoch()
 
 
-def _make_callback(base: Any, run: TrialDriver, begin: str | None, step: str, **hooks: Any) -> Any:
+def _make_callback(base: Any, run: TrialDriver, begin: str, step: str, **hooks: Any) -> Any:
     """Make an object of a framework's class, whose hooks begin the first epoch, show each step, and do the rest."""
-    hooks |= {step: lambda *_, **__: run.step()}
-    if begin is not None:
-        hooks[begin] = lambda *_, **__: run.begin_epoch()
-    return type("DrivenCallback", (base,), hooks)()
+    usual = {begin: lambda *_, **__: run.begin_epoch(), step: lambda *_, **__: run.step()}
+    return type("DrivenCallback", (base,), usual | hooks)()
 
 
 def lightning_callback(run: TrialDriver, monitor: str) -> Any:
@@ -272,8 +263,8 @@ def lightning_callback(run: TrialDriver, monitor: str) -> Any:
         # The validation of an epoch is part of it, and over by now.
         trainer.should_stop |= not _next_epoch(run, trainer.callback_metrics, monitor)
 
-    hooks = {"on_train_epoch_end": end_epoch}
-    return _make_callback(lightning.Callback, run, "on_train_start", "on_train_batch_start", **hooks)
+    hooks = ("on_train_start", "on_train_batch_start")
+    return _make_callback(lightning.Callback, run, *hooks, on_train_epoch_end=end_epoch)
 
 
 def transformers_callback(run: TrialDriver, monitor: str) -> Any:
@@ -294,7 +285,7 @@ def transformers_callback(run: TrialDriver, monitor: str) -> Any:
             control.should_training_stop |= not callback.is_training
 
     hooks = {"is_training": False, "on_train_begin": begin, "on_evaluate": end_epoch}
-    return _make_callback(transformers.TrainerCallback, run, None, "on_step_begin", **hooks)
+    return _make_callback(transformers.TrainerCallback, run, "on_train_begin", "on_step_begin", **hooks)
 
 
 def keras_callback(run: TrialDriver, monitor: str) -> Any:
@@ -304,8 +295,8 @@ def keras_callback(run: TrialDriver, monitor: str) -> Any:
     def end_epoch(callback: Any, _epoch: int, logs: Any = None) -> None:
         callback.model.stop_training |= not _next_epoch(run, logs or {}, monitor)
 
-    hooks = {"on_epoch_end": end_epoch}
-    return _make_callback(keras.callbacks.Callback, run, "on_train_begin", "on_train_batch_begin", **hooks)
+    hooks = ("on_train_begin", "on_train_batch_begin")
+    return _make_callback(keras.callbacks.Callback, run, *hooks, on_epoch_end=end_epoch)
 
 
 class ZeusDataLoader:
@@ -332,6 +323,8 @@ class ZeusDataLoader:
     https://ml.energy/zeus/, version 0.2, "Integrating Zeus".
     """
 
+    _loader: Any = None  # a copy asks for attributes before it has its own
+
     def __init__(
         self, *args: Any, batch_size: int, max_epochs: int = -1, distributed: str | None = None, **kwargs: Any
     ) -> None:
@@ -339,20 +332,21 @@ class ZeusDataLoader:
             raise SettingsError(f"Expected distributed to be None or 'dp', got {distributed!r}.")
         self._loader = import_module("torch.utils.data").DataLoader(*args, batch_size=batch_size, **kwargs)
         self.max_epochs = max_epochs
-        self._ranks: Ranks | None = None
+        leads = max_epochs != -1
+        self._environment = RunEnvironment.read(os.environ) if leads else None
+        self._ranks = find_ranks() if leads and distributed == "dp" else None
         self._run: TrialDriver | None = None
-        if max_epochs != -1:
-            self._environment = RunEnvironment.read(os.environ)
-            self._ranks = find_ranks() if distributed == "dp" else None
 
     @property
     def target_metric(self) -> float:
         """Metric at which the run has reached its target; of a loader that leads."""
-        return self._leading().target_metric
+        if self._environment is None:
+            raise TuningError("Expected the loader that was made with max_epochs, got one without.")
+        return self._environment.target_metric
 
     def epochs(self) -> Iterator[int]:
         """Yield the epochs to train, from 0, on all ranks: `TrainingStoppedError` if one more would cost too much."""
-        self._leading()
+        _ = self.target_metric  # which only a loader that leads has
         cuda = import_module("torch").cuda
         batch_size = self._loader.batch_size * (1 if self._ranks is None else self._ranks.size)
         opening = training_run(
@@ -383,11 +377,4 @@ class ZeusDataLoader:
         return len(self._loader)
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_loader":  # while there is none yet
-            raise AttributeError(name)
         return getattr(self._loader, name)
-
-    def _leading(self) -> RunEnvironment:
-        if self.max_epochs == -1:
-            raise TuningError("Expected the loader that was made with max_epochs, got one without.")
-        return self._environment

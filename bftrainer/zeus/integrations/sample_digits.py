@@ -8,11 +8,9 @@ takes longer; large ones make fewer updates, so more epochs are needed, and the 
 from __future__ import annotations
 
 import os
-import tempfile
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
@@ -20,11 +18,14 @@ from numpy.typing import NDArray
 
 from bftrainer.errors import SettingsError
 from bftrainer.plugins import require_extra
-from bftrainer.zeus.integrations.drivers import ServerRun, server_run
+from bftrainer.zeus.integrations.drivers import ServerRun
 from bftrainer.zeus.master.hardware import ModelMeter
 from bftrainer.zeus.master.script import TrialDriver, training_run
-from bftrainer.zeus.server.client import BatchSizeClient
+from bftrainer.zeus.server.client import Trial
 from bftrainer.zeus.server.messages import JobSpec
+
+if TYPE_CHECKING:
+    from bftrainer.zeus.server.service import BatchSizeService
 
 JOB_ID, DEFAULT_BATCH_SIZE, BETA_KNOB = "quickstart-digits", 16, 3.0
 LEARNING_RATE, HIDDEN, MOMENTUM = 0.05, 64, 0.9
@@ -68,54 +69,31 @@ def train(run: TrialDriver, learning_rate: float, seed: int, *, verbose: bool = 
                 click.echo(f"epoch {epoch + 1:3}: accuracy {accuracy:.4f}")
 
 
-@contextmanager
-def open_private_client() -> Iterator[BatchSizeClient]:
-    """Open a client of a batch-size server in this process, which nobody else can reach and which keeps nothing."""
-    require_extra("The server needs", "server")
-    import httpx
-    import uvicorn
-
-    from bftrainer.zeus.server.app import ServerSettings, create_app
-
-    # Such a folder is its user's alone.
-    with tempfile.TemporaryDirectory(prefix="bftrainer-bso-") as folder:
-        socket = f"{folder}/socket"
-        app = create_app(ServerSettings(f"sqlite:///{folder}/bso.db"))
-        server = uvicorn.Server(uvicorn.Config(app, uds=socket, log_config=None, access_log=False))
-        thread = threading.Thread(target=server.run, name="batch-size server", daemon=True)
-        thread.start()
-        try:
-            # The first request is repeated until the server listens.
-            transport = httpx.HTTPTransport(uds=socket)
-            with BatchSizeClient("http://localhost", retries=8, transport=transport) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            thread.join()
-
-
-def make_served_runs(client: BatchSizeClient, runs: int, *, max_power_w: float, seed: int = 1) -> Iterator[ServerRun]:
-    """Make runs whose batch size a server chooses, one after the other; yield each when it has ended.
+def make_served_runs(service: BatchSizeService, runs: int, *, max_power_w: float, seed: int = 1) -> Iterator[ServerRun]:
+    """Make runs whose batch size the core of a server chooses, one after the other; yield each when it has ended.
 
     Their time is the processor's, which other programs of a busy machine do not lengthen, and their energy is modelled
     from it: what runs cost says something of batch sizes even if the runs take half a second.
     """
-    settings = {
-        "job_id": JOB_ID,
-        "job_id_prefix": "quickstart",
-        "batch_sizes": [8, 16, 32, 64, 128, 256, 512],
-        "default_batch_size": DEFAULT_BATCH_SIZE,
-        "beta_knob": BETA_KNOB,
-        "target_metric": 0.95,
-        "max_epochs": 20,
-        "mab_seed": 1,
-    }
-    machine = {"max_power": max_power_w, "number_of_gpus": 1, "gpu_model": "processor"}
-    job = JobSpec.model_validate(settings | machine)
+    job = JobSpec(
+        job_id=JOB_ID,
+        job_id_prefix="quickstart",
+        batch_sizes=[8, 16, 32, 64, 128, 256, 512],
+        default_batch_size=DEFAULT_BATCH_SIZE,
+        beta_knob=BETA_KNOB,
+        target_metric=0.95,
+        max_epochs=20,
+        mab_seed=1,
+        max_power=max_power_w,
+        number_of_gpus=1,
+        gpu_model="processor",
+    )
+    service.register_job(job)
     load_images()
     meter = ModelMeter(max_power_w, os.cpu_count() or 1, lambda: (time.process_time(), time.process_time()))
     for number in range(runs):
-        with server_run(client, job, meter=meter, clock=time.process_time) as run:
+        with Trial(service, service.predict(JOB_ID)) as trial:
+            run = ServerRun(trial, job.max_epochs, meter, time.process_time)
             train(run, LEARNING_RATE, seed + number)
         yield run
 

@@ -350,18 +350,15 @@ class PowerProfiler:
     def step(self) -> None:
         """Record that a step is about to begin and all earlier ones have ended."""
         if self._steps == self._warmup + self._measured:
-            self._measure()
-        if self.done:
-            return
+            time_s, energy_j = measure_since(self._start, self._clock, self._meter)
+            time_s = max(time_s, 1e-9)  # a clock may be too coarse to see a few short steps
+            power_w, steps_per_s = energy_j / time_s, self._measured / time_s
+            limit_w = self._remaining_w.pop(0)
+            self.limits.append(ProfiledLimit(limit_w=limit_w, power_w=power_w, steps_per_s=steps_per_s))
+            self._steps = 0
+            if self.done:
+                return
+            self._gpus.set_limit_w(self._remaining_w[0])
         if self._steps == self._warmup:
             self._start = (self._clock(), self._meter.energy_j())
         self._steps += 1
-
-    def _measure(self) -> None:
-        time_s, energy_j = measure_since(self._start, self._clock, self._meter)
-        time_s = max(time_s, 1e-9)  # a clock may be too coarse to see a few short steps
-        power_w, steps_per_s = energy_j / time_s, self._measured / time_s
-        self.limits.append(ProfiledLimit(limit_w=self._remaining_w.pop(0), power_w=power_w, steps_per_s=steps_per_s))
-        self._steps = 0
-        if self._remaining_w:
-            self._gpus.set_limit_w(self._remaining_w[0])

@@ -20,7 +20,7 @@ from pydantic import ValidationError
 
 from bftrainer.errors import OutputError, TuningInputError
 from bftrainer.files.text_files import fault_text
-from bftrainer.files.writing import LineJournal, lock_holder
+from bftrainer.files.writing import LineJournal
 from bftrainer.plugins import full_name
 from bftrainer.zeus.master.script import RunSettings, TrainingReport, check_table
 from bftrainer.zeus.policies.interfaces import BatchSizeOptimizer, check_seed, default_first
@@ -30,25 +30,6 @@ from bftrainer.zeus.policies.policy_registry import BATCH_SIZES
 JOURNAL = "journal.jsonl"
 LOCK = "lock"
 SCHEMA = 1
-
-
-def describe_policy(policy: BatchSizeOptimizer) -> dict[str, Any]:
-    """Describe how a policy was made: its class, and the options that it has as attributes."""
-    values = {name: getattr(policy, name, None) for name in inspect.signature(type(policy)).parameters}
-    options = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
-    return {"class": full_name(type(policy)), "options": options}
-
-
-def restore_policy(description: Mapping[str, Any]) -> BatchSizeOptimizer:
-    """Make a policy from what `describe_policy` returned, as new: `OutputError` if that is not possible."""
-    name = description["class"]
-    try:
-        policy: BatchSizeOptimizer = BATCH_SIZES.import_attribute(name)(**description["options"])
-    except (TuningInputError, TypeError) as fault:
-        raise OutputError(
-            f"The policy {name} cannot be made again ({fault}); pass one as Driver.resume(..., policy=...)."
-        ) from None
-    return policy
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +64,15 @@ class JobJournal:
     """The journal of a job, in the directory of its logs, and where the job stands after the lines read so far."""
 
     def __init__(self, logdir: Path) -> None:
-        self.path, self._applied = logdir / JOURNAL, 0
+        self.path, self._applied = logdir / JOURNAL, 1  # lines, of which the plan is the first
 
     def begin(self, progress: Recurrences) -> None:
-        """Write the plan of a new job."""
-        assert progress.policy is not None
-        policy = describe_policy(progress.policy)
-        self._write("plan", {"schema": SCHEMA, **plan_document(progress), "policy": policy})
-        self._applied = 1
+        """Write the plan of a new job, and how its policy was made: its class, and the options that are attributes."""
+        kind, policy = type(progress.policy), progress.policy
+        values = {name: getattr(policy, name, None) for name in inspect.signature(kind).parameters}
+        options = {name: value for name, value in values.items() if isinstance(value, bool | int | float | str)}
+        about = {"class": full_name(kind), "options": options}
+        self._write("plan", {"schema": SCHEMA, **plan_document(progress), "policy": about})
 
     def append(self, progress: Recurrences, event: str, fields: Mapping[str, Any]) -> None:
         """Append an event, and apply it once it is on the disk: `OutputError` if it cannot be written."""
@@ -123,9 +105,13 @@ class JobJournal:
             values["beta_knob"] = math.inf if values["beta_knob"] is None else values["beta_knob"]
             plan, settings = Plan(**values), check_table(RunSettings, first["settings"], OutputError, "settings")
             if policy is None and not only_look:
-                policy = restore_policy(first["policy"])
+                kind, options = first["policy"]["class"], first["policy"]["options"]
+                try:
+                    policy = BATCH_SIZES.import_attribute(kind)(**options)
+                except (TuningInputError, TypeError) as fault:
+                    advice = "pass one as Driver.resume(..., policy=...)"
+                    raise OutputError(f"The policy {kind} cannot be made again ({fault}); {advice}.") from None
             progress = Recurrences(plan, settings, policy)
-        self._applied = 1
         self.catch_up(progress)
         return progress
 
@@ -157,11 +143,6 @@ def plan_document(progress: Recurrences) -> dict[str, Any]:
     return {"plan": plan | {"beta_knob": beta_knob}, "settings": progress.settings.model_dump()}
 
 
-def is_running(logdir: Path) -> bool:
-    """Whether a master is running the job of a directory, or its processes are still being ended."""
-    return bool(lock_holder(logdir / LOCK))
-
-
 @dataclass(frozen=True, slots=True)
 class Launch:
     """A run that is about to be launched; recurrence and try count from 1, and None bounds no cost."""
@@ -190,10 +171,6 @@ class Booked:
     cost_j: float
     failure: str | None = None
 
-    def entry(self) -> HistoryEntry:
-        """Entry for a history; its power limit is None, because the script chooses that."""
-        return HistoryEntry(self.launch.batch_size, None, self.energy_j, self.reached, self.time_s)
-
 
 class Recurrences:
     """Recurrences of a job: which run comes next, and what the runs so far did.
@@ -219,8 +196,8 @@ class Recurrences:
 
     @property
     def history(self) -> list[HistoryEntry]:
-        """All runs so far."""
-        return [run.entry() for run in self.booked]
+        """All runs so far; their power limit is None, because the script chooses that."""
+        return [HistoryEntry(run.launch.batch_size, None, run.energy_j, run.reached, run.time_s) for run in self.booked]
 
     def choose(self) -> Launch:
         """Choose the run to make now, the same one until it is booked: `TuningError` if no batch size is left."""

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, TypeVar, get_args
+from typing import Annotated, Any, Literal, Protocol, TypeVar
 
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass as checked_dataclass
@@ -49,7 +49,6 @@ logger = logging.getLogger(__name__)
 
 # Ways to measure energy; "auto" is NVML where there is a GPU, else the model.
 Measure = Literal["auto", "nvml", "zeus", "model"]
-MEASURES: tuple[str, ...] = get_args(Measure)
 
 M = TypeVar("M", bound=BaseModel)
 T = TypeVar("T")
@@ -203,11 +202,6 @@ def read_report(path: Path) -> TrainingReport:
         raise TuningError(f"{path}: {fault_text(fault)}") from None
 
 
-def write_report(path: Path, report: TrainingReport, **more: Any) -> None:
-    """Write a report atomically; `more` are further keys, which the master does not read."""
-    write_json(path, {"energy": report.energy_j, "time": report.time_s, "reached": report.reached} | more)
-
-
 def make_directory(path: Path, *, exist_ok: bool = True) -> bool:
     """Create a directory and its parents; return False if it exists and may not. `OutputError` if that fails."""
     try:
@@ -243,10 +237,6 @@ class JobFile(RunSettings):
     window_size: int = 0
     log_base: str = "zeus_log"
 
-    def settings(self) -> dict[str, Any]:
-        """Return the settings of its runs by name."""
-        return {name: getattr(self, name) for name in RunSettings.model_fields}
-
 
 def read_job_file(path: Path, changes: Mapping[str, Any]) -> JobFile:
     """Read a job file; `changes` override its values: `TuningInputError` names file and key.
@@ -277,8 +267,9 @@ class TrialDriver(Protocol):
     def begin_epoch(self) -> bool:
         """End the current epoch, if there is one, and begin the next; False if training is over."""
 
-    def step(self) -> None:
-        """Record that a step is about to begin."""
+    def step(self) -> object:
+        """Record that a step is about to begin; by default do nothing: only a master has power limits measured."""
+        return None
 
     def report(self, metric: float) -> bool:
         """Report the validation metric of an epoch; return whether training is over."""
@@ -328,9 +319,14 @@ class TrainingRun(TrialDriver):
         self._scale = (1.0, 1.0)
         self._best: ProfiledLimit | None = None
         self._profiler: PowerProfiler | None = None
-        self._profiling = False
         if control is not None:
-            self._find_limit(control)
+            limits = read_profile(environment.power_profile_path(batch_size))
+            if limits and {limit.limit_w for limit in limits} <= set(control.candidate_limits_w()):
+                self._use(limits)
+            else:
+                iterations = (environment.profile_warmup_iters, environment.profile_measure_iters)
+                self._profiler = PowerProfiler(control, meter, clock, *iterations)
+        self._profiling = self._profiler is not None
 
     @property
     def cost_j(self) -> float:
@@ -390,28 +386,20 @@ class TrainingRun(TrialDriver):
         self.epochs_done += 1
 
     def finish(self) -> None:
-        """Book the current epoch, if there is one, and write the report."""
+        """Book the current epoch, if there is one, and write the report; the master reads its first three keys."""
         self.end_epoch()
-        write_report(
-            self.environment.report_path(self.batch_size),
-            TrainingReport(self.energy_j, self.time_s, self.reached),
-            num_epochs=self.epochs_done,
-            cost=self.cost_j,
-            stopped_early=self.stopped_early,
-            power_limit_w=self.power_limit_w,
-            max_power_w=self.hardware.total_power_w,
-            measured_by=self.meter.name,
-        )
-
-    def _find_limit(self, control: Gpus) -> None:
-        """Use the limits that an earlier run measured, or prepare to measure them."""
-        limits, environment = read_profile(self.environment.power_profile_path(self.batch_size)), self.environment
-        if limits and {limit.limit_w for limit in limits} <= set(control.candidate_limits_w()):
-            self._use(limits)
-            return
-        iterations = (environment.profile_warmup_iters, environment.profile_measure_iters)
-        self._profiler = PowerProfiler(control, self.meter, self.clock, *iterations)
-        self._profiling = True
+        report = {
+            "energy": self.energy_j,
+            "time": self.time_s,
+            "reached": self.reached,
+            "num_epochs": self.epochs_done,
+            "cost": self.cost_j,
+            "stopped_early": self.stopped_early,
+            "power_limit_w": self.power_limit_w,
+            "max_power_w": self.hardware.total_power_w,
+            "measured_by": self.meter.name,
+        }
+        write_json(self.environment.report_path(self.batch_size), report)
 
     def _use(self, limits: Sequence[ProfiledLimit]) -> None:
         """Train at the best of the measured limits; in observer mode train at the highest, but book for the best."""
@@ -429,16 +417,12 @@ class TrainingRun(TrialDriver):
         """Whether one more epoch would reach the threshold; false before the first, and while limits are measured."""
         if self.epochs_done == 0 or self._profiling:
             return False
-        return self.cost_j + self._cost(*self._predict_epoch()) >= self.environment.cost_threshold
-
-    def _predict_epoch(self) -> tuple[float, float]:
-        """Predict energy and time of the next epoch: the mean of earlier ones, or from the profile and the steps."""
         energy_j, time_s, count = self._usual
-        if count:
-            return energy_j / count, time_s / count
-        assert self._best is not None  # all epochs so far were profiled, and profiling is over
-        time_s = self._steps / self._best.steps_per_s
-        return self._best.power_w * time_s, time_s
+        if not count:  # all epochs so far were profiled, and profiling is over: as many steps at the best limit
+            assert self._best is not None
+            time_s, count = self._steps / self._best.steps_per_s, 1
+            energy_j = self._best.power_w * time_s
+        return self.cost_j + self._cost(energy_j / count, time_s / count) >= self.environment.cost_threshold
 
     def _cost(self, energy_j: float, time_s: float) -> float:
         return zeus_cost(energy_j, time_s, self.environment.eta_knob, self.hardware.total_power_w)

@@ -96,12 +96,8 @@ class ZeusMaster:
         _refuse_foreign(Path(log_base), sticky=True)
         self.bso, self.log_base, self.seed = batch_size_optimizer, log_base, seed
         self.observers = observers
-        settings |= {
-            "monitor_path": monitor_path,
-            "observer_mode": observer_mode,
-            "profile_warmup_iters": profile_warmup_iters,
-            "profile_measure_iters": profile_measure_iters,
-        }
+        settings |= {"monitor_path": monitor_path, "observer_mode": observer_mode}
+        settings |= {"profile_warmup_iters": profile_warmup_iters, "profile_measure_iters": profile_measure_iters}
         checked = check_table(RunSettings, settings, TuningInputError)
         self.hardware = find_hardware(checked.max_power_w, checked.gpus)
         power = {"max_power_w": self.hardware.max_power_w, "gpus": self.hardware.count}

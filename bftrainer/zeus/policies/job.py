@@ -251,10 +251,10 @@ class RecurrenceTracker:
         self.tries: Counter[int] = Counter()
         self.spent_j: defaultdict[int, float] = defaultdict(float)
 
-    def cost_bound_j(self, others_cost_j: float = math.inf) -> float:
-        """Cost at which the next run stops; `others_cost_j` is the lowest cost that others report of the job."""
+    def cost_bound_j(self) -> float:
+        """Cost at which the next run stops."""
         # If the cheapest recurrence cost nothing, infinity times 0 would be NaN.
-        return math.inf if math.isinf(self.beta_knob) else self.beta_knob * min(self.min_cost_j, others_cost_j)
+        return math.inf if math.isinf(self.beta_knob) else self.beta_knob * self.min_cost_j
 
     def record_try(
         self, recurrence: int, batch_size: int, cost_j: float, reached: bool, *, started: bool = True

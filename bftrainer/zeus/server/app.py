@@ -91,41 +91,24 @@ _ERRORS: dict[int | str, dict[str, Any]] = {
 }
 
 
-class Require(HTTPBearer):
-    """Dependency of a route: who sends a request, if they have a role."""
+def make_router(role: Role, tag: str) -> APIRouter:
+    """Make a router whose routes take a user of a role, and ask for one first: FastAPI would read bodies before."""
 
-    def __init__(self, role: Role) -> None:
-        super().__init__(scheme_name="token", auto_error=False)
-        self.role = role
+    class GuardedRoute(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
 
-    async def __call__(self, request: Request) -> User:  # type: ignore[override]
-        """Refuse a user of a lesser role."""
-        user: User = request.state.user
-        request.state.changes = self.role > Role.READER
-        user.check_role(self.role)
-        return user
+            async def answer(request: Request) -> Response:
+                request.state.changes = role > Role.READER
+                request.state.user.check_role(role)
+                return await handle(request)
 
+            return answer
 
-class GuardedRoute(APIRoute):
-    """A route that asks who sends a request before it reads what was sent: FastAPI reads bodies first."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Make what answers a request."""
-        handle = super().get_route_handler()
-        guards = [each.call for each in self.dependant.dependencies if isinstance(each.call, Require)]
-
-        async def answer(request: Request) -> Response:
-            for guard in guards:
-                await guard(request)
-            return await handle(request)
-
-        return answer
+    token = Depends(HTTPBearer(scheme_name="token", auto_error=False))  # only for the document: the guard reads it
+    return APIRouter(tags=[tag], responses=_ERRORS, route_class=GuardedRoute, dependencies=[token])
 
 
-# Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
-Reader = Annotated[User, Depends(Require(Role.READER))]
-Trainer = Annotated[User, Depends(Require(Role.TRAINER))]
-Owner = Annotated[User, Depends(Require(Role.OWNER))]
 JobId = Annotated[str, Query(description="Name of the job.")]
 After = Annotated[str | None, Query(description="Jobs beyond this name.", pattern=r"^[^\x00]*$")]
 RequestId = Annotated[str | None, Query(pattern="^[!-~]{1,64}$", description="The same request gets the same trial.")]
@@ -142,72 +125,75 @@ async def _ask(request: Request, method: Callable[..., T], *words: Any, **about:
     return await optimizer.call(partial(method, optimizer.service), *words)
 
 
-tuning = APIRouter(tags=["tuning"], responses=_ERRORS, route_class=GuardedRoute)
+# Trainers make sure that a job is registered; to register one takes an owner. Void and delete are of own jobs.
+tuning, owning = make_router(Role.TRAINER, "tuning"), make_router(Role.OWNER, "tuning")
 
 
 @tuning.post("/jobs", status_code=201, responses={200: {"model": JobSpec}})
-async def register_job(request: Request, response: Response, user: Trainer, job: JobSpec) -> JobSpec:
+async def register_job(request: Request, response: Response, job: JobSpec) -> JobSpec:
     """Register a job (201), or make sure that it is registered with the same settings (200)."""
-    spec, is_new = await _ask(request, BatchSizeService.register_job, job, user, job_id=job.job_id)
+    spec, is_new = await _ask(request, BatchSizeService.register_job, job, request.state.user, job_id=job.job_id)
     response.status_code = 201 if is_new else 200
     return spec
 
 
-@tuning.delete("/jobs", response_model=None)
-async def delete_job(request: Request, user: Owner, job_id: JobId) -> None:
+@owning.delete("/jobs", response_model=None)
+async def delete_job(request: Request, job_id: JobId) -> None:
     """Forget a job with all its trials."""
-    await _ask(request, BatchSizeService.delete_job, job_id, user, job_id=job_id)
+    await _ask(request, BatchSizeService.delete_job, job_id, request.state.user, job_id=job_id)
 
 
 @tuning.get("/jobs/batch_size")
 async def batch_size(
-    request: Request, user: Trainer, job_id: JobId, request_id: RequestId = None, lease_s: LeaseTime = None
+    request: Request, job_id: JobId, request_id: RequestId = None, lease_s: LeaseTime = None
 ) -> TrialId:
     """Start a trial: the batch size to run with, and the number to report under."""
-    trial = await _ask(request, BatchSizeService.predict, job_id, request_id, lease_s, user, job_id=job_id)
+    words = (job_id, request_id, lease_s, request.state.user)
+    trial = await _ask(request, BatchSizeService.predict, *words, job_id=job_id)
     request.state.about["trial"] = trial.trial_number
     return trial
 
 
 @tuning.post("/report")
-async def report(request: Request, _: Trainer, result: TrainingResult) -> ReportResponse:
+async def report(request: Request, result: TrainingResult) -> ReportResponse:
     """Say what a trial has used and reached by the end of an epoch, and hear whether it goes on."""
     about = {"job_id": result.job_id, "trial": result.trial_number}
     return await _ask(request, BatchSizeService.report, result, **about)
 
 
 @tuning.patch("/trials", response_model=None)
-async def end_trial(request: Request, _: Trainer, trial: TrialId) -> None:
+async def end_trial(request: Request, trial: TrialId) -> None:
     """End a trial that has no result; one that has stays as it is."""
     await _ask(request, BatchSizeService.end_trial, trial, job_id=trial.job_id, trial=trial.trial_number)
 
 
 @tuning.post("/trials/heartbeat", response_model=None)
-async def heartbeat(request: Request, _: Trainer, trial: TrialId) -> None:
+async def heartbeat(request: Request, trial: TrialId) -> None:
     """Say that a trial is running, which renews its lease; of one that has a result nothing changes."""
-    await _ask(request, BatchSizeService.hear, trial, job_id=trial.job_id, trial=trial.trial_number)
+    await _ask(request, BatchSizeService.heartbeat, trial, job_id=trial.job_id, trial=trial.trial_number)
 
 
-@tuning.post("/trials/void")
-async def void_trial(request: Request, user: Owner, void: TrialVoid) -> JobSummary:
+@owning.post("/trials/void")
+async def void_trial(request: Request, void: TrialVoid) -> JobSummary:
     """Have a trial count for nothing: what is known is learned again from the others."""
     about = {"job_id": void.job_id, "trial": void.trial_number, "reason": void.reason}
-    return await _ask(request, BatchSizeService.void_trial, void.job_id, void.trial_number, user, **about)
+    words = (void.job_id, void.trial_number, request.state.user)
+    return await _ask(request, BatchSizeService.void_trial, *words, **about)
 
 
-state = APIRouter(tags=["state"], responses=_ERRORS)
+state, front = make_router(Role.READER, "state"), make_router(Role.READER, "state")
 
 
 @state.get("/state/jobs")
 async def jobs(
-    request: Request, _: Reader, after: After = None, limit: Annotated[int, Query(ge=1, le=JOBS_A_PAGE)] = JOBS_A_PAGE
+    request: Request, after: After = None, limit: Annotated[int, Query(ge=1, le=JOBS_A_PAGE)] = JOBS_A_PAGE
 ) -> list[JobSummary]:
     """Jobs by name, and how far their tuning is."""
     return await _ask(request, BatchSizeService.jobs, after, limit)
 
 
 @state.get("/state/job")
-async def job(request: Request, _: Reader, job_id: JobId) -> JobSummary:
+async def job(request: Request, job_id: JobId) -> JobSummary:
     """One job, and how far its tuning is."""
     return await _ask(request, BatchSizeService.job, job_id)
 
@@ -215,7 +201,6 @@ async def job(request: Request, _: Reader, job_id: JobId) -> JobSummary:
 @state.get("/state/trials", response_model_exclude={"__all__": set(PRIVATE_FIELDS)})
 async def trials(
     request: Request,
-    _: Reader,
     job_id: JobId,
     after: Annotated[int, Query(description="Trials beyond this number.", ge=0, le=LARGEST)] = 0,
     limit: Annotated[int, Query(ge=1, le=_TRIALS_A_PAGE)] = _TRIALS_A_PAGE,
@@ -224,12 +209,9 @@ async def trials(
     return await _ask(request, BatchSizeService.trials, job_id, after, limit)
 
 
-pages, front = APIRouter(include_in_schema=False), APIRouter(include_in_schema=False)
-
-
-@front.get("/")
-@pages.get("/status")
-async def status(request: Request, _: Reader, job_id: JobId | None = None, after: After = None) -> HTMLResponse:
+@front.get("/", include_in_schema=False)
+@state.get("/status", include_in_schema=False)
+async def status(request: Request, job_id: JobId | None = None, after: After = None) -> HTMLResponse:
     """Page of jobs, or of one of them and its latest trials."""
     code = 200
     try:
@@ -253,16 +235,26 @@ def _make_page(service: BatchSizeService, job_id: str | None, after: str | None)
     return jobs_page(service.jobs(after, JOBS_A_PAGE + 1))
 
 
-operations = APIRouter(tags=["health"], responses=_ERRORS)
+@state.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """Figures for Prometheus."""
+    try:
+        stages = await _ask(request, lambda service: service.store.count_by_stage())
+    except StoreUnavailableError:
+        stages = {}
+    return Response(request.app.state.metrics.page(stages), media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-@operations.get("/healthz")
+health = APIRouter(tags=["health"], responses=_ERRORS)
+
+
+@health.get("/healthz")
 async def healthz() -> Message:
     """Whether the server runs."""
     return Message(message="ok")
 
 
-@operations.get("/readyz")
+@health.get("/readyz")
 async def readyz(request: Request) -> Message:
     """Whether the server can work: its database takes what is written, tried once a second at most."""
     app = request.app.state
@@ -275,22 +267,6 @@ async def readyz(request: Request) -> Message:
     if app.fault is not None:
         raise app.fault
     return Message(message="ready")
-
-
-@operations.get("/metrics", response_class=Response)
-async def metrics(request: Request, _: Reader) -> Response:
-    """Figures for Prometheus."""
-    try:
-        stages = await _ask(request, lambda service: service.store.count_by_stage())
-    except StoreUnavailableError:
-        stages = {}
-    return Response(request.app.state.metrics.page(stages), media_type="text/plain; version=0.0.4; charset=utf-8")
-
-
-@operations.get("/openapi.json", include_in_schema=False)
-async def openapi(request: Request, _: Reader) -> Any:
-    """All this for machines."""
-    return request.app.openapi()
 
 
 class Metrics:
@@ -439,8 +415,6 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
         # Pages of documentation would load scripts from another site.
         docs_url=None,
         redoc_url=None,
-        # The document takes a token, too: it has a route of its own.
-        openapi_url=None,
         # The published client sends no content type; browsers are kept out by other means.
         strict_content_type=False,
         lifespan=partial(_run, settings=settings, announce=announce),
@@ -455,7 +429,7 @@ def create_app(settings: ServerSettings | None = None, announce: Callable[[], No
     app.state.metrics = Metrics()
     app.state.probed_s, app.state.fault = -math.inf, None
     # The published server has no front page.
-    for router in (tuning, state, operations, pages, *([] if published else [front])):
+    for router in (tuning, owning, state, health, *([] if published else [front])):
         app.include_router(router)
     app.add_middleware(RequestBodyLimitMiddleware, max_body_size=_BODY_BYTES)  # of bodies that tell no length
     app.add_middleware(Guard, hosts=settings.hosts, access=access, metrics=app.state.metrics)

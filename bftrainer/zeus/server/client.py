@@ -32,6 +32,8 @@ from bftrainer.zeus.server.messages import (
 if TYPE_CHECKING:
     import httpx
 
+    from bftrainer.zeus.server.service import BatchSizeService
+
 logger = logging.getLogger(__name__)
 
 _LONGEST_WAIT_S = 60.0  # that a server may have its clients wait
@@ -257,7 +259,9 @@ class Trial:
     ended it meanwhile, so that its result will not count.
     """
 
-    def __init__(self, client: BatchSizeClient, trial: TrialId, lease_s: float | None = None) -> None:
+    def __init__(
+        self, client: BatchSizeClient | BatchSizeService, trial: TrialId, lease_s: float | None = None
+    ) -> None:
         self.client, self.id = client, trial
         self.finished = self.converged = self.lost = False
         self._pause_s = None if lease_s is None else lease_s / _RENEWALS

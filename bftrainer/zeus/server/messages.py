@@ -7,9 +7,9 @@ A program that makes one, such as our client's user, is told of both; `check` re
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -47,7 +47,15 @@ def _read_whole(value: Any, info: ValidationInfo) -> Any:
     return int(value) if isinstance(value, float) and math.isfinite(value) else value
 
 
-_Limits = Mapping[str, tuple[float, float]]
+# Least and most of each number, by the name of its field in all messages.
+_LIMITS = {
+    **dict.fromkeys(("batch_sizes", "max_epochs", "number_of_gpus", "batch_size", "trial_number"), (1, LARGEST)),
+    **dict.fromkeys(("num_pruning_rounds", "window_size", "mab_num_explorations", "current_epoch"), (0, LARGEST)),
+    **dict.fromkeys(("target_metric", "beta_knob"), (-math.inf, math.inf)),
+    **dict.fromkeys(("mab_prior_precision", "max_power", "time", "energy"), (0, LARGEST_MEASURE)),
+    "mab_prior_mean": (-LARGEST_MEASURE, LARGEST_MEASURE),
+    "mab_seed": (0, LARGEST_SEED),
+}
 Whole = Annotated[int, BeforeValidator(_read_whole)]
 # PostgreSQL holds no NUL.
 Name = Annotated[str, Field(max_length=NAME_LENGTH, pattern=r"^[^\x00]*$")]
@@ -57,9 +65,6 @@ class WireModel(BaseModel):
     """A message; names may be numbers. A program that makes it of unusable values is told by `TuningInputError`."""
 
     model_config = ConfigDict(extra="ignore", coerce_numbers_to_str=True, frozen=True)
-
-    # Least and most of each number.
-    limits: ClassVar[_Limits] = {}
 
     def __init__(self, **values: Any) -> None:
         where, field_names = type(self).__name__, type(self).model_fields
@@ -79,8 +84,8 @@ class WireModel(BaseModel):
 
     def check(self, *skipped: str) -> None:
         """Raise `UnusableValueError` for a field, not skipped, that means nothing or that no database holds."""
-        for name, (least, most) in self.limits.items():
-            value = getattr(self, name)
+        for name, (least, most) in _LIMITS.items():
+            value = getattr(self, name, None)
             for number in value if isinstance(value, list) else [value]:
                 if number is None or name in skipped or (least <= number <= most and abs(number) != math.inf):
                     continue
@@ -121,26 +126,17 @@ class TuningParams(WireModel):
     job_id_prefix: Annotated[Name, Field(max_length=NAME_LENGTH - 9)]  # a name that is made from it is longer
     batch_sizes: Annotated[list[Whole], AfterValidator(sorted)] = Field(min_length=1, max_length=10_000)
     default_batch_size: Whole = Field(gt=0)
-    eta_knob: float = Field(0.5, ge=0, le=1)
-    beta_knob: float | None = Field(2.0, gt=0)
+    eta_knob: float = Field(default=0.5, ge=0, le=1)
+    beta_knob: float | None = Field(default=2.0, gt=0)
     target_metric: float = 0.5
     higher_is_better_metric: bool = True
-    max_epochs: Whole = Field(100, gt=0)
+    max_epochs: Whole = Field(default=100, gt=0)
     num_pruning_rounds: Whole = Field(default=2, ge=0)
     window_size: Whole = 0
     mab_prior_mean: float = 0.0
     mab_prior_precision: float = 0.0
-    mab_num_explorations: Whole = Field(2, ge=0)
+    mab_num_explorations: Whole = Field(default=2, ge=0)
     mab_seed: Whole | None = None
-
-    limits: ClassVar[_Limits] = {
-        **dict.fromkeys(("batch_sizes", "max_epochs"), (1, LARGEST)),
-        **dict.fromkeys(("num_pruning_rounds", "window_size", "mab_num_explorations"), (0, LARGEST)),
-        **dict.fromkeys(("target_metric", "beta_knob"), (-math.inf, math.inf)),
-        "mab_prior_mean": (-LARGEST_MEASURE, LARGEST_MEASURE),
-        "mab_prior_precision": (0, LARGEST_MEASURE),
-        "mab_seed": (0, LARGEST_SEED),
-    }
 
     @model_validator(mode="after")
     def _check_choices(self) -> Self:
@@ -166,12 +162,6 @@ class TuningParams(WireModel):
 class JobSpec(TuningParams, GpuConfig):
     """A recurring job, with the fields of `GpuConfig` and `TuningParams`."""
 
-    limits: ClassVar[_Limits] = {
-        **TuningParams.limits,
-        "max_power": (0, LARGEST_MEASURE),
-        "number_of_gpus": (1, LARGEST),
-    }
-
 
 class TrialId(WireModel):
     """A trial of a job: one run that was given a batch size."""
@@ -179,8 +169,6 @@ class TrialId(WireModel):
     job_id: Name
     batch_size: Whole
     trial_number: Whole
-
-    limits: ClassVar[_Limits] = dict.fromkeys(("batch_size", "trial_number"), (1, LARGEST))
 
 
 class TrainingResult(TrialId):
@@ -201,12 +189,6 @@ class TrainingResult(TrialId):
     energy: float
     metric: float
     current_epoch: Whole
-
-    limits: ClassVar[_Limits] = {
-        **TrialId.limits,
-        **dict.fromkeys(("time", "energy"), (0, LARGEST_MEASURE)),
-        "current_epoch": (0, LARGEST),
-    }
 
 
 class TrialVoid(WireModel):

@@ -118,9 +118,7 @@ class BatchSizeService:
 
         An exploration may be handed out again after `lease_s` seconds without a sign of life, by default the time-out.
         """
-        job = self._find(job_id)
-        if job is None:
-            raise NotFoundError(f"Unknown job({job_id}). Please register the job first")
+        job = self._load(job_id, "Unknown job({}). Please register the job first")
         trial = None if request_id is None else job.trials.get(job.numbers.get(request_id, 0))
         if trial is None:
             spec, now, number = job.tuned.spec, self.clock(), next(reversed(job.trials), 0) + 1
@@ -211,7 +209,7 @@ class BatchSizeService:
             raise UnusableValueError(fault, field)
         logger.warning("job %r, trial %d, %s: %s", trial.job_id, trial.trial_number, field, fault)
 
-    def hear(self, trial_id: TrialId) -> None:
+    def heartbeat(self, trial_id: TrialId) -> None:
         """Take note that a trial is running, which renews its lease; `BadOperationError`: it was ended."""
         trial = self._find_trial(trial_id)
         self._end_silent(trial, max(self.trial_timeout_s, trial.lease_s or 0.0))
@@ -241,9 +239,7 @@ class BatchSizeService:
 
     def delete_job(self, job_id: str, user: User = ANYBODY) -> None:
         """Delete a job with all its trials."""
-        job = self._find(job_id)
-        if job is None:
-            raise NotFoundError("No job was deleted.")
+        job = self._load(job_id, "No job was deleted.")
         user.check_owner(job_id, job.stored.owner)
         self.store.delete_job(job_id)
         self._jobs.pop(job_id, None)
@@ -271,9 +267,8 @@ class BatchSizeService:
         )
 
     def trials(self, job_id: str, after: int = 0, limit: int | None = None) -> list[TrialRow]:
-        """Copy the trials of a job by number, those beyond the number `after`; there are none of an unknown job."""
-        job = self._find(job_id)
-        rows = () if job is None else (row for row in job.trials.values() if row.trial_number > after)
+        """Copy the trials of a job by number, those beyond the number `after`."""
+        rows = (row for row in self._load(job_id).trials.values() if row.trial_number > after)
         return [replace(row) for row in islice(rows, limit)]
 
     def _find(self, job_id: str) -> LoadedJob | None:
@@ -296,10 +291,10 @@ class BatchSizeService:
             total -= len(self._jobs.popitem(last=False)[1].trials)
         return job
 
-    def _load(self, job_id: str) -> LoadedJob:
+    def _load(self, job_id: str, unknown: str = "Unknown job {}") -> LoadedJob:
         job = self._find(job_id)
         if job is None:
-            raise NotFoundError(f"Unknown job {job_id}")
+            raise NotFoundError(unknown.format(job_id))
         return job
 
     def _replay(self, stored: StoredJob, trials: dict[int, TrialRow]) -> TunedJob:

@@ -74,13 +74,8 @@ _PROBE_BYTES = 65_536
 PUBLISHED_TABLE = "GaussianTsArmState"
 
 _THIS_TRIAL = sa.and_(TRIAL.c.job_id == sa.bindparam("job"), TRIAL.c.trial_number == sa.bindparam("number"))
-_COLUMNS = tuple(field.name for field in fields(TrialRow))
 _ADD_TRIAL, _FIND_JOB = sa.insert(TRIAL), sa.select(JOB).where(JOB.c.job_id == sa.bindparam("job"))
-_READ_TRIALS = (
-    sa.select(*(TRIAL.c[name] for name in _COLUMNS))
-    .where(TRIAL.c.job_id == sa.bindparam("job"))
-    .order_by(TRIAL.c.trial_number)
-)
+_READ_TRIALS = sa.select(TRIAL).where(TRIAL.c.job_id == sa.bindparam("job")).order_by(TRIAL.c.trial_number)
 # A job is in the bandit's stage once a trial that counts was its choice.
 _COUNTS = (
     sa.select(
@@ -168,7 +163,7 @@ class JobStore:
     def add_trial(self, trial: TrialRow) -> None:
         """Insert a trial that is being handed out."""
         with self.begin(single=True) as connection:
-            connection.execute(_ADD_TRIAL, {name: getattr(trial, name) for name in _COLUMNS})
+            connection.execute(_ADD_TRIAL, {column.name: getattr(trial, column.name) for column in TRIAL.c})
 
     def update_trial(self, trial: TrialRow, **values: Any) -> None:
         """Write values of a trial, and put them into the row in memory once they are committed."""

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from bftrainer.errors import BftrainerError, InputError, OutputError, SettingsError, TuningInputError, suggestion
 from bftrainer.files.opening import sample_path
-from bftrainer.files.text_files import fault_text, json_file, toml_tables
+from bftrainer.files.text_files import fault_text, toml_tables
 from bftrainer.files.writing import file_source, replacing, versions
 from bftrainer.parallel import in_order, usable_processors
 from bftrainer.zeus.policies.job import HistoryEntry, Job, JobSettings, check_knobs
@@ -415,18 +415,6 @@ def write_history(path: Path, history: Sequence[HistoryEntry]) -> None:
     text = f"{_append_rows({'schema': SCHEMA}, [asdict(entry) for entry in history], 'history')}\n"
     with replacing(path) as stream:
         stream.write(text.encode())
-
-
-def read_history(path: Path) -> list[HistoryEntry]:
-    """Read a file that `write_history` wrote: `InputError` that names file and field if it is something else."""
-    document = json_file(path, InputError)
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA or "history" not in document:
-        raise InputError(f"{path}: Expected a history of schema {SCHEMA}, got something else.")
-    try:
-        # As JSON, because only there a strict validation makes dataclasses of tables.
-        return TypeAdapter(list[HistoryEntry]).validate_json(json.dumps(document["history"]), strict=True)
-    except ValidationError as fault:
-        raise InputError(f"{path}: {fault_text(fault)}") from None
 
 
 def _append_rows(document: dict[str, Any], rows: Sequence[dict[str, Any]], name: str) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import sys
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
+from importlib.util import find_spec
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -14,19 +14,18 @@ import pytest
 from bftrainer.errors import BatchSizeServerError, SettingsError, TrainingStoppedError, TuningError, TuningInputError
 from bftrainer.zeus.integrations import (
     ZeusDataLoader,
+    drivers,
     keras_callback,
     lightning_callback,
     on_all_ranks,
+    sample_digits,
     server_run,
-    training_run,
     transformers_callback,
 )
-from bftrainer.zeus.master.hardware import read_profile
 from bftrainer.zeus.master.script import TrainingReport, read_report
 from bftrainer.zeus.server import BatchSizeClient, JobSpec, TuningParams
 from tests.zeus.integrations.driven import ScriptedRun, ThreadRanks, on_threads
 from tests.zeus.master.driven import Device, World, instruct, plug
-from tests.zeus.master.test_script import STEP_S
 from tests.zeus.server.support import SPEC, carrying
 
 PARAMS = {name: SPEC[name] for name in ("job_id", "job_id_prefix", "batch_sizes", "default_batch_size", "mab_seed")}
@@ -125,7 +124,7 @@ def test_what_is_refused(client):
         server_run(client, JobSpec(**SPEC), meter=World()) as run,
     ):
         run.report(0.5)
-    with pytest.raises(TuningInputError, match="Expected a metric that is a number, got 'x'"):
+    with pytest.raises(TuningInputError, match=r"metric: Input should be a valid number, .* got 'x'"):
         train(client, World(), ["x"])
 
 
@@ -134,7 +133,9 @@ def test_what_is_refused(client):
 
 @contextmanager
 def scripted(opened, **settings):
-    """A driver, noted when it is opened and closed."""
+    """A driver, noted when it is opened and closed; one that breaks at -1 cannot be opened."""
+    if settings.get("breaks_at") == -1:
+        raise OSError("the server is gone")
     opened.append(ScriptedRun(**settings))
     yield opened[-1]
     opened.append("closed")
@@ -158,26 +159,13 @@ def test_all_ranks_do_what_rank_0_hears():
     assert (len(opened), opened[0].metrics, opened[0].steps_seen) == (2, [0.45, 0.9], 6)
 
 
-@pytest.mark.parametrize("breaks_at", [0, 2])
+@pytest.mark.parametrize("breaks_at", [-1, 0, 2])
 def test_a_failure_on_rank_0_is_everyones(breaks_at):
     """What rank 0 raises ends the others with its message, rather than having them wait."""
     first, *others = on_threads(3, lambda ranks: train_rank(ranks, scripted([], breaks_at=breaks_at)))
     assert isinstance(first, OSError)
     assert [type(error) for error in others] == [TrainingStoppedError] * 2
     assert {str(error) for error in others} == {"Rank 0 failed: OSError: the server is gone"}
-
-
-def test_a_driver_that_cannot_be_opened():
-    """So does a failure before there is a driver."""
-
-    @contextmanager
-    def refusing():
-        raise OSError("no server")
-        yield
-
-    first, second = on_threads(2, lambda ranks: train_rank(ranks, refusing()))
-    assert isinstance(first, OSError)
-    assert str(second) == "Rank 0 failed: OSError: no server"
 
 
 def test_one_process_has_the_driver_itself(monkeypatch):
@@ -325,7 +313,7 @@ def train_on(loader, metrics, **better):
     return seen
 
 
-def test_the_loader_leads_to_the_target(tell):
+def test_the_loader_leads_to_the_target(tell, monkeypatch):
     """Each epoch has all batches; the report has the published name and keys."""
     folder = tell(ZEUS_JOB_ID="rec01+try01")
     loader = ZeusDataLoader([1, 2, 3], batch_size=2, max_epochs=9, shuffle=True)
@@ -335,6 +323,11 @@ def test_the_loader_leads_to_the_target(tell):
     written = json.loads((folder / "rec01+try01+bs2.train.json").read_text())
     assert {"energy", "time", "cost", "num_epochs", "reached"} <= set(written)
     assert (written["num_epochs"], written["reached"]) == (2, True)
+    # Its batches are the run's steps, in which power limits are tried.
+    run = ScriptedRun()
+    monkeypatch.setattr(drivers, "training_run", lambda *_, **__: nullcontext(run))
+    train_on(loader, [0.1, 0.95])
+    assert run.steps_seen == 4
 
 
 @pytest.mark.parametrize(("metrics", "higher", "epochs"), [([0.9, 0.5], False, 2), ([0.1] * 3, True, 3)])
@@ -348,24 +341,6 @@ def test_lower_metrics_and_targets_that_are_missed(tell, metrics, higher, epochs
     with pytest.raises(TrainingStoppedError, match="One more epoch after 1 would reach the cost threshold"):
         train_on(ZeusDataLoader([1], batch_size=1, max_epochs=3), [0.1] * 3)
     assert not read_report(folder / "zeus+bs1.train.json").reached
-
-
-def test_the_loader_tries_power_limits(tell, monkeypatch):
-    """A warm-up batch and two that are measured at each limit, in the first epoch; then the best one, until the end."""
-    device = Device()
-    world, seen = World(device), []
-    plug(monkeypatch, device)
-    on_gpu = partial(training_run, meter=world, clock=world.clock)
-    monkeypatch.setattr("bftrainer.zeus.integrations.drivers.training_run", on_gpu)
-    folder = tell(BFTRAINER_SET_POWER_LIMITS=True, ZEUS_PROFILE_PARAMS="1,2", ZEUS_ETA_KNOB=1)
-    loader = ZeusDataLoader(list(range(25)), batch_size=1, max_epochs=1)
-    for _ in loader.epochs():
-        for _ in loader:
-            seen.append(device.limit_mw // 1000)
-            world.work(STEP_S[seen[-1]])
-    assert seen == [limit for limit in STEP_S for _ in range(3)] + [175] * 4
-    assert device.limit_mw == 250_000
-    assert [each.limit_w for each in read_profile(folder / "bs1.power.json")] == list(STEP_S)
 
 
 def test_what_a_loader_refuses(tell):
@@ -395,3 +370,51 @@ def test_loaders_of_several_ranks(tell):
     assert on_threads(2, work) == [2, 2]
     assert [path.name for path in folder.iterdir()] == ["zeus+bs4.train.json"]
     assert isinstance(read_report(folder / "zeus+bs4.train.json"), TrainingReport)
+
+
+# --- the sample: trains as it says, whatever leads it -----------------------------------------------------------------
+
+needs_sklearn = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
+
+
+@needs_sklearn
+def test_the_images_are_always_in_one_order():
+    """1,797 images of 64 pixels from 0 to 1, the same ones each time."""
+    images, labels = sample_digits.load_images()
+    again, _ = sample_digits.load_images()
+    assert images.shape == (1797, 64)
+    assert (images.min(), images.max()) == (0.0, 1.0)
+    assert (images == again).all()
+    assert set(labels.tolist()) == set(range(10))
+
+
+def train_once(batch_size, seed=1):
+    """A run of one epoch."""
+    run = ScriptedRun(max_epochs=1)
+    run.batch_size = batch_size
+    sample_digits.train(run, 0.05, seed)
+    return run
+
+
+@needs_sklearn
+def test_a_batch_is_a_step():
+    """Each whole batch makes one update, so that a run is profiled step by step; equal seeds learn the same."""
+    run = train_once(100)
+    assert run.steps_seen == 14
+    assert run.metrics == train_once(100).metrics
+    assert run.metrics != train_once(100, seed=4).metrics
+
+
+@needs_sklearn
+def test_batch_size_matters():
+    """At one learning rate, an epoch of smaller batches makes more updates, and learns more."""
+    scores = [train_once(size).metrics[0] for size in (512, 64, 16)]
+    assert scores == sorted(scores)
+    assert scores[2] > scores[0] + 0.05
+
+
+def test_without_the_library(monkeypatch):
+    """One line says how to get it."""
+    monkeypatch.setattr("bftrainer.plugins.find_spec", lambda _: None)
+    with pytest.raises(SettingsError, match=r"extra sample .*pip install '\.\[sample\]'"):
+        sample_digits.load_images()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from bftrainer.zeus import Job, PruningGTSBatchSizeOptimizer
+from bftrainer.zeus import HistoryEntry, Job, PruningGTSBatchSizeOptimizer
 from bftrainer.zeus.master import ZeusMaster
 from bftrainer.zeus.master.hardware import Gpus
 
@@ -45,6 +46,11 @@ def only(folder: Path) -> Path:
     return found
 
 
+def read_history(path: Path) -> list[HistoryEntry]:
+    """The history in a file."""
+    return [HistoryEntry(**entry) for entry in json.loads(path.read_text())["history"]]
+
+
 def told(log: Path) -> tuple[dict[str, str], list[str], str]:
     """Environment, arguments and directory that the fake script printed."""
     first, second, *_ = log.read_text().splitlines()
@@ -76,28 +82,20 @@ class Nvml:
 
     def __init__(self, *devices: Device, driver: bool = True) -> None:
         self.devices, self.driver = devices, driver
+        answers: dict[str, Callable[..., object]] = {
+            "Count": lambda: len(devices),
+            "HandleByIndex": lambda index: devices[index],
+            "Name": lambda device: device.name,
+            "UUID": lambda device: device.uuid,
+            "PowerManagementLimitConstraints": lambda device: [device.least_mw, device.most_mw],
+            "PowerManagementLimit": lambda device: device.limit_mw,
+        }
+        for name, answer in answers.items():
+            setattr(self, f"nvmlDeviceGet{name}", answer)
 
     def nvmlInit(self) -> None:  # noqa: N802
         if not self.driver:
             raise self.NVMLError("Driver Not Loaded")
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        return len(self.devices)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> Device:  # noqa: N802
-        return self.devices[index]
-
-    def nvmlDeviceGetName(self, device: Device) -> str:  # noqa: N802
-        return device.name
-
-    def nvmlDeviceGetUUID(self, device: Device) -> str:  # noqa: N802
-        return device.uuid
-
-    def nvmlDeviceGetPowerManagementLimitConstraints(self, device: Device) -> list[int]:  # noqa: N802
-        return [device.least_mw, device.most_mw]
-
-    def nvmlDeviceGetPowerManagementLimit(self, device: Device) -> int:  # noqa: N802
-        return device.limit_mw
 
     def nvmlDeviceSetPowerManagementLimit(self, device: Device, limit: int) -> None:  # noqa: N802
         if not device.root:

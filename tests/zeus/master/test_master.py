@@ -40,15 +40,11 @@ def start(folder, code, recurrences=1, **options):
 
 
 def test_a_crash_in_a_later_recurrence_is_a_failed_try(tmp_path):
-    """A run that exits non-zero has failed, costs what it reported, and its batch size is pruned."""
+    """A run that exits non-zero has failed and is pruned; it costs what it reported, else its time at full power."""
     code = f"{WELL}; test $ZEUS_JOB_ID != rec02+try01"
     history = master(tmp_path / "logs").run(shell(tmp_path, code), 3, [16, 32, 64], *KNOBS)
     order = [(32, True, 10.0), (16, False, 10.0), (64, True, 10.0), (32, True, 10.0)]
     assert [(each.bs, each.reached, each.energy) for each in history] == order
-
-
-def test_a_crash_without_a_report_costs_its_time(tmp_path):
-    """What a failed run used is not known: its time, at the highest power of all GPUs, stands for it."""
     code = f"test $ZEUS_JOB_ID = rec02+try01 && exit 1; {WELL}"
     crashed = master(tmp_path / "logs", gpus=2).run(shell(tmp_path, code), 2, [16, 32], *KNOBS)[1]
     assert not crashed.reached
@@ -320,23 +316,6 @@ def test_output_is_shown_and_logged(tmp_path):
     assert (ended.status, len(shown)) == (0, 3_000_000)
 
 
-def test_what_a_script_leaves_is_ended(tmp_path):
-    """Children in the background, and in sessions of their own, end with the script that started them."""
-    ended, shown = run(tmp_path, "sh", "-c", FAMILY)
-    assert ended.status == 0
-    assert not any(map(alive, family(shown)))
-
-
-@pytest.mark.long
-def test_a_hanging_script_is_ended_in_time(tmp_path):
-    """It is asked, then killed, with all that it started; a timed-out run has failed."""
-    ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nsleep 300; sleep 300", timeout_s=2.0)
-    assert ended.timed_out
-    assert ended.failure.startswith("it ran out of time after ")
-    assert ended.time_s < 100
-    assert not any(map(alive, family(shown)))
-
-
 @pytest.mark.long
 def test_what_ended_in_time_may_leave_others_that_take_theirs(tmp_path):
     """A script that ends before its time is over is not out of time, however long those that it left resist."""
@@ -361,6 +340,10 @@ def test_a_script_may_tidy_up(tmp_path):
 @pytest.mark.parametrize(
     ("code", "timeout_s", "failure"),
     [
+        (FAMILY, 200.0, None),
+        (f"{FAMILY}\nsleep 300; sleep 300", 2.0, "it ran out of time after "),
+        # Batch systems ask all to end, who watches it too.
+        (f"{FAMILY}\nkill -TERM $PPID; wait", 200.0, "it ended by signal 9"),
         ("kill -9 $$", 200.0, "it ended by signal 9"),
         ("sleep 0.1", 30 * 86400.0, None),  # weeks: more milliseconds than the kernel waits at a time
         ("yes", 0.2, "it ran out of time after "),
@@ -371,17 +354,14 @@ def test_a_script_may_tidy_up(tmp_path):
     ],
 )
 def test_how_scripts_end(tmp_path, code, timeout_s, failure):
-    """A script that was stopped, or talks without end, is ended in time; a signal is named, and so is a lost watch."""
-    ended, _ = run(tmp_path, "sh", "-c", code, timeout_s=timeout_s)
+    """A script that was stopped, or talks without end, is ended in time, with all that it started, asked or not.
+
+    A signal is named, and so is a lost watch.
+    """
+    ended, shown = run(tmp_path, "sh", "-c", code, timeout_s=timeout_s)
     assert (ended.failure or "").startswith(failure or "")
     assert (failure is None) == (ended.failure is None)
-
-
-def test_a_supervisor_that_is_asked_to_end(tmp_path):
-    """Whoever asks the watching process to end, as batch systems ask all, ends the script and all that it started."""
-    ended, shown = run(tmp_path, "sh", "-c", f"{FAMILY}\nkill -TERM $PPID; wait")
-    assert ended.failure == "it ended by signal 9"
-    assert not any(map(alive, family(shown)))
+    assert FAMILY not in code or not any(map(alive, family(shown)))
 
 
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda signum: signum.name)

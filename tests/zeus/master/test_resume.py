@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import functools
 import json
 import os
@@ -23,8 +22,7 @@ from bftrainer.zeus.master import Driver, MasterObserver
 from bftrainer.zeus.master.journal import JOURNAL, LOCK, JobJournal, Plan, Recurrences
 from bftrainer.zeus.master.script import RunSettings, TrainingReport
 from bftrainer.zeus.policies.policy_registry import PolicyContext, batch_size_optimizer
-from bftrainer.zeus.simulation.campaign import read_history
-from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, script_job
+from tests.zeus.master.driven import BATCH_SIZES, DATA, PYTHON, fake_job, master, read_history, script_job
 from tests.zeus.worlds import state_text
 
 ROOT = Path(__file__).parents[3]
@@ -238,18 +236,6 @@ def test_a_job_that_another_master_went_on_with(tmp_path):
     assert Driver.resume(first.logdir).drive() == history
 
 
-def test_the_lock_is_held_until_all_is_gone(tmp_path):
-    """While what a killed master left is still being ended, its directory stays locked."""
-    with lock_file(tmp_path / LOCK, "", stays=True) as lock:
-        holder = subprocess.Popen(["sleep", "300"], pass_fds=(lock,))
-    with (tmp_path / "lock").open() as other:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        holder.kill()
-        holder.wait()
-        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
 @pytest.fixture
 def journal(tmp_path):
     """The journal of a job that has made one of its two runs."""
@@ -323,17 +309,6 @@ def book(progress, energy_j, reached=True, failure=None, time_s=1.0):
     progress.apply("result", asdict(TrainingReport(energy_j, time_s, reached, failure=failure)))
 
 
-def test_each_run_has_the_next_seed():
-    """Retries too; recurrences and tries count from 1."""
-    progress = recurrences()
-    launches = []
-    for reached in (True, False, True):
-        launch = progress.choose()
-        launches.append((launch.recurrence, launch.attempt, launch.seed, launch.job_id))
-        book(progress, 10.0, reached)
-    assert launches == [(1, 1, 7, "rec01+try01"), (2, 1, 8, "rec02+try01"), (2, 2, 9, "rec02+try02")]
-
-
 EVENTS = st.lists(st.tuples(st.floats(1, 1e6), st.booleans()), max_size=30)
 
 
@@ -365,10 +340,3 @@ def test_replayed_anywhere(runs, where, seed, name):
             assert again.to_dict() == whole.to_dict()
             # Draws included, so that no policy needs to be saved.
             assert state_text(again.policy) == state_text(whole.policy)
-
-
-def test_a_policy_that_chooses_otherwise():
-    """A journal's launch that the policy does not repeat is refused, naming the run."""
-    launch = recurrences().choose()
-    with pytest.raises(OutputError, match=r"rec01\+try01: Expected the policy to choose batch size 64 again, got 32"):
-        recurrences().apply("launch", asdict(launch) | {"batch_size": 64})

@@ -11,7 +11,7 @@ import pytest
 from bftrainer.errors import SettingsError, TuningError, TuningInputError
 from bftrainer.zeus.master import training_run
 from bftrainer.zeus.master.hardware import ProfiledLimit, best_limit, read_profile
-from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, read_report, write_report
+from bftrainer.zeus.master.script import RunEnvironment, TrainingReport, read_report
 from tests.zeus.master.driven import Device, World, instruct, plug
 
 
@@ -69,24 +69,6 @@ def test_variables_that_are_refused(name, value, message):
     with pytest.raises(TuningInputError) as caught:
         RunEnvironment.read({name: value for name, value in said.items() if value is not None})
     assert f"{name}: {message}" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "report"),
-    [
-        ('{"energy": 2, "time": 1.5, "reached": true}', TrainingReport(2.0, 1.5, True)),
-        ('{"energy": "2e1", "time": "1", "reached": "TRUE", "more": []}', TrainingReport(20.0, 1.0, True)),
-        ('{"energy": 2, "time": 1, "reached": "yes"}', TrainingReport(2.0, 1.0, False)),
-    ],
-)
-def test_reports(tmp_path, text, report):
-    """Numbers may be text; of texts only "true" is a verdict; what is written is read bit for bit."""
-    path = tmp_path / "train.json"
-    path.write_text(text)
-    assert read_report(path) == report
-    report = TrainingReport(0.1 + 0.2, 1e-9, True)
-    write_report(path, report, cost=1.0)
-    assert read_report(path) == report
 
 
 GARBAGE = {

@@ -6,6 +6,7 @@ import gzip
 import json
 import threading
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -19,6 +20,9 @@ from tests.waiting import until
 from tests.zeus.server.processes import free_port
 
 DATA = Path(__file__).parent / "data"
+# Recorded exchanges by scenario, and the rows at the end.
+RECORDED = json.loads(gzip.decompress((DATA / "bso_transcripts.json.gz").read_bytes()))
+ROWS = RECORDED.pop("final_db")
 SPEC = {
     "job_id": "t-1",
     "job_id_prefix": "t",
@@ -31,42 +35,24 @@ SPEC = {
 }
 
 
-def transcripts():
-    """Recorded exchanges by scenario, and the rows at the end."""
-    with gzip.open(DATA / "bso_transcripts.json.gz", "rt") as file:
-        recorded = json.load(file)
-    rows = recorded.pop("final_db")
-    return recorded, rows
-
-
 def in_folder(folder, **settings):
     """Settings of a server whose database is in a folder."""
     return ServerSettings(**{"database_url": f"sqlite:///{folder / 'bso.db'}", "trial_timeout_s": 0.0, **settings})
 
 
-class Within(httpx.BaseTransport):
-    """Carries requests to an application in a thread of this process."""
-
-    def __init__(self, app, portal):
-        self.inner, self.portal = httpx.ASGITransport(app, raise_app_exceptions=False), portal
-
-    def handle_request(self, request):
-        return self.portal.call(self.answer, request)
-
-    async def answer(self, request):
-        """What the application answers, as a whole."""
-        sent = httpx.Request(request.method, request.url, headers=request.headers, content=request.read())
-        answer = await self.inner.handle_async_request(sent)
-        return httpx.Response(answer.status_code, headers=answer.headers, content=await answer.aread())
-
-
 @contextmanager
 def carrying(folder, **settings):
-    """What carries requests to a server whose database is in a folder."""
+    """What carries requests to a server in a thread of this process, whose database is in a folder."""
     folder.mkdir(exist_ok=True)
     app = create_app(in_folder(folder, **settings))
+    inner = httpx.ASGITransport(app, raise_app_exceptions=False)
+
+    async def answer(request):
+        whole = await inner.handle_async_request(request)
+        return httpx.Response(whole.status_code, headers=whole.headers, content=await whole.aread())
+
     with start_blocking_portal() as portal, portal.wrap_async_context_manager(app.router.lifespan_context(app)):
-        yield Within(app, portal)
+        yield httpx.MockTransport(partial(portal.call, answer))
 
 
 @contextmanager

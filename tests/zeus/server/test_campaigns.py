@@ -24,8 +24,6 @@ from tests.zeus.server.processes import Server, free_port, server
 from tests.zeus.server.support import SPEC
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-# Of each of 64 clients at once.
-CYCLES = int(os.environ.get("BFTRAINER_SOAK_CYCLES", "20"))
 QUIET = ("--log-level", "warning")
 JOBS = ("t-dying", "t-other")
 DEATHS = 8
@@ -143,18 +141,6 @@ def check_trials(spec, trials):
         assert (
             trial.excluded or usage_fault(trial.energy, trial.time, spec.max_power, spec.eta_knob, ended=True) is None
         )
-
-
-def test_64_clients_on_postgresql(tmp_path):
-    """All at once on one job, CYCLES each: nothing is lost, doubled or contradicted, and the books agree to the bit."""
-    with running_postgresql() as database:
-        with server(tmp_path, database.url, *QUIET) as running:
-            register(running.url)
-            clients = Clients(running.url)
-            with ThreadPoolExecutor(64) as pool:
-                list(pool.map(partial(clients.work, CYCLES), range(64)))
-        assert (clients.refused, len(clients.acknowledged)) == ([], 64 * CYCLES)
-        assert len(check_books(database.url, clients)) == 64 * CYCLES
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])

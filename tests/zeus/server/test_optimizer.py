@@ -11,18 +11,16 @@ import pytest
 
 from bftrainer.errors import (
     BadOperationError,
-    JobMismatchError,
     NotFoundError,
-    NothingConvergedError,
     SettingsError,
     StoreUnavailableError,
     UnusableValueError,
 )
 from bftrainer.zeus.server.access import Role, User
-from bftrainer.zeus.server.messages import JobSpec, TrainingResult, TrialId
+from bftrainer.zeus.server.messages import TrainingResult, TrialId
 from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import open_store
-from tests.zeus.server.support import SPEC, open_service, register, report, used
+from tests.zeus.server.support import open_service, register, report, used
 
 DAY_S = 86_400.0
 
@@ -38,52 +36,13 @@ def kinds(service, name):
     return [(row.type, row.status) for row in service.trials(name)]
 
 
-def test_pruning_by_hand(database_url, name):
-    """Downwards from the default, upwards, then again from the cheapest; runs in between get the cheapest so far."""
-    with open_service(database_url) as service:
-        register(service, name, beta_knob=None)
-        first, beside = service.predict(name), service.predict(name)
-        assert [(each.batch_size, each.trial_number) for each in (first, beside)] == [(16, 1), (16, 2)]
-        report(service, first, 100.0)
-        report(service, beside, 90.0, converged=False)
-        order = []
-        for cost in (50.0, 120.0, 40.0, 45.0):
-            trial = service.predict(name)
-            order.append(trial.batch_size)
-            report(service, trial, cost, converged=trial.batch_size != 32)
-        # 8 is cheapest of the first round; 32 never converges, and is not tried again.
-        assert order == [8, 32, 8, 16]
-        assert service.predict(name).batch_size in (8, 16)
-        job = service.job(name)
-        assert (job.stage, job.remaining, job.min_cost, job.min_cost_batch_size) == ("MAB", [8, 16], 40.0, 8)
-
-
-def test_an_exploration_that_was_ended_is_handed_out_again(database_url, name):
-    """A trial that ends without a result leaves its place to the next one; ended or reported twice, nothing changes."""
-    with open_service(database_url) as service:
-        register(service, name)
-        first = service.predict(name)
-        for _ in range(2):
-            service.end_trial(first)
-        with pytest.raises(BadOperationError, match=r"Trial\(1\) is already reported"):
-            report(service, first)
-        second = service.predict(name)
-        assert (second.batch_size, second.trial_number) == (16, 2)
-        assert report(service, second).converged
-        service.end_trial(second)
-        again = report(service, second, 1e9, converged=False)
-        assert (again.stop_train, again.converged) == (True, True)
-        job = service.job(name)
-        assert (job.trials, job.observations, job.min_cost) == (2, 1, 100.0)
-
-
 @pytest.mark.long
 def test_a_dead_exploration_is_handed_out_after_its_lease(database_url, name):
     """Signs of life renew it, or the time-out; then its place is given away, and it is told so whenever it speaks."""
     now = [1000.0]
     with open_service(database_url, trial_timeout_s=DAY_S, clock=lambda: now[0]) as service:
         register(service, name)
-        speaking = (service.hear, lambda trial: report(service, trial, 10.0, converged=False, epoch=1))
+        speaking = (service.heartbeat, lambda trial: report(service, trial, 10.0, converged=False, epoch=1))
         for lease_s, patience_s in ((300.0, 300.0), (None, DAY_S)):
             first = service.predict(name, lease_s=lease_s)
             for speak in speaking:
@@ -102,7 +61,7 @@ def test_a_dead_exploration_is_handed_out_after_its_lease(database_url, name):
         last = service.predict(name)
         report(service, last)
         # One that has its result is still answered: a thread may beat once more while the last report is under way.
-        service.hear(last)
+        service.heartbeat(last)
 
 
 def test_a_late_report_counts_if_nobody_has_its_place(name):
@@ -115,10 +74,10 @@ def test_a_late_report_counts_if_nobody_has_its_place(name):
         assert report(service, first).converged
         second = service.predict(name, lease_s=3600.0)
         now[0] += 3599.0
-        service.hear(second)
+        service.heartbeat(second)
         now[0] += 3601.0
         with pytest.raises(BadOperationError):
-            service.hear(second)
+            service.heartbeat(second)
 
 
 def test_a_refused_report_frees_its_exploration(database_url):
@@ -140,12 +99,12 @@ def test_a_refused_report_frees_its_exploration(database_url):
 
 
 def test_what_is_unknown(database_url, name):
-    """Jobs and trials that nobody registered or handed out are named; so are numbers that no database holds."""
+    """Jobs and trials that nobody registered or handed out, or are deleted; numbers that no database holds."""
     with open_service(database_url, published=True) as service:
         register(service, name)
         trial = service.predict(name)
         for job_id in ("nobody", "", name.upper(), f"{name}\0"):
-            for ask in (service.predict, service.delete_job):
+            for ask in (service.predict, service.delete_job, service.job, service.trials):
                 with pytest.raises(NotFoundError):
                     ask(job_id)
         for changes in ({"trial_number": 2}, {"batch_size": 8}, {"trial_number": 10**30}):
@@ -153,41 +112,11 @@ def test_what_is_unknown(database_url, name):
             result = other.model_dump() | used(1.0) | {"metric": 1.0, "current_epoch": 1}
             with pytest.raises((UnusableValueError, NotFoundError)):
                 service.report(TrainingResult.model_validate(result))
-            for tell in (service.end_trial, service.hear):
+            for tell in (service.end_trial, service.heartbeat):
                 with pytest.raises((UnusableValueError, NotFoundError)):
                     tell(other)
-
-
-def test_a_job_can_be_replaced(database_url, name):
-    """Other settings under a name are refused until the job is deleted; then nothing of it is left."""
-    unpruned = JobSpec(**SPEC | {"job_id": name, "num_pruning_rounds": 0})
-    with open_service(database_url) as service:
-        assert service.register_job(unpruned)[1]
-        for _ in range(5):
-            report(service, service.predict(name), 7.0)
-        assert not service.register_job(unpruned)[1]
-        with pytest.raises(JobMismatchError):
-            register(service, name)
         service.delete_job(name)
-        assert service.register_job(unpruned)[1]
-        job = service.job(name)
-        assert (job.trials, job.observations, job.min_cost) == (0, 0, None)
-        trial = service.predict(name)
-        assert trial.trial_number == 1
-        report(service, trial, 9.0)
-        (played,) = [arm for arm in service.job(name).arms if arm.observations]
-        assert (played.batch_size, played.mean) == (trial.batch_size, -9.0)
-
-
-def test_nothing_converges(database_url, name):
-    """A job none of whose batch sizes converges says so each time, and stays as it is."""
-    with open_service(database_url) as service:
-        register(service, name)
-        for _ in range(2):
-            report(service, service.predict(name), converged=False)
-        for _ in range(2):
-            with pytest.raises(NothingConvergedError, match="No converged batch sizes has observed"):
-                service.predict(name)
+        assert (service.store.find_job(name), service.store.read_trials(name)) == (None, [])
 
 
 def test_without_a_seed_jobs_differ():

@@ -26,6 +26,8 @@ def fill(client):
         assert client.post("/jobs", json=SPEC | {"job_id": name, "beta_knob": None}).status_code == 201
     for number in range(120):
         run(client, "t-1", lambda size, number=number: 100.0 * size + number, converged=number != 7)
+    void = {"job_id": "t-1", "trial_number": 100, "reason": "the meter stood still"}
+    assert client.post("/trials/void", json=void).status_code == 200
     trial = client.get("/jobs/batch_size", params={"job_id": "t-1"}).json()
     report = trial | used(64.0) | {"metric": 0.1, "current_epoch": 1}
     assert not client.post("/report", json=report).json()["stop_train"]
@@ -55,6 +57,7 @@ def test_jobs_and_one_of_them(filled):
         r"Mean cost Give or take Results 8 8\d\d(\.\d+)? J \d",
         r"By batch size Means .* Batch size Results .* 8 1\d\d 1\d\d 8\d\d\.?\d? J",
         r"121 \d+ MAB Dispatched – – 28 J 1 s 0.1 1 ",
+        r"100 \d+ MAB Voided yes ",
         r"Saved energy -?\d+(\.\d+)? k?J \(-?\d+\.\d%\), time -?[\d.]+ h \(",
         "How it was made bftrainer bso jobs t-1",
     ):
@@ -92,19 +95,6 @@ def test_lists_are_short(tmp_path):
         assert re.findall(listed, first) == [f"t-{number:03}" for number in range(100)]
         (more,) = re.findall(r'href="([^"]+)">More jobs', first)
         assert re.findall(listed, client.get(f"/status{more}").text) == ["t-100"]
-
-
-def test_a_voided_trial_counts_in_no_figure(tmp_path):
-    """And its row says that it is one."""
-    with serving(tmp_path) as client:
-        client.post("/jobs", json=SPEC)
-        for cost in (10.0, 15.0):
-            run(client, "t-1", cost)
-        void = {"job_id": "t-1", "trial_number": 2, "reason": "the meter stood still"}
-        assert client.post("/trials/void", json=void).status_code == 200
-        page = words(client.get("/", params={"job_id": "t-1"}).text)
-        assert "2 8 Exploration Voided yes 15 J" in page
-        assert re.search(r"By batch size Means .* 16 \(default\) 1 1 10 J", page)
 
 
 # --- figures -----------------------------------------------------------------------------------------------------

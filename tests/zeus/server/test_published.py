@@ -8,15 +8,14 @@ from itertools import chain
 
 import pytest
 
-from bftrainer.errors import BadOperationError, NotFoundError, SettingsError, TuningInputError, UnusableValueError
+from bftrainer.errors import BadOperationError, SettingsError, TuningInputError
 from bftrainer.zeus import server as bso
 from bftrainer.zeus.server import JobSpec, JobSpecFromClient, Stage, TrialId, TrialStatus, TrialType, TuningParams
 from bftrainer.zeus.server.messages import GpuConfig
 from bftrainer.zeus.server.service import ZeusBatchSizeOptimizer
 from bftrainer.zeus.server.store import import_jobs, open_store, read_published
-from tests.zeus.server.support import DATA, SPEC, open_service, replay, transcripts
+from tests.zeus.server.support import DATA, RECORDED, ROWS, SPEC, open_service, replay
 
-RECORDED, ROWS = transcripts()
 TABLES = ("Job", "BatchSize", "Trial", "GaussianTsArmState")
 
 
@@ -98,19 +97,19 @@ def test_what_is_not_moved(tmp_path):
     """Nothing is moved twice, half, from nowhere, or into a database that is not this server's."""
     write_published(tmp_path / "zeus.db")
     move(tmp_path / "zeus.db", tmp_path / "bso.db")
-    with pytest.raises(SettingsError, match="already has a job ''"):
-        move(tmp_path / "zeus.db", tmp_path / "bso.db")
-    with pytest.raises(SettingsError, match="unable to open database file"):
-        move(tmp_path / "none.db", tmp_path / "bso.db")
+    write_published(
+        tmp_path / "odd.db", "UPDATE Trial SET batch_size = 32 WHERE job_id = 't-mab1' AND trial_number = 1"
+    )
+    for source, target, said in (
+        ("zeus", "bso", "already has a job ''"),
+        ("none", "bso", "unable to open database file"),
+        ("bso", "other", r"Not a database of Zeus's server: table [A-Z]"),
+        ("zeus", "zeus", r"Zeus's server; `bftrainer bso jobs --import` moves its jobs"),
+        ("odd", "third", r"job 't-mab1': Its trials contradict its state: stage MAB"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            move(tmp_path / f"{source}.db", tmp_path / f"{target}.db")
     assert not (tmp_path / "none.db").exists()
-    with pytest.raises(SettingsError, match=r"Not a database of Zeus's server: table [A-Z]"):
-        move(tmp_path / "bso.db", tmp_path / "other.db")
-    with pytest.raises(SettingsError, match=r"Zeus's server; `bftrainer bso jobs --import` moves its jobs"):
-        move(tmp_path / "zeus.db", tmp_path / "zeus.db")
-    change = "UPDATE Trial SET batch_size = 32 WHERE job_id = 't-mab1' AND trial_number = 1"
-    write_published(tmp_path / "odd.db", change)
-    with pytest.raises(SettingsError, match=r"job 't-mab1': Its trials contradict its state: stage MAB"):
-        move(tmp_path / "odd.db", tmp_path / "third.db")
 
 
 # --- published names --------------------------------------------------------------------------------------------------
@@ -137,21 +136,13 @@ def test_the_published_methods():
 
 
 def test_published_names():
-    """An error's published name is a base of what stands for it here; members and fields are the published ones."""
-    under = {
-        "ZeusBSOServerNotFoundError": (NotFoundError,),
-        "ZeusBSOServiceBadOperationError": (NotFoundError, BadOperationError),
-        "ZeusBSOValueError": (UnusableValueError,),
-    }
-    for name, kinds in under.items():
-        assert all(issubclass(kind, getattr(bso, name)) for kind in kinds)
+    """Published errors of the server have their published base, and members their published names and values."""
     assert not issubclass(BadOperationError, bso.ZeusBSOServerNotFoundError)
     server = [name for name in bso.__all__ if name.startswith("ZeusBSO") and "Serv" in name]
     assert all(issubclass(getattr(bso, name), bso.ZeusBSOServerBaseError) for name in server)
     assert Stage.Pruning is Stage.PRUNING
-    assert [str(each) for each in TrialStatus] == ["Dispatched", "Succeeded", "Failed"]
     assert TrialType.Exploration is TrialType("Exploration")
-    assert len(TrialType) == 3
+    assert ([str(each) for each in TrialStatus], len(TrialType)) == (["Dispatched", "Succeeded", "Failed"], 3)
 
 
 FRACTION = "Input should be a valid integer, got a number with a fractional part"
@@ -166,6 +157,9 @@ FRACTION = "Input should be a valid integer, got a number with a fractional part
         ({"batch_sizes": [16, 16]}, "batch_sizes: Expected each batch size once, got 16, 16."),
         ({"target_metric": float("nan")}, "target_metric: Input should be a finite number, got nan."),
         ({"window_size": -1}, "window_size: Input should be greater than or equal to 0, got -1."),
+        ({"max_epochs": 0}, "max_epochs: Input should be greater than 0, got 0."),
+        ({"max_epoch": 3}, "Unknown field 'max_epoch'. Did you mean 'max_epochs'?"),
+        ({"default_batch_size": 9}, "Expected default_batch_size among batch_sizes [8, 16, 32], got 9."),
     ],
 )
 def test_settings_that_are_senseless(senseless, said):

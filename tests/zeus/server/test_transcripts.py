@@ -11,9 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from bftrainer.zeus.server.app import create_app
-from tests.zeus.server.support import DATA, SPEC, in_folder, listening, replay, transcripts
+from tests.zeus.server.support import DATA, RECORDED, ROWS, SPEC, in_folder, listening, replay
 
-RECORDED, ROWS = transcripts()
 EXCHANGES = list(chain.from_iterable(RECORDED.values()))
 PLACES = [(scenario, place) for scenario, exchanges in RECORDED.items() for place in range(len(exchanges))]
 # Where only the status has to agree: messages of the framework, of Python and of the database.
@@ -93,8 +92,7 @@ def test_corrected_answers_differ_where_they_are_corrected(tmp_path):
 
 def test_every_published_route_is_there():
     """Paths, methods, parameters and fields of the published OpenAPI document are in ours."""
-    with (DATA / "bso_openapi.json").open() as file:
-        published = json.load(file)
+    published = json.loads((DATA / "bso_openapi.json").read_text())
     ours = create_app().openapi()
     for path, methods in published["paths"].items():
         for method, operation in methods.items():
