@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from bftrainer.campaigns.engines import local_engine
-from bftrainer.campaigns.sweep import PointResult, ratio_less_one, run_sweep
-from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
+from bftrainer.campaigns.sweep import SWEEP, PointResult, open_sweep, ratio_less_one, run_sweep
+from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, SettingsError
-from bftrainer.files.directories import LOCK, list_written, result_directory, written_files
+from bftrainer.files.directories import result_directory
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.files.text_files import write_csv
-from bftrainer.files.writing import lock_file, replacing
+from bftrainer.files.text_files import SCHEMA, write_csv
+from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import idle_node_s
@@ -37,6 +37,7 @@ from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import fit_minutes
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
+from bftrainer.tasksets import write_task_set
 from bftrainer.tasksets.task_files import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 from bftrainer.zeus.simulation.campaign import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces, simulate_all
@@ -227,16 +228,14 @@ def reproduce_paper(
             result = evaluate(log, workers, quick=quick)
             on_done(result)
             return _write(result, paper, log, place.working, command)
-    notes: list[str] = []
-    spec = _describe_sweep(log, directory, notes, quick=quick)
+    notes = _write_sweep(log, directory, quick=quick, has_leave=resume or force)
+    spec = read_sweep(directory / SWEEP)
     sweep = run_sweep(spec, directory, local_engine(workers), on_done, resume=resume, force=force)
     for point in sweep.failures:
         raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
     result = _evaluate_bftrainer(sweep.points, log, notes, quick=quick)
-    with lock_file(directory / LOCK, directory):
-        list_written(directory, {*_FILES, *written_files(directory)})
-        summary = _write(result, paper, log, directory, command)
-    return summary
+    with open_sweep(directory, _FILES, has_leave=True):
+        return _write(result, paper, log, directory, command)
 
 
 def _write(result: Reproduction, paper: str, log: Path | None, directory: Path, command: str) -> dict[str, Any]:
@@ -270,11 +269,10 @@ def _list_cells(*, quick: bool) -> list[_Cell]:
     return [_Cell(axis, tasks, level, options) for (axis, level, options), tasks in product(settings, _TASK_SETS)]
 
 
-def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quick: bool) -> SweepSpec:
-    """The sweep that `bftrainer sweep` would read from the directory's sweep.toml."""
+def _write_sweep(log: Path | None, directory: Path, *, quick: bool, has_leave: bool) -> list[str]:
+    """Write sweep.toml, which describes all points, and its task sets to the directory; return notes about the log."""
     place, windows = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute(), _WINDOWS[quick]
-    node_log, log_notes = read_log(place)
-    notes += log_notes
+    node_log, notes = read_log(place)
     length_s = node_log.window_s / windows
     # Enough tasks for a window with twice the mean idle node-time.
     work = 2 * idle_node_s(node_log, node_log.window_s) / windows * _IMAGES_PER_NODE_S
@@ -283,18 +281,22 @@ def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quic
     points: list[dict[str, Any]] = []
     task_sets: dict[str, list[TaskSpec]] = {}
     for cell in _list_cells(quick=quick):
-        is_of_tasks = cell.axis in ("max_nodes", "cost_scale")
-        name = f"tasks/{cell.tasks}-{count}{f'-{cell.axis}-{cell.level}' if is_of_tasks else ''}.toml"
-        most, scale = cell.options.get("max_nodes", 64), cell.options.get("cost_scale", 1.0)
-        tasks = generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)
+        options = dict(cell.options)
+        most, scale = options.pop("max_nodes", 64), options.pop("cost_scale", 1.0)
+        name = f"tasks/{cell.tasks}-{count}-{most}-nodes-{scale:g}-costs.toml"
         task_sets[name] = [
             replace(task, grow_cost_s=task.grow_cost_s * scale, shrink_cost_s=task.shrink_cost_s * scale)
-            for task in tasks
+            for task in generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)
         ]
-        options = {"tasks": name} | ({} if is_of_tasks else dict(cell.options))
-        points += [options | {"window": [at * length_s, (at + 1) * length_s]} for at in range(windows)]
-    text = toml_text({"schema": SCHEMA, "base": base, "point": points})
-    return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), task_sets)
+        windows_s = ([at * length_s, (at + 1) * length_s] for at in range(windows))
+        points += [{"tasks": name, **options, "window": window_s} for window_s in windows_s]
+    with open_sweep(directory, {SWEEP, *task_sets}, has_leave=has_leave):
+        (directory / "tasks").mkdir(exist_ok=True)
+        for name, tasks in task_sets.items():
+            write_task_set(directory / name, tasks)
+        with replacing(directory / SWEEP) as stream:
+            stream.write(toml_text({"schema": SCHEMA, "base": base, "point": points}).encode())
+    return notes
 
 
 def _evaluate_bftrainer(
@@ -303,36 +305,25 @@ def _evaluate_bftrainer(
     """Means of U over the windows at each level, and paired differences of the ways to decide."""
     about, windows = read_papers()["bftrainer"], _WINDOWS[quick]
     figures = iter(point.figures for point in points)
-    runs = [(cell, list(islice(figures, windows))) for cell in _list_cells(quick=quick)]
-
-    def average(axis: str, measure: Callable[[str, list[Mapping[str, Any]]], Estimate]) -> dict[str, Levels]:
-        """A line for each task set, of what is measured at each level of an axis."""
-        lines: dict[str, Levels] = {tasks: {} for tasks in _TASK_SETS}
-        for cell, of_cell in runs:
-            if cell.axis == axis:
-                lines[cell.tasks][cell.level] = measure(cell.tasks, of_cell)
-        return lines
-
-    comparisons = [
-        Comparison(
-            axis,
-            average(axis, lambda _, of_cell: mean_of(run["efficiency"] for run in of_cell)),
-            axis=label,
-            **about["figure"]["axes"],
-        )
-        for axis, label in about["axes"].items()
-    ]
+    runs: dict[str, dict[str, dict[Any, list[Mapping[str, Any]]]]] = {}  # by axis, task set and level
+    for cell in _list_cells(quick=quick):
+        runs.setdefault(cell.axis, {}).setdefault(cell.tasks, {})[cell.level] = list(islice(figures, windows))
+    comparisons = []
+    for axis, label in about["axes"].items():
+        means = {
+            tasks: {level: mean_of(run["efficiency"] for run in of_cell) for level, of_cell in levels.items()}
+            for tasks, levels in runs[axis].items()
+        }
+        comparisons.append(Comparison(axis, means, axis=label, **about["figure"]["axes"]))
     values = [value for one in comparisons for line in one.lines.values() for value in line.values()]
     best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
-    usual = ("max_tasks", about["base"]["max_tasks"])
-    optimum: dict[str, Any] = {cell.tasks: of_cell for cell, of_cell in runs if (cell.axis, cell.level) == usual}
     for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
-
-        def measure_change(tasks: str, of_way: list[Mapping[str, Any]], metric: str = metric) -> Estimate:
-            return mean_of(map(partial(ratio_less_one, metric), of_way, optimum[tasks]))
-
-        lines = average("ways", measure_change)
-        comparisons.append(Comparison(metric, lines, label=label, **about["figure"]["ways"]))
+        changes: dict[str, Levels] = {}
+        for tasks, ways in runs["ways"].items():
+            optimum = runs["max_tasks"][tasks][about["base"]["max_tasks"]]
+            pairs = {way: map(partial(ratio_less_one, metric), of_way, optimum) for way, of_way in ways.items()}
+            changes[tasks] = {way: mean_of(ratios) for way, ratios in pairs.items()}
+        comparisons.append(Comparison(metric, changes, label=label, **about["figure"]["ways"]))
     finished = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
     if finished:
         notes = [f"All tasks are done before the end of {finished} replays; their U is that until then.", *notes]

@@ -286,7 +286,7 @@ def sweep(
         with counting("Replaying", len(spec.points)) as count:
             result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
     except KeyboardInterrupt:
-        if place.is_dir():
+        if any(place.glob("runs/*/summary.json")):
             tell(f"Finished points are kept; --resume continues in {place}.")
         raise
     names = [{*spec.base, *point} for point in spec.points]
