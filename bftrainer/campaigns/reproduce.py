@@ -13,7 +13,7 @@ from functools import partial
 from importlib import resources
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -29,9 +29,8 @@ from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
-from bftrainer.report.drawing import MARKERS, line_look, palette, plain, put_legend
 from bftrainer.report.metrics import Estimate, estimate, ratio
-from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
+from bftrainer.report.page import Card, Page, PageTable, page_bytes
 from bftrainer.runs.run_inputs import read_log
 from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import fit_minutes
@@ -42,9 +41,6 @@ from bftrainer.tasksets.task_files import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 from bftrainer.zeus.simulation.campaign import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces, simulate_all
 from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, simulations_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _FILES = ("page.html", "data.csv", "summary.json")
 _TASK_SETS: tuple[Literal["hpo", "nas"], ...] = ("hpo", "nas")
@@ -84,21 +80,17 @@ class Comparison:
     unit: Literal["share", "number"] = "share"
     within: Sequence[float] = (-math.inf, math.inf)
     """Least and most that values can be; intervals end there."""
-    even: float | None = None
-    """The value of no gain and no loss, which is drawn."""
-
-    def interval(self, value: Estimate) -> tuple[float, float]:
-        """Ends of an interval; without one, the mean twice."""
-        half = value.half_width or 0.0
-        return max(value.mean - half, self.within[0]), min(value.mean + half, self.within[1])
 
     def text(self, value: Estimate | None) -> str:
         """An estimate in words, with its interval."""
         if value is None or not value.number:
             return "-"
         size, form, unit = (100.0, ".2f", " %") if self.unit == "share" else (1.0, ".3f", "")
-        low, high = (format(size * bound, form) for bound in self.interval(value))
-        return f"{size * value.mean:{form}}{unit}" + ("" if value.half_width is None else f" ({low} to {high})")
+        mean = f"{size * value.mean:{form}}{unit}"
+        if value.half_width is None:
+            return mean
+        low, high = np.clip((value.mean - value.half_width, value.mean + value.half_width), *self.within)
+        return f"{mean} ({size * low:{form}} to {size * high:{form}})"
 
     def cells(self) -> Iterator[dict[str, Any]]:
         """A row of the data for each level of each line."""
@@ -107,38 +99,21 @@ class Comparison:
                 figures = (value.mean if value.number else None, value.half_width, value.number)
                 yield dict(zip(COLUMNS, (self.key, name, self.axis, level, self.label, *figures), strict=True))
 
-    def picture(self) -> Picture:
-        """The figure on a page."""
-        title = f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
-        return Picture(self.key, title, f"{self.reading} Bars: 95 % intervals.", self.draw, 2.6)
-
     def table(self) -> PageTable:
         """The numbers: a row for each level, a column for each line."""
         levels = dict.fromkeys(level for line in self.lines.values() for level in line)
-        rows = [[_label_level(at), *(self.text(line.get(at)) for line in self.lines.values())] for at in levels]
+        rows = [
+            [
+                level if isinstance(level, str) else f"{level:g}",
+                *(self.text(line.get(level)) for line in self.lines.values()),
+            ]
+            for level in levels
+        ]
         sizes = sorted({value.number for line in self.lines.values() for value in line.values()})
         ends = "" if tuple(self.within) == (-math.inf, math.inf) else ", which end where values can"
-        note = f"{self.label}: means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
-        return PageTable(self.picture().title, (self.axis, *self.lines), rows, note)
-
-    def draw(self, ax: Axes) -> None:
-        """Draw lines with error bars, points alone where levels have names; levels stand at equal distances."""
-        size = 100.0 if self.unit == "share" else 1.0
-        if self.even is not None:
-            ax.axhline(size * self.even, color=palette()["gray"], linewidth=0.8)
-        for number, (name, line) in enumerate(self.lines.items()):
-            means = np.array([size * value.mean for value in line.values()])
-            bars = np.abs(size * np.array([self.interval(value) for value in line.values()]).T - means)
-            look = line_look(number) | {"marker": MARKERS[number % len(MARKERS)], "ms": 4, "capsize": 3}
-            look |= {"linestyle": "none"} if isinstance(next(iter(line), None), str) else {}
-            ax.errorbar([plain(_label_level(at), 32) for at in line], means, bars, label=plain(name, 40), **look)
-        ax.set(xlabel=plain(self.axis, 60), ylabel=plain(self.label, 32) + " (%)" * (size > 1))
-        ax.margins(x=0.1)
-        put_legend(ax)
-
-
-def _label_level(level: float | str) -> str:
-    return level if isinstance(level, str) else f"{level:g}"
+        note = f"Means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
+        title = f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
+        return PageTable(title, (self.axis, *self.lines), rows, note, [self.reading])
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +157,6 @@ def reproduction_page(summary: Mapping[str, Any], comparisons: Sequence[Comparis
         subtitle=summary["settings"],
         verdict=f"{headline}.",
         cards=tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in claims),
-        figures=tuple(comparison.picture() for comparison in comparisons),
         tables=(beside, *(comparison.table() for comparison in comparisons)),
         notes=tuple(summary["caveats"]),
         command=command,
