@@ -89,7 +89,8 @@ class Comparison:
         mean = f"{size * value.mean:{form}}{unit}"
         if value.half_width is None:
             return mean
-        low, high = np.clip((value.mean - value.half_width, value.mean + value.half_width), *self.within)
+        least, most = self.within
+        low, high = max(value.mean - value.half_width, least), min(value.mean + value.half_width, most)
         return f"{mean} ({size * low:{form}} to {size * high:{form}})"
 
     def cells(self) -> Iterator[dict[str, Any]]:
