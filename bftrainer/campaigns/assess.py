@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -197,19 +197,13 @@ def _measure_grants(plan: AssessPlan, config: ReplayConfig, best: Mapping[str, A
     return measure_grants(best, figures | dict(zip(ways, replayed, strict=True)))
 
 
-def _log_of(config: ReplayConfig) -> NodeLog:
-    """The log of a configuration that `_configure` made."""
-    assert isinstance(config.node_log, NodeLog)
-    return config.node_log
-
-
 def _plan_search(config: ReplayConfig) -> AdvicePlan:
     """Search on a week, or up to two of a long log, from as many tasks as fill the pool at a quarter of their most.
 
     These lose less to a node than those that fill it at their most nodes.
     """
     tasks = max(config.max_tasks, min(_MOST_SEARCHED, 4 * config.max_tasks))
-    window_s = _log_of(config).window_s
+    window_s = cast(NodeLog, config.node_log).window_s
     searched_s = max(WEEK_S, min(window_s / 10, 2 * WEEK_S))
     share = min(0.6, max(0.01, searched_s / window_s))
     return AdvicePlan(replace(config, max_tasks=tasks), metric=_USEFUL, train_share=share)
@@ -222,19 +216,14 @@ def _search(config: ReplayConfig) -> dict[str, Any]:
     """
     plan, filling = _plan_search(config), config.max_tasks
     first, _ = split_window(plan.config, load_inputs(plan.config), plan.train_share)
-    scores = {plan.current: measure_settings(first, plan.current, _USEFUL)}
-    if math.isnan(scores[plan.current]):
-        same = _to_dict(plan.current)
-        return {"given": same, "best": same, "why": f"No value of {_USEFUL} on the training part."}
     most = max(filling, min(_MOST_SEARCHED, 16 * filling))
-    choices: dict[str, Sequence[Any]] = {"forward_time_s": FORWARD_S[1:], "max_tasks": (filling, most)}
+    choices: dict[str, Sequence[Any]] = {"forward_time_s": FORWARD_S, "max_tasks": (filling, most)}
+    scores, best = dict[SearchedSettings, float](), plan.current
     for name, values in choices.items():
-        best = find_best(scores, _USEFUL)
-        for value in values:
-            settings = replace(best, **{name: value})
+        for settings in (replace(best, **{name: value}) for value in values):
             if settings not in scores:
                 scores[settings] = measure_settings(first, settings, _USEFUL)
-    best = find_best(scores, _USEFUL)
+        best = find_best(scores, _USEFUL)
     trained = [finite_or_none(scores[settings]) for settings in (plan.current, best)]
     return {"given": _to_dict(plan.current), "best": _to_dict(best), "trained": trained, "tried": len(scores)}
 
@@ -245,8 +234,6 @@ def _to_dict(settings: SearchedSettings) -> dict[str, Any]:
 
 def _advise(config: ReplayConfig, search: Mapping[str, Any], held_out: tuple[float, float]) -> dict[str, Any]:
     """Settings that are better on the first part of the log and on the rest, else the given ones; and why."""
-    if "why" in search:
-        return {**search["given"], "verdict": "same", "why": search["why"]}
     plan = _plan_search(config)
     current, best = (math.nan if value is None else value for value in search["trained"])
     advice = Advice(plan, replace(plan.current, **search["best"]), (current, best), held_out)
@@ -267,10 +254,11 @@ class _NodeStarts(Observer):
 
 def _replay(config: ReplayConfig) -> dict[str, Any]:
     """Figures of a replay of the whole window; what is done while the machine is mostly empty is counted apart."""
-    starts, log = _NodeStarts(), _log_of(config)
+    starts, log = _NodeStarts(), cast(NodeLog, config.node_log)
     result = run_replay(config=config, observers=[starts], details=False)
     summary = result.summary()
     days = summary["window_s"] / DAY_S
+    counts = {"node_starts": starts.nodes, "rescales": summary["rescales"], "preemptions": summary["preemptions"]}
     idle_s, ledger = idle_node_s(log, log.window_s), summary["ledger"]
     useful_s = ledger["idle_node_s"] * (ledger["useful"] or 0.0)
     if summary["end_reason"] == "finished" and idle_s > ledger["idle_node_s"] > 0:
@@ -281,14 +269,9 @@ def _replay(config: ReplayConfig) -> dict[str, Any]:
     return {
         "tasks": summary["tasks_total"],
         "ledger": ledger,
-        "end_reason": summary["end_reason"],
-        "used_node_s": summary["used_node_s"],
+        **{name: summary[name] for name in ("end_reason", "used_node_s", "decisions", "decisions_optimal")},
         **_useful_time(result, useful_s, log, _plan_search(config).train_share),
-        "node_starts_per_day": starts.nodes / days if days else 0.0,
-        "rescales_per_day": summary["rescales"] / days if days else 0.0,
-        "preemptions_per_day": summary["preemptions"] / days if days else 0.0,
-        "decisions": summary["decisions"],
-        "decisions_optimal": summary["decisions_optimal"],
+        **{f"{name}_per_day": count / days if days else 0.0 for name, count in counts.items()},
     }
 
 

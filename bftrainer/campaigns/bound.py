@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from bftrainer.campaigns.advice import find_length_s
@@ -35,66 +35,33 @@ MOST_WORK = 500_000
 """Events times tasks of a run up to which they are tried; this does not depend on a clock."""
 _REMEDIED = ("admission", "below_best")
 """What limits a run that more tasks at once may help."""
-BOTH_S = 120.0
-"""Notice that is also granted together with the choice."""
-BOTH = f"chosen, notice {BOTH_S:g} s"
-
-
-@dataclass(frozen=True, slots=True)
-class WorkBound:
-    """Work of one way to decide, until the instant of comparison."""
-
-    name: str
-    work: float
-    against_named: float | None
-    """The same as a share of that of named nodes without notice, less 1; None if these did no lasting work."""
-    departure_share: float
-    """Work lost until the end of the replay to departures, as a share of all done."""
-    rescale_share: float
-    """The same lost to the decisions' own changes."""
-
-
-@dataclass(frozen=True, slots=True)
-class WorkBounds:
-    """What each grant makes of a replay."""
-
-    bounds: tuple[WorkBound, ...]
-    """*Named*, notices in ascending order, *chosen*, that with notice, *all departures known* and *changes free*."""
-    time_s: float
-    """The instant of comparison, seconds since the window's start: the earliest at which any of them is done."""
-    half_s: float
-    """Half of the replayed part of the log."""
-    outstanding_share: float
-    """Share of all work that is left with named nodes then."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Bounds and notes, ready for JSON."""
-        return asdict(self) | {"notes": self.notes()}
-
-    def notes(self) -> list[str]:
-        """Reasons why the figures may say little."""
-        work = {bound.name: bound.work for bound in self.bounds}
-        notices = [name for name in work if name.startswith("notice")]
-        orders = ([NAMED, *notices, KNOWN, FREE], [NAMED, CHOSEN, BOTH, FREE])
-        pairs = [pair for order in orders for pair in itertools.pairwise(order) if work[pair[0]] > work[pair[1]]]
-        texts = [f"{less} does less than {more}: {WHY_LESS}." for more, less in pairs]
-        if self.outstanding_share < 0.5:
-            share, half = f"{100 * self.outstanding_share:.0f} %", format_value(self.half_s, "s")
-            why = "bounds say little where all is done in the end; take more or larger tasks."
-            texts.insert(0, f"only {share} of the work is outstanding at half of the log ({half}): {why}")
-        return texts
+BOTH = f"chosen, notice {NOTICE_S:g} s"
 
 
 def bound_work(
     inputs: Inputs,
     notices_s: Sequence[float],
     on_progress: Callable[[int], object] = lambda count: None,  # noqa: ARG005
-) -> WorkBounds:
+) -> dict[str, Any]:
     """Compute what grants are worth by other replays of the same rules; only *changes free* is a bound.
 
     *Named* is the replay as given; *notice* tells it some time before which nodes leave; *chosen* lets decisions say
     which; *all departures known* tells it from the start on. *Changes free* has no rescale costs, knows curves and
-    maximises throughput. A `SettingsError` if there is no notice, or tasks count work in different units.
+    maximises throughput.
+
+    Returns
+    -------
+    dict
+        Ready for JSON. `bounds`: of each way its `name`, its `work` until `time_s`, `against_named`, its change as a
+        share of that of *named* (None if that did no lasting work), and `departure_share` and `rescale_share`, work
+        lost to the end of the replay to departures and to decisions' own changes, as shares of all done. `time_s`: the
+        earliest time at which one of them is done. `outstanding_share`: share of all work that *named* has left at
+        `half_s`, half of the replayed part of the log. `notes`: why the figures may say little.
+
+    Raises
+    ------
+    SettingsError
+        If there is no notice, or tasks count work in different units.
     """
     if not notices_s:
         raise SettingsError("Expected at least one notice, got none.")
@@ -102,26 +69,41 @@ def bound_work(
         raise SettingsError("Expected tasks that count work in one unit, got epochs over different datasets.")
     ways: dict[str, dict[str, Any]] = {NAMED: {}}
     ways |= {f"notice {notice_s:g} s": {"notice_s": notice_s} for notice_s in sorted(notices_s)}
-    ways |= {CHOSEN: {"give_way": "chosen"}, BOTH: {"give_way": "chosen", "notice_s": BOTH_S}}
+    ways |= {CHOSEN: GRANTS["chosen"], BOTH: GRANTS["chosen"] | GRANTS["notice"]}
     ways |= {KNOWN: {"notice_s": inputs.log.window_s}, FREE: {}}
-    recordings = []
+    runs = {}
     for count, (name, options) in enumerate(ways.items(), start=1):
         granted: dict[str, Any] = {"give_way": "named", "notice_s": 0.0, **options}
         config = replace(inputs.config, baseline=False, **granted)
         changed = replace(inputs, config=config, settings=replace(inputs.settings, **granted))
-        recordings.append(run_replay(inputs=_drop_costs(changed) if name == FREE else changed).recording)
+        runs[name] = run_replay(inputs=_drop_costs(changed) if name == FREE else changed).recording
         on_progress(count)
-    time_s = min(recording.end_s for recording in recordings)
-    runs = {name: Intervals.of(recording) for name, recording in zip(ways, recordings, strict=True)}
-    named_work = runs[NAMED].work_at(time_s)
-    bounds = []
-    for name, run in runs.items():
+    time_s, half_s = min(run.end_s for run in runs.values()), find_length_s(inputs.config, inputs) / 2
+    named = Intervals.of(runs[NAMED])
+    named_work, bounds = named.work_at(time_s), []
+    for name, run in zip(runs, map(Intervals.of, runs.values()), strict=True):
         work, gross = run.work_at(time_s), math.fsum(run.gross)
-        losses = (ratio(math.fsum(lost), gross) or 0.0 for lost in (run.preemption + run.given_back, run.rescale))
-        bounds.append(WorkBound(name, work, work / named_work - 1.0 if named_work > 0.0 else None, *losses))
-    half_s = find_length_s(inputs.config, inputs) / 2
-    outstanding_share = 1.0 - runs[NAMED].work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
-    return WorkBounds(tuple(bounds), time_s, half_s, outstanding_share)
+        bound = {"name": name, "work": work, "against_named": work / named_work - 1.0 if named_work > 0.0 else None}
+        for cause, lost in (("departure", run.preemption + run.given_back), ("rescale", run.rescale)):
+            bound[f"{cause}_share"] = ratio(math.fsum(lost), gross) or 0.0
+        bounds.append(bound)
+    outstanding_share = 1.0 - named.work_at(half_s) / math.fsum(task.work for task in inputs.tasks)
+    answer = {"bounds": bounds, "time_s": time_s, "half_s": half_s, "outstanding_share": outstanding_share}
+    return answer | {"notes": list_doubts(answer)}
+
+
+def list_doubts(answer: Mapping[str, Any]) -> list[str]:
+    """Reasons why bounds may say little: grants that do less than smaller ones, and work that is done early."""
+    work = {bound["name"]: bound["work"] for bound in answer["bounds"]}
+    notices = [name for name in work if name.startswith("notice")]
+    orders = ([NAMED, *notices, KNOWN, FREE], [NAMED, CHOSEN, BOTH, FREE])
+    pairs = [pair for order in orders for pair in itertools.pairwise(order) if work[pair[0]] > work[pair[1]]]
+    texts = [f"{less} does less than {more}: {WHY_LESS}." for more, less in pairs]
+    if answer["outstanding_share"] < 0.5:
+        share, half = f"{100 * answer['outstanding_share']:.0f} %", format_value(answer["half_s"], "s")
+        why = "bounds say little where all is done in the end; take more or larger tasks."
+        texts.insert(0, f"only {share} of the work is outstanding at half of the log ({half}): {why}")
+    return texts
 
 
 def _drop_costs(inputs: Inputs) -> Inputs:

@@ -13,37 +13,34 @@ from functools import partial
 from importlib import resources
 from itertools import islice, product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from bftrainer.campaigns.engines import local_engine
-from bftrainer.campaigns.sweep import PointResult, ratio_less_one, run_sweep
-from bftrainer.campaigns.sweep_file import SCHEMA, SweepSpec
+from bftrainer.campaigns.sweep import SWEEP, PointResult, open_sweep, ratio_less_one, run_sweep
+from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, SettingsError
-from bftrainer.files.directories import LOCK, list_written, result_directory, written_files
+from bftrainer.files.directories import result_directory
 from bftrainer.files.opening import SAMPLE_NODE_LOG, sample_path
-from bftrainer.files.text_files import write_csv
-from bftrainer.files.writing import lock_file, replacing
+from bftrainer.files.text_files import SCHEMA, write_csv
+from bftrainer.files.writing import replacing
 from bftrainer.model import TaskSpec
 from bftrainer.nodelogs.availability import read_availability
 from bftrainer.nodelogs.edit import idle_node_s
 from bftrainer.parallel import in_order
-from bftrainer.report.drawing import MARKERS, line_look, palette, plain, put_legend
 from bftrainer.report.metrics import Estimate, estimate, ratio
-from bftrainer.report.page import Card, Page, PageTable, Picture, page_bytes
+from bftrainer.report.page import Card, Page, PageTable, page_bytes
 from bftrainer.runs.run_inputs import read_log
 from bftrainer.spot.checkpointing import CheckpointedTraining
 from bftrainer.spot.generation import fit_minutes
 from bftrainer.spot.run import TIME_ACCOUNTS, Prices, load_profile
 from bftrainer.spot.sweep import SpotSweep
+from bftrainer.tasksets import write_task_set
 from bftrainer.tasksets.task_files import toml_text
 from bftrainer.tasksets.task_generator import DEFAULT_WORK, generate_tasks
 from bftrainer.zeus.simulation.campaign import PUBLISHED_JOBS, SAMPLE_JOBS, load_traces, simulate_all
 from bftrainer.zeus.simulation.optimum import BASELINE, PolicyPair, compare_policies, simulations_of
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 _FILES = ("page.html", "data.csv", "summary.json")
 _TASK_SETS: tuple[Literal["hpo", "nas"], ...] = ("hpo", "nas")
@@ -83,21 +80,18 @@ class Comparison:
     unit: Literal["share", "number"] = "share"
     within: Sequence[float] = (-math.inf, math.inf)
     """Least and most that values can be; intervals end there."""
-    even: float | None = None
-    """The value of no gain and no loss, which is drawn."""
-
-    def interval(self, value: Estimate) -> tuple[float, float]:
-        """Ends of an interval; without one, the mean twice."""
-        half = value.half_width or 0.0
-        return max(value.mean - half, self.within[0]), min(value.mean + half, self.within[1])
 
     def text(self, value: Estimate | None) -> str:
         """An estimate in words, with its interval."""
         if value is None or not value.number:
             return "-"
         size, form, unit = (100.0, ".2f", " %") if self.unit == "share" else (1.0, ".3f", "")
-        low, high = (format(size * bound, form) for bound in self.interval(value))
-        return f"{size * value.mean:{form}}{unit}" + ("" if value.half_width is None else f" ({low} to {high})")
+        mean = f"{size * value.mean:{form}}{unit}"
+        if value.half_width is None:
+            return mean
+        least, most = self.within
+        low, high = max(value.mean - value.half_width, least), min(value.mean + value.half_width, most)
+        return f"{mean} ({size * low:{form}} to {size * high:{form}})"
 
     def cells(self) -> Iterator[dict[str, Any]]:
         """A row of the data for each level of each line."""
@@ -106,38 +100,21 @@ class Comparison:
                 figures = (value.mean if value.number else None, value.half_width, value.number)
                 yield dict(zip(COLUMNS, (self.key, name, self.axis, level, self.label, *figures), strict=True))
 
-    def picture(self) -> Picture:
-        """The figure on a page."""
-        title = f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
-        return Picture(self.key, title, f"{self.reading} Bars: 95 % intervals.", self.draw, 2.6)
-
     def table(self) -> PageTable:
         """The numbers: a row for each level, a column for each line."""
         levels = dict.fromkeys(level for line in self.lines.values() for level in line)
-        rows = [[_label_level(at), *(self.text(line.get(at)) for line in self.lines.values())] for at in levels]
+        rows = [
+            [
+                level if isinstance(level, str) else f"{level:g}",
+                *(self.text(line.get(level)) for line in self.lines.values()),
+            ]
+            for level in levels
+        ]
         sizes = sorted({value.number for line in self.lines.values() for value in line.values()})
         ends = "" if tuple(self.within) == (-math.inf, math.inf) else ", which end where values can"
-        note = f"{self.label}: means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
-        return PageTable(self.picture().title, (self.axis, *self.lines), rows, note)
-
-    def draw(self, ax: Axes) -> None:
-        """Draw lines with error bars, points alone where levels have names; levels stand at equal distances."""
-        size = 100.0 if self.unit == "share" else 1.0
-        if self.even is not None:
-            ax.axhline(size * self.even, color=palette()["gray"], linewidth=0.8)
-        for number, (name, line) in enumerate(self.lines.items()):
-            means = np.array([size * value.mean for value in line.values()])
-            bars = np.abs(size * np.array([self.interval(value) for value in line.values()]).T - means)
-            look = line_look(number) | {"marker": MARKERS[number % len(MARKERS)], "ms": 4, "capsize": 3}
-            look |= {"linestyle": "none"} if isinstance(next(iter(line), None), str) else {}
-            ax.errorbar([plain(_label_level(at), 32) for at in line], means, bars, label=plain(name, 40), **look)
-        ax.set(xlabel=plain(self.axis, 60), ylabel=plain(self.label, 32) + " (%)" * (size > 1))
-        ax.margins(x=0.1)
-        put_legend(ax)
-
-
-def _label_level(level: float | str) -> str:
-    return level if isinstance(level, str) else f"{level:g}"
+        note = f"Means and, in brackets, 95 % intervals{ends}; n = {', '.join(map(str, sizes))}."
+        title = f"{self.label[0].upper()}{self.label[1:]}, by {self.axis}"
+        return PageTable(title, (self.axis, *self.lines), rows, note, [self.reading])
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +158,6 @@ def reproduction_page(summary: Mapping[str, Any], comparisons: Sequence[Comparis
         subtitle=summary["settings"],
         verdict=f"{headline}.",
         cards=tuple(Card(what, here, f"The paper: {paper}. {why}") for what, paper, here, why in claims),
-        figures=tuple(comparison.picture() for comparison in comparisons),
         tables=(beside, *(comparison.table() for comparison in comparisons)),
         notes=tuple(summary["caveats"]),
         command=command,
@@ -227,16 +203,14 @@ def reproduce_paper(
             result = evaluate(log, workers, quick=quick)
             on_done(result)
             return _write(result, paper, log, place.working, command)
-    notes: list[str] = []
-    spec = _describe_sweep(log, directory, notes, quick=quick)
+    notes = _write_sweep(log, directory, quick=quick, has_leave=resume or force)
+    spec = read_sweep(directory / SWEEP)
     sweep = run_sweep(spec, directory, local_engine(workers), on_done, resume=resume, force=force)
     for point in sweep.failures:
         raise BftrainerError(f"{directory}: Point {point.point.number} failed: {point.error}")
     result = _evaluate_bftrainer(sweep.points, log, notes, quick=quick)
-    with lock_file(directory / LOCK, directory):
-        list_written(directory, {*_FILES, *written_files(directory)})
-        summary = _write(result, paper, log, directory, command)
-    return summary
+    with open_sweep(directory, _FILES, has_leave=True):
+        return _write(result, paper, log, directory, command)
 
 
 def _write(result: Reproduction, paper: str, log: Path | None, directory: Path, command: str) -> dict[str, Any]:
@@ -270,11 +244,10 @@ def _list_cells(*, quick: bool) -> list[_Cell]:
     return [_Cell(axis, tasks, level, options) for (axis, level, options), tasks in product(settings, _TASK_SETS)]
 
 
-def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quick: bool) -> SweepSpec:
-    """The sweep that `bftrainer sweep` would read from the directory's sweep.toml."""
+def _write_sweep(log: Path | None, directory: Path, *, quick: bool, has_leave: bool) -> list[str]:
+    """Write sweep.toml, which describes all points, and its task sets to the directory; return notes about the log."""
     place, windows = sample_path(SAMPLE_NODE_LOG) if log is None else log.absolute(), _WINDOWS[quick]
-    node_log, log_notes = read_log(place)
-    notes += log_notes
+    node_log, notes = read_log(place)
     length_s = node_log.window_s / windows
     # Enough tasks for a window with twice the mean idle node-time.
     work = 2 * idle_node_s(node_log, node_log.window_s) / windows * _IMAGES_PER_NODE_S
@@ -283,18 +256,22 @@ def _describe_sweep(log: Path | None, directory: Path, notes: list[str], *, quic
     points: list[dict[str, Any]] = []
     task_sets: dict[str, list[TaskSpec]] = {}
     for cell in _list_cells(quick=quick):
-        is_of_tasks = cell.axis in ("max_nodes", "cost_scale")
-        name = f"tasks/{cell.tasks}-{count}{f'-{cell.axis}-{cell.level}' if is_of_tasks else ''}.toml"
-        most, scale = cell.options.get("max_nodes", 64), cell.options.get("cost_scale", 1.0)
-        tasks = generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)
+        options = dict(cell.options)
+        most, scale = options.pop("max_nodes", 64), options.pop("cost_scale", 1.0)
+        name = f"tasks/{cell.tasks}-{count}-{most}-nodes-{scale:g}-costs.toml"
         task_sets[name] = [
             replace(task, grow_cost_s=task.grow_cost_s * scale, shrink_cost_s=task.shrink_cost_s * scale)
-            for task in tasks
+            for task in generate_tasks(cell.tasks, count, np.random.default_rng(0), max_nodes=most)
         ]
-        options = {"tasks": name} | ({} if is_of_tasks else dict(cell.options))
-        points += [options | {"window": [at * length_s, (at + 1) * length_s]} for at in range(windows)]
-    text = toml_text({"schema": SCHEMA, "base": base, "point": points})
-    return SweepSpec(directory / "sweep.toml", text.encode(), base, tuple(points), task_sets)
+        windows_s = ([at * length_s, (at + 1) * length_s] for at in range(windows))
+        points += [{"tasks": name, **options, "window": window_s} for window_s in windows_s]
+    with open_sweep(directory, {SWEEP, *task_sets}, has_leave=has_leave):
+        (directory / "tasks").mkdir(exist_ok=True)
+        for name, tasks in task_sets.items():
+            write_task_set(directory / name, tasks)
+        with replacing(directory / SWEEP) as stream:
+            stream.write(toml_text({"schema": SCHEMA, "base": base, "point": points}).encode())
+    return notes
 
 
 def _evaluate_bftrainer(
@@ -303,36 +280,25 @@ def _evaluate_bftrainer(
     """Means of U over the windows at each level, and paired differences of the ways to decide."""
     about, windows = read_papers()["bftrainer"], _WINDOWS[quick]
     figures = iter(point.figures for point in points)
-    runs = [(cell, list(islice(figures, windows))) for cell in _list_cells(quick=quick)]
-
-    def average(axis: str, measure: Callable[[str, list[Mapping[str, Any]]], Estimate]) -> dict[str, Levels]:
-        """A line for each task set, of what is measured at each level of an axis."""
-        lines: dict[str, Levels] = {tasks: {} for tasks in _TASK_SETS}
-        for cell, of_cell in runs:
-            if cell.axis == axis:
-                lines[cell.tasks][cell.level] = measure(cell.tasks, of_cell)
-        return lines
-
-    comparisons = [
-        Comparison(
-            axis,
-            average(axis, lambda _, of_cell: mean_of(run["efficiency"] for run in of_cell)),
-            axis=label,
-            **about["figure"]["axes"],
-        )
-        for axis, label in about["axes"].items()
-    ]
+    runs: dict[str, dict[str, dict[Any, list[Mapping[str, Any]]]]] = {}  # by axis, task set and level
+    for cell in _list_cells(quick=quick):
+        runs.setdefault(cell.axis, {}).setdefault(cell.tasks, {})[cell.level] = list(islice(figures, windows))
+    comparisons = []
+    for axis, label in about["axes"].items():
+        means = {
+            tasks: {level: mean_of(run["efficiency"] for run in of_cell) for level, of_cell in levels.items()}
+            for tasks, levels in runs[axis].items()
+        }
+        comparisons.append(Comparison(axis, means, axis=label, **about["figure"]["axes"]))
     values = [value for one in comparisons for line in one.lines.values() for value in line.values()]
     best = comparisons[0].text(max(values, key=lambda value: value.mean if value.number else -1.0))
-    usual = ("max_tasks", about["base"]["max_tasks"])
-    optimum: dict[str, Any] = {cell.tasks: of_cell for cell, of_cell in runs if (cell.axis, cell.level) == usual}
     for metric, label in (("work_done", "change in work done"), ("efficiency", "change in efficiency U")):
-
-        def measure_change(tasks: str, of_way: list[Mapping[str, Any]], metric: str = metric) -> Estimate:
-            return mean_of(map(partial(ratio_less_one, metric), of_way, optimum[tasks]))
-
-        lines = average("ways", measure_change)
-        comparisons.append(Comparison(metric, lines, label=label, **about["figure"]["ways"]))
+        changes: dict[str, Levels] = {}
+        for tasks, ways in runs["ways"].items():
+            optimum = runs["max_tasks"][tasks][about["base"]["max_tasks"]]
+            pairs = {way: map(partial(ratio_less_one, metric), of_way, optimum) for way, of_way in ways.items()}
+            changes[tasks] = {way: mean_of(ratios) for way, ratios in pairs.items()}
+        comparisons.append(Comparison(metric, changes, label=label, **about["figure"]["ways"]))
     finished = sum(point.figures["tasks_completed"] == point.figures["tasks_total"] for point in points)
     if finished:
         notes = [f"All tasks are done before the end of {finished} replays; their U is that until then.", *notes]

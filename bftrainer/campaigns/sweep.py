@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -31,14 +31,13 @@ from bftrainer.files.directories import (
     check_free,
     clear_leftovers,
     list_written,
-    remove_if_empty,
     remove_written,
     result_directory,
     written_files,
 )
 from bftrainer.files.writing import lock_file, replacing, temporary_path
 from bftrainer.objectives import get_objective
-from bftrainer.parallel import Lost, defer_interrupts
+from bftrainer.parallel import Lost
 from bftrainer.report.campaign_pages import sweep_page
 from bftrainer.report.comparison import figures_of, setting_label
 from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
@@ -55,7 +54,6 @@ from bftrainer.report.metrics import Estimate, estimate
 from bftrainer.runs.run import run_replay
 from bftrainer.runs.run_files import read_summary, write_run
 from bftrainer.runs.run_inputs import load_inputs
-from bftrainer.tasksets import write_task_set
 from bftrainer.zeus.policies.policy_registry import BATCH_SIZES, POWER_LIMITS
 from solvers.registry import describe_solver
 
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
 TABLE, RUNS = "sweep.parquet", "runs"
 JOB_LOGS = "job-logs"
 """Directory of the output of a batch system's jobs; always kept."""
-_FILE, _TASKS = "sweep.toml", "tasks"
+SWEEP = "sweep.toml"
 _KEY = re.compile("[0-9a-f]{16}")
 # Clock times differ between equal runs, so the table leaves them out; summaries have them.
 _WALL = frozenset({"load_s", "replay_s", "baseline_s", "wall_s", "solve_wall_share", "backend_s"})
@@ -144,18 +142,44 @@ def run_sweep(
     runs in a sweep's directory are not computed again; with `force`, they are deleted first.
 
     An `InputError` if a named input is missing, or no point can begin; the directory is unchanged then. An
-    `OutputError` if a sweep exists and neither `resume` nor `force` is given, or the directory has other files.
+    `OutputError` if a sweep's results exist and neither `resume` nor `force` is given, or the directory has other
+    files.
     """
-    with open_sweep(directory, spec, resume=resume, force=force):
-        points = spec.resolve_points()
-        _check_names(spec, points)
-        _check_effects(spec, points)
-        _check_start(points, is_replacing=force)
-        drop = partial(_drop_results, directory, spec, {point.key for point in points}) if force else None
-        result = _compute_points(points, directory, engine, on_done, drop)
-        save_description(directory, spec)
-        _write_table(result, directory / TABLE)
-    return result
+    _check_place(directory, has_leave=resume or force)
+    points = spec.resolve_points()
+    _check_names(spec, points)
+    _check_effects(spec, points)
+    _check_start(points, is_replacing=force)
+    results: dict[int, PointResult] = {}
+    for point in () if force else points:
+        if (earlier := _read_finished(point, directory)) is not None:
+            results[point.number] = earlier
+            on_done(earlier)
+    pending = list({point.key: point for point in points if point.number not in results}.values())
+    # What runs and the table are written with, imported once before processes are forked.
+    import pyarrow.compute
+    import pyarrow.parquet  # noqa: F401
+
+    # A cluster is reached before anything is written.
+    with (
+        closing(engine(partial(_compute_point, directory.resolve()), pending)) as outcomes,
+        open_sweep(directory, {SWEEP, TABLE}, has_leave=resume or force),
+    ):
+        if force:
+            _drop_results(directory, {point.key for point in points})
+        if not (directory / TABLE).exists():
+            _save_description(directory, spec)
+        for index, outcome in outcomes:
+            for point in points:
+                if point.key == pending[index].key:
+                    is_lost = isinstance(outcome, Lost)
+                    result = PointResult(point, {}, error=outcome.reason) if is_lost else replace(outcome, point=point)
+                    results[point.number] = result
+                    on_done(result)
+        whole = SweepResult(tuple(results[point.number] for point in points))
+        _save_description(directory, spec)
+        _write_table(whole, directory / TABLE)
+    return whole
 
 
 def _check_names(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
@@ -186,54 +210,17 @@ def _check_start(points: Sequence[SweepPoint], *, is_replacing: bool) -> None:
             first = first or error
         else:
             return
-    if first is not None and is_replacing:
-        raise SettingsError(f"Nothing was replaced, as all points failed: {first}") from first
-    if first is not None:
-        raise first
+    assert first is not None  # there is at least one point
+    raise SettingsError(f"Nothing was replaced, as all points failed: {first}") if is_replacing else first
 
 
 def _check_effects(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
     """Refuse options that have no effect on any point, naming them and the first one's line."""
-    ineffective = [point.ineffective_options() for point in points]
-    effective = {
-        name for point, vain in zip(points, ineffective, strict=True) for name, _ in point.options if name not in vain
-    }
-    reasons = {name: why for vain in ineffective for name, why in vain.items() if name not in effective}
+    effective = {name for point in points for name, _ in point.options if name not in point.ineffective}
+    reasons = {name: why for point in points for name, why in point.ineffective.items() if name not in effective}
     if reasons:
         listed = ", ".join(f"{name} ({why})" for name, why in reasons.items())
         raise SettingsError(f"{spec.locate(next(iter(reasons)))}: Options that have no effect: {listed}.")
-
-
-def _compute_points(
-    points: Sequence[SweepPoint],
-    directory: Path,
-    engine: Engine,
-    on_done: Callable[[PointResult], None],
-    drop: Callable[[], None] | None,
-) -> SweepResult:
-    """Results of all points; equal ones are computed once, finished ones not again, unless `drop` deletes them."""
-    results: dict[int, PointResult] = {}
-    for point in points:
-        earlier = _read_finished(point, directory) if drop is None else None
-        if earlier is not None:
-            results[point.number] = earlier
-            on_done(earlier)
-    pending = list({point.key: point for point in points if point.number not in results}.values())
-    # What runs and the table are written with, imported once before processes are forked.
-    import pyarrow.compute
-    import pyarrow.parquet  # noqa: F401
-
-    with closing(engine(partial(_compute_point, directory.resolve()), pending)) as outcomes:
-        if drop is not None:
-            drop()
-        for index, outcome in outcomes:
-            for point in points:
-                if point.key == pending[index].key:
-                    is_lost = isinstance(outcome, Lost)
-                    result = PointResult(point, {}, error=outcome.reason) if is_lost else replace(outcome, point=point)
-                    results[point.number] = result
-                    on_done(result)
-    return SweepResult(tuple(results[point.number] for point in points))
 
 
 def _compute_point(directory: Path, point: SweepPoint) -> PointResult:
@@ -296,74 +283,47 @@ def write_sweep_page(result: SweepResult, spec: SweepSpec, path: Path, metrics: 
         stream.write(text)
 
 
-@contextmanager
-def open_sweep(path: Path, spec: SweepSpec, *, resume: bool, force: bool) -> Iterator[None]:
-    """Make the directory of a sweep, as its only writer; undo that if there is no result.
-
-    The sweep's file is saved beside the table, and its task sets under their names. An `OutputError` if a sweep exists
-    that is neither to be continued nor replaced, or the directory has other files.
-    """
+def _check_place(path: Path, *, has_leave: bool) -> None:
+    """Refuse a directory with files that are no sweep's, and one with results, unless these may be used."""
     if path.exists() and not path.is_dir():
         raise OutputError(f"{path}: Expected a directory or nothing, found a file.")
-    if path.is_dir() and {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK}:
-        if _FILE not in written_files(path):
-            raise OutputError(
-                f"{path}: Expected a sweep's directory, found other files, or those of an earlier version."
-            )
-        if not resume and not force:
-            raise OutputError(f"{path}: Directory exists; --resume continues in it, --force starts anew.")
-    with ExitStack() as undo:
-        for place in reversed((path, *path.parents)):  # what is pushed first is removed last
-            if not place.exists():
-                undo.callback(remove_if_empty, place)
+    if not path.is_dir() or not {*path.iterdir()} - {temporary_path(path / MANIFEST), path / LOCK, path / JOB_LOGS}:
+        return
+    if SWEEP not in written_files(path):
+        raise OutputError(f"{path}: Expected a sweep's directory, found other files, or those of an earlier version.")
+    if not has_leave and ((path / TABLE).exists() or any((path / RUNS).glob(f"*/{SUMMARY}"))):
+        raise OutputError(f"{path}: Directory exists; --resume continues in it, --force starts anew.")
+
+
+@contextmanager
+def open_sweep(path: Path, names: Iterable[str], *, has_leave: bool) -> Iterator[None]:
+    """Make the directory of a sweep, as its only writer, and list files of these names as ours.
+
+    What is there without a result is gone on with, as nothing is lost; `has_leave` allows the same with results. An
+    `OutputError` if there are others, or it cannot be written.
+    """
+    _check_place(path, has_leave=has_leave)
+    with ExitStack() as stack:
         try:
             path.mkdir(parents=True, exist_ok=True)
-            undo.enter_context(lock_file(path / LOCK, path))
+            stack.enter_context(lock_file(path / LOCK, path))
             # The manifest comes first, so that a killed sweep can be resumed.
-            list_written(path, {_FILE, TABLE, *spec.task_sets, *written_files(path)})
-            if not (path / TABLE).exists():
-                save_description(path, spec)
+            list_written(path, {*names, *written_files(path)})
             (path / RUNS).mkdir(exist_ok=True)
             clear_leftovers(path / RUNS, _KEY)
-            for name, tasks in spec.task_sets.items():
-                (path / name).parent.mkdir(exist_ok=True)
-                write_task_set(path / name, tasks)
         except OSError as error:
             raise OutputError(f"{path}: Cannot write results: {error.strerror or error}.") from None
-        try:
-            yield
-        finally:
-            with defer_interrupts():
-                if not ((path / TABLE).is_file() or any((path / RUNS).glob(f"*/{SUMMARY}"))):
-                    _undo(path)
+        yield
 
 
-def save_description(path: Path, spec: SweepSpec) -> None:
+def _save_description(path: Path, spec: SweepSpec) -> None:
     """Save the sweep's file beside the table: `OutputError` if it cannot be written."""
-    with replacing(path / _FILE) as stream:
+    with replacing(path / SWEEP) as stream:
         stream.write(spec.text)
 
 
-def _undo(path: Path) -> None:
-    """Remove what was made; other files stay. The manifest goes last, so that the sweep can be resumed at any time."""
-    with suppress(OSError):
-        clear_leftovers(path / RUNS, _KEY)
-        _delete(path, written_files(path))
-        for name in (RUNS, _TASKS, JOB_LOGS):
-            remove_if_empty(path / name)
-        if {entry.name for entry in path.iterdir()} <= {MANIFEST, LOCK}:
-            (path / MANIFEST).unlink()
-
-
-def _delete(path: Path, names: Iterable[str]) -> None:
-    """Delete files of a sweep, but none in a folder that is a link to somewhere else."""
-    for name in names:
-        if (path / name).parent.resolve().is_relative_to(path.resolve()):
-            (path / name).unlink(missing_ok=True)
-
-
-def _drop_results(path: Path, spec: SweepSpec, keys: Collection[str]) -> None:
-    """Delete table and runs of an earlier sweep, and task sets that are none of `spec`; other files stay.
+def _drop_results(path: Path, keys: Collection[str]) -> None:
+    """Delete table and runs of an earlier sweep; other files stay.
 
     An `OutputError`, before anything is deleted, if one of them is in the place of a run with one of the `keys`.
     """
@@ -373,11 +333,7 @@ def _drop_results(path: Path, spec: SweepSpec, keys: Collection[str]) -> None:
             check_free(run, force=True)
     for run in runs:
         remove_written(run)
-    names = written_files(path)
-    gone = {name for name in names if name.startswith(f"{_TASKS}/")} - spec.task_sets.keys()
-    _delete(path, {TABLE, *gone})
-    save_description(path, spec)
-    list_written(path, names - gone)
+    (path / TABLE).unlink(missing_ok=True)
 
 
 @dataclass(frozen=True, slots=True)

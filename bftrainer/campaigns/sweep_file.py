@@ -7,22 +7,20 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
 from bftrainer.errors import BftrainerError, SettingsError, suggestion
-from bftrainer.files.opening import SAMPLE_TASKS, SAMPLE_TUNED_TASKS, sample_path, whole_bytes
-from bftrainer.files.text_files import toml_file
-from bftrainer.model import TaskSpec, instant_ns
+from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path, whole_bytes
+from bftrainer.files.text_files import toml_content
+from bftrainer.model import instant_ns
 from bftrainer.objectives.credits import as_given
 from bftrainer.runs.config import OPTIONS, ReplayConfig
-from bftrainer.runs.run_inputs import LEARNED, checksum, read_tasks
-from bftrainer.tasksets import TaskSet
+from bftrainer.runs.run_inputs import LEARNED, checksum, load_tasks
 
-SCHEMA = 1
 MOST_POINTS = 100_000
 _SECTIONS = ("schema", "base", "grid", "point")
 # Names of options on the command line, which are allowed besides the field names.
@@ -42,6 +40,18 @@ def merge_options(base: Mapping[str, Any], point: Mapping[str, Any]) -> dict[str
     return options | dict(point)
 
 
+def _replace_own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of a replay for those that only sweeps have."""
+    replayed = {name: value for name, value in options.items() if name not in _INSTEAD}
+    if options.get(SAMPLE) == "tuned":
+        replayed["tasks"] = str(sample_path(SAMPLE_TUNED_TASKS))
+    if WINDOW in options:
+        begin, end = options[WINDOW]
+        # Seconds of a window are counted from the log's start, those of `until` from the window's.
+        replayed |= {"since": begin, "until": end if isinstance(end, datetime) else end - begin}
+    return replayed
+
+
 @dataclass(frozen=True, slots=True)
 class SweepPoint:
     """One replay of a sweep."""
@@ -55,21 +65,12 @@ class SweepPoint:
     """Checksum of the replay: its options, and the contents of its input files."""
     contents: tuple[tuple[str, str], ...] = ()
     """SHA-256 of these files, by the options that name them."""
+    ineffective: Mapping[str, str] = field(default_factory=dict)
+    """Options that have no effect, and why; none if the tasks cannot be read, which a replay says."""
 
     def config(self) -> ReplayConfig:
         """Configuration of the replay."""
         return ReplayConfig(**dict(self.options))
-
-    def ineffective_options(self) -> dict[str, str]:
-        """Options of the point that have no effect, and why; none if its tasks cannot be read, which a replay says."""
-        options = dict(self.options)
-        try:
-            task_set = _read_task_set(options)
-        except (BftrainerError, OSError):
-            return {}
-        is_tuned = any(task.tuning is not None for task in task_set.tasks)
-        reasons = self.config().list_ineffective(tuned=is_tuned, learned=bool(task_set.learned))
-        return {name: why for name, why in reasons.items() if name in options}
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +81,6 @@ class SweepSpec:
     text: bytes
     base: Mapping[str, Any]
     points: tuple[Mapping[str, Any], ...]
-    task_sets: Mapping[str, Sequence[TaskSpec]] = field(default_factory=dict)
-    """Task sets of its own, by their paths in the sweep's directory, where they are written and the file is."""
 
     @property
     def axes(self) -> list[str]:
@@ -104,15 +103,7 @@ class SweepSpec:
         return [self._resolve(number, point) for number, point in enumerate(self.points)]
 
     def _resolve(self, number: int, point: Mapping[str, Any]) -> SweepPoint:
-        options = merge_options(self.base, point)
-        window, sample = (options.pop(name, None) for name in (WINDOW, SAMPLE))
-        if sample == "tuned":
-            options["tasks"] = str(sample_path(SAMPLE_TUNED_TASKS))
-        if window is not None:
-            begin, end = window
-            # Seconds of a window are counted from the log's start, those of `until` from the window's.
-            options |= {"since": begin, "until": end if isinstance(end, datetime) else end - begin}
-        contents = {}
+        options, contents = _replace_own(merge_options(self.base, point)), {}
         for name, option in OPTIONS.items():
             if option.is_file and isinstance(options.get(name), str):
                 # The point may be computed in another working directory.
@@ -122,34 +113,25 @@ class SweepSpec:
                     contents[name] = checksum(path)["sha256"]
                 except OSError as error:
                     raise SettingsError(f"{self.path}: {name}: {path}: {error.strerror}.") from None
+        config, ineffective = ReplayConfig(**options), dict[str, str]()
+        try:
+            task_set = load_tasks(config)
+            tunings = [task.tuning for task in task_set.tasks if task.tuning is not None]
+            traces = dict.fromkeys(
+                Path(file) for tuning in tunings for file in (tuning.train_trace, tuning.power_trace)
+            )
+            of_tasks = [checksum(path)["sha256"] for path in (*task_set.sources, *traces)]
+            reasons = config.list_ineffective(tuned=bool(tunings), learned=bool(task_set.learned))
+            ineffective = {name: why for name, why in reasons.items() if name in options}
+        except (BftrainerError, OSError) as error:
+            # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
+            of_tasks = [str(error)]
         replayed = {name: value for name, value in options.items() if OPTIONS[name].changes_result} | contents
-        text = json.dumps([replayed, _checksums_of_tasks(options)], sort_keys=True, default=plain_value)
+        read = [replayed, of_tasks if "tasks" in options else []]
+        text = json.dumps(read, sort_keys=True, default=plain_value)
         key = hashlib.sha256(text.encode()).hexdigest()[:16]
         varied = tuple((name, point.get(name)) for name in self.axes)
-        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()))
-
-
-def _read_task_set(options: Mapping[str, Any]) -> TaskSet:
-    scalability = options.get("scalability")
-    return read_tasks(
-        Path(options.get("tasks") or sample_path(SAMPLE_TASKS)),
-        None if scalability is None else Path(scalability),
-        options.get("scaling"),
-    )
-
-
-def _checksums_of_tasks(options: Mapping[str, Any]) -> list[str]:
-    """Checksums of the files that a task set refers to: its scalability and training traces."""
-    if "tasks" not in options:
-        return []
-    try:
-        task_set = _read_task_set(options)
-        tunings = [task.tuning for task in task_set.tasks if task.tuning is not None]
-        traces = dict.fromkeys(Path(file) for tuning in tunings for file in (tuning.train_trace, tuning.power_trace))
-        return [checksum(path)["sha256"] for path in (*task_set.sources, *traces)]
-    except (BftrainerError, OSError) as error:
-        # A point whose tasks cannot be read fails when it is replayed, with this reason, without ending others.
-        return [str(error)]
+        return SweepPoint(number, tuple(options.items()), varied, key, tuple(contents.items()), ineffective)
 
 
 def plain_value(value: Any) -> Any:
@@ -167,12 +149,10 @@ def read_sweep(path: Path) -> SweepSpec:
     SettingsError
         If it cannot be read, or an option is unknown or has an invalid value; the message names the line.
     """
-    tables, text = toml_file(path, SettingsError), whole_bytes(path, SettingsError)
+    tables, text = toml_file(path, SettingsError), whole_bytes(path)
     reader = _Reader(path, text.decode())
     for name in tables:
         reader.check_key(name, _SECTIONS, "a section of a sweep")
-    if tables.get("schema") != SCHEMA or isinstance(tables["schema"], bool):
-        raise SettingsError(f"{path}: Expected schema = {SCHEMA}, got {tables.get('schema')!r}.")
     base = reader.read_options(tables.get("base", {}), "base")
     grid = reader.read_options(tables.get("grid", {}), "grid", are_lists=True)
     listed = tables.get("point", [])
@@ -228,7 +208,7 @@ class _Reader:
             if are_lists and not (isinstance(value, list) and value):
                 raise self.fault(key, f"Expected a list of values of {key}, got {value!r}.")
             for item in value if are_lists else [value]:
-                self._check_value(key, item)
+                self._check_own(key, item)
             options[name] = value
         for one, replaced in _INSTEAD.items():
             for both in replaced:
@@ -236,33 +216,28 @@ class _Reader:
                     raise self.fault(both, f"Give {one} or {both}, not both.")
         return options
 
-    def _check_value(self, key: str, value: Any) -> None:
-        """Refuse what no option can be; type and range are checked with its point."""
-        if key == WINDOW:
-            self._check_window(value)
-        elif isinstance(value, list | dict) or (key == SAMPLE and value not in ("plain", "tuned")):
-            expected = "plain or tuned" if key == SAMPLE else "a single value"
-            raise self.fault(key, f"Expected {key} to be {expected}, got {value!r}.")
-
-    def _check_window(self, value: Any) -> None:
-        """Refuse what is no begin and end."""
-        is_pair = isinstance(value, list) and len(value) == 2
-        if not is_pair or any(type(moment) not in (datetime, int, float) for moment in value):
-            raise self.fault(WINDOW, f"Expected a window of a begin and an end, got {value!r}.")
+    def _check_own(self, key: str, value: Any) -> None:
+        """Refuse values of options that only sweeps have; those of a replay are checked with its point."""
         try:
-            begin, end = (instant_ns(moment) if isinstance(moment, datetime) else moment for moment in value)
+            match key, value:
+                case "window", [datetime() as begin, datetime() as end]:
+                    is_right = instant_ns(begin) < instant_ns(end)
+                case "window", [int() | float() as begin, int() | float() as end]:
+                    is_right = begin < end and bool not in map(type, value)
+                case _:
+                    is_right = key not in _INSTEAD or (key == SAMPLE and value in ("plain", "tuned"))
         except OverflowError as error:
-            raise self.fault(WINDOW, str(error)) from None
-        if isinstance(value[0], datetime) != isinstance(value[1], datetime) or not begin < end:
-            expected = "a begin before its end, both times or both seconds"
-            raise self.fault(WINDOW, f"Expected {expected}, got {value!r}.")
+            raise self.fault(key, str(error)) from None
+        if not is_right:
+            window = "a window of a begin and an end after it, both times or both seconds"
+            expected = window if key == WINDOW else "sample to be plain or tuned"
+            raise self.fault(key, f"Expected {expected}, got {value!r}.")
 
     def check_point(self, base: Mapping[str, Any], point: Mapping[str, Any]) -> None:
         """Refuse values of a wrong type or out of range."""
-        options = {name: value for name, value in merge_options(base, point).items() if name not in _INSTEAD}
         try:
             # Objective and solver are looked up when the point is replayed.
-            ReplayConfig(**options).settings(as_given, "dp")
+            ReplayConfig(**_replace_own(merge_options(base, point))).settings(as_given, "dp")
         except BftrainerError as error:
             named = next((name for name in (*point, *base) if re.search(rf"\b{name}\b", str(error))), None)
             raise SettingsError(f"{self.locate(named) if named else self._path}: {error}") from None

@@ -6,7 +6,7 @@ import contextlib
 import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import datetime, time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +24,6 @@ from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, fo
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
-    from bftrainer.campaigns.bound import WorkBounds
     from bftrainer.campaigns.engines import Engine
     from bftrainer.campaigns.forecast import Forecast
     from bftrainer.campaigns.sweep import PairedChange, PointResult
@@ -36,16 +35,17 @@ _answer_options = usage.with_options(
 
 
 def _show(
-    answer: Forecast | Advice | WorkBounds,
+    answer: Forecast | Advice | dict[str, Any],
     options: Mapping[str, Any],
     make_page: Callable[[dict[str, Any], str], bytes],
     print_for_people: Callable[[Any], None],
 ) -> None:
     """Write the page, if one is asked for, and print what was found."""
+    document = answer if isinstance(answer, dict) else answer.to_dict()
     if (report := options["report"]) is not None:
         with replacing(report) as stream:
-            stream.write(make_page(answer.to_dict(), usage.command_line()))
-    if not usage.print_json_if_asked(answer.to_dict):
+            stream.write(make_page(document, usage.command_line()))
+    if not usage.print_json_if_asked(lambda: document):
         print_for_people(answer)
     usage.show_page(report)
 
@@ -128,6 +128,7 @@ def _instant(when: datetime) -> int:
 
 def _print_forecast(answer: Forecast) -> None:
     from bftrainer.campaigns.forecast import quantile
+    from bftrainer.objectives import name_of_objective
     from bftrainer.report.campaign_pages import note_of_few, when_text
 
     def hours(time_s: float) -> str:
@@ -135,6 +136,8 @@ def _print_forecast(answer: Forecast) -> None:
         beyond = f"more than {format_value(answer.plan.horizon_s, 's')}"
         return format_value(time_s, "s") if math.isfinite(time_s) else beyond
 
+    config = answer.plan.config
+    settings = f"{name_of_objective(config.objective)}, -Tfwd {config.forward_time_s:g}, -maxJ {config.max_tasks}"
     chance, (low, high), few = answer.probability, answer.interval(), note_of_few(len(answer.completion_s))
     span = f"{hours(low)} to {hours(high)} ({'80 %' if few is None else 'earliest and latest'})"
     rows = [
@@ -143,6 +146,7 @@ def _print_forecast(answer: Forecast) -> None:
         ("tasks done by then", f"{100 * math.fsum(answer.done_shares) / len(answer.done_shares):.0f} % on average"),
         ("all done after", f"{span}, median {hours(quantile(answer.completion_s, 0.5))}"),
         ("from", f"{len(answer.completion_s)} stretches of the log"),
+        ("with", f"{settings}, start-up {config.startup_cost}"),
         (ASSUMED, answer.assumed_scaling),
     ]
     write_rows(None, rows, indent=20)
@@ -221,14 +225,11 @@ def bound(ctx: click.Context, /, notices_s: tuple[float, ...], **options: Any) -
     _show(answer, options, bounds_page, _print_bounds)
 
 
-def _print_bounds(answer: WorkBounds) -> None:
-    records = []
-    for bound in answer.bounds:
-        record = {"granted": bound.name, "work_done": bound.work, "gain_share": bound.against_named}
-        records.append(record | {"departure_share": bound.departure_share, "rescale_share": bound.rescale_share})
-    print_records(records)
-    click.echo(f"Work done in {answer.time_s / 3600:.1f} h, when the first of them is done or the log ends.")
-    for text in answer.notes():
+def _print_bounds(answer: Mapping[str, Any]) -> None:
+    names = {"name": "granted", "work": "work_done", "against_named": "gain_share"}
+    print_records([{names.get(key, key): value for key, value in bound.items()} for bound in answer["bounds"]])
+    click.echo(f"Work done in {answer['time_s'] / 3600:.1f} h, when the first of them is done or the log ends.")
+    for text in answer["notes"]:
         note(text)
 
 
@@ -286,7 +287,7 @@ def sweep(
         with counting("Replaying", len(spec.points)) as count:
             result = run_sweep(spec, place, chosen, count, resume=resume, force=force)
     except KeyboardInterrupt:
-        if place.is_dir():
+        if any(place.glob("runs/*/summary.json")):
             tell(f"Finished points are kept; --resume continues in {place}.")
         raise
     names = [{*spec.base, *point} for point in spec.points]
@@ -332,8 +333,6 @@ def _describe(result: PointResult) -> dict[str, object]:
 def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> None:
     from bftrainer.campaigns.sweep_file import plain_value
 
-    if not results:
-        return
     named = {key for result in results for key, value in result.figures.items() if value is not None}
     keys = [key for key in dict.fromkeys((*SHOWN, *metrics)) if key in named]
     rows = []
@@ -356,9 +355,9 @@ def _print_changes(changes: Sequence[PairedChange]) -> None:
     records = []
     for paired in changes:
         names = {"value": str(paired.value), "against": str(paired.against), "figure": GLOSSARY[paired.metric].label}
-        change = None if paired.change is None else asdict(paired.change)
         counts = {"pairs": paired.points - paired.lone_points, "unpaired": paired.lone_points}
-        records.append(names | {"change_share": change, "verdict": paired.verdict} | counts)
+        document = paired.to_dict()
+        records.append(names | {"change_share": document["change"], "verdict": paired.verdict} | counts)
     print_records(records)
     for paired in changes:
         if paired.note:
@@ -386,11 +385,10 @@ def reproduce(
     Without --quick the published log is needed; --quick takes data that ship with bftrainer unless --log names others.
     Results are page.html, data.csv and summary.json; of bftrainer also all runs, as `bftrainer sweep` keeps them.
     """
-    from bftrainer.campaigns.reproduce import check_log, count_steps, reproduce_paper
+    from bftrainer.campaigns.reproduce import count_steps, reproduce_paper
 
     alone = paper != "bftrainer" and "of bftrainer alone"
     usage.refuse_unused({"resume": alone or (force and "--force computes all anew")})
-    check_log(paper, log, quick=quick)
     require_extra("Its page needs", "report", "jinja2", "matplotlib")
     usage.refuse_inputs(directory)
     place = Path(f"reproduce-{paper}") if directory is None else directory

@@ -41,7 +41,7 @@ def _print_quality(quality: DataQuality) -> None:
         "nodes unknown": quality.unknown and f"{quality.unknown:,} records; their nodes count as busy",
         "outside the window": quality.outside_window and f"{quality.outside_window:,}",
         "window": f"{quality.window_start[:19]} to {quality.window_end[:19]} UTC, {duration(quality.window_s)}",
-        "zone": quality.zone or "not needed",
+        "zone": quality.zone or "none given (--tz): times without one are UTC",
         "nodes": _describe_nodes(quality),
         "not in the inventory": quality.nodes_outside and f"{quality.nodes_outside:,} nodes, left out: {outside}",
         "not there": quality.away_node_s and f"{_hours(quality.away_node_s)} node-hours, left out",

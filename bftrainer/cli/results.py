@@ -260,7 +260,8 @@ def audit(ctx: click.Context, runs: tuple[Path, ...], objective: str | None) -> 
             status, text = UNUSABLE, " ".join(escaped(f"{fault}").split()) or type(fault).__name__
             kind = "" if isinstance(fault, BftrainerError) else f"cannot be audited, {type(fault).__name__}: "
             results.append({"run": str(run), "error": f"{kind}{text}"})
-            tell(f"Error: {run}: {kind}{text}")
+            where = "" if text.startswith((f"{run}:", f"{run}/")) else f"{run}: "
+            tell(f"Error: {where}{kind}{text}")
             continue
         status = max(status, WRONG if findings.wrong else 0)
         results.append({"run": str(run), **vars(findings)})

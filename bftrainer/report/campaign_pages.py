@@ -319,7 +319,7 @@ def _trial_rows(advice: Row) -> Iterator[list[str]]:
 
 
 def bounds_page(bounds: Row, command: str) -> bytes:
-    """Make the page of bounds, from the JSON of `bftrainer.campaigns.bound.WorkBounds.to_dict`."""
+    """Make the page of bounds, from the JSON of `bftrainer.campaigns.bound.bound_work`."""
     gains = {row["name"]: row["against_named"] for row in bounds["bounds"]}
     texts = {name: "-" if gain is None else f"{100 * gain:+.1f} %" for name, gain in gains.items()}
 

@@ -101,7 +101,7 @@ def load_inputs(config: ReplayConfig) -> Inputs:
         If the solver is not installed or has no licence.
     """
     began = time.perf_counter()
-    settings, task_set = _settings(config), _read_tasks(config)
+    settings, task_set = _settings(config), load_tasks(config)
     tasks, notes = task_set.tasks, list(task_set.warnings)
     if config.tasks is None and config.node_log is not None:
         notes.insert(0, SAMPLE_TASKS_USED)
@@ -185,8 +185,8 @@ def _read_once(key: tuple[Any, ...], read: Callable[[], T], files: Callable[[T],
     return cast(T, value)
 
 
-def _read_tasks(config: ReplayConfig) -> TaskSet:
-    """Tasks of the file that is named, or those that were handed over."""
+def load_tasks(config: ReplayConfig) -> TaskSet:
+    """Load the tasks of the file that is named, or those that were handed over."""
     tasks = sample_path(SAMPLE_TASKS) if config.tasks is None else config.tasks
     if isinstance(tasks, Path):
         return read_tasks(tasks, config.scalability, config.scaling)

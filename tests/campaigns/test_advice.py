@@ -49,8 +49,6 @@ def advised(node_log, **more):
 
 def test_a_gain_that_holds_is_advised():
     """Where nodes stay, looking further ahead is better on both parts."""
-    found = advised(log(10_000, 0), train_share=0.5, settings={"since": 0.0})
-    assert found.verdict in ("better", "same")
     found = advised(log(6_000, 0), train_share=0.4)
     assert found.verdict == "better"
     assert found.recommendation == found.best != found.plan.current

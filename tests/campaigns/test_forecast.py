@@ -98,12 +98,6 @@ def test_forecasts_are_calibrated():
     assert 35 <= inside / 4 <= 45
 
 
-def test_workers_do_not_matter():
-    """One process and two foretell the same."""
-    plan = ForecastPlan(ReplayConfig(node_log=steady(), tasks=[task()], solver="dp"), 60.0, 120.0, 10)
-    assert forecast(plan, 2) == forecast(plan, 1)
-
-
 @given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=40), st.floats(0.0, 1.0))
 def test_quantiles_are_weibulls(sample, level):
     """NumPy calls those between the order statistics k / (n + 1) of a sample weibull; infinities stay."""

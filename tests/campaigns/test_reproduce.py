@@ -25,7 +25,6 @@ from bftrainer.campaigns.reproduce import (
 from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import BftrainerError, OutputError, SettingsError
 from bftrainer.nodelogs import write_node_log
-from bftrainer.report.drawing import axes_or_new
 from bftrainer.report.metrics import estimate
 from bftrainer.spot.generation import generate_trace
 from tests.tiny import contents
@@ -205,16 +204,3 @@ def test_pages_say_numbers_intervals_and_sample_sizes():
     page = reproduction_page(summary, [figure], "how").decode()
     assert "best efficiency U: 5 % here, up to 93 % in the paper (not comparable)." in page
     assert all(text in page for text in ("a generated log of 512", "A note.", "A log in 4 windows", "95 % intervals"))
-
-
-def test_levels_that_are_numbers_stand_where_they_are():
-    """Lines share their places, intervals end where values can, and what is even is a line."""
-    lines = {name: {level: estimate([0.1, 0.2]) for level in (1.0, 2.0)} for name in "ab"}
-    figure = Comparison("key", lines, "share of it", "level", "What it shows.", "number", (0.0, 1.0), 0.5)
-    ax = axes_or_new(None)
-    figure.draw(ax)
-    even, *drawn = [line for line in ax.lines if line.get_marker() in ("None", "o", "s")]
-    assert even.get_ydata() == [0.5, 0.5]
-    assert [list(line.get_xdata(orig=False)) for line in drawn] == [[0.0, 1.0], [0.0, 1.0]]
-    ends = [bar.get_segments()[0][:, 1].tolist() for bar in ax.collections]
-    assert ends[0] == pytest.approx([0.0, 0.785], abs=1e-3)

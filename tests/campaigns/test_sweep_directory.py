@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import shutil
 
-import numpy as np
 import pytest
 
 from bftrainer.campaigns import sweep as module
 from bftrainer.campaigns.engines import local_engine
 from bftrainer.campaigns.sweep import run_sweep
-from bftrainer.campaigns.sweep_file import SweepSpec, read_sweep
+from bftrainer.campaigns.sweep_file import read_sweep
 from bftrainer.errors import OutputError, SettingsError
 from bftrainer.files.directories import MANIFEST
-from bftrainer.tasksets.task_generator import generate_tasks
 from tests.tiny import contents, write_inputs
 
 TEXT = """schema = 1
@@ -106,28 +104,23 @@ def test_an_interrupted_force_is_resumed(swept, tmp_path):
     assert [point.was_done for point in again.points] == [True, False]
 
 
-def test_an_interrupted_sweep_without_results_is_taken_back(swept, stopped, tmp_path):
-    """No directory is left, with what killed workers had begun; one that was there is as empty as before."""
-    stopped(lambda: (tmp_path / "out" / "runs" / ".0123456789abcdef.new").mkdir())
-    with pytest.raises(KeyboardInterrupt):
-        swept("")
-    assert not (tmp_path / "out").exists()
-    (tmp_path / "out").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        swept("")
-    assert list((tmp_path / "out").iterdir()) == []
+def test_a_sweep_without_results_is_gone_on_with(swept, stopped, tmp_path, monkeypatch):
+    """It is in the way of no other, nor is what killed workers had begun; logs of jobs, which may say why, stay.
 
-
-def test_logs_of_jobs_are_kept(swept, stopped, tmp_path, monkeypatch):
-    """What a job has said may be why nothing was computed: it stays, and the sweep can be resumed beside it."""
+    What is left is the same as if there had been no interrupt.
+    """
+    swept("")
+    alone = contents(tmp_path / "out").keys()
+    shutil.rmtree(tmp_path / "out")
     logs = tmp_path / "out" / "job-logs"
-    stopped(lambda: (logs.mkdir(), (logs / "worker-1.out").write_text("no")))
+    stopped(lambda: (logs.mkdir(), (tmp_path / "out" / "runs" / ".0123456789abcdef.new").mkdir()))
     with pytest.raises(KeyboardInterrupt):
         swept("")
+    (logs / "worker-1.out").write_text("no")
     monkeypatch.setattr(module, "run_replay", replay)
-    swept("", resume=True)
+    swept("")
     swept("", force=True)
-    assert (logs / "worker-1.out").read_text() == "no"
+    assert contents(tmp_path / "out").keys() == {*alone, "job-logs", "job-logs/worker-1.out"}
 
 
 def test_killed_before_there_was_a_list(swept, tmp_path):
@@ -187,23 +180,3 @@ def test_places(swept, tmp_path):
     (tmp_path / "out").touch()
     with pytest.raises(OutputError, match="found a file"):
         swept("")
-
-
-def test_task_sets_of_its_own(stopped, tmp_path):
-    """They are written to its directory, go with the points that named them, and are taken back without a result."""
-    out = tmp_path / "out"
-
-    def run(*names, **how):
-        sets = {f"tasks/{name}.toml": generate_tasks("hpo", 2, np.random.default_rng(0)) for name in names}
-        points = tuple({"tasks": name} for name in sets)
-        base = {"solver": "dp", "baseline": False, "max_events": 5}
-        return run_sweep(SweepSpec(out / "sweep.toml", b"", base, points, sets), out, local_engine(1), **how)
-
-    run("a", "b")
-    run("b", "c", force=True)
-    assert sorted(path.name for path in (out / "tasks").iterdir()) == ["b.toml", "c.toml"]
-    shutil.rmtree(out)
-    stopped()
-    with pytest.raises(KeyboardInterrupt):
-        run("a")
-    assert not out.exists()

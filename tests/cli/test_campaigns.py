@@ -57,6 +57,7 @@ def test_forecast(call):
     assert done.status == 0
     assert_matches(r"all done by then +0 % \(0 to 49 %\)", done.out)
     assert "more than 30 s" in done.out
+    assert_matches("with +as-given, -Tfwd 10, -maxJ 10, start-up none", done.out)
     assert "stretches overlap" in done.err
     assert "4 stretches are too few for the 80 %" in done.err
     found = call("forecast", "--deadline", "20s", "--horizon", 30, *world, "--json").json

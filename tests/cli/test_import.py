@@ -57,6 +57,16 @@ def test_import_slurm(call, files):
     assert json.loads((files / "idle.quality.json").read_text())["busy_node_s"] == {"down": 4 * 3600, "job": 16 * 3600}
 
 
+@pytest.mark.parametrize(
+    ("zone", "said"), [(None, "none given (--tz): times without one are UTC"), ("+02:00", "+02:00")]
+)
+def test_the_zone_of_times_is_told(call, here, zone, said):
+    """Without one, local times are taken for UTC, and the table says so."""
+    (here / "counts.txt").write_text("2026-09-01, 00:03:41, 4\n2026-09-01, 02:03:26, 3\n")
+    done = call("import", "--format", "counts", "counts.txt", *(("--tz", zone) if zone else ()), "-o", "a.parquet")
+    assert f"zone                   {said}" in done.out.splitlines()
+
+
 def test_auto(call, files):
     """Auto says which format it took, and refuses options that this format does not take."""
     done = call("import", "log.swf", "--window", "asked", "-o", "a.parquet")

@@ -178,6 +178,6 @@ def test_what_saves_cost_is_written_and_read(tmp_path):
 def test_the_ceiling_is_free_of_saves_too():
     """Where changes are free, tasks neither save nor lose anything; all others do less."""
     config = ReplayConfig(tasks=SAVING, solver="dp", forward_time_s=120.0, max_events=60)
-    *others, free = bound_work(load_inputs(config), [60.0, 600.0, 3600.0]).bounds
-    assert free.rescale_share == free.departure_share == 0.0
-    assert all(each.work < free.work for each in others)
+    *others, free = bound_work(load_inputs(config), [60.0, 600.0, 3600.0])["bounds"]
+    assert free["rescale_share"] == free["departure_share"] == 0.0
+    assert all(each["work"] < free["work"] for each in others)
