@@ -185,7 +185,7 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
         if not tarred:
             yield stream
             return
-        with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:
+        with tarfile.open(fileobj=stream, mode="r:") as archive:
             members = filter(_is_pickle, iter(archive.next, None))
             member = next(members, None)
             if member is None:
