@@ -149,7 +149,7 @@ def convert(
     converted = convert_file(source, place, scalability, scaling, to)
     for warning in converted.warnings:
         note(warning)
-    click.echo(f"{place}: {converted.summary()}")
+    click.echo(f"{place}: {converted.summary}")
 
 
 @trace.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")

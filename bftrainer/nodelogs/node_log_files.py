@@ -42,11 +42,7 @@ _EXPECTED = {"time": "time to be a timestamp", "node": "node to be text", "idle"
 _STATES = {"0": False, "1": True, "false": False, "true": True}
 
 
-def _ignore(_: str) -> None:
-    """Ignore a warning."""
-
-
-def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) -> NodeLog:
+def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _: None) -> NodeLog:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
     Parameters
