@@ -14,8 +14,7 @@ import re
 import reprlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +27,6 @@ _UNITS = {7: "s", 8: "ms", 9: "us", 10: "ns"}  # NPY_DATETIMEUNIT, numpy/ndarray
 _MOST_LABELS = 1 << 20  # a small file may claim any number of columns
 _MOST_STEPS = 500_000  # 34 times those of the Summit log
 _MOST = 1 << 64  # limits the length of whole numbers
-
-
-class _RefusedError(Exception):
-    """Raised for a pickle that needs a global which is not admitted."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,21 +48,18 @@ def read_pickled_frame(
     copyreg.clear_extension_cache()  # what other code cached would bypass find_class
     expected = f"{name}: Expected a pickled pandas DataFrame"
     try:
-        content = _NotingUnpickler(stream).load()
+        content = _NotingUnpickler(stream, name).load()
         if not (isinstance(content, _Note) and content.name == "DataFrame" and content.state is not None):
             kind = content.name if isinstance(content, _Note) else type(content).__name__
             raise error(f"{expected}, got a pickled {kind}.")
         frame = _make_frame(content.state["_mgr"])
-    except _RefusedError as refusal:
-        why = f"refused to load {one_line(refusal)} (only pandas and numpy data are read)"
-        raise InputError(f"{name}: {why}.") from None
+        return replace(frame, columns=label_texts(frame.columns, f"{name}: ", columns, error))
     except EOFError:
         raise error(f"{expected}, got a file that ends early.") from None
     except (OSError, ImportError, InputError):
         raise
     except Exception as cause:  # an unpickler fed with noise may raise anything
         raise error(f"{expected}, got something else ({one_line(cause)}).") from None
-    return replace(frame, columns=label_texts(frame.columns, f"{name}: ", columns, error))
 
 
 def label_texts(labels: Iterable[Any], where: str, what: str, error: type[InputError]) -> tuple[str, ...]:
@@ -95,19 +87,18 @@ def shorten(value: Any) -> str:
 
 @dataclass(eq=False)
 class _Note:
-    """A name in the file; with `args`, what a call of it gives, and the state that it got afterwards."""
+    """A name in the file; with `args`, what a call of it gives, and the state that it got afterwards.
+
+    Its `value`, an array, index or scalar, is made once, as a file may hold many references to one note.
+    """
 
     name: str
     args: Sequence[Any] | None = None
     state: Any = None
+    value: Any = None
 
     def __repr__(self) -> str:
         return f"<pickled {self.name}>"
-
-    @cached_property
-    def value(self) -> Any:
-        """The array, index or scalar; made once, as a file may hold many references to one note."""
-        return _make_value(self)
 
 
 _ARRAYS = "ArrowStringArray ArrowStringArrayNumpySemantics DatetimeArray NumpyExtensionArray StringArray "
@@ -133,9 +124,10 @@ _Unpickler: Any = pickle._Unpickler
 class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
     """Makes notes of names and calls, lists, dicts whose keys are text, and scalars, in a limited number of steps."""
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, name: str) -> None:
         super().__init__(stream)
-        self.dispatch, self.steps, self.most = self, 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
+        self.name, self.dispatch = name, self
+        self.steps, self.most = 0, _MOST_STEPS * max(1.0, most_bytes() / LOG_BYTES)
 
     def __getitem__(self, code: int) -> Callable[[Any], None]:
         """The step that a byte stands for."""
@@ -144,16 +136,20 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
             raise ValueError(f"more than {self.most:,.0f} steps; {SETTING} raises the limit")
         return _STEPS[code]
 
+    def refuse(self, what: str) -> NoReturn:
+        """Refuse what no log or task set needs."""
+        raise InputError(f"{self.name}: refused to load {one_line(what)} (only pandas and numpy data are read).")
+
     def find_class(self, module: str, name: str) -> _Note:
         """Note of an admitted name, or refusal; nested names are never followed."""
         package = _FORMER.get(module, module).partition(".")[0]
         if name not in _ADMITTED.get(package, "").split():
-            raise _RefusedError(f"{module}.{name}")
+            self.refuse(f"{module}.{name}")
         return _Note(name)
 
-    def persistent_load(self, _: Any) -> Any:
+    def persistent_load(self, _: Any) -> NoReturn:
         """Refuse an object outside the file."""
-        raise _RefusedError("a persistent object")
+        self.refuse("a persistent object")
 
     def note_call(self) -> None:
         """Note a call of a name."""
@@ -164,9 +160,9 @@ class _NotingUnpickler(_Unpickler):  # type: ignore[misc]
             raise TypeError("a call of what is no function")
         # Other codecs may be slow, or unpack bombs, and only the pickled form of a time zone needs `getattr`.
         if called.name == "encode" and not (isinstance(args[0], str) and args[1] in ("latin1", "latin-1")):
-            raise _RefusedError(f"_codecs.encode to {reprlib.repr(args[1])}")
+            self.refuse(f"_codecs.encode to {reprlib.repr(args[1])}")
         if called.name == "getattr" and not (isinstance(args[0], _Note) and args[0].name == "ZoneInfo"):
-            raise _RefusedError("builtins.getattr")
+            self.refuse("builtins.getattr")
         self.append(args[0] if called.name == "getattr" else _Note(called.name, args))
 
     def note_state(self) -> None:
@@ -231,6 +227,8 @@ def _evaluate(note: Any) -> Any:
     """Value of an array, an index, or a scalar."""
     if not isinstance(note, _Note):
         raise ValueError(f"an array of an unknown kind, {shorten(note)}")
+    if note.value is None:
+        note.value = _make_value(note)
     return note.value
 
 
@@ -292,7 +290,7 @@ def _make_cell(cell: Any, lists: dict[int, Any]) -> Any:
 
 
 def _make_item(item: Any) -> Any:
-    value = item.value if isinstance(item, _Note) else item
+    value = _evaluate(item) if isinstance(item, _Note) else item
     if isinstance(value, np.ndarray) and value.dtype.kind == "O":
         raise ValueError("arrays of objects in each other")  # which take forever to print
     return value

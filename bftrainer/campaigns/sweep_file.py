@@ -149,7 +149,7 @@ def read_sweep(path: Path) -> SweepSpec:
     SettingsError
         If it cannot be read, or an option is unknown or has an invalid value; the message names the line.
     """
-    tables, text = toml_file(path, SettingsError), whole_bytes(path)
+    tables, text = toml_content(path, SettingsError), whole_bytes(path, SettingsError)
     reader = _Reader(path, text.decode())
     for name in tables:
         reader.check_key(name, _SECTIONS, "a section of a sweep")

@@ -165,7 +165,7 @@ def import_log(files: tuple[Path, ...], format_name: str, output: Path, force: b
     for words in filter(read_removed().get, former):
         raise click.UsageError(f"'bftrainer {words}' was removed: {read_removed()[words]}")
     from bftrainer.files.text_files import head, log_paths
-    from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
     from bftrainer.schedulers.import_log import import_log as import_files
     from bftrainer.schedulers.import_log import quality_path, write_quality_json
     from bftrainer.schedulers.reading import recognise
@@ -174,8 +174,7 @@ def import_log(files: tuple[Path, ...], format_name: str, output: Path, force: b
     places = (*node_log_files(output), account)
     usage.refuse_inputs(*places)
     refuse_clash(places, {path: str(path) for path in log_paths(files)})  # those of directories too
-    refuse_node_log(output, force=force)
-    usage.refuse_files(account, force=force)
+    usage.refuse_files(*places, force=force)
     name = format_name
     if name == AUTO:
         first = log_paths(files)[0]

@@ -53,7 +53,7 @@ def edit(
     """
     from bftrainer.nodelogs.edit import filter_log, record_command, select_window
     from bftrainer.nodelogs.inventory import read_inventory
-    from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
     from bftrainer.nodelogs.node_spans import nanoseconds
     from bftrainer.schedulers.clock import Clock, is_instant
     from bftrainer.schedulers.selected_nodes import expand_excluded
@@ -62,8 +62,7 @@ def edit(
     usage.refuse_unused(
         {"zone": all(map(is_instant, bounds)) and "the times say theirs" if bounds else "there is no --start or --end"}
     )
-    usage.refuse_inputs(*node_log_files(output))
-    refuse_node_log(output, force=force)
+    usage.refuse_files(*node_log_files(output), force=force)
     log = _read(node_logs)
     if bounds:
         clock = Clock(zone)
@@ -138,21 +137,19 @@ def convert(
     sibling with JNPs) for task sets.
     """
     from bftrainer.nodelogs.convert import convert as convert_file
-    from bftrainer.nodelogs.node_log_files import metadata_path, refuse_shared_metadata
+    from bftrainer.nodelogs.node_log_files import node_log_files
     from bftrainer.tasksets.task_files import scalability_path
 
     place = target or output
     if place is None or (target and output):
         raise click.UsageError("Expected one place for the output, as an argument or after -o.")
     # What may be written beside it is as precious.
-    beside = [metadata_path(place)] if ".csv" in place.suffixes and to is None else []
-    if beside:
-        refuse_shared_metadata(place)
-    usage.refuse_files(place, *beside, scalability_path(place), force=force)
+    files = node_log_files(place) if ".csv" in place.suffixes and to is None else [place]
+    usage.refuse_files(*files, scalability_path(place), force=force)
     converted = convert_file(source, place, scalability, scaling, to)
     for warning in converted.warnings:
         note(warning)
-    click.echo(f"{place}: {converted.summary()}")
+    click.echo(f"{place}: {converted.summary}")
 
 
 @trace.command(epilog="Example: bftrainer trace stats idle.csv --figure nodes.svg")
@@ -209,11 +206,10 @@ def generate(
     **options: Any,
 ) -> None:  # fmt: skip
     """Generate a trace by a model. `bftrainer replay` and `bftrainer spot simulate` take it as it is."""
-    from bftrainer.nodelogs.node_log_files import node_log_files, refuse_node_log, write_node_log
+    from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
     from bftrainer.spot.generation import generate_trace
 
-    refuse_node_log(output, force=force)
-    usage.refuse_inputs(*node_log_files(output))
+    usage.refuse_files(*node_log_files(output), force=force)
     chosen = {name: value for name, value in options.items() if value is not None} | dict(model_figures)
     generated = generate_trace(start_ns=checked_instant(start), warn=note, **chosen)
     write_node_log(output, generated.log)

@@ -171,10 +171,13 @@ def open_pickle(path: Path, error: type[InputError] = InputError, usual: int = L
             yield stream
             return
         with tarfile.open(fileobj=stream, mode="r:") as archive:
-            pickles = list(filter(_is_pickle, archive))
-            if len(pickles) != 1:
-                raise error(f"{path}: Expected one .pkl in the archive, got {'several' if pickles else 'none'}.")
-            yield cast(BinaryIO, archive.extractfile(pickles[0]))
+            members = filter(_is_pickle, iter(archive.next, None))
+            member = next(members, None)
+            if member is None:
+                raise error(f"{path}: Expected a .pkl in the archive, got none.")
+            yield cast(BinaryIO, archive.extractfile(member))
+            if next(members, None) is not None:
+                raise error(f"{path}: Expected one .pkl in the archive, got several.")
 
 
 def _is_pickle(member: tarfile.TarInfo) -> bool:

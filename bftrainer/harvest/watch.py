@@ -13,7 +13,7 @@ from bftrainer.errors import OutputError, PollError, SettingsError
 from bftrainer.files.writing import LineJournal, lock_file, refuse_existing, seal_line, unseal_line
 from bftrainer.harvest.scheduler_polls import CommandPoll, Pool, SlurmPoll, changes
 from bftrainer.model import iso
-from bftrainer.nodelogs.node_log_files import refuse_node_log, write_node_log
+from bftrainer.nodelogs.node_log_files import node_log_files, write_node_log
 from bftrainer.nodelogs.node_spans import nanoseconds
 from bftrainer.schedulers.formats.node_states import KIND, missed_line, poll_line, session_line, time_of
 from bftrainer.schedulers.import_log import Imported, import_log, quality_path, write_quality_json
@@ -65,8 +65,8 @@ class Watch:
         self._poll, self._output, self._every_s, self._say, self._command = poll, output, every_s, say, command
         place = journal_path(output)
         is_new = not place.exists()
-        refuse_node_log(output, force=not is_new)
-        refuse_existing(quality_path(output), force=not is_new)
+        for file in (*node_log_files(output), quality_path(output)):
+            refuse_existing(file, force=not is_new)
         with ExitStack() as stack:
             stack.enter_context(lock_file(place.with_name(f".{place.name}.writing"), place))
             self._journal = LineJournal(place, lambda line: unseal_line(line) is not None)

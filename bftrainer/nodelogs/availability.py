@@ -121,18 +121,18 @@ class AvailabilityTrace:
         return cls("counts", counts.falls() if terminations is None else terminations, counts.log(), counts)
 
     @property
-    def events(self) -> int:
-        """Number of rows: instants in a node log, nodes added or removed in a spot trace."""
+    def event_ns(self) -> NDArray[np.int64]:
+        """Times of the rows: instants of a node log, each node that is added or removed in a spot trace."""
         if self.log is not None and self.kind == "spot":
-            return int(self.log.node.size)
-        return int((self.terminations if self.counts is None else self.counts).time_ns.size)
+            return self.log.time_ns
+        return (self.terminations if self.counts is None else self.counts).time_ns
 
     @property
     def window_ns(self) -> tuple[int, int]:
         """First and last instant of the observation."""
         if self.log is not None:
             return self.log.start_ns, self.log.end_ns
-        times = self.terminations.time_ns
+        times = self.event_ns
         return (int(times[0]), int(times[-1])) if times.size else (0, 0)
 
 

@@ -35,15 +35,10 @@ TRACES: dict[TraceForm, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """What was written, how many nodes or tasks it has, and warnings: assumptions made and facts lost, a line each."""
+    """What was written, in one line, and warnings: assumptions made and facts lost, a line each."""
 
-    kind: str
-    count: int
+    summary: str
     warnings: tuple[str, ...]
-
-    def summary(self) -> str:
-        """The result in one readable line."""
-        return f"{self.kind} of {self.count:,} {'tasks' if self.kind == 'task set' else 'nodes'}"
 
 
 def convert(
@@ -65,7 +60,7 @@ def convert(
             raise InputError(f"{source}: Expected a node log to write as a {TRACES[to]}, got a task set.")
         task_set = read_task_set(source, scaling_path, scaling)
         lost = write_task_set(target, task_set.tasks)
-        return Conversion("task set", len(task_set.tasks), (*task_set.warnings, *map(legible, lost)))
+        return Conversion(f"task set of {len(task_set.tasks):,} tasks", (*task_set.warnings, *map(legible, lost)))
     options = {"--scalability": scaling_path, "--scaling": scaling}
     if vain := [option for option, value in options.items() if value is not None]:
         raise unused_options(dict.fromkeys(vain, "a node log has no scaling"))
@@ -77,7 +72,8 @@ def convert(
         write_node_log(target, log)
     else:
         notes += [f"{target}: this form {loss}." for loss in _write_trace(target, log, to)]
-    return Conversion("node log" if to is None else TRACES[to], len(log.nodes), tuple(map(legible, notes)))
+    kind = "node log" if to is None else TRACES[to]
+    return Conversion(f"{kind} of {len(log.nodes):,} nodes", tuple(map(legible, notes)))
 
 
 def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:

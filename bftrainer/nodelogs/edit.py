@@ -49,15 +49,15 @@ def select_window(log: NodeLog, start_ns: int | None, end_ns: int | None) -> Nod
 
 def _mark_notes(log: NodeLog) -> dict[str, Any]:
     """Provenance of a part of a log: its notes are told as those of the whole, whose figures they name."""
-    story = _drop_notes(dict(log.provenance))
+
+    def without_notes(story: Any) -> Any:
+        return {key: value for key, value in story.items() if key != "notes"} if isinstance(story, Mapping) else story
+
+    story: dict[str, Any] = without_notes(log.provenance)
     if isinstance(story.get("merged"), list):
-        story["merged"] = [_drop_notes(one) if isinstance(one, dict) else one for one in story["merged"]]
+        story["merged"] = list(map(without_notes, story["merged"]))
     notes = [note if note.endswith(_OF_WHOLE) else f"{note}{_OF_WHOLE}" for note in log.notes]
     return story | ({"notes": notes} if notes else {})
-
-
-def _drop_notes(story: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in story.items() if key != "notes"}
 
 
 def partitions_of(log: NodeLog) -> dict[str, tuple[str, ...]]:

@@ -6,7 +6,6 @@ ClusterShell sorts names, takes `!`, `&` and `/` for operators and refuses `n[01
 from __future__ import annotations
 
 import itertools
-import math
 import re
 from collections.abc import Iterable
 
@@ -35,16 +34,20 @@ def expand_hostlist(text: str) -> tuple[str, ...]:
     >>> expand_hostlist("cpn-[01-02],d[9-11]n[3,05]")
     ('cpn-01', 'cpn-02', 'd9n3', 'd9n05', 'd10n3', 'd10n05', 'd11n3', 'd11n05')
     """
-    pieces = []
+    names: list[str] = []
     for piece in map(str.strip, outer_parts(text, _COMMA)):
         if not _PIECE.fullmatch(piece):
             raise LogError(f"Expected a list of nodes such as n[01-04,7],m1, got {_excerpt(text)}.")
-        sections = _BRACKETED.split(piece)
-        pieces.append([_parse_ranges(some[1:-1], text) if some.startswith("[") else some for some in sections])
-    if sum(math.prod(_size(some) for some in sections if isinstance(some, list)) for sections in pieces) > MOST_NODES:
-        raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_excerpt(text)}).")
-    names = (itertools.product(*map(_texts, sections)) for sections in pieces)
-    return tuple(dict.fromkeys(map("".join, itertools.chain.from_iterable(names))))
+        sections, count = list[list[str]](), 1
+        for section in _BRACKETED.split(piece):
+            ranges = _parse_ranges(section[1:-1], text) if section.startswith("[") else []
+            count *= sum(len(values) for values, _ in ranges) or 1
+            if len(names) + count > MOST_NODES:  # before they are spelled out
+                raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more ({_excerpt(text)}).")
+            numbers = [f"{value:0{width}}" for values, width in ranges for value in values]
+            sections.append(numbers or [section])
+        names += map("".join, itertools.product(*sections))
+    return tuple(dict.fromkeys(names))
 
 
 def certain_names(text: str) -> tuple[str, ...]:
@@ -103,17 +106,6 @@ def _parse_ranges(ranges: str, text: str) -> list[tuple[range, int]]:
             raise LogError(f"Expected numbers and ranges such as 01-04,7, got {got}.")
         parsed.append((range(int(match[1]), int(match[2] or match[1]) + 1), len(match[1])))
     return parsed
-
-
-def _size(ranges: list[tuple[range, int]]) -> int:
-    return sum(len(values) for values, _ in ranges)
-
-
-def _texts(section: str | list[tuple[range, int]]) -> list[str]:
-    """A section of a name as all its texts: itself, or its numbers."""
-    if isinstance(section, str):
-        return [section]
-    return [f"{value:0{width}}" for values, width in section for value in values]
 
 
 def _excerpt(text: str) -> str:

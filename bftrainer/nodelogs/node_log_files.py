@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from bftrainer.errors import InputError, LogError, OutputError, SettingsError, at_place, legible
 from bftrainer.files.opening import LOG_BYTES, Form, form_of, one_line, open_pickle, suffix_form
 from bftrainer.files.text_files import csv_rows, json_file, parse_text, write_csv
-from bftrainer.files.writing import refuse_existing, replacing, replacing_together
+from bftrainer.files.writing import replacing, replacing_together
 from bftrainer.legacy import Frame, read_pickled_frame, shorten
 from bftrainer.model import NodeLog, instant_ns, iso
 from bftrainer.model.node_log import BLOCK, Rows, check_node_names
 from bftrainer.model.type_checks import check_keys, require
 
 if TYPE_CHECKING:
-    import pyarrow.parquet as pq
+    import pyarrow as pa
 
 SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
@@ -37,15 +37,11 @@ Locate = Callable[[int], str]
 _METADATA = "metadata in JSON"
 _METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
 _PREFIX = "bftrainer."
+_EXPECTED = {"time": "time to be a timestamp", "node": "node to be text", "idle": "idle to be a boolean"}
 _STATES = {"0": False, "1": True, "false": False, "true": True}
-_EXPECTED = {"time": "a timestamp", "node": "text", "idle": "a boolean"}
 
 
-def _ignore(_: str) -> None:
-    """Ignore a warning."""
-
-
-def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = _ignore) -> NodeLog:
+def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _: None) -> NodeLog:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
     Parameters
@@ -90,33 +86,28 @@ def write_node_log(path: str | Path, log: NodeLog) -> None:
 
 
 def node_log_files(path: Path) -> list[Path]:
-    """Files to which a node log of this name is written: `OutputError` if the name promises no form of one."""
+    """Files to which a node log of this name is written.
+
+    An `OutputError` if the name promises no form of one, or a CSV log that would share its metadata with another: as
+    `a.csv` and `a.csv.gz` do.
+    """
     form = suffix_form(path)
     if form not in _WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
-    return [path, metadata_path(path)] if form is Form.CSV else [path]
-
-
-def refuse_node_log(path: Path, *, force: bool) -> None:
-    """Refuse (`OutputError`) a name that promises no node log, or whose files may not be replaced."""
-    targets = node_log_files(path)
-    if len(targets) > 1:
-        refuse_shared_metadata(path)
-    for target in targets:
-        refuse_existing(target, force=force)
+    if form is not Form.CSV:
+        return [path]
+    other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
+    beside = metadata_path(path)
+    if other.exists() and beside.exists():
+        raise OutputError(
+            f"{path}: Its metadata would replace {beside.name}, those of {other.name}; choose another name."
+        )
+    return [path, beside]
 
 
 def metadata_path(path: Path) -> Path:
     """Path of a CSV node log's metadata: `idle.json` for `idle.csv.gz`."""
     return path.parent / (path.name.removesuffix(".gz").removesuffix(".csv") + ".json")
-
-
-def refuse_shared_metadata(path: Path) -> None:
-    """Refuse to write (`OutputError`) a CSV node log that would share its metadata: `a.csv` and `a.csv.gz` do."""
-    other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
-    beside = metadata_path(path).name
-    if other.exists() and path.with_name(beside).exists():
-        raise OutputError(f"{path}: Its metadata would replace {beside}, those of {other.name}; choose another name.")
 
 
 # --- Tables of transitions, of either form -------------------------------------------------------------------------
@@ -238,7 +229,7 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
         states.append(_STATES[state])
 
     def locate(row: int) -> str:
-        return next(islice(csv_rows(path, LogError, LOG_BYTES), row + 1, None))[0]
+        return next(itertools.islice(csv_rows(path, LogError, LOG_BYTES), row + 1, None))[0]
 
     beside = metadata_path(path)
     meta = json_file(beside, LogError, _METADATA) if beside.is_file() else None
@@ -274,63 +265,51 @@ def _write_parquet(path: Path, log: NodeLog) -> None:
 
 
 def _read_parquet(path: Path, warn: Warn) -> NodeLog:
-    """Read a table of transitions; errors name file and row."""
-    from pyarrow import types
+    """Read a table of transitions: timestamps (naive: UTC), text and booleans; errors name file and row."""
+    import pyarrow as pa
 
-    from bftrainer.files.arrow import TEXT, parquet_file  # not above: a server that reads no log is 34 MiB smaller
+    # Not above: a server that reads no log is 34 MiB smaller.
+    from bftrainer.files.arrow import TEXT, parquet_file, to_numpy
 
     def locate(row: int) -> str:
         return f"{path}, row {row + 1}"
+
+    def read(column: str) -> pa.ChunkedArray:
+        values = file.read([column])[column]
+        values.validate(full=True)  # for example text that is not UTF-8
+        if values.null_count:
+            raise LogError(
+                f"{locate(values.is_null().index(True).as_py())}: Expected {_EXPECTED[column]}, got nothing."
+            )
+        return values
 
     with parquet_file(path, LogError, ["node"]) as file:
         schema = file.schema_arrow
         _check_column_names(str(path), schema.names)
         time, node, idle = (schema.field(name).type for name in COLUMNS)
-        is_text = str(node.value_type if types.is_dictionary(node) else node) in TEXT
-        for column, fits in zip(COLUMNS, (types.is_timestamp(time), is_text, types.is_boolean(idle)), strict=True):
+        is_text = str(node.value_type if pa.types.is_dictionary(node) else node) in TEXT
+        for column, fits in zip(
+            COLUMNS, (pa.types.is_timestamp(time), is_text, pa.types.is_boolean(idle)), strict=True
+        ):
             if not fits:
-                got = one_line(schema.field(column).type)
-                raise LogError(f"{path}: Expected {column} to be {_EXPECTED[column]}, got {got}.")
+                raise LogError(f"{path}: Expected {_EXPECTED[column]}, got {one_line(schema.field(column).type)}.")
         meta = {
             key.decode(errors="backslashreplace").removeprefix(_PREFIX): parse_text(path, text, LogError, _METADATA)
             for key, text in (schema.metadata or {}).items()
             if key.startswith(_PREFIX.encode())
         }
-        rows = _read_groups(file, str(path), locate)
-    return _make_log(rows, meta or None, str(path), locate, warn)
-
-
-def _read_groups(file: pq.ParquetFile, name: str, locate: Locate) -> _Transitions:
-    """Transitions of a table of `COLUMNS`: timestamps (naive: UTC), categories and booleans."""
-    import pyarrow as pa
-
-    from bftrainer.files.arrow import to_numpy
-
-    rows = file.metadata.num_rows
-    times, node, idle = np.empty(rows, np.int64), np.empty(rows, np.int32), np.empty(rows, np.bool_)
-    labels: dict[str, int] = {}
-    end = 0
-    for table in map(file.read_row_group, range(file.num_row_groups)):
-        table.validate(full=True)  # for example text that is not UTF-8
-        for column, expected in _EXPECTED.items():
-            if table[column].null_count:
-                row = end + table[column].is_null().index(True).as_py()
-                raise LogError(f"{locate(row)}: Expected {column} to be {expected}, got nothing.")
-        if not table.num_rows:
-            continue
-        group = slice(end, end := end + table.num_rows)
+        instants = read("time")
         try:
-            times[group] = to_numpy(table["time"].cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
+            times = to_numpy(instants.cast(pa.timestamp("ns", "UTC")).cast(pa.int64()))
         except pa.ArrowInvalid:
-            expected = "each time between the years 1678 and 2262, got one beyond"
-            raise LogError(f"{name}: Expected {expected}.") from None
-        names = table["node"].combine_chunks()
-        if isinstance(names, pa.ChunkedArray):
-            names = pa.concat_arrays(names.unify_dictionaries().chunks)
-        places = [labels.setdefault(label, len(labels)) for label in names.dictionary.to_pylist()]
-        node[group] = np.array(places, dtype=np.int32)[to_numpy(names.indices)]
-        idle[group] = to_numpy(table["idle"])
-    return _Transitions(times, node, idle, tuple(labels))
+            raise LogError(f"{path}: Expected each time between the years 1678 and 2262, got one beyond.") from None
+        labels: dict[str, int] = {}
+        numbers = [np.empty(0, dtype=np.int32)]
+        for chunk in read("node").chunks:
+            places = [labels.setdefault(label, len(labels)) for label in chunk.dictionary.to_pylist()]
+            numbers.append(np.array(places, dtype=np.int32)[to_numpy(chunk.indices)])
+        rows = _Transitions(times, np.concatenate(numbers), to_numpy(read("idle")), tuple(labels))
+    return _make_log(rows, meta or None, str(path), locate, warn)
 
 
 # --- Pickles, a matrix of states ------------------------------------------------------------------------------------
@@ -404,7 +383,7 @@ def _state_changes(frame: Frame) -> Iterator[NDArray[np.int64]]:
             time = iso(np.datetime64(frame.index[row], "ns").astype(np.int64))
             where = f"row {row + 1}, {time}, node {one_line(frame.columns[node])}"
             raise LogError(f"Expected node states to be 0 or 1, got {shorten(cells[row])} ({where}).")
-        rows = np.flatnonzero(np.diff(idle, prepend=False))
+        rows = np.flatnonzero(np.append(idle[0], idle[1:] != idle[:-1]))
         yield 2 * (rows * len(frame.columns) + node) + idle[rows]
 
 

@@ -18,8 +18,6 @@ OPEN_END_NS = 2**62
 OPEN_START_NS = -(2**62) + 1
 """Start of spans that had begun before the log."""
 
-_KEY_BITS = 63
-
 
 @dataclass(frozen=True, slots=True)
 class Window:
@@ -165,37 +163,19 @@ def nanoseconds(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
-def _sort_pairs(major: NDArray[np.int64], minor: NDArray[np.int32] | NDArray[np.int64]) -> None:
-    """Sort both columns, whose numbers are not negative, by the first and then the second, in place."""
-    bits = int(minor.max(initial=0)).bit_length()
-    if int(major.max(initial=0)).bit_length() + bits > _KEY_BITS:
-        order = np.lexsort((minor, major))
-        major[:], minor[:] = major[order], minor[order]
-        return
-    # Both in one integer, as integers sort several times faster than pairs.
-    major <<= bits
-    major |= minor
-    major.sort()
-    pieces = max(1, major.size >> 20)
-    for values, keys in zip(np.array_split(minor, pieces), np.array_split(major, pieces), strict=True):
-        values[:] = keys & ((1 << bits) - 1)
-    major >>= bits
-
-
-def _time_unit(times_ns: NDArray[np.int64]) -> int:
-    """Nanoseconds of which these times are multiples: those of a second, or one."""
-    pieces = np.array_split(times_ns, max(1, times_ns.size >> 20))
-    return 1 if any((piece % NS_PER_S).any() for piece in pieces) else NS_PER_S
-
-
 def _sort_by_node(node: NDArray[np.int32], time_ns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Times sorted by node, then time."""
     first_ns = time_ns.min()
-    nodes = node.astype(np.int64)
     since: NDArray[np.int64] = time_ns - first_ns
-    unit = _time_unit(since)
+    unit = max(int(np.gcd.reduce(since)), 1)  # often a second
     since //= unit
-    _sort_pairs(nodes, since)
+    span = int(since.max()) + 1
+    if (int(node.max()) + 1) * span > np.iinfo(np.int64).max:
+        return time_ns[np.lexsort((time_ns, node))]
+    # Both in one integer, as integers sort several times faster than pairs.
+    since += node.astype(np.int64) * span
+    since.sort()
+    since %= span
     since *= unit
     since += first_ns
     return since
@@ -214,34 +194,27 @@ def log_of_idle(
     Of `unchanged_ns` times at which a node does change are left out. Nodes of `last_changes` become idle (True) or busy
     in the window's last instant: an event, though it lasts no time.
     """
-    ends = idle.end_ns < window.end_ns
-    staying = set(idle.node[~ends].tolist())
-    late = {node: state for node, state in (last_changes or {}).items() if state is not (node in staying)}
-    time = np.concatenate((idle.start_ns, idle.end_ns[ends], np.full(len(late), window.end_ns)))
-    node = np.concatenate((idle.node, idle.node[ends], np.array(list(late), dtype=np.int32)))
-    node <<= 1  # and the state that it enters, in its last bit
-    node[: len(idle)] |= 1
-    node[node.size - len(late) :] |= np.array(list(late.values()), dtype=np.int32)
+    is_over = idle.end_ns < window.end_ns
+    staying = set(idle.node[~is_over].tolist())
+    late = {node: state for node, state in sorted((last_changes or {}).items()) if state is not (node in staying)}
+    # Begin and end of each span, by node; a stable sort by time keeps nodes in order within each row.
+    happens = np.column_stack((np.ones_like(is_over), is_over)).ravel()
+    time = np.column_stack((idle.start_ns, idle.end_ns)).ravel()[happens]
+    order = np.argsort(time, kind="stable")
+    node = np.repeat(idle.node, 2)[happens][order]
+    state = np.tile([True, False], len(idle))[happens][order]
+    time = np.append(time[order], np.full(len(late), window.end_ns))
     rows = np.empty(0, dtype=np.int64) if unchanged_ns is None else unchanged_ns
     rows = rows[(rows > window.start_ns) & (rows < window.end_ns)]
-    rows = np.setdiff1d(rows, time) if rows.size else rows
-    time -= window.start_ns
-    unit = _time_unit(time)
-    time //= unit
-    _sort_pairs(time, node)
-    time *= unit
-    time += window.start_ns
-    state = (node & 1).astype(np.bool_)
-    node >>= 1
     return NodeLog(
         nodes=tuple(nodes),
         start_ns=window.start_ns,
         end_ns=window.end_ns,
         time_ns=time,
-        node=node,
-        idle=state,
+        node=np.append(node, np.array(list(late), dtype=np.int32)),
+        idle=np.append(state, np.array(list(late.values()), dtype=np.bool_)),
         provenance=provenance,
-        unchanged_ns=rows,
+        unchanged_ns=np.setdiff1d(rows, time) if rows.size else rows,
     )
 
 

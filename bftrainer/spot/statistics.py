@@ -261,8 +261,8 @@ def trace_statistics(trace: AvailabilityTrace) -> TraceStatistics:
         "start": iso(start_ns),
         "end": iso(end_ns),
         "span_s": span_s,
-        "events": trace.events,
-        "events_per_hour": ratio(trace.events * 3600.0, span_s),
+        "events": trace.event_ns.size,
+        "events_per_hour": ratio(trace.event_ns.size * 3600.0, span_s),
         "events_by_hour_of_day": _hourly_rates(trace),
     }
     figures |= _sizes("preemption", trace.terminations, trace.window_ns)
@@ -339,11 +339,7 @@ def _sizes(name: str, changes: ChangeTrace, window_ns: tuple[int, int]) -> Figur
 
 def _hourly_rates(trace: AvailabilityTrace) -> list[float | None]:
     """Events per hour in each hour of the day (UTC); None for an hour outside the window."""
-    if trace.log is None or trace.counts is None:
-        times = trace.terminations.time_ns
-    else:
-        times = trace.log.time_ns if trace.kind == "spot" else trace.counts.time_ns
-    count = np.bincount(hour_of_day(times), minlength=HOURS)
+    count = np.bincount(hour_of_day(trace.event_ns), minlength=HOURS)
     length_s = seconds_by_hour(*trace.window_ns)
     return [ratio(3600.0 * n, s) for n, s in zip(count.tolist(), length_s.tolist(), strict=True)]
 

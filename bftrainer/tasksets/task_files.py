@@ -40,8 +40,8 @@ _TRACES = ("train_trace", "power_trace")
 _LAWS = {"linear": ("rate_1",), "amdahl": ("parallel_fraction", "rate_1"), "learned": ()}
 """Keys that a scaling section may have, by its model; without one it has points."""
 _BOUNDS = {"Tcup": "grow_cost_s", "Tcdw": "shrink_cost_s", "Jmin": "min_nodes", "Jmax": "max_nodes", "Pmax": "work"}
-"""Numbers of a task's bounds, and the fields that they are; `Tsub` stands beside them."""
 _CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
+"""Columns of bounds and of scalability, and the fields that they are; `Tsub` stands beside them."""
 _FEW = 3
 _MOST_NUMBER = 1 << 64
 _REAL = (float, int, np.integer, np.floating)  # made once, as a task set has tens of thousands of numbers
@@ -205,10 +205,7 @@ def scaling_table(curve: ScalingCurve) -> dict[str, Any]:
 
 def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
     """Read tasks of pickled bounds; without a path, their scalability is searched in the same directory."""
-    drafts = []
-    for where, row in _rows(bounds_path, (*_BOUNDS, "Tsub")):
-        fields = {field: _number(where, key, row[key]) for key, field in _BOUNDS.items()}
-        drafts.append(Draft(where, {"name": row["name"], "submit_ns": _instant(where, row["Tsub"]), **fields}))
+    drafts = [Draft(where, fields) for where, fields in _rows(bounds_path, _BOUNDS)]
     curves_path = scaling_path or scalability_path(bounds_path)
     if curves_path is None or (scaling_path is None and not curves_path.is_file()):
         return finish_tasks(bounds_path, drafts, None, scaling)
@@ -223,26 +220,24 @@ def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: 
 
 def scalability_path(bounds_path: Path) -> Path | None:
     """Path of the scalability that goes with bounds, in the same case; None if the name does not say `Jbnd`."""
-    for bounds, curves in (("Jbnd", "JNPs"), ("jbnd", "jnps"), ("JBND", "JNPS")):
-        if bounds in bounds_path.name:
-            return bounds_path.with_name(bounds_path.name.replace(bounds, curves))
-    return None
+    names = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
+    replaced = re.sub("|".join(names), lambda match: names[match[0]], bounds_path.name)
+    return None if replaced == bounds_path.name else bounds_path.with_name(replaced)
 
 
 def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) -> dict[str, Draft]:
     """Read pickled scalability, a draft of name, submission and curve by name; the tasks must be those of `drafts`."""
     distinct: dict[Any, ScalingCurve] = {}
     measured: dict[str, Draft] = {}
-    for where, row in _rows(path, (*_CURVE, "Tsub")):
-        if row["name"] in measured:
-            raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(row['name'])!r} twice.")
-        points: Any = tuple(tuple(_number(where, key, cell) for cell in _list(where, key, row[key])) for key in _CURVE)
+    for where, fields in _rows(path, _CURVE):
+        if fields["name"] in measured:
+            raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(fields['name'])!r} twice.")
+        points = tuple(fields[field] for field in _CURVE.values())
         if points not in distinct:
             with locating(where):
                 curve = ScalingCurve(*points)
                 distinct[points] = replace(curve, credit=None) if curve.credit == curve.throughput else curve
-        submission = {"submit_ns": _instant(where, row["Tsub"])}
-        measured[row["name"]] = Draft(where, submission, distinct[points])
+        measured[fields["name"]] = Draft(where, fields, distinct[points])
     here, there = set(measured), {draft.fields["name"] for draft in drafts}
     for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
         if only:
@@ -282,28 +277,32 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> list[str]:
     return [f"{bounds_path}: this form cannot hold {', '.join(lost)}: left out."] if lost else []
 
 
-def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place, and name and cells by column, of each row of a pickled frame."""
+def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Place of each row of a pickled frame, and its name, submission and values by field."""
     with open_pickle(path, InvalidTaskError, DOCUMENT_BYTES) as stream:
         frame = read_pickled_frame(stream, str(path), InvalidTaskError)
-    missing = [column for column in columns if column not in frame.columns]
+    needed = (*columns, "Tsub")
+    missing = [column for column in needed if column not in frame.columns]
     if missing:
-        raise InvalidTaskError(f"{path}: Expected columns {', '.join(columns)}, got none called {', '.join(missing)}.")
+        raise InvalidTaskError(f"{path}: Expected columns {', '.join(needed)}, got none called {', '.join(missing)}.")
     if len(set(frame.columns)) != len(frame.columns):
         raise InvalidTaskError(f"{path}: Expected unique columns, got {one_line(', '.join(frame.columns))}.")
     if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
         raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
     names = label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError)
-    for name, *cells in zip(names, *(frame.values[frame.columns.index(column)] for column in columns), strict=True):
-        yield f"{path}, task {one_line(name)}", {"name": name, **dict(zip(columns, cells, strict=True))}
+    read = _numbers if columns is _CURVE else _number
+    *values, submitted = (frame.values[frame.columns.index(column)] for column in needed)
+    for name, time, *cells in zip(names, submitted, *values, strict=True):
+        where = f"{path}, task {one_line(name)}"
+        fields = {field: read(where, key, cell) for (key, field), cell in zip(columns.items(), cells, strict=True)}
+        yield where, {"name": name, "submit_ns": _instant(where, time), **fields}
 
 
-def _list(where: str, key: str, value: Any) -> Sequence[Any]:
-    if isinstance(value, np.ndarray) and value.ndim == 1:
-        return list(value)
-    if not isinstance(value, list | tuple):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shorten(value)}.")
-    return value
+def _numbers(where: str, key: str, values: Any) -> tuple[float, ...]:
+    is_array = isinstance(values, np.ndarray) and values.ndim == 1
+    if not is_array and not isinstance(values, list | tuple):
+        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shorten(values)}.")
+    return tuple(_number(where, key, value) for value in values)
 
 
 def _number(where: str, key: str, value: Any) -> float:

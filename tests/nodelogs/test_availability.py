@@ -55,7 +55,7 @@ def test_spot_trace_is_a_node_log(tmp_path):
     assert rows(log) == [(1.0, [0, 1], []), (61.0, [], [0]), (90.0, [0], [])]
     write_node_log(tmp_path / "t.parquet", log)  # of which it still is a spot trace, with as many events
     kept = read_availability(tmp_path / "t.parquet", silent)
-    assert (kept.kind, kept.events) == ("spot", 4)
+    assert (kept.kind, kept.event_ns.size) == ("spot", 4)
 
 
 @st.composite
@@ -147,14 +147,14 @@ def test_count_and_termination_traces(tmp_path):
     (tmp_path / "c.csv").write_text(COUNTS)
     (tmp_path / "t.csv").write_text("timestamp,number\n2020-12-31T23:59:00Z,1\n2021-01-01T00:01:30Z,2\n")
     alone = read_availability(tmp_path / "c.csv", silent)
-    assert (alone.kind, alone.events, alone.terminations.number.tolist()) == ("counts", 3, [2])
+    assert (alone.kind, alone.event_ns.size, alone.terminations.number.tolist()) == ("counts", 3, [2])
     heard = []
     beside = read_availability(tmp_path / "c.csv", heard.append, tmp_path / "t.csv")
     assert (beside.terminations.time_ns - alone.counts.time_ns[0]).tolist() == [-60 * S, 90 * S]
     assert len(heard) == 1
     assert "t.csv: 1 of 2 terminations lie outside of the counts' window 2021-01-01T00:00:00Z to" in heard[0]
     taken = read_availability(tmp_path / "t.csv", silent)
-    assert (taken.kind, taken.events, taken.log) == ("terminations", 2, None)
+    assert (taken.kind, taken.event_ns.size, taken.log) == ("terminations", 2, None)
     (tmp_path / "t.csv").write_text("timestamp,number\n")
     assert not read_availability(tmp_path / "c.csv", silent, tmp_path / "t.csv").terminations.number.size
 
@@ -209,10 +209,12 @@ def test_events_of_each_kind():
     changes = [(10 * S, 0, 2), (20 * S, 1, 0)]
     spot = churn_log((0, 30 * S), 1, changes, provenance={"availability": "spot"})
     plain = churn_log((0, 30 * S), 1, changes)
-    assert (AvailabilityTrace.from_log(spot).kind, AvailabilityTrace.from_log(spot).events) == ("spot", 4)
-    assert (AvailabilityTrace.from_log(plain).kind, AvailabilityTrace.from_log(plain).events) == ("nodes", 4)
+    assert (AvailabilityTrace.from_log(spot).kind, AvailabilityTrace.from_log(spot).event_ns.size) == ("spot", 4)
+    assert (AvailabilityTrace.from_log(plain).kind, AvailabilityTrace.from_log(plain).event_ns.size) == ("nodes", 4)
     trace = counts((0, 1), (10, 2), (20, 2))
-    assert AvailabilityTrace.from_counts(trace).events == AvailabilityTrace.from_log(trace.log()).events == 3
+    assert (
+        AvailabilityTrace.from_counts(trace).event_ns.size == AvailabilityTrace.from_log(trace.log()).event_ns.size == 3
+    )
 
 
 def test_churn_gives_names_back():
@@ -244,9 +246,9 @@ def test_traces_become_node_logs_and_come_back(tmp_path, form, kind, text, betwe
     """A spot or count trace goes through every form of node log and is the same text again."""
     (tmp_path / "t.csv").write_text(text)
     done = convert(tmp_path / "t.csv", tmp_path / between)
-    assert done.kind == "node log"
+    assert done.summary.startswith("node log of ")
     back = convert(tmp_path / between, tmp_path / "back.csv", to=form)
-    assert back.summary() == f"{kind} of {done.count} nodes"
+    assert back.summary == done.summary.replace("node log", kind)
     assert (tmp_path / "back.csv").read_text() == text
 
 
@@ -254,7 +256,7 @@ def test_terminations_of_a_log(tmp_path):
     """One of two nodes goes after a minute, the other after three."""
     (tmp_path / "t.csv").write_text("0,add,a\n0,add,b\n60000,remove,a\n120000,add,c\n180000,remove,b\n")
     done = convert(tmp_path / "t.csv", tmp_path / "gone.csv.gz", to="terminations")
-    assert (done.summary(), len(done.warnings)) == ("termination trace of 3 nodes", 1)
+    assert (done.summary, len(done.warnings)) == ("termination trace of 3 nodes", 1)
     gone = read_availability(tmp_path / "gone.csv.gz", silent)
     assert (gone.kind, gone.terminations.number.tolist()) == ("terminations", [1, 1])
     assert np.diff(gone.terminations.time_ns).tolist() == [120 * S]

@@ -51,7 +51,7 @@ def test_node_logs_both_ways(tmp_path_factory, log, source, target):
     source, folder = tmp_path_factory.mktemp("one") / source, tmp_path_factory.mktemp("two")
     write_node_log(source, log)
     done = convert(source, folder / target)
-    assert (done.kind, done.count, done.warnings) == ("node log", len(log.nodes), ())
+    assert (done.summary, done.warnings) == (f"node log of {len(log.nodes)} nodes", ())
     for count in range(log.row_times_ns().size):
         one, other = (opened(read_node_log(path, count)) for path in (source, folder / target))
         assert one == other
@@ -63,7 +63,7 @@ def test_task_sets_both_ways(tmp_path, fixtures):
     tasks = read_task_set(fixtures / name.format("bounds"), fixtures / name.format("scalability")).tasks
     write_task_set(tmp_path / "t.toml", [replace(task, user="me") for task in tasks])
     done = convert(tmp_path / "t.toml", tmp_path / "t-Jbnd.pkl")
-    assert done.summary() == "task set of 2 tasks"
+    assert done.summary == "task set of 2 tasks"
     assert [warning.rsplit(": ", 2)[1] for warning in done.warnings] == ["this form cannot hold user"]
     convert(tmp_path / "t-Jbnd.pkl", tmp_path / "again.toml")
     assert read_task_set(tmp_path / "again.toml").tasks == tasks
