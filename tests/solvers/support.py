@@ -6,7 +6,6 @@ import itertools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -139,43 +138,15 @@ def far_from_relaxed(seed: int) -> AllocationProblem:
     return replace(asked, tasks=tuple(moved))
 
 
-def small(seed: int) -> AllocationProblem:
-    """Two to four tasks of up to four power limits each; curves of any shape, caps from 0 to more than enough.
-
-    Every third has whole numbers, so that values tie and caps are reached exactly; every fifth draws a base load, so
-    that watts are not proportional to nodes, and every seventh has a second resource.
-    """
-    rng = np.random.default_rng([17, seed])
-    whole, base_load, resources = seed % 3 == 0, seed % 5 == 0, 2 if seed % 7 == 0 else 1
-    tasks = []
-    for _ in range(int(rng.integers(2, 5))):
-        most = int(rng.integers(1, 6))
-        limits = np.sort(rng.integers(1, 8, size=int(rng.integers(1, 4))))
-        pairs = [(count, limit) for count in range(1, most + 1) for limit in limits if rng.random() < 0.9]
-        counts, limit = np.array([(0, 0), *pairs]).T
-        uses = [counts * limit * rng.uniform(0.5, 2.0)] + [counts * rng.uniform(0.0, 2.0)] * (resources - 1)
-        uses = np.array(uses) + (counts > 0) * (rng.uniform(0.0, 3.0) if base_load else 0.0)
-        values = np.cumsum(rng.normal(2.0, 4.0, counts.size)) + rng.normal(0.0, 3.0, counts.size)
-        if whole:
-            uses, values = np.rint(uses), np.rint(values)
-        tasks.append(TaskOptions(counts, values, int(rng.integers(0, 6)), 1, most, uses))
-    wanted = sum(task.uses.max(axis=1) for task in tasks)
-    share = 0.0 if seed % 20 == 1 else rng.uniform(0.0, 1.1)
-    capacities = np.rint(wanted * share) if whole else wanted * share
-    return AllocationProblem(tuple(tasks), int(rng.integers(0, 13)), capacities=tuple(capacities.tolist()))
-
-
-@cache
-def optimum(seed: int) -> float:
-    """The optimum of a small problem."""
-    return best_of(small(seed))
-
-
 @st.composite
-def kinds(draw: st.DrawFn, slope: float | None, *, capped: bool) -> TaskOptions:
-    """A task of a few counts, at up to three power limits if capped; whole values and slopes tie often, others not."""
-    limits = draw(st.sets(st.integers(1, 7), min_size=1, max_size=3)) if capped else {0}
-    offered = sorted(draw(st.sets(st.integers(1, 9), max_size=3 if capped else 6)))
+def kinds(draw: st.DrawFn, slope: float | None, resources: int) -> TaskOptions:
+    """A task of a few counts; whole values and slopes tie often, others not.
+
+    With further resources it runs at up to three power limits, and may draw a base load, so that watts are not
+    proportional to nodes.
+    """
+    limits = draw(st.sets(st.integers(1, 7), min_size=1, max_size=3)) if resources else {0}
+    offered = sorted(draw(st.sets(st.integers(1, 9), max_size=3 if resources else 6)))
     counts, watts = np.array([(0, 0), *itertools.product(offered, sorted(limits))]).T
     if slope is None:
         whole = st.integers(-5, 9).map(float)
@@ -184,7 +155,8 @@ def kinds(draw: st.DrawFn, slope: float | None, *, capped: bool) -> TaskOptions:
         values = np.array(draw(st.lists(one, min_size=counts.size, max_size=counts.size)))
     else:
         values = slope * counts
-    uses = 1.0 * (counts * watts)[None] if capped else None
+    unit, base = draw(st.sampled_from([1.0, 0.7])), draw(st.sampled_from([0.0, 2.5]))
+    uses = np.array([counts * watts * unit + base * (counts > 0), counts * 1.5][:resources]) if resources else None
     return TaskOptions(counts, values, 0, max(1, *counts[:2]), max(1, counts[-1]), uses)
 
 
@@ -193,12 +165,14 @@ def any_problems(
     draw: st.DrawFn, *, rows: bool = False, capacities: bool = False, floor: bool = False
 ) -> AllocationProblem:
     """Up to four tasks, some alike, and a pool; values of any size. Features that may be there are there or not."""
-    capped, slope = capacities and draw(st.booleans()), draw(st.none() | st.sampled_from([0.1, 1 / 3, 2831.0, 1e-7]))
-    some = draw(st.lists(kinds(slope, capped=capped), min_size=1, max_size=3))
+    slope = draw(st.none() | st.sampled_from([0.1, 1 / 3, 2831.0, 1e-7]))
+    resources = draw(st.integers(0, 2)) if capacities else 0
+    some = draw(st.lists(kinds(slope, resources), min_size=1, max_size=3))
     size = 2.0 ** draw(st.sampled_from([0, 0, -30, 30]))
     chosen = draw(st.lists(st.sampled_from(some), min_size=1, max_size=4))
     tasks = tuple(replace(each, values=each.values * size, current=draw(st.integers(0, 10))) for each in chosen)
-    extra: dict[str, Any] = {"capacities": (float(draw(st.integers(0, 60))),)} if capped else {}
+    limits = st.integers(0, 60).map(float) | st.just(math.inf)
+    extra: dict[str, Any] = {"capacities": tuple(draw(limits) for _ in range(resources))}
     if rows and draw(st.booleans()):  # giving nobody anything satisfies it
         coefficients = draw(st.lists(st.integers(-3, 3).map(float), min_size=len(tasks), max_size=len(tasks)))
         extra["rows"] = (LinearRow(np.array(coefficients), draw(st.integers(-9, 0)), draw(st.integers(0, 9))),)

@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 import pytest
+from hypothesis import given
 
 from benchmarks.instances import power_instance, problems
 from solvers import AllocationProblem, check, objective, option_pruning
@@ -24,9 +25,10 @@ from solvers.option_pruning import (
     search_options,
 )
 from solvers.problem import Limits
+from tests.examples import examples
 from tests.reference.exhaustive import enumerate_allocations
 from tests.solvers.known_optima import TWO_LIMITS, WITH_ROWS, linear, problem
-from tests.solvers.support import optimum, small
+from tests.solvers.support import any_problems, best_of
 
 
 def near(value: float) -> object:
@@ -123,6 +125,11 @@ def test_pruning_decides_most() -> None:
     """Of a typical problem most tasks; with enough for all, everything. With rows nothing; what fits not is none."""
     pruned = [prune(asked) for asked in problems(4, 10, 130, 40)]
     assert np.median([sum(options.size == 1 for options in one.choices) for one in pruned]) >= 4
+    capped = [power_instance(np.random.default_rng([6, number]), 4, 30, max_nodes=16) for number in range(12)]
+    assert sum(search_options(asked, math.inf).is_decided for asked in capped) == 12
+    assert sum(map(len, search_options(capped[0], math.inf, 1).choices)) < sum(
+        each.counts.size for each in capped[0].tasks
+    )
     rich = prune(problem(linear(1.0, 3), linear(2.0, 2), nodes=9))
     assert (rich.incumbent, [options.tolist() for options in rich.choices]) == ((3, 2), [[3], [2]])
     asked = WITH_ROWS[0].problem
@@ -132,19 +139,16 @@ def test_pruning_decides_most() -> None:
 
 
 @pytest.mark.parametrize("effort", [EFFORT, 1], ids=["usual", "hardly any"])
-def test_pruning_under_capacities_leaves_an_optimum(effort: float) -> None:
+@examples(100)
+@given(asked=any_problems(capacities=True))
+def test_pruning_under_capacities_leaves_an_optimum(effort: float, asked: AllocationProblem) -> None:
     """Also where the search proves hardly anything; where it proves its result, one option a task is left."""
-    dropped = decided = 0
-    for seed in range(200):
-        asked = small(seed)
-        pruned, best = search_options(asked, math.inf, effort), near(optimum(seed))
-        table = enumerate_allocations(asked, pruned.choices)
-        assert table.values[table.feasible].max() == best, seed
-        assert check(asked, choices=pruned.incumbent) <= optimum(seed) + 1e-9 * abs(optimum(seed)) + 1e-12
-        assert pruned.bound >= optimum(seed) - 1e-9 * abs(optimum(seed)) - 1e-9
-        dropped += sum(own.size for own in fitting_options(asked).choices) - sum(own.size for own in pruned.choices)
-        decided += pruned.is_decided
-        if pruned.is_decided:
-            assert (objective(asked, choices=pruned.incumbent), pruned.bound) == (best, best)
-    assert dropped > 500
-    assert decided > 190 or effort == 1
+    pruned, best = search_options(asked, math.inf, effort), best_of(asked)
+    size = 1e-12 * max(np.abs(task.values).max() for task in asked.tasks)
+    optimal = pytest.approx(best, rel=1e-9, abs=size)
+    table = enumerate_allocations(asked, pruned.choices)
+    assert table.values[table.feasible].max() == optimal
+    assert check(asked, choices=pruned.incumbent) <= best + 1e-9 * abs(best) + size
+    assert pruned.bound >= best - 1e-9 * abs(best) - size
+    if pruned.is_decided:
+        assert (objective(asked, choices=pruned.incumbent), pruned.bound) == (optimal, optimal)
