@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,12 @@ sys.exit(status)
 """
 
 
-@pytest.fixture(autouse=True)
-def _keep_extra_info(benchmark: Any, request: pytest.FixtureRequest) -> Iterator[None]:
+def pytest_runtest_teardown(item: Any) -> None:
     """Keep what a benchmark tells beside its times, for below the table."""
-    yield
-    if benchmark.extra_info:
+    benchmark = item.funcargs.get("benchmark")
+    if benchmark is not None and benchmark.extra_info:
         figures = ", ".join(f"{name} {value}" for name, value in benchmark.extra_info.items())
-        request.config.stash.setdefault(_LINES, []).append(f"{request.node.name}: {figures}")
+        item.config.stash.setdefault(_LINES, []).append(f"{item.name}: {figures}")
 
 
 @pytest.fixture
