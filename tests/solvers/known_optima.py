@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from solvers import AllocationProblem, LinearRow, TaskOptions
+from solvers import AllocationProblem, Floor, LinearRow, TaskOptions
 
 
 @dataclass(frozen=True)
 class KnownOptimum:
-    """A problem, its optimum, and the counts that solvers with a tie-break choose; with capacities the only choices."""
+    """A problem, its optimum, and its counts: the only ones, or those of the tie rule; None if any may be chosen."""
 
     name: str
     problem: AllocationProblem
     objective: float
-    answer: tuple[int, ...]
+    counts: tuple[int, ...] | None = None
 
 
 def task(values: dict[int, float], *, current: int = 0, minimum: int = 1) -> TaskOptions:
@@ -50,10 +50,21 @@ def problem(*tasks: TaskOptions, nodes: int, rows: tuple[LinearRow, ...] = (), *
     return AllocationProblem(tasks, nodes, rows, **more)
 
 
+# Per node: 10 at 100 W, 6 at 50 W.
+TWO_LIMITS = options((1, 6.0, 50.0), (1, 10.0, 100.0), (2, 12.0, 100.0), (2, 20.0, 200.0))
+TENTH = options((1, 1.0, 0.1))
+
 KNOWN = (
     KnownOptimum("no tasks", problem(nodes=5), 0.0, ()),
     KnownOptimum("one task, room for all", problem(linear(2.0, 3), nodes=5), 6.0, (3,)),
     KnownOptimum("the steeper task first", problem(linear(1.0, 4), linear(3.0, 4), nodes=5), 13.0, (1, 4)),
+    KnownOptimum("from 1 node to all 9 at once", problem(linear(1.0, 9, current=1), nodes=9), 9.0, (9,)),
+    KnownOptimum("from 9 nodes to 1", problem(task({0: 0.0, 1: 9.0, 9: 1.0}, current=9), nodes=9), 9.0, (1,)),
+    KnownOptimum(
+        "gains far too small to matter beside what is had anyway",
+        problem(task({0: 1e300, 1: 1e300 + 1e285}), task({0: 0.0, 1: 1e-300}), nodes=2),
+        1e300 + 1e285,
+    ),
     KnownOptimum(
         "a knapsack that greedy choices miss",
         problem(
@@ -73,7 +84,7 @@ KNOWN = (
     ),
     KnownOptimum(
         "equal optima, all rescaled alike: the largest counts in task order",
-        problem(linear(1.0, 4, current=9), linear(1.0, 4, current=9), linear(1.0, 4, current=9), nodes=6),
+        problem(*[linear(1.0, 4, current=9)] * 3, nodes=6),
         6.0,
         (4, 2, 0),
     ),
@@ -89,6 +100,7 @@ KNOWN = (
         0.0,
         (1, 1),
     ),
+    KnownOptimum("more nodes than 32 bits count", problem(linear(1.0, 3), linear(2.0, 3), nodes=2**33), 9.0, (3, 3)),
 )
 
 WITH_ROWS = (
@@ -96,7 +108,6 @@ WITH_ROWS = (
         "a quota on one task",
         problem(linear(3.0, 6), linear(1.0, 6), nodes=6, rows=(LinearRow(np.array([1.0, 0.0]), upper=2.0),)),
         10.0,
-        (2, 4),
     ),
     KnownOptimum(
         "a row on which a convex curve's run is chosen",
@@ -107,17 +118,43 @@ WITH_ROWS = (
             rows=(LinearRow(np.array([2.0, 1.0]), upper=9.0),),
         ),
         12.0,
-        (4, 1),
     ),
 )
 
-# Per node: 10 at 100 W, 6 at 50 W.
-TWO_LIMITS = options((1, 6.0, 50.0), (1, 10.0, 100.0), (2, 12.0, 100.0), (2, 20.0, 200.0))
-
 WITH_CAPACITIES = (
-    KnownOptimum("the cap is reached exactly", problem(TWO_LIMITS, nodes=1, capacities=(100.0,)), 10.0, (2,)),
+    KnownOptimum("the cap is reached exactly", problem(TWO_LIMITS, nodes=1, capacities=(100.0,)), 10.0, (1,)),
     KnownOptimum("a cap of nothing", problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(0.0,)), 0.0, (0, 0)),
-    KnownOptimum("no cap at all", problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(math.inf,)), 40.0, (4, 4)),
+    KnownOptimum(
+        "who uses nothing is not held back",
+        problem(linear(2.0, 3), linear(1.0, 3), nodes=4, capacities=(0.0,)),
+        7.0,
+        (3, 1),
+    ),
+    KnownOptimum("no cap at all", problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(math.inf,)), 40.0, (2, 2)),
+    KnownOptimum(
+        "a cap that rounding alone exceeds", problem(*[TENTH] * 3, nodes=3, capacities=(0.3,)), 3.0, (1, 1, 1)
+    ),
+    *[
+        KnownOptimum(
+            f"a cap that is missed by {excess:g}",
+            problem(TWO_LIMITS, TWO_LIMITS, nodes=4, capacities=(300.0 * (1 - excess),)),
+            26.0,
+        )
+        for excess in (3e-9, 1e-8, 1e-7, 1e-6)
+    ],
+    *[
+        KnownOptimum(
+            f"of three tasks worth the same, {running} keeps the only watts that there are",
+            problem(
+                *[options((1, 5.0, 80.0), (2, 8.0, 200.0), current=int(each == running)) for each in range(3)],
+                nodes=9,
+                capacities=(100.0,),
+            ),
+            5.0,
+            tuple(int(each == running) for each in range(3)),
+        )
+        for running in range(3)
+    ],
     KnownOptimum(
         "the pool and the watts bind at once",
         problem(
@@ -127,7 +164,7 @@ WITH_CAPACITIES = (
             capacities=(70.0,),
         ),
         19.0,
-        (4, 1),
+        (3, 1),
     ),
     KnownOptimum(
         "two further resources",
@@ -144,6 +181,29 @@ WITH_CAPACITIES = (
         "a row on the counts as well",
         problem(TWO_LIMITS, linear(1.0, 3), nodes=3, capacities=(100.0,), rows=(LinearRow(np.array([0.0, 1.0]), 2.0),)),
         12.0,
-        (2, 2),
+    ),
+)
+
+SAME = task({0: -7.0, 2: -16.0, 3: 43.0, 4: -18.0})
+WITH_FLOOR = (
+    KnownOptimum(
+        "a credit of 1e-8 of the value decides",
+        problem(
+            SAME,
+            SAME,
+            nodes=3,
+            floor=Floor(((0,), (1,)), (np.array([2e-7, 2e-7, 6e-7, 1e-7]), np.array([3e-7, 1e-7, 4e-7, 0.0]))),
+        ),
+        36.0 + 3e-7,
+    ),
+    KnownOptimum(
+        "one group can never earn anything, so another's credit counts for nothing",
+        problem(
+            task({0: -1.0, 1: -11.0}),
+            task({0: -1.0}),
+            nodes=14,
+            floor=Floor(((0, 1), (1,)), (np.array([1e290, 4e290]), np.array([0.0])), 1000.0),
+        ),
+        -2.0,
     ),
 )

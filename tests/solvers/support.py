@@ -1,25 +1,47 @@
-"""Which solvers a test can use here, and small problems with capacities."""
+"""Which solvers a test can use here, what they are asked, and what the best answer is worth."""
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
-from functools import cache
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import strategies as st
 
 from bftrainer import plugins
 from bftrainer.errors import SolverUnavailableError
-from solvers import AllocationProblem, Limits, Solver, TaskOptions, registry, supervised
+from solvers import (
+    AllocationProblem,
+    Floor,
+    Limits,
+    LinearRow,
+    Solver,
+    SolveResult,
+    StopReason,
+    TaskOptions,
+    registry,
+    supervised,
+)
+from solvers.backends import HighsSolver
 from solvers.count_model import CountModel
+from solvers.evaluation import to_result
 from solvers.milp import MilpSolver, ModelOutcome
-from solvers.registry import get_solver, names, solver_class
+from solvers.option_pruning import add_greedy_start, option_table, relax, search, search_options
+from solvers.registry import get_solver, names, solve, solver_class
 from tests.reference.exhaustive import Exhaustive
+from tests.solvers.plugins import Lazy
 
 EXACT = tuple(name for name in names() if solver_class(name).exact)
-TAKES_ROWS = tuple(name for name in names() if solver_class(name).extra_rows)
-TAKES_CAPACITIES = tuple(name for name in names() if getattr(solver_class(name), "capacities", False))
-TAKES_FLOOR = tuple(name for name in names() if getattr(solver_class(name), "floor", False))
+TAKES_ROWS, TAKES_CAPACITIES, TAKES_FLOOR = (
+    tuple(name for name in names() if getattr(solver_class(name), feature, False))
+    for feature in ("extra_rows", "capacities", "floor")
+)
+# Steps of solvers, asked alone: the search by labels, and the model of options of which few were pruned.
+STEPS = ("labels", "model")
 
 
 class Scripted(MilpSolver):
@@ -35,19 +57,22 @@ class Scripted(MilpSolver):
         return answer(model) if callable(answer) else answer
 
 
-def rough(tasks: int, most: int, nodes: int) -> AllocationProblem:
-    """Curves of random steps, without linear runs: a model of them has as many columns as options."""
-    rng = np.random.default_rng(0)
-    values = [np.concatenate(([0.0], np.sort(rng.random(most)) * 1e3)) for _ in range(tasks)]
-    return AllocationProblem(tuple(TaskOptions(np.arange(most + 1), each, 0, 1, most) for each in values), nodes)
+class Answering(Lazy):
+    """A plug-in that gives one answer, of any kind."""
+
+    name, capacities = "answering", True
+
+    def __init__(self, answer: object) -> None:
+        self.answer = answer
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> Any:  # noqa: ARG002 - whatever they are
+        """Answer that."""
+        return self.answer
 
 
-def dense(model: CountModel) -> np.ndarray:
-    """The rows of a model as a matrix."""
-    matrix = np.zeros((len(model.rows), len(model.upper)))
-    for row, entries in zip(matrix, model.rows, strict=True):
-        row[list(entries)] = list(entries.values())
-    return matrix
+def told(counts, value, bound, reason, held, choices=None) -> SolveResult:
+    """An answer of that plug-in."""
+    return SolveResult(counts, value, bound, reason, held, "answering", choices=choices)
 
 
 def usable(name: str) -> Solver:
@@ -62,30 +87,19 @@ def usable(name: str) -> Solver:
     return solver
 
 
-def small(seed: int) -> AllocationProblem:
-    """Two to four tasks of up to four power limits each; curves of any shape, caps from 0 to more than enough.
-
-    Every third has whole numbers, so that values tie and caps are reached exactly; every fifth draws a base load, so
-    that watts are not proportional to nodes, and every seventh has a second resource.
-    """
-    rng = np.random.default_rng([17, seed])
-    whole, base_load, resources = seed % 3 == 0, seed % 5 == 0, 2 if seed % 7 == 0 else 1
-    tasks = []
-    for _ in range(int(rng.integers(2, 5))):
-        most = int(rng.integers(1, 6))
-        limits = np.sort(rng.integers(1, 8, size=int(rng.integers(1, 4))))
-        pairs = [(count, limit) for count in range(1, most + 1) for limit in limits if rng.random() < 0.9]
-        counts, limit = np.array([(0, 0), *pairs]).T
-        uses = [counts * limit * rng.uniform(0.5, 2.0)] + [counts * rng.uniform(0.0, 2.0)] * (resources - 1)
-        uses = np.array(uses) + (counts > 0) * (rng.uniform(0.0, 3.0) if base_load else 0.0)
-        values = np.cumsum(rng.normal(2.0, 4.0, counts.size)) + rng.normal(0.0, 3.0, counts.size)
-        if whole:
-            uses, values = np.rint(uses), np.rint(values)
-        tasks.append(TaskOptions(counts, values, int(rng.integers(0, 6)), 1, most, uses))
-    wanted = sum(task.uses.max(axis=1) for task in tasks)
-    share = 0.0 if seed % 20 == 1 else rng.uniform(0.0, 1.1)
-    capacities = np.rint(wanted * share) if whole else wanted * share
-    return AllocationProblem(tuple(tasks), int(rng.integers(0, 13)), capacities=tuple(capacities.tolist()))
+def answer(name: str, asked: AllocationProblem, limits: Limits) -> SolveResult:
+    """What a solver, or one of the steps, answers."""
+    if name == "labels":
+        table = option_table(asked)
+        relaxed = add_greedy_start(table, relax(table))
+        result = search(table, relaxed, math.inf)
+        assert result.is_proven
+        bound = relaxed.bound - result.least
+        return to_result(name, asked, tuple(result.choices.tolist()), StopReason.OPTIMAL, bound)
+    if name == "model":
+        # Pruning without a search leaves so much that the model has to decide.
+        return HighsSolver().solve(asked, limits, search_options(asked, math.inf, effort=0.0))
+    return solve(usable(name), asked, limits)
 
 
 def best_of(asked: AllocationProblem) -> float:
@@ -93,10 +107,81 @@ def best_of(asked: AllocationProblem) -> float:
     return Exhaustive().solve(asked, Limits()).objective
 
 
-@cache
-def optimum(seed: int) -> float:
-    """The optimum of a small problem."""
-    return best_of(small(seed))
+def plain_optimum(asked: AllocationProblem) -> float:
+    """The optimum by the textbook recursion over tasks and nodes, which breaks no ties and prunes nothing."""
+    best = np.zeros(asked.nodes + 1)
+    for task in asked.tasks:
+        after = np.full(best.size, -np.inf)
+        for count, value in zip(task.counts.tolist(), task.values.tolist(), strict=True):
+            if count <= asked.nodes:
+                after[count:] = np.maximum(after[count:], best[: best.size - count] + value)
+        best = after
+    return float(best.max())
+
+
+# --- problems ----------------------------------------------------------------------------------------------------
+
+
+def rough(tasks: int, most: int, nodes: int, seed: int = 0) -> AllocationProblem:
+    """Curves of random steps, without linear runs: a model of them has as many columns as options."""
+    rng = np.random.default_rng(seed)
+    values = [np.concatenate(([0.0], np.sort(rng.random(most)) * 1e3)) for _ in range(tasks)]
+    return AllocationProblem(tuple(TaskOptions(np.arange(most + 1), each, 0, 1, most) for each in values), nodes)
+
+
+def far_from_relaxed(seed: int) -> AllocationProblem:
+    """Random steps above or below what a task is worth without nodes: gaps are wide, and signs differ."""
+    asked, rng = rough(4 + seed % 8, 16, 10 + seed * 7 % 60, seed), np.random.default_rng(seed)
+    moved = [
+        replace(task, values=task.values + rng.choice([0.0, 500.0, -500.0, -200.0, 5000.0])) for task in asked.tasks
+    ]
+    return replace(asked, tasks=tuple(moved))
+
+
+@st.composite
+def kinds(draw: st.DrawFn, slope: float | None, resources: int) -> TaskOptions:
+    """A task of a few counts; whole values and slopes tie often, others not.
+
+    With further resources it runs at up to three power limits, and may draw a base load, so that watts are not
+    proportional to nodes.
+    """
+    limits = draw(st.sets(st.integers(1, 7), min_size=1, max_size=3)) if resources else {0}
+    offered = sorted(draw(st.sets(st.integers(1, 9), max_size=3 if resources else 6)))
+    counts, watts = np.array([(0, 0), *itertools.product(offered, sorted(limits))]).T
+    if slope is None:
+        whole = st.integers(-5, 9).map(float)
+        real = st.floats(-1e3, 1e3, allow_subnormal=False).map(lambda value: round(value, 3))
+        one = draw(st.sampled_from([whole, real]))
+        values = np.array(draw(st.lists(one, min_size=counts.size, max_size=counts.size)))
+    else:
+        values = slope * counts
+    unit, base = draw(st.sampled_from([1.0, 0.7])), draw(st.sampled_from([0.0, 2.5]))
+    uses = np.array([counts * watts * unit + base * (counts > 0), counts * 1.5][:resources]) if resources else None
+    return TaskOptions(counts, values, 0, max(1, *counts[:2]), max(1, counts[-1]), uses)
+
+
+@st.composite
+def any_problems(
+    draw: st.DrawFn, *, rows: bool = False, capacities: bool = False, floor: bool = False
+) -> AllocationProblem:
+    """Up to four tasks, some alike, and a pool; values of any size. Features that may be there are there or not."""
+    slope = draw(st.none() | st.sampled_from([0.1, 1 / 3, 2831.0, 1e-7]))
+    resources = draw(st.integers(0, 2)) if capacities else 0
+    some = draw(st.lists(kinds(slope, resources), min_size=1, max_size=3))
+    size = 2.0 ** draw(st.sampled_from([0, 0, -30, 30]))
+    chosen = draw(st.lists(st.sampled_from(some), min_size=1, max_size=4))
+    tasks = tuple(replace(each, values=each.values * size, current=draw(st.integers(0, 10))) for each in chosen)
+    limits = st.integers(0, 60).map(float) | st.just(math.inf)
+    extra: dict[str, Any] = {"capacities": tuple(draw(limits) for _ in range(resources))}
+    if rows and draw(st.booleans()):  # giving nobody anything satisfies it
+        coefficients = draw(st.lists(st.integers(-3, 3).map(float), min_size=len(tasks), max_size=len(tasks)))
+        extra["rows"] = (LinearRow(np.array(coefficients), draw(st.integers(-9, 0)), draw(st.integers(0, 9))),)
+    if floor and draw(st.booleans()):
+        members = st.sets(st.sampled_from(range(len(tasks))), min_size=1).map(tuple)
+        groups = tuple(draw(st.lists(members, min_size=1, max_size=2)))
+        credit = tuple(np.sqrt(task.counts) * size for task in tasks)
+        extra["floor"] = Floor(groups, credit, draw(st.sampled_from([0.0, 1.0, 10.0])))
+    return AllocationProblem(tasks, draw(st.integers(0, 25)), **extra)
 
 
 def forget_entries() -> None:

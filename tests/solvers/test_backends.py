@@ -93,16 +93,12 @@ def test_failures_of_cbc_are_errors(monkeypatch: pytest.MonkeyPatch, status: str
         CbcSolver()._run(formulate(fitting_options(asked).choices, asked), Limits())
 
 
-def test_a_backend_that_answers_nonsense() -> None:
-    """An allocation that breaks the pool's limit is an error, not a decision."""
+def test_answers_of_backends_are_checked() -> None:
+    """An allocation that breaks the pool's limit is an error; a solution below its own bound is an incumbent."""
     asked = problem(linear(2.0, 3), linear(1.0, 3), nodes=3)
     odd = Scripted(lambda model: ModelOutcome(StopReason.OPTIMAL, model.upper, 1e4), name="odd")
     with pytest.raises(SolverError, match="odd: answered with an allocation that is not feasible"):
         solve(odd, asked, Limits(prune=False))
-
-
-def test_a_claim_of_optimality_is_checked() -> None:
-    """A solution below its own bound is an incumbent, whatever the backend calls it."""
     asked = problem(linear(2.0, 3), nodes=3)
     bound = math.ldexp(6.0, formulate([np.arange(4)], asked).exponent)
     result = Scripted(ModelOutcome(StopReason.OPTIMAL, np.array([2.0]), bound)).solve(asked, Limits(prune=False))

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.zeus.worlds import World
+if TYPE_CHECKING:  # nothing of the product is imported
+    from tests.zeus.worlds import World
 
 TRIES = 20
 RETRIES = 100
