@@ -75,7 +75,7 @@ def test_a_carrier_holds_a_node_and_gives_it_back(made, toy):
         CarrierUp("n2", "3", "127.0.0.1"),
     }
     assert list(toy.jobs()) == ["2", "3"]
-    made.release("n1", "2")
+    made.release("2")
     assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
     until_idle(made, "n1", "n2", "n3")
@@ -128,7 +128,7 @@ def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
     os.kill(toy.pid("2"), signal.SIGTERM)
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
     assert heard(made, NodesWanted) == NodesWanted(1)
-    made.release("n3", "4", for_others=True)
+    made.release("4", for_others=True)
     assert heard(made, CarrierLost) == CarrierLost("n3", "4")
     until_idle(made, "n2", "n3")
     assert not any(isinstance(event, NodesWanted) for event in made.seen)
@@ -153,7 +153,7 @@ def test_who_gives_way_is_chosen(toy, tmp_path):
         assert {heard(engine, CarrierUp).node for _ in "12"} == {"n1", "n2"}
         toy.put("waiting", f"90|2|{int(time.time()) - 500}|Priority", f"91|1|{int(time.time())}|Dependency")
         assert heard(engine, NodesWanted) == NodesWanted(1)  # the third node is idle
-        engine.release("n2", "3", for_others=True)
+        engine.release("3", for_others=True)
         assert heard(engine, CarrierLost) == CarrierLost("n2", "3")
 
 
