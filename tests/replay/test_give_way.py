@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import solvers
 from bftrainer.errors import SettingsError
 from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
@@ -19,9 +18,10 @@ from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.runs import ReplayConfig, RunResult, run_replay
-from solvers import AllocationProblem, Held, SolveResult, StopReason, TaskOptions
+from solvers import AllocationProblem, Held, TaskOptions
 from tests.examples import examples
 from tests.replay.support import linear_task, log_of
+from tests.scripted import Scripted
 from tests.worlds import NS, World, saving_worlds
 
 many = examples(100)
@@ -116,25 +116,10 @@ def test_a_task_that_saves_loses_what_it_has_not_saved():
     assert recording.tasks[0].give_back_cost == 20.0 * (30.0 + 7.0)
 
 
-class GivesUp:
-    """A solver that never finds anything."""
-
-    name, exact, requires = "gives-up", False, ()
-
-    def solve(self, problem: AllocationProblem, limits: solvers.Limits) -> SolveResult:  # noqa: ARG002
-        """Nothing in time."""
-        if sum(options.current for options in problem.tasks) <= problem.nodes:
-            counts = (2, 2)
-            return SolveResult(
-                counts, solvers.check(problem, counts), np.inf, StopReason.TIME_LIMIT, Held.INCUMBENT, ""
-            )
-        return SolveResult(None, np.nan, np.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-
-
 def test_without_an_answer_the_cheapest_give_way():
     """Where the solver holds nothing, the task shrinks whose nodes are worth least; the decision is marked as kept."""
     log = log_of(*FOUR, (100, 0, False))
-    recording = play(log, DEAR, CHEAP, solver=GivesUp()).recording
+    recording = play(log, DEAR, CHEAP, solver=Scripted((2, 2), None)).recording
     assert [(decision.after, decision.held) for decision in recording.decisions] == [
         ((2, 2), Held.INCUMBENT),
         ((2, 1), Held.NOTHING),
