@@ -1,10 +1,11 @@
-"""A solver that answers what a test tells it to."""
+"""Solvers that answer what a test tells them to."""
 
 from __future__ import annotations
 
 import math
 
 from solvers import AllocationProblem, Held, Limits, SolveResult, StopReason, objective
+from solvers.registry import get_solver
 
 
 class Scripted:
@@ -27,3 +28,17 @@ class Scripted:
             return SolveResult(None, math.nan, math.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
         value = objective(problem, answer)
         return SolveResult(answer, value, 1.2 * value, StopReason.TIME_LIMIT, Held.INCUMBENT, self.name)
+
+
+class Failing:
+    """The dynamic programme, but for the decisions that are to fail."""
+
+    name, exact, extra_rows, capacities, requires = "failing", True, False, True, ()
+
+    def __init__(self, error: BaseException) -> None:
+        self.error, self.fails = error, False
+
+    def solve(self, problem: AllocationProblem, limits: Limits) -> SolveResult:
+        if self.fails:
+            raise self.error
+        return get_solver("dp").solve(problem, limits)

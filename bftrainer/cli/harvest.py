@@ -30,9 +30,9 @@ from bftrainer.report.glossary import format_value
 from bftrainer.runs.config import OPTIONS
 
 if TYPE_CHECKING:
-    from bftrainer.harvest.carrier_hub import CarrierEngine
     from bftrainer.harvest.live_tasks import LiveTask
     from bftrainer.harvest.scheduler_polls import CommandPoll, SlurmPoll
+    from bftrainer.harvest.session import CarrierEngine
     from bftrainer.model import NodeLog
     from bftrainer.runs import ReplayConfig
 

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.agent import proof
@@ -20,35 +20,6 @@ from bftrainer.harvest.agent import proof
 _LONGEST_LINE, _PATIENCE_S = 1 << 16, 10.0
 _NO_CARRIER = (ValueError, TypeError, RecursionError, OSError, EOFError)
 """What comes of a connection that is broken, is silent for too long, or says what no carrier of ours does."""
-
-
-class CarrierEngine(Protocol):
-    """Holds nodes for a harvest by carriers, and knows which nodes are idle.
-
-    After a carrier is lost, `poll` tells by `PoolChanged` if its node is idle, or idle again.
-    """
-
-    def poll(self, timeout_s: float) -> list[ev.HarvestEvent]:
-        """Wait for something to happen, at most so long; what did."""
-
-    def request(self, nodes: tuple[str, ...]) -> None:
-        """Start a carrier on each of these nodes, which may come later or never."""
-
-    def release(self, node: str, carrier: str, *, for_others: bool = False) -> None:
-        """Have a carrier end its ranks, and itself, perhaps for a job that waits, see `NodesWanted`."""
-
-    def start(self, rank: ev.StartRank) -> None:
-        """Start a rank."""
-
-    def stop(self, rank: ev.StopRank) -> None:
-        """Ask a rank to save and end."""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether no node will be idle any more."""
-
-    def close(self) -> None:
-        """End all carriers, and wait until they are gone."""
 
 
 class CarrierHub:
@@ -135,9 +106,8 @@ class CarrierHub:
             task, generation, status, tail = rest
             self._tell(ev.RankExited(task, generation, node, status, tail))
 
-    def release(self, node: str, carrier: str) -> None:
+    def release(self, carrier: str) -> None:
         """Have a carrier end its ranks, and itself."""
-        del node
         self._order(carrier, do="leave")
 
     def stop(self, rank: ev.StopRank) -> None:

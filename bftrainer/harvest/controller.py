@@ -13,7 +13,7 @@ from typing import Any
 
 from bftrainer.errors import InvalidTaskError
 from bftrainer.harvest import harvest_events as ev
-from bftrainer.harvest.live_allocator import LiveAllocator
+from bftrainer.harvest.live_allocator import LEAST_WORK, LiveAllocator
 from bftrainer.harvest.live_tasks import live_task
 from bftrainer.harvest.task_life import Generation, TaskLife, TaskStatus
 from bftrainer.model import NS_PER_S, Event, TaskSpec
@@ -204,9 +204,9 @@ class Controller:
         """Close the books, after the last step; tasks whose curves were learnt have them from now on."""
         self.time_s += _STEP_S
         self._measure()
-        specs = self.measured_specs()
-        learned = [life.name for life in self.tasks.values() if life.task.learned and life.is_measured]
-        self.allocator.respecify({name: specs[name].scaling for name in learned})
+        for life in self.tasks.values():
+            if life.task.learned and life.is_measured:
+                self.allocator.respecify(life.name, scaling=life.measured_spec(self._noise).scaling)
         self.allocator.end(self.time_s, reason)
 
     def measured_specs(self) -> dict[str, TaskSpec]:
@@ -353,7 +353,7 @@ class Controller:
         stretch = life.measure()
         self.allocator.measured[life.name] = life.done, life.rate
         if life.began and not life.is_over:
-            self.allocator.set_work(life.name, life.task.spec.work - life.began)
+            self.allocator.respecify(life.name, work=max(life.task.spec.work - life.began, LEAST_WORK))
         if stretch is not None and stretch.work > 0:
             task = self.allocator.task(life.name)
             self.allocator.curves.observe(task.number, task.spec, *stretch)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 from pydantic import TypeAdapter
 
 import solvers
-from bftrainer.model import Decision, Event, EventKind, ScalingCurve, TaskSpec
+from bftrainer.model import Decision, Event, EventKind, TaskSpec
 from bftrainer.replay import Adoption, Allocator, Cluster, ClusterChange, ClusterTask, Recorder, Settings
 from bftrainer.replay.allocator_settings import Status
 from bftrainer.replay.departure_order import shrink_greedily
-from bftrainer.replay.learned_curves import LEVEL_SD, LearnedCurves
+from bftrainer.replay.learned_curves import LearnedCurves
 
 LEAST_WORK = 1e-9
 """Work of a task that has done none."""
@@ -33,18 +34,6 @@ class MeasuredCurves(LearnedCurves):
     def learn(self, name: str) -> None:
         """Learn the curve of a task, too."""
         self._names = (self._names or frozenset()) | {name}
-
-    def checkpoint(self) -> Callable[[], None]:
-        """What brings beliefs back to their present state, which is all that changes: nothing is measured meanwhile."""
-        beliefs = dict(self._believed)
-        levels = {number: (learner.level, learner.level_sd) for number, learner in self.learners.items()}
-
-        def back() -> None:
-            self._believed = beliefs
-            for number, learner in self.learners.items():
-                learner.level, learner.level_sd = levels.get(number, (0.0, LEVEL_SD))
-
-        return back
 
 
 class LiveAllocator(Allocator):
@@ -147,22 +136,15 @@ class LiveAllocator(Allocator):
             task.rate = max(speed, gained / elapsed_s)
             task.pending = max(0.0, task.rate * elapsed_s - gained)  # rounding aside it is
 
-    def respecify(self, curves: Mapping[str, ScalingCurve]) -> None:
-        """Give tasks the curves that were learnt."""
-        for name, curve in curves.items():
-            if name in self._task_number:
-                task = self.task(name)
-                self.cluster.respecify(task, replace(task.spec, scaling=curve))
-
     def task(self, name: str) -> ClusterTask:
         """A task by its name."""
         return self.cluster.tasks[self._task_number[name]]
 
-    def set_work(self, name: str, work: float) -> None:
-        """Let a task have another amount of work to do."""
+    def respecify(self, name: str, **changes: Any) -> None:
+        """Let a task have another curve, or another amount of work to do."""
         task = self.task(name)
-        if task.spec.work != max(work, LEAST_WORK):
-            self.cluster.respecify(task, replace(task.spec, work=max(work, LEAST_WORK)))
+        if any(getattr(task.spec, key) != value for key, value in changes.items()):
+            self.cluster.respecify(task, replace(task.spec, **changes))
 
     def new_spec(self, spec: TaskSpec) -> TaskSpec | None:
         """The spec of a task to submit; a task that has ended waits again, with this one, and None is submitted."""
@@ -175,7 +157,7 @@ class LiveAllocator(Allocator):
 
     def finish_early(self, name: str, done: float) -> bool:
         """Let a task's work end with what it has done; whether it is active, and is now to be reported complete."""
-        self.set_work(name, done)
+        self.respecify(name, work=max(done, LEAST_WORK))
         task = self.task(name)
         if task.status == Status.WAITING:
             self.cluster.fail([task])

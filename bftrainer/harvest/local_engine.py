@@ -75,7 +75,7 @@ class _Agent:
 
 
 class LocalCarriers:
-    """A `CarrierEngine` of agents on this machine, each of which holds a node for `hold_s` at most.
+    """Carriers that are agents on this machine, each of which holds a node for `hold_s` at most.
 
     When a node is taken back, ranks have `grace_s` before they are killed. An `OutputError` if processes of an earlier
     controller do not end.
@@ -146,9 +146,9 @@ class LocalCarriers:
             self._carriers[carrier] = _Agent(node, process)
             self._hub.watch(alive, partial(self._on_end, alive, carrier))
 
-    def release(self, node: str, carrier: str, *, for_others: bool = False) -> None:  # noqa: ARG002
+    def release(self, carrier: str, *, for_others: bool = False) -> None:  # noqa: ARG002
         """Have a carrier end its ranks, and itself."""
-        self._hub.release(node, carrier)
+        self._hub.release(carrier)
         if carrier in self._carriers:
             agent = self._carriers[carrier]
             agent.until_s = min(agent.until_s, time.monotonic() + self._grace_s + _LAST_S)

@@ -10,12 +10,11 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bftrainer.errors import InvalidTaskError, OutputError
 from bftrainer.files.writing import replacing
 from bftrainer.harvest import harvest_events as ev
-from bftrainer.harvest.carrier_hub import CarrierEngine
 from bftrainer.harvest.controller import Controller, HarvestLimits
 from bftrainer.harvest.harvest_directory import (
     STATUS,
@@ -29,6 +28,12 @@ from bftrainer.harvest.live_tasks import LiveTask, check_places, live_task
 from bftrainer.harvest.task_life import TaskStatus
 from bftrainer.objectives import get_objective
 from bftrainer.runs import ReplayConfig, RunResult
+
+if TYPE_CHECKING:
+    from bftrainer.harvest.local_engine import LocalCarriers
+    from bftrainer.harvest.slurm_carriers import SlurmCarriers
+
+    CarrierEngine = LocalCarriers | SlurmCarriers
 
 _TICK_S = 0.5
 _STATUS_S = 2.0
@@ -188,7 +193,7 @@ class HarvestSession:
                 case ev.Request():
                     engine.request(effect.nodes)
                 case ev.Release():
-                    engine.release(effect.node, effect.carrier, for_others=effect.for_others)
+                    engine.release(effect.carrier, for_others=effect.for_others)
                 case ev.StartRank():
                     engine.start(effect)
                 case ev.StopRank():

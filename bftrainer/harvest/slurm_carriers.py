@@ -365,7 +365,7 @@ class _Answer(NamedTuple):
 
 
 class SlurmCarriers:
-    """A `CarrierEngine` of jobs; the numbers of jobs are the names of carriers, which hold nodes for `hold_s` at most.
+    """Carriers that are jobs; the numbers of jobs are the names of carriers, which hold nodes for `hold_s` at most.
 
     All nodes see the harvest's directory under the same name, and reach this machine at an address; it listens at all
     of its own by default. A `RunFailedError` if carriers of an earlier controller do not end; a `PollError` if Slurm
@@ -440,12 +440,12 @@ class SlurmCarriers:
             return [event]
         carrier = self._carriers.get(event.carrier)
         if carrier is None:
-            self._hub.release(event.node, event.carrier)
+            self._hub.release(event.carrier)
             return []
         match event:
             case ev.CarrierUp() if carrier.state is _State.WITHDRAWN:
                 carrier.state = _State.LEAVING
-                self._hub.release(event.node, event.carrier)
+                self._hub.release(event.carrier)
                 return []
             case ev.CarrierUp():
                 carrier.state = _State.UP
@@ -522,11 +522,11 @@ class SlurmCarriers:
             elif now_s > carrier.until_s:
                 self._ask(ignore_gone, self._jobs.cancel, number)
             elif listed[number] == ENDING and carrier.state not in _GOING:
-                self._hub.release(carrier.node, number)
+                self._hub.release(number)
                 if carrier.state is _State.WAITING:
                     self._withdraw(number, carrier)
             elif carrier.state is _State.UP and cause in _WITHDRAWN:
-                self.release(carrier.node, number)
+                self.release(number)
         in_use = {carrier.node for carrier in self._carriers.values()}
         idle = {node for node, cause in pool.items() if cause is None}
         idle -= {carrier.node for carrier in self._carriers.values() if carrier.state in _GOING}
@@ -544,7 +544,7 @@ class SlurmCarriers:
     def _job_gone(self, number: str, carrier: _Carrier) -> list[ev.HarvestEvent]:
         """A job is gone; if its carrier still talks to us, its node has lost touch with Slurm: it is sent away."""
         if carrier.state is _State.UP:
-            self.release(carrier.node, number)
+            self.release(number)
         elif carrier.state not in _GOING | _CONNECTED:
             return self._forget_carrier(number)
         elif time.monotonic() >= carrier.until_s:
@@ -618,7 +618,7 @@ class SlurmCarriers:
                     return False
         finally:
             if not is_told:
-                self._hub.release(node, number)
+                self._hub.release(number)
                 with suppress(PollError):  # it may be gone
                     self._jobs.cancel(number)
         raise RunFailedError(
@@ -635,9 +635,9 @@ class SlurmCarriers:
         is_patient = cause in _MAY_START and time.monotonic() <= begun_s + _TEST_WAIT_S
         return state is not None and (state != "PENDING" or is_patient)
 
-    def release(self, node: str, carrier: str, *, for_others: bool = False) -> None:
+    def release(self, carrier: str, *, for_others: bool = False) -> None:
         """Have a carrier end its ranks, and itself, perhaps for a job that waits."""
-        self._hub.release(node, carrier)
+        self._hub.release(carrier)
         if (job := self._carriers.get(carrier)) is not None:
             if job.state is _State.UP:
                 job.state = _State.YIELDING if for_others else _State.RELEASED

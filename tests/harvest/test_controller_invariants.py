@@ -77,7 +77,7 @@ class World:
             case StopRank():
                 self.stop(effect)
             case Release():
-                self.release(effect.node, effect.carrier)
+                self.release(effect.carrier)
             case HarvestEnded():
                 self.over = effect.reason
 
@@ -102,9 +102,9 @@ class World:
         """A rank ends as it was asked to."""
         self.exits(rank.node, 0)
 
-    def release(self, node, carrier, *, for_others=False):  # noqa: ARG002
+    def release(self, carrier, *, for_others=False):  # noqa: ARG002
         """A carrier goes as it was asked to, unless it has while an effect before was done."""
-        if self.carriers.get(node) == carrier:
+        for node in [node for node, name in self.carriers.items() if name == carrier]:
             self.leave(node)
 
     def exits(self, node, status):

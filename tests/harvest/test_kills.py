@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from benchmarks.harvest.kills import KINDS, harvest_and_kill
-from tests.harvest.test_harvest_command import SCRIPT, TASK
+from tests.harvest.conftest import TRAIN, table_text
 from tests.waiting import until
 
 
@@ -24,10 +24,9 @@ def test_what_is_killed_goes_on(tmp_path, kind):
 @pytest.mark.slow
 def test_tasks_come_while_it_runs(tmp_path):
     """A task is added, then all is stopped: each is told and done within the running harvest."""
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
+    (tmp_path / "train.py").write_text(TRAIN)
     for name, file in (("a", "live.toml"), ("b", "more.toml")):
-        (tmp_path / file).write_text("schema = 1\n" + TASK.format(name, 1e6, json.dumps([sys.executable, str(script)])))
+        (tmp_path / file).write_text("schema = 1\n" + table_text(name, 1e6))
     bftrainer = [sys.executable, "-c", "from bftrainer.cli import main; main()", "harvest"]
 
     def ask(*words):

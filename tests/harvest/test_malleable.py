@@ -108,18 +108,13 @@ def run_away():
     raise ConnectionError("A peer is gone.")
 
 
-def test_how_much_there_is_to_do(monkeypatch):
-    """In a harvest what its task says; by hand what the script says, or it goes on without end."""
-    assert made([], total=5).total == 10
-    monkeypatch.delenv("BFTRAINER_WORK")
-    assert [made([], total=total).total for total in (None, 5)] == [np.inf, 5]
-
-
 def test_alone_it_needs_no_harvest(tmp_path, monkeypatch):
-    """A script run by hand: one rank, checkpoints beside it."""
+    """A script run by hand: one rank, checkpoints beside it, and as much to do as it says; else what its task says."""
+    assert made([], total=5).total == 10
     monkeypatch.chdir(tmp_path)
     for name in ("CHECKPOINT_DIR", "PROGRESS", "WORK"):
         monkeypatch.delenv(f"BFTRAINER_{name}")
+    assert made([]).total == np.inf
     with training(lambda path: path.touch(), lambda _: None, total=2) as run:
         for _ in run:
             run.report(1)

@@ -7,8 +7,7 @@ import resource
 import shutil
 import signal
 import time
-from contextlib import closing
-from functools import partial
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +16,9 @@ from bftrainer.errors import PollError, RunFailedError, SettingsError
 from bftrainer.harvest import slurm_carriers
 from bftrainer.harvest.harvest_events import CarrierLeaving, CarrierLost, CarrierUp, NodesWanted, PoolChanged
 from bftrainer.harvest.slurm_carriers import SlurmCarriers, WaitingJobs, carrier_partition
-from tests.harvest.toy_slurm import toy
 from tests.waiting import until
 
-__all__ = ["toy"]
+slow = pytest.mark.long
 
 
 @pytest.fixture
@@ -28,22 +26,43 @@ def made(toy, tmp_path, monkeypatch):
     """An engine that was told of idle nodes; `said` is what it says."""
     monkeypatch.setattr(slurm_carriers, "_SETTLE_S", 0.0)
     assert toy.jobs() == {}
-    said = []
     partition = carrier_partition("scavenge", 1800.0, knows=True)
     assert partition.above == ("batch",)  # another one has none of its nodes
-    directory = tmp_path / "harvest"
-    directory.mkdir(exist_ok=True)
-    with closing(SlurmCarriers(directory, partition, 1800.0, 0.05, "127.0.0.1", say=said.append)) as engine:
-        engine.said = said
+    with started(tmp_path, partition) as engine:
+        yield engine
+
+
+@contextmanager
+def started(folder, partition):
+    """An engine in a directory below a folder."""
+    (folder / "harvest").mkdir(exist_ok=True)
+    said = []
+    with closing(SlurmCarriers(folder / "harvest", partition, 1800.0, 0.05, "127.0.0.1", say=said.append)) as engine:
+        engine.said, engine.seen = said, []
         assert heard(engine, PoolChanged) == PoolChanged(("n1", "n2", "n3"))
         yield engine
+
+
+def hold(engine, *nodes):
+    """Ask for carriers, and wait until they hold their nodes."""
+    engine.request(nodes)
+    found = {heard(engine, CarrierUp) for _ in nodes}
+    assert {event.node for event in found} == set(nodes)
+    return found
+
+
+@pytest.fixture
+def held(made):
+    """An engine whose carrier 2 holds n1."""
+    hold(made, "n1")
+    return made
 
 
 def heard(engine, *kinds):
     """Poll until there is an event of such a kind; it."""
 
     def one():
-        engine.seen = [*getattr(engine, "seen", []), *engine.poll(0.05)]
+        engine.seen += engine.poll(0.05)
         return next((event for event in engine.seen if isinstance(event, kinds)), None)
 
     found = until(one)
@@ -51,12 +70,12 @@ def heard(engine, *kinds):
     return found
 
 
-def until_idle(engine, *nodes):
-    """Poll until these nodes, and no others, were said to be idle or held."""
-    idle = {"n1", "n2", "n3"}
+def until_idle(engine, *nodes, since=("n1", "n2", "n3")):
+    """Poll until these nodes, and no others, were said to be idle or held, which some were before."""
+    idle = set(since)
 
     def same():
-        engine.seen = [*getattr(engine, "seen", []), *engine.poll(0.05)]
+        engine.seen += engine.poll(0.05)
         for event in [event for event in engine.seen if isinstance(event, PoolChanged | CarrierLeaving | CarrierLost)]:
             engine.seen.remove(event)
             idle.difference_update(event.busy if isinstance(event, PoolChanged) else {event.node})
@@ -66,16 +85,23 @@ def until_idle(engine, *nodes):
     until(same)
 
 
-@pytest.mark.long
+def nodes_of_tests(toy):
+    """Nodes of the first two jobs, by which carriers are tested."""
+    submitted = [each for each in toy.asked() if each.startswith("sbatch")]
+    return ["n1" if "--nodelist=n1" in each else "n2" for each in submitted[:2]]
+
+
+@slow
 def test_a_carrier_holds_a_node_and_gives_it_back(made, toy):
-    """The first carrier is a test that it hears SIGTERM; then jobs hold nodes, and their numbers are their names."""
-    made.request(("n1", "n2"))
-    assert {heard(made, CarrierUp), heard(made, CarrierUp)} == {
-        CarrierUp("n1", "2", "127.0.0.1"),
-        CarrierUp("n2", "3", "127.0.0.1"),
-    }
+    """The first carrier is a test that it hears SIGTERM; then jobs hold nodes, and their numbers are their names.
+
+    They have the limits of the user, as Slurm hands those of `sbatch` on to the job: checkpoints may be larger than
+    what we read of a command.
+    """
+    assert hold(made, "n1", "n2") == {CarrierUp("n1", "2", "127.0.0.1"), CarrierUp("n2", "3", "127.0.0.1")}
     assert list(toy.jobs()) == ["2", "3"]
-    made.release("n1", "2")
+    assert resource.prlimit(toy.pid("2"), resource.RLIMIT_FSIZE) == resource.getrlimit(resource.RLIMIT_FSIZE)
+    made.release("2")
     assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
     until_idle(made, "n1", "n2", "n3")
@@ -83,20 +109,11 @@ def test_a_carrier_holds_a_node_and_gives_it_back(made, toy):
     assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n2", "3")
 
 
-@pytest.mark.long
-def test_carriers_have_the_limits_of_the_user(made, toy):
-    """Slurm hands those of `sbatch` on to the job: checkpoints may be larger than what we read of a command."""
-    made.request(("n1",))
-    heard(made, CarrierUp)
-    assert resource.prlimit(toy.pid("2"), resource.RLIMIT_FSIZE) == resource.getrlimit(resource.RLIMIT_FSIZE)
-
-
-@pytest.mark.long
+@slow
 def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     """An ordinary job may need more than the node that is free already: those that have not come yet are taken back."""
     monkeypatch.setattr(slurm_carriers, "_SETTLE_S", 0.5)
-    made.request(("n1", "n2"))
-    assert {heard(made, CarrierUp).node, heard(made, CarrierUp).node} == {"n1", "n2"}
+    hold(made, "n1", "n2")
     toy.put("pending")
     made.request(("n3",))
     until(lambda: made.poll(0.05) == [] and "4" in toy.jobs())
@@ -115,11 +132,10 @@ def test_nothing_comes_while_somebody_waits(made, toy, monkeypatch):
     until_idle(made, "n1", "n2", "n3")
 
 
-@pytest.mark.long
+@slow
 def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
     """For one that came when carriers left, and waits, nodes are wanted once; Slurm is asked only then."""
-    made.request(("n1", "n2", "n3"))
-    assert {heard(made, CarrierUp).node for _ in "123"} == {"n1", "n2", "n3"}
+    hold(made, "n1", "n2", "n3")
     assert not any("PD" in each for each in toy.asked())
     toy.put("nodes", "n1 down", "n2 idle", "n3 idle")
     rows = ("90|1|{0}|Resources", "91|1|{0}|Dependency", "92|1|{1}|Resources", "93|9|{0}|Priority", "94|1|{2}|None")
@@ -128,7 +144,7 @@ def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
     os.kill(toy.pid("2"), signal.SIGTERM)
     assert heard(made, CarrierLost) == CarrierLost("n1", "2")
     assert heard(made, NodesWanted) == NodesWanted(1)
-    made.release("n3", "4", for_others=True)
+    made.release("4", for_others=True)
     assert heard(made, CarrierLost) == CarrierLost("n3", "4")
     until_idle(made, "n2", "n3")
     assert not any(isinstance(event, NodesWanted) for event in made.seen)
@@ -140,20 +156,17 @@ def test_carriers_leave_for_jobs_that_slurm_lets_wait(made, toy):
     assert made.said == [f"{expected} Going on with the nodes that are held."]
 
 
-@pytest.mark.long
+@slow
 def test_who_gives_way_is_chosen(toy, tmp_path):
     """Where Slurm has nobody make room, nodes are wanted for whoever waits for more than are idle, since whenever."""
-    toy.put("partitions", (toy.here / "partitions").read_text().strip().replace("CANCEL", "OFF"))
+    toy.edit("partitions", "CANCEL", "OFF")
     partition = carrier_partition("scavenge", 1800.0, chosen=True, knows=True)
     assert (partition.objection, partition.grace_s) == ("", 2)
-    (tmp_path / "harvest").mkdir()
-    with closing(SlurmCarriers(tmp_path / "harvest", partition, 1800.0, 0.05, "127.0.0.1")) as engine:
-        heard(engine, PoolChanged)
-        engine.request(("n1", "n2"))
-        assert {heard(engine, CarrierUp).node for _ in "12"} == {"n1", "n2"}
+    with started(tmp_path, partition) as engine:
+        hold(engine, "n1", "n2")
         toy.put("waiting", f"90|2|{int(time.time()) - 500}|Priority", f"91|1|{int(time.time())}|Dependency")
         assert heard(engine, NodesWanted) == NodesWanted(1)  # the third node is idle
-        engine.release("n2", "3", for_others=True)
+        engine.release("3", for_others=True)
         assert heard(engine, CarrierLost) == CarrierLost("n2", "3")
 
 
@@ -174,11 +187,10 @@ def test_carriers_leave_once_for_a_job(waiting, free, in_use, more):
     assert jobs.carriers_to_release(waiting, free, in_use) == more
 
 
-@pytest.mark.long
-def test_the_key_is_seen_by_nobody(made, toy, tmp_path):
+@slow
+@pytest.mark.usefixtures("held")
+def test_the_key_is_seen_by_nobody(toy, tmp_path):
     """It is in a file of this user's alone, and on no command line."""
-    made.request(("n1",))
-    heard(made, CarrierUp)
     (script,) = (tmp_path / "harvest").glob("carrier-*.sh")
     assert script.stat().st_mode & 0o077 == 0
     key = script.read_text().split("BFTRAINER_CARRIER_KEY=")[1].split()[0]
@@ -187,7 +199,7 @@ def test_the_key_is_seen_by_nobody(made, toy, tmp_path):
     assert not any(key in each for each in shown)
 
 
-@pytest.mark.long
+@slow
 def test_a_step_that_is_not_told_is_no_carrier(made, toy, monkeypatch):
     """Where SIGTERM does not reach it, nothing is harvested."""
     monkeypatch.setattr(slurm_carriers, "_SIGNAL_S", 0.3)
@@ -197,7 +209,7 @@ def test_a_step_that_is_not_told_is_no_carrier(made, toy, monkeypatch):
     toy.drop("deaf")
 
 
-@pytest.mark.long
+@slow
 def test_carriers_that_cannot_come_up(made, toy):
     """After three attempts it is given up, and said where to look."""
     toy.put("srun.fails", "srun: error: no")
@@ -211,23 +223,28 @@ def test_carriers_that_cannot_come_up(made, toy):
     toy.drop("srun.fails")
 
 
-@pytest.mark.long
-def test_a_submission_that_is_refused(made, toy, monkeypatch):
-    """One line; nothing is submitted for a while, then again."""
-    toy.put("sbatch.fails", "sbatch: error: QOSMaxSubmitJobPerUserLimit")
+@slow
+@pytest.mark.parametrize(
+    ("command", "fault"),
+    [
+        ("sbatch", "QOSMaxSubmitJobPerUserLimit"),
+        ("scancel", "Socket timed out"),  # nobody is blamed for not hearing a signal that was not sent
+    ],
+)
+def test_what_slurm_refuses(made, toy, monkeypatch, command, fault):
+    """One line; nothing is submitted for a while, then again, and the test is made on another node."""
+    toy.put(f"{command}.fails", f"{command}: error: {fault}")
     made.request(("n1", "n2"))
-    assert [heard(made, CarrierLost).node, heard(made, CarrierLost).node] == ["n1", "n2"]
-    assert made.said == ["sbatch: error: QOSMaxSubmitJobPerUserLimit. No carriers are submitted for 60 s."]
-    toy.drop("sbatch.fails")
+    assert {heard(made, CarrierLost).node for _ in "12"} == {"n1", "n2"}
+    assert made.said == [f"{command}: error: {fault}. No carriers are submitted for 60 s."]
+    toy.drop(f"{command}.fails")
     monkeypatch.setattr(made, "_refused_until_s", 0.0)
-    assert heard(made, PoolChanged) == PoolChanged(("n1", "n2"))
-    made.request(("n1", "n2"))
-    assert {heard(made, CarrierUp).node for _ in "12"} == {"n1", "n2"}
-    submitted = [each for each in toy.asked() if each.startswith("sbatch")]
-    assert ["n1" if "--nodelist=n1" in each else "n2" for each in submitted[:2]] == ["n1", "n2"]
+    until_idle(made, "n1", "n2", "n3", since=("n3",))
+    hold(made, "n1", "n2")
+    assert nodes_of_tests(toy) == ["n1", "n2"]
 
 
-@pytest.mark.long
+@slow
 @pytest.mark.parametrize(("state", "wait_s"), [("mixed", 15.0), ("idle", 0.0)])
 def test_a_carrier_that_does_not_come_is_taken_back(made, toy, monkeypatch, state, wait_s):
     """An ordinary job was faster, or Slurm starts nothing on the node: the test is made on another one."""
@@ -240,78 +257,44 @@ def test_a_carrier_that_does_not_come_is_taken_back(made, toy, monkeypatch, stat
     until(lambda: made.poll(0.05) == [] and not toy.jobs())
     made.request(("n1", "n2"))
     assert heard(made, CarrierUp).node in ("n1", "n2")
-    submitted = [each for each in toy.asked() if each.startswith("sbatch")]
-    assert ["n1" if "--nodelist=n1" in each else "n2" for each in submitted[:2]] == ["n1", "n2"]
+    assert nodes_of_tests(toy) == ["n1", "n2"]
 
 
-@pytest.mark.long
-def test_a_test_that_slurm_does_not_make(made, toy, monkeypatch):
-    """A signal that was not sent is said, and nobody is blamed for not hearing it; then it is tried again."""
-    toy.put("scancel.fails", "scancel: error: Socket timed out")
-    made.request(("n1", "n2"))
-    assert {heard(made, CarrierLost).node for _ in "12"} == {"n1", "n2"}
-    assert made.said == ["scancel: error: Socket timed out. No carriers are submitted for 60 s."]
-    toy.drop("scancel.fails")
-    monkeypatch.setattr(made, "_refused_until_s", 0.0)
-    until_idle(made, "n1", "n2", "n3")
-    made.request(("n1", "n2"))
-    assert {heard(made, CarrierUp).node for _ in "12"} == {"n1", "n2"}
-
-
-@pytest.mark.long
-def test_slurm_does_not_answer(made, toy):
+@slow
+def test_slurm_does_not_answer(held, toy):
     """One line when that begins, and one when it ends; carriers stay."""
-    made.request(("n1",))
-    heard(made, CarrierUp)
     toy.put("squeue.fails", "slurm_load_jobs error: Unable to contact slurm controller")
-    until(lambda: made.poll(0.05) == [] and made.said)
+    until(lambda: held.poll(0.05) == [] and held.said)
     toy.drop("squeue.fails")
-    until(lambda: made.poll(0.05) == [] and len(made.said) > 1)
-    assert made.said == [
+    until(lambda: held.poll(0.05) == [] and len(held.said) > 1)
+    assert held.said == [
         "squeue: slurm_load_jobs error: Unable to contact slurm controller. Going on with the nodes that are held.",
         "Slurm answers again.",
     ]
     assert list(toy.jobs()) == ["2"]
 
 
-@pytest.mark.long
-def test_a_node_that_is_drained_is_given_back(made, toy):
-    """Whoever drains a node need not wait for a carrier's time to be over."""
-    made.request(("n1",))
-    heard(made, CarrierUp)
-    toy.put("nodes", "n1 drain", "n2 idle", "n3 idle")
-    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
-
-
-@pytest.mark.long
-def test_a_step_that_began_too_late_to_be_told(made, toy):
-    """Slurm tells steps that are there when a job has to make room; one that begins later is told by us."""
-    made.request(("n1",))
-    heard(made, CarrierUp)
-    toy.put("ending")
-    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
-    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
-
-
-@pytest.mark.long
-def test_a_carrier_that_is_killed(made, toy, monkeypatch):
-    """Its node is lost at once, and can be used again when its ranks have had their time to end."""
-    made.request(("n1",))
-    heard(made, CarrierUp)
+@slow
+@pytest.mark.parametrize(
+    "do",
+    [
+        # Whoever drains a node need not wait for a carrier's time to be over.
+        lambda toy: toy.put("nodes", "n1 drain", "n2 idle", "n3 idle"),
+        # Slurm tells steps that are there when a job has to make room; one that begins later is told by us.
+        lambda toy: toy.put("ending"),
+        # Killed: its node can be used again when its ranks have had their time to end.
+        lambda toy: os.kill(toy.pid("2"), signal.SIGKILL),
+        # A carrier whose job is gone for Slurm, but which still talks, is sent away.
+        lambda toy: (toy.here / "jobs" / "2").unlink(),
+    ],
+    ids=["drained", "told too late", "killed", "lost by Slurm"],
+)
+def test_how_carriers_end(held, toy, monkeypatch, do):
+    """Their node is lost as soon as that is known, and can be used again once they are gone."""
     monkeypatch.setattr(slurm_carriers, "SLACK_S", 0.0)
-    os.kill(toy.pid("2"), signal.SIGKILL)
-    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
-    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
-
-
-@pytest.mark.long
-def test_a_node_that_slurm_has_lost(made, toy):
-    """A carrier whose job is gone for Slurm, but which still talks, is sent away."""
-    made.request(("n1",))
-    heard(made, CarrierUp)
-    (toy.here / "jobs" / "2").unlink()
-    assert heard(made, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
-    assert heard(made, CarrierLost) == CarrierLost("n1", "2")
+    do(toy)
+    assert heard(held, CarrierLeaving, CarrierLost) == CarrierLeaving("n1", "2")
+    assert heard(held, CarrierLost) == CarrierLost("n1", "2")
 
 
 def test_a_copy_of_a_harvest_has_jobs_of_its_own(tmp_path):
@@ -336,46 +319,42 @@ def test_carriers_of_an_earlier_controller(toy, tmp_path):
     assert cancelled == [f"scancel -u {os.geteuid()} -n {title} 7"]
 
 
-_PLAIN = partial(carrier_partition, "scavenge", 1800.0)
+OFF = ("partitions", "CANCEL", "OFF")
+EQUAL = ("partitions", "Tier=10", "Tier=1")
+NOBODY_ABOVE = r"no partition of its nodes has a PriorityTier above its 1 \(see --i-know\)\.$"
 
 
 @pytest.mark.parametrize(
-    ("file", "was", "put", "message"),
+    ("changes", "asked", "message"),
     [
-        ("partitions", "scavenge", "other", r"^Expected --partition to be one of batch, gpu, other, got 'scavenge'\.$"),
+        # Nothing is taken where it could be in anybody's way.
         (
-            "partitions",
-            "01:00:00",
-            "00:29:00",
-            r"^partition scavenge: Expected --max-hold of a minute and .* at most 1740 s",
+            [("partitions", "scavenge", "other")],
+            {},
+            "^Expected --partition to be one of batch, gpu, other, got 'scaven",
         ),
-        ("partitions", "CANCEL", "OFF", r"^partition scavenge: .* but its PreemptMode is OFF \(see --i-know\)\.$"),
         (
-            "partitions",
-            "Tier=10",
-            "Tier=1",
-            r"no partition of its nodes has a PriorityTier above its 1 \(see --i-know\)\.$",
+            [("partitions", "01:00:00", "00:29:00")],
+            {},
+            "^partition scavenge: .* --max-hold of a minute .* at most 1740 s",
         ),
-        ("config", "partition_prio", "none", r"Slurm preempts no jobs \(PreemptType=preempt/none\)"),
-        ("config", "partition_prio", "qos", r"Slurm goes by QOS here"),
+        ([OFF], {}, r"^partition scavenge: .* but its PreemptMode is OFF \(see --i-know\)\.$"),
+        ([EQUAL], {}, NOBODY_ABOVE),
+        ([("config", "partition_prio", "none")], {}, r"Slurm preempts no jobs \(PreemptType=preempt/none\)"),
+        ([("config", "partition_prio", "qos")], {}, "Slurm goes by QOS here"),
+        # Nobody can choose where Slurm would name who makes room first, or ordinary jobs have no right of way.
+        ([], {"chosen": True}, r"Slurm names who makes room before the harvest can \(PreemptMode=CANCEL"),
+        ([OFF, EQUAL], {"chosen": True}, NOBODY_ABOVE),
+        # Not for less than a minute.
+        ([], {"hold_s": 61.0}, "Expected --max-hold of a minute and the grace time of 2 s at least"),
     ],
 )
-def test_partitions_that_are_refused(toy, file, was, put, message):
-    """Nothing is taken where it could be in anybody's way."""
-    toy.put(file, (toy.here / file).read_text().strip().replace(was, put))
+def test_partitions_that_are_refused(toy, changes, asked, message):
+    """In one line."""
+    for change in changes:
+        toy.edit(*change)
     with pytest.raises(SettingsError, match=message):
-        _PLAIN()
-
-
-def test_partitions_where_nobody_can_choose(toy):
-    """Slurm would name who makes room first; or ordinary jobs have no right of way."""
-    chosen = partial(_PLAIN, chosen=True)
-    with pytest.raises(SettingsError, match=r"Slurm names who makes room before the harvest can \(PreemptMode=CANCEL"):
-        chosen()
-    off = (toy.here / "partitions").read_text().strip().replace("CANCEL", "OFF")
-    toy.put("partitions", off.replace("Tier=10", "Tier=1"))
-    with pytest.raises(SettingsError, match=r"no partition of its nodes has a PriorityTier above its 1 \(see --i-know"):
-        chosen()
+        carrier_partition("scavenge", **({"hold_s": 1800.0} | asked))
 
 
 @pytest.mark.parametrize(
@@ -388,9 +367,9 @@ def test_partitions_where_nobody_can_choose(toy):
 )
 def test_partitions_of_nonsense(toy, was, put, message):
     """One line says what was not understood."""
-    toy.put("partitions", (toy.here / "partitions").read_text().strip().replace(was, put))
+    toy.edit("partitions", was, put)
     with pytest.raises(PollError, match=message):
-        _PLAIN()
+        carrier_partition("scavenge", 1800.0)
 
 
 @pytest.mark.parametrize("said", ["\n", "1", "x h RUNNING", "slurm_load_jobs error\n1 h RUNNING 0 9"])
@@ -402,13 +381,11 @@ def test_jobs_of_nonsense(monkeypatch, said):
 
 
 def test_who_may_harvest(toy, monkeypatch):
-    """Not root, not for less than a minute, and not without Slurm."""
+    """Not root, and not without Slurm."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(SettingsError, match=r"^Expected a user other than root"):
-        _PLAIN()
-    assert _PLAIN(knows=True).grace_s == 2
-    with pytest.raises(SettingsError, match=r"Expected --max-hold of a minute and the grace time of 2 s at least"):
-        carrier_partition("scavenge", 61.0)
+        carrier_partition("scavenge", 1800.0)
+    assert carrier_partition("scavenge", 1800.0, knows=True).grace_s == 2
     toy.put("scontrol.fails", "slurm_load_partitions: Unable to contact slurm controller (connect failure)")
     with pytest.raises(PollError, match=r"^scontrol: slurm_load_partitions: Unable"):
-        _PLAIN()
+        carrier_partition("scavenge", 1800.0)

@@ -44,9 +44,14 @@ def greet(hub, hello):
     return answer.result(), events[:1]
 
 
+def hello_to(hub):
+    """What a carrier that knows the key says to a challenge."""
+    return lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"]
+
+
 def test_who_knows_the_key_is_a_carrier(hub):
     """Both sides show that they know it."""
-    said, events = greet(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
+    said, events = greet(hub, hello_to(hub))
     assert said == proof(hub.key, "hub", "mine", "c1")
     assert events == [CarrierUp("n1", "c1", "127.0.0.1")]
 
@@ -71,12 +76,12 @@ def test_a_stranger_is_sent_away(hub, hello):
 
 def test_strangers_that_are_silent_are_sent_away(hub, monkeypatch):
     """They have some seconds to say who they are; who knows the key is heard as ever."""
-    monkeypatch.setattr(carrier_hub, "_PATIENCE_S", 0.2)
+    monkeypatch.setattr(carrier_hub, "_PATIENCE_S", 1.0)
     with ExitStack() as opened:
         silent = [
             opened.enter_context(socket.create_connection(("127.0.0.1", hub.port), timeout=60)) for _ in range(50)
         ]
-        said, events = greet(hub, lambda asked: ["hello", "n1", "c1", proof(hub.key, "carrier", asked, "c1"), "mine"])
+        said, events = greet(hub, hello_to(hub))
         assert said
         assert events
         with ThreadPoolExecutor(1) as pool:
@@ -110,7 +115,7 @@ def test_a_carrier_that_talks_nonsense_is_lost(hub, said):
     """Its connection is closed, and the harvest goes on."""
     with socket.create_connection(("127.0.0.1", hub.port)) as link, link.makefile("rw") as stream:
         hub.poll(0.1)
-        hello = ["hello", "n1", "c1", proof(hub.key, "carrier", stream.readline().strip(), "c1"), "mine"]
+        hello = hello_to(hub)(stream.readline().strip())
         print(json.dumps(hello), said, sep="\n", file=stream, flush=True)
         events = []
         until(lambda: events.extend(hub.poll(0.01)) or len(events) > 1)

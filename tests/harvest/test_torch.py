@@ -11,10 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import call, here
-
-__all__ = ["call", "here"]
-
 ROOT = Path(__file__).parents[2]
 EXAMPLE = re.compile(r"<!-- file: torch_line.py -->\n```python\n(.*?)```", re.S)
 

@@ -10,8 +10,8 @@ from itertools import groupby
 import numpy as np
 import pytest
 
-from bftrainer.errors import OutputError, PollError, SettingsError
-from bftrainer.files.writing import LineJournal, seal_line, unseal_line
+from bftrainer.errors import OutputError, PollError
+from bftrainer.files.writing import LineJournal, seal_line
 from bftrainer.harvest import watch as watching
 from bftrainer.harvest.scheduler_polls import slurm_pool
 from bftrainer.harvest.watch import Watch, begin_or_continue, journal_path
@@ -217,34 +217,26 @@ def test_slow_answers(tmp_path, monkeypatch):
     assert done.quality.busy_node_s == {"unknown": 300.0}
 
 
-def test_two_watches_on_one_file(tmp_path):
-    """The second is refused in one line, and the first goes on; nor is Slurm asked more than once a second."""
-    with pytest.raises(SettingsError, match="Expected --every of 1 s or more"):
-        Watch(Scripted(IDLE), tmp_path / "idle.parquet", 0.5, print)
-    path = tmp_path / "idle.parquet"
-    with Watch(Scripted(IDLE), path, 1.0, print) as first:
-        first.look()
-        with pytest.raises(OutputError, match=r"idle\.watch: Process \d+ on .* is writing there"):
-            Watch(Scripted(IDLE), path, 1.0, print)
-        first.look()
-    assert [each.name for each in tmp_path.iterdir()] == ["idle.watch"]
+def journal_of(*lines):
+    """What a journal has of these lines."""
+    return b"".join(seal_line(line) + b"\n" for line in lines)
 
 
-def test_other_files_stay_as_they_are(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("idle.parquet", b"mine", r"idle\.parquet: File exists"),
+        ("idle.watch", b"somebody's notes\n", r"idle\.watch: Expected a journal of sinfo, got something else\."),
+        ("idle.watch", journal_of(f"{KIND}: sinfo -p gpu"), r"a journal of sinfo, got one of sinfo -p gpu\."),
+        ("idle.watch", journal_of("bftrainer watch 2: sinfo"), r"a journal of sinfo, got something else\."),
+    ],
+)
+def test_other_files_stay_as_they_are(tmp_path, name, content, said):
     """A node log of another origin, a journal of another partition, and what is no journal are not touched."""
-    path = tmp_path / "idle.parquet"
-    path.write_text("mine")
-    with pytest.raises(OutputError, match=r"idle\.parquet: File exists"):
-        Watch(Scripted(IDLE), path, 30.0, print)
-    assert [each.name for each in tmp_path.iterdir()] == ["idle.parquet"]
-    path.unlink()
-    watch_for(Scripted(IDLE), path, 60)
-    before = {each.name: each.read_bytes() for each in tmp_path.iterdir()}
-    other = Scripted(IDLE)
-    other.source = "sinfo -p gpu"
-    with pytest.raises(OutputError, match=r"idle\.watch: Expected a journal of sinfo -p gpu, got one of sinfo\."):
-        Watch(other, path, 30.0, print)
-    assert {each.name: each.read_bytes() for each in tmp_path.iterdir()} == before
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(OutputError, match=said):
+        Watch(Scripted(IDLE), tmp_path / "idle.parquet", 30.0, print)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [(name, content)]
 
 
 def test_the_first_poll_has_to_work(tmp_path):
@@ -285,17 +277,6 @@ def test_a_full_disk(tmp_path, monkeypatch):
     monkeypatch.undo()
     _, done = watch_for(scripted, path, 600)
     assert done.log.window_s == 90 + 30 + 600
-
-
-@pytest.mark.parametrize("line", ["somebody's notes", seal_line("bftrainer watch 2: here")])
-def test_what_is_no_journal_of_this_stays(tmp_path, line):
-    """It is refused in one line and not touched."""
-    journal = LineJournal(tmp_path / "x.watch")
-    journal.append([line])
-    data = journal.path.read_bytes()
-    with pytest.raises(OutputError, match="Expected a journal of here, got something else"):
-        begin_or_continue(LineJournal(journal.path, lambda line: unseal_line(line) is not None), "here")
-    assert journal.path.read_bytes() == data
 
 
 def test_a_torn_beginning_heals(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 from bftrainer.harvest.scheduler_polls import SINFO_FIELDS, slurm_pool
 from bftrainer.nodelogs import read_node_log
 from bftrainer.schedulers.import_log import import_log
+from tests.cli.conftest import check_refusal
 from tests.harvest.slurm import NODES
 from tests.tiny import installed
 from tests.waiting import until
@@ -19,23 +19,17 @@ from tests.waiting import until
 NOW = ["command", "--", "printf", "n[1-3] idle\nn4 drained\nn9 job\n"]
 
 
-def bftrainer(*words, cwd, **options):
-    """Run a command to its end."""
-    known = {"capture_output": True, "text": True, "timeout": 120.0, "check": False}
-    return subprocess.run([installed("bftrainer"), *words], cwd=cwd, **(known | options))
-
-
 @pytest.fixture
-def started(tmp_path):
+def started(here):
     """`started(words, env)` starts a watch that writes idle.parquet, and waits for its first polls."""
     processes = []
 
     def start(*words, **options):
         process = subprocess.Popen(
-            [installed("bftrainer"), "watch", *words], cwd=tmp_path, stdout=-1, stderr=-1, text=True, **options
+            [installed("bftrainer"), "watch", *words], cwd=here, stdout=-1, stderr=-1, text=True, **options
         )
         processes.append(process)
-        until(lambda: process.poll() is not None or journal(tmp_path).count(" + ") > 1)
+        until(lambda: process.poll() is not None or journal(here).count(" + ") > 1)
         assert process.poll() is None, process.communicate()
         return process
 
@@ -51,19 +45,17 @@ def journal(folder):
     return path.read_text() if path.exists() else ""
 
 
-def test_how_the_nodes_are_now(tmp_path):
+def test_how_the_nodes_are_now(call, here):
     """A table by state, or JSON; nothing is written."""
-    done = bftrainer("watch", *NOW[:1], "--once", *NOW[1:], cwd=tmp_path)
-    rows = [line.split() for line in done.stdout.splitlines()]
+    before = [*here.iterdir()]
+    rows = [line.split() for line in call("watch", *NOW[:1], "--once", *NOW[1:]).out.splitlines()]
     assert rows == [["state", "names", "nodes"], ["idle", "n[1-3]", "3"], ["job", "n9", "1"], ["drain", "n4", "1"]]
-    done = bftrainer("watch", *NOW[:1], "--once", "--json", *NOW[1:], cwd=tmp_path)
-    found = json.loads(done.stdout)
+    found = call("watch", *NOW[:1], "--once", "--json", *NOW[1:]).json
     assert (found["nodes"], found["idle"]) == (5, 3)
     assert found["states"]["drain"] == {"nodes": 1, "names": "n4"}
-    assert not any(tmp_path.iterdir())
+    assert [*here.iterdir()] == before
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
@@ -77,64 +69,64 @@ def test_how_the_nodes_are_now(tmp_path):
         (["command", "-o", "x.csv", "--json", "--", "true"], 2, "--json (of --once)"),
     ],
 )
-def test_what_cannot_be(tmp_path, words, status, message):
+def test_what_cannot_be(call, here, words, status, message):
     """One line, and no journal without a poll in it."""
-    done = bftrainer("watch", *words, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (status, "")
-    assert message in done.stderr.splitlines()[-1]
-    assert "Traceback" not in done.stderr
-    assert journal(tmp_path).count("\n") <= 1
+    refused = call("watch", *words)
+    assert (refused.status, refused.out) == (status, "")
+    assert message in refused.err.splitlines()[-1]
+    assert "Traceback" not in refused.err
+    assert journal(here).count("\n") <= 1
 
 
-def test_told_to_end(tmp_path, started):
+def test_told_to_end(call, here, started):
     """It ends as a server does, with all written; a second one is refused while it goes on; killed, it goes on."""
-    words = ("command", "-o", "idle.parquet", "--every", "1s", *NOW[1:])
+    words, before = ("command", "-o", "idle.parquet", "--every", "1s", *NOW[1:]), {each.name for each in here.iterdir()}
     process = started(*words)
-    second = bftrainer("watch", *words, cwd=tmp_path)
-    assert second.returncode == 2
-    assert second.stderr == f"Error: idle.watch: Process {process.pid} on {os.uname().nodename} is writing there.\n"
+    second = call("watch", *words)
+    check_refusal(second)
+    assert second.err == f"Error: idle.watch: Process {process.pid} on {os.uname().nodename} is writing there.\n"
     process.kill()
     process.wait()
     process = started(*words)
-    until(lambda: journal(tmp_path).count(" = ") == 2)
+    until(lambda: journal(here).count(" = ") == 2)
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate()
-    assert (process.returncode, len(err.splitlines())) == (0, 1)
+    assert (process.returncode, len(err.splitlines())) == (0, 1), err
     assert out.startswith("idle.parquet: node log of 5 nodes, ")
-    log = read_node_log(tmp_path / "idle.parquet")
+    log = read_node_log(here / "idle.parquet")
     assert log.nodes == ("n1", "n2", "n3", "n4", "n9")
     assert log.window_s >= 0.9
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["idle.parquet", "idle.quality.json", "idle.watch"]
+    assert {each.name for each in here.iterdir()} - before == {"idle.parquet", "idle.quality.json", "idle.watch"}
 
 
 @pytest.mark.slow
-def test_a_real_slurm(tmp_path, started, slurm):
+def test_a_real_slurm(call, here, started, slurm):
     """Jobs, a drained node and a controller that is killed stand in the log as what they are; `assess` takes it."""
     env = slurm.environ
     words = ("slurm", "-o", "idle.parquet", "--every", "1s", "--partition", "batch", "--carriers", "scavenge")
     process = started(*words, env=env)
     slurm.submit("sleep 600", "-N2", "-p", "scavenge")
     slurm.submit("sleep 600", "-N3")
-    until(lambda: " job n" in journal(tmp_path))
+    until(lambda: " job n" in journal(here))
     slurm.told("scontrol", "update", "nodename=n8", "state=drain", "reason=a test")
-    until(lambda: "drain n8" in journal(tmp_path))
+    until(lambda: "drain n8" in journal(here))
     slurm.kill("slurmctld")
-    until(lambda: " ? sinfo: slurm_load_" in journal(tmp_path))
+    until(lambda: " ? sinfo: slurm_load_" in journal(here))
     slurm.start_controller()
-    until(lambda: journal(tmp_path).rpartition(" ? ")[2].count(" + ") > 1)
+    until(lambda: journal(here).rpartition(" ? ")[2].count(" + ") > 1)
     process.send_signal(signal.SIGTERM)
     err = process.communicate()[1]
     assert process.returncode == 0, err
     assert "Unable to contact slurm controller" in err
-    quality = import_log("watch", [tmp_path / "idle.watch"]).quality
-    assert set(quality.busy_node_s) == {"job", "drain", "unknown"}, journal(tmp_path)
+    quality = import_log("watch", [here / "idle.watch"]).quality
+    assert set(quality.busy_node_s) == {"job", "drain", "unknown"}, journal(here)
     assert sum(quality.busy_node_s.values()) + quality.idle_node_s == pytest.approx(8 * quality.window_s)
-    log = read_node_log(tmp_path / "idle.parquet")
+    log = read_node_log(here / "idle.parquet")
     assert log.nodes == NODES
     assert log.idle[log.node == NODES.index("n8")][:2].tolist() == [True, False]
-    done = bftrainer("assess", "idle.parquet", "--least-window", "1s", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "Coverage was not checked" not in done.stdout
+    done = call("assess", "idle.parquet", "--least-window", "1s")
+    assert done.status == 0, done.err
+    assert "Coverage was not checked" not in done.out
     if os.geteuid() == 0:  # as which nobody has to watch
         words = ("sinfo", "-h", "-N", "-a", "-O", SINFO_FIELDS)
         until(lambda: slurm_pool(slurm.run(*words, user="nobody").stdout) == slurm_pool(slurm.told(*words)))

@@ -82,6 +82,10 @@ class ToySlurm:
         new.write_text("\n".join(lines) + "\n")
         new.replace(self.here / name)
 
+    def edit(self, name, was, put):
+        """Replace a text in such a file."""
+        self.put(name, (self.here / name).read_text().strip().replace(was, put))
+
     def drop(self, name):
         """Take such a file away."""
         (self.here / name).unlink()

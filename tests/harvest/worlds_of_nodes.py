@@ -1,28 +1,16 @@
-"""Worlds for a controller: tasks that train as they say, on nodes that come and go."""
+"""Worlds for a controller: scripts of what happens to tasks, on nodes that come and go."""
 
 from __future__ import annotations
 
 import sys
+from itertools import groupby
 
+from bftrainer.harvest import harvest_events as ev
 from bftrainer.harvest.controller import Controller, HarvestLimits
-from bftrainer.harvest.harvest_events import (
-    CarrierUp,
-    HarvestEnded,
-    Note,
-    PoolChanged,
-    Progressed,
-    RankExited,
-    Release,
-    Request,
-    StartRank,
-    StopRank,
-    Submitted,
-)
 from bftrainer.objectives import throughput
 from bftrainer.replay import Settings
 
 START_NS = 1_700_000_000 * 10**9
-__all__ = ["START_NS", "carried", "controller", "kinds", "progress", "run_on", "table"]
 
 
 def table(name="a", **changes):
@@ -34,44 +22,76 @@ def table(name="a", **changes):
 
 def controller(*tables, **limits):
     """A controller that these tasks were just submitted to."""
-    made = Controller(
-        Settings(objective=throughput, solver="dp", startup_cost="full"), START_NS, HarvestLimits(**limits)
-    )
-    made.step(0.0, [Submitted("tasks.toml", each) for each in tables or (table(),)])
+    settings = Settings(objective=throughput, solver="dp", startup_cost="full")
+    made = Controller(settings, START_NS, HarvestLimits(**limits))
+    made.step(0.0, [ev.Submitted("tasks.toml", each) for each in tables or (table(),)])
     return made
-
-
-def carried(made, time_s, *nodes):
-    """Have nodes be idle and carriers come to them; the effects."""
-    asked = made.step(time_s, [PoolChanged(nodes)])
-    wanted = [node for effect in asked if isinstance(effect, Request) for node in effect.nodes]
-    return made.step(time_s, [CarrierUp(node, f"c-{node}") for node in wanted])
-
-
-def run_on(effects):
-    """Which tasks are started where: node, task, generation, rank, size."""
-    started = [each for each in effects if isinstance(each, StartRank)]
-    return [(each.node, each.task.name, each.generation, each.rank, each.world_size) for each in started]
-
-
-def kinds(effects):
-    """Effects in short."""
-    short = {
-        Request: "ask",
-        Release: "release",
-        StopRank: "stop",
-        StartRank: "start",
-        HarvestEnded: "ended",
-        Note: "note",
-    }
-    return [(short[type(each)], getattr(each, "node", None) or getattr(each, "nodes", None)) for each in effects]
 
 
 def progress(task, generation, work, saved, time_s, began=-1.0):
     """A report at a time of the world."""
-    return Progressed(task, generation, work, saved, START_NS / 1e9 + time_s, began)
+    return ev.Progressed(task, generation, work, saved, START_NS / 1e9 + time_s, began)
 
 
-def exits(made, time_s, task, generation, *nodes, status=0, tail=""):
-    """Have ranks end; the effects."""
-    return made.step(time_s, [RankExited(task, generation, node, status, tail) for node in nodes])
+def play(made, script, tables=()):
+    """Have a controller live through lines of a time, what happens then, and ``->`` all that it does about that.
+
+    Carriers of a node have its name; ranks are called by task and generation, as ``a.1``; a report has work done, work
+    saved and its time. Tasks that are submitted are among the tables.
+    """
+    for line in filter(None, map(str.strip, script.splitlines())):
+        said, arrow, done = line.partition("->")
+        time_s, _, happens = said.strip().partition(" ")
+        events = [event for some in happens.split(";") for event in _read(some.split(), tables)]
+        effects = made.step(made.time_s if time_s == "now" else float(time_s), events)
+        if arrow:
+            told = "; ".join(_tell(effects))
+            assert told == done.strip(), f"{line}: {told}"
+
+
+def _read(words, tables):
+    """Events of a few words."""
+    kinds = {"up": ev.CarrierUp, "leaving": ev.CarrierLeaving, "lost": ev.CarrierLost}
+    match words:
+        case ["idle", *nodes]:
+            return [ev.PoolChanged(tuple(nodes))]
+        case ["up" | "leaving" | "lost" as what, *nodes]:
+            return [kinds[what](node, node) for node in nodes]
+        case ["exit" | "crash" as what, rank, *nodes]:
+            task, generation = rank.split(".")
+            fault = (1, "boom") if what == "crash" else (0, "")
+            return [ev.RankExited(task, int(generation), node, *fault) for node in nodes]
+        case ["report", rank, *numbers]:
+            task, generation = rank.split(".")
+            return [progress(task, int(generation), *map(float, numbers))]
+        case ["submit", name]:
+            return [ev.Submitted("more.toml", next(each for each in tables if each["name"] == name))]
+        case ["want", count]:
+            return [ev.NodesWanted(int(count))]
+        case ["restart"]:
+            return [ev.Restarted()]
+        case ["drain" | "stop" as what]:
+            return [ev.Asked(what)]
+    assert not words, words
+    return []
+
+
+def _tell(effects):
+    """Effects in words; ranks that start together are those of all nodes, in order."""
+    for kind, some in groupby(effects, lambda effect: (type(effect), getattr(effect, "task", None))):
+        group = list(some)
+        match kind[0]:
+            case ev.StartRank:
+                assert [(each.rank, each.world_size) for each in group] == [(n, len(group)) for n in range(len(group))]
+                yield f"start {group[0].task.name}.{group[0].generation} {' '.join(each.node for each in group)}"
+            case ev.StopRank:
+                yield f"stop {group[0].task}.{group[0].generation} {' '.join(each.node for each in group)}"
+            case ev.Release:
+                for is_lent, nodes in groupby(group, lambda each: each.for_others):
+                    yield f"{'lend' if is_lent else 'release'} {' '.join(each.node for each in nodes)}"
+            case ev.Request:
+                yield f"ask {' '.join(node for each in group for node in each.nodes)}"
+            case ev.Note:
+                yield from (f"say {each.text}" for each in group)
+            case ev.HarvestEnded:
+                yield f"over {group[0].reason}"

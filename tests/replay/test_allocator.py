@@ -132,12 +132,9 @@ def test_impossible_events(events, said):
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (lambda counts: counts * np.nan, "finite credit, got nan for 0 nodes"),
-        (lambda counts: counts[1:] * 1.0, r"shape \(5,\), got \(4,\)"),
         (lambda counts: np.where(counts > 2, np.inf, 1.0), "finite credit, got inf for 3 nodes"),
         (lambda counts: np.minimum(counts, 1) * 1e308, "product is finite"),
         (lambda counts: counts - 1.0, "a credit of 0 for 0 nodes, got -1"),
-        (lambda counts: {}[counts.size], "objective unusual, task J0: .*KeyError: 5"),
         (lambda counts: counts.put(0, 1), "read-only"),  # the counts are used again
     ],
 )

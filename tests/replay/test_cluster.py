@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -19,21 +18,16 @@ from tests.replay.support import linear_task
 spec = partial(linear_task, most=8, grow_cost_s=18.0, shrink_cost_s=12.0)
 
 
-def started(*specs: TaskSpec, nodes: int, submit_s: tuple[float, ...] = (), **settings: object) -> Cluster:
+def started(*specs: TaskSpec, nodes: int) -> Cluster:
     """Cluster at 0 s: `nodes` idle nodes, all tasks submitted, nobody holds anything."""
-    times = submit_s or [0.0] * len(specs)
-    due = [replace(each, submit_s=time_s) for each, time_s in zip(specs, times, strict=True)]
-    cluster = Cluster(Settings(as_given, **settings), due, nodes)
+    cluster = Cluster(Settings(as_given), specs, nodes)
     apply(cluster, 0.0, joined=list(range(nodes)))
     return cluster
 
 
-def apply(
-    cluster: Cluster, time_s: float, joined: Sequence[int] = (), left: Sequence[int] = (), completed: Sequence[int] = ()
-) -> ClusterChange:
+def apply(cluster: Cluster, time_s: float, joined: Sequence[int] = (), left: Sequence[int] = ()) -> ClusterChange:
     """Apply an instant, step by step."""
     cluster.advance(time_s)
-    cluster.complete([cluster.tasks[number] for number in completed])
     cluster.remove_nodes(left)
     cluster.complete_due()
     cluster.add_nodes(joined)
@@ -50,13 +44,6 @@ def test_losing_several_nodes_costs_once():
     assert (task.preemption_loss, change.lost) == (12.0 * 40.0, {0: [0, 1, 2]})
     assert (task.progress, task.nodes) == (400.0 - 480.0, [3])
     assert cluster.owner == [BUSY, BUSY, BUSY, 0]
-
-
-def test_full_startup_cost_books_the_new_rate():
-    """With the full start-up cost a start on 4 nodes books 18 s at 40 work/s."""
-    cluster = started(spec(), nodes=4, startup_cost="full")
-    cluster.adopt([4])
-    assert cluster.tasks[0].pending == 18.0 * 40.0
 
 
 @pytest.mark.parametrize(("after", "cost"), [(6, 18.0 * 40.0), (2, 12.0 * 40.0), (0, 12.0 * 40.0), (4, 0.0)])

@@ -35,19 +35,23 @@ def run(
 FOUR = (0.0, ("a", "b", "c", "d"), ())
 
 
-def test_completions_are_events_at_their_exact_time():
-    """1000 work at 40/s end at 25 s, and there the replay ends."""
-    recording = run([task()], [FOUR])
-    assert [event.time_s for event in recording.events] == [0.0, 25.0]
-    assert recording.tasks[0].completed_s == 25.0
+@pytest.mark.parametrize(
+    ("tasks", "more", "most", "events", "lives"),
+    [
+        # 1000 work at 40/s end at 25 s, and there the replay ends.
+        ([task()], [], 10, [0.0, 25.0], [(0.0, 25.0)]),
+        # A task submitted at 7.5 s starts then, not at the next row.
+        ([task(submit_s=7.5)], [(60.0, (), ("a",))], 10, [0.0, 7.5, 32.5], [(7.5, 32.5)]),
+        # The second task gets the nodes of the first one when that ends.
+        ([task("A"), task("B")], [], 1, [0.0, 25.0, 50.0], [(0.0, 25.0), (25.0, 50.0)]),
+    ],
+)
+def test_completions_and_submissions_are_events_at_their_exact_time(tasks, more, most, events, lives):
+    """Tasks start and end there."""
+    recording = run(tasks, [FOUR, *more], max_tasks=most)
+    assert [event.time_s for event in recording.events] == events
+    assert [(each.started_s, each.completed_s) for each in recording.tasks] == lives
     assert recording.reason == "finished"
-
-
-def test_submissions_are_events():
-    """A task submitted at 7.5 s starts then, not at the next row."""
-    recording = run([task(submit_s=7.5)], [FOUR, (60.0, (), ("a",))])
-    assert recording.tasks[0].started_s == 7.5
-    assert recording.tasks[0].completed_s == 32.5
 
 
 def test_the_record_begins_at_the_windows_start():
@@ -111,13 +115,6 @@ def test_what_is_due_where_a_replay_stops_still_happens(until_s: float, done: fl
     """A task that completes at the time of the stop, but for rounding, is complete."""
     recording = run([task(), task("J1", submit_s=500.0)], [FOUR], stops=[stop_at(until_s)])
     assert (recording.reason, recording.tasks[0].completed_s) == ("until", done)
-
-
-def test_a_completion_hands_its_nodes_on_at_once():
-    """The second task starts when the first one ends."""
-    recording = run([task("A"), task("B")], [FOUR], max_tasks=1)
-    assert recording.tasks[1].started_s == 25.0
-    assert recording.tasks[1].completed_s == 50.0
 
 
 @pytest.mark.parametrize("offset_s", [0.0, 1.6e9])

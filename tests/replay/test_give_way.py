@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import solvers
 from bftrainer.errors import SettingsError
 from bftrainer.model import Event, NodeLog, ScalingCurve, TaskSpec
 from bftrainer.model.records import Recording
@@ -19,9 +18,10 @@ from bftrainer.objectives import as_given
 from bftrainer.replay import Allocator, Recorder, Settings, replay
 from bftrainer.replay.departure_order import DepartureOrder, shrink_greedily
 from bftrainer.runs import ReplayConfig, RunResult, run_replay
-from solvers import AllocationProblem, Held, SolveResult, StopReason, TaskOptions
+from solvers import AllocationProblem, Held, TaskOptions
 from tests.examples import examples
 from tests.replay.support import linear_task, log_of
+from tests.scripted import Scripted
 from tests.worlds import NS, World, saving_worlds
 
 many = examples(100)
@@ -47,7 +47,10 @@ CHEAP, DEAR = task("cheap", 1.0), task("dear", 10.0)
 
 
 def test_the_decision_chooses_who_shrinks():
-    """Two nodes of the dear task are taken: the cheap one gives back its own, and pays as for losing them."""
+    """Two nodes of the dear task are taken: the cheap one gives back its own, and pays as for losing them.
+
+    The dear task goes on under the names of the nodes that the cheap one has given back.
+    """
     result = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), DEAR, CHEAP)
     recording = result.recording
     assert [decision.after for decision in recording.decisions] == [(2, 2), (2, 0)]
@@ -56,18 +59,13 @@ def test_the_decision_chooses_who_shrinks():
     event = recording.events[1]
     assert (event.left, event.gave_back, event.give_back_cost, event.preempted, event.rescale_cost) == (2, 1, 12, 0, 0)
     assert result.summary()["ledger"]["given_back"] == pytest.approx(12.0 / 600.0, rel=1e-9)
-    named = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), DEAR, CHEAP, give_way="named")
-    assert named.recording.tasks[0].preemptions == 1
-
-
-def test_a_node_that_stays_changes_names():
-    """The dear task goes on under the names of the nodes that the cheap one has given back."""
-    recording = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), DEAR, CHEAP).recording
     assert [move for move in moves(recording) if move[0] == 100.0] == [
         *[(100.0, 2, -1), (100.0, 3, -1)],
         *[(100.0, 0, -1), (100.0, 1, -1)],
         *[(100.0, 2, 0), (100.0, 3, 0)],
     ]
+    named = play(log_of(*FOUR, (100, 0, False), (100, 1, False)), DEAR, CHEAP, give_way="named")
+    assert named.recording.tasks[0].preemptions == 1
 
 
 def test_free_nodes_leave_first():
@@ -116,25 +114,10 @@ def test_a_task_that_saves_loses_what_it_has_not_saved():
     assert recording.tasks[0].give_back_cost == 20.0 * (30.0 + 7.0)
 
 
-class GivesUp:
-    """A solver that never finds anything."""
-
-    name, exact, requires = "gives-up", False, ()
-
-    def solve(self, problem: AllocationProblem, limits: solvers.Limits) -> SolveResult:  # noqa: ARG002
-        """Nothing in time."""
-        if sum(options.current for options in problem.tasks) <= problem.nodes:
-            counts = (2, 2)
-            return SolveResult(
-                counts, solvers.check(problem, counts), np.inf, StopReason.TIME_LIMIT, Held.INCUMBENT, ""
-            )
-        return SolveResult(None, np.nan, np.inf, StopReason.TIME_LIMIT, Held.NOTHING, self.name)
-
-
 def test_without_an_answer_the_cheapest_give_way():
     """Where the solver holds nothing, the task shrinks whose nodes are worth least; the decision is marked as kept."""
     log = log_of(*FOUR, (100, 0, False))
-    recording = play(log, DEAR, CHEAP, solver=GivesUp()).recording
+    recording = play(log, DEAR, CHEAP, solver=Scripted((2, 2), None)).recording
     assert [(decision.after, decision.held) for decision in recording.decisions] == [
         ((2, 2), Held.INCUMBENT),
         ((2, 1), Held.NOTHING),
@@ -169,38 +152,30 @@ def test_published_rules_name_the_nodes():
             ReplayConfig(compat="published", **options)
 
 
-COSTLY = task("costly", shrink_cost_s=30.0, grow_cost_s=30.0)
+FREE_TO_GROW = task("costly", shrink_cost_s=30.0, grow_cost_s=0.0)
+WIDE = replace(FREE_TO_GROW, max_nodes=3, scaling=ScalingCurve.linear(10.0, 3))
+JOINING = (0, 0, True), (50, 1, True)
 
 
 @pytest.mark.parametrize(
-    ("notice_s", "after"),
+    ("tried", "rows", "notice_s", "give_way", "after", "losses"),
     [
-        (0.0, (2,)),  # nobody knows that the second node leaves after 50 s
-        (50.0, (1,)),  # 50 s on it gain 500 of work, losing it costs 600
-        (49.0, (2,)),
+        # Nobody knows that the second node leaves after 50 s; 50 s on it gain 500 of work, losing it costs 600.
+        (FREE_TO_GROW, [*JOINING, (100, 1, False)], 0.0, "named", 2, 1),
+        (FREE_TO_GROW, [*JOINING, (100, 1, False)], 50.0, "named", 1, 0),
+        (FREE_TO_GROW, [*JOINING, (100, 1, False)], 49.0, "named", 2, 1),
+        # Where losing it costs less than it gains, notice changes nothing.
+        (task("cheap", shrink_cost_s=5.0, grow_cost_s=5.0), [*JOINING, (100, 1, False)], 60.0, "chosen", 2, 0),
+        # With a choice it does not matter which node leaves: one of the free ones is left alone for it.
+        (WIDE, [*JOINING, (50, 2, True), (100, 0, False)], 50.0, "chosen", 2, 0),
+        (WIDE, [*JOINING, (50, 2, True), (100, 0, False)], 50.0, "named", 3, 1),
     ],
 )
-def test_a_node_that_leaves_soon_is_left_alone(notice_s: float, after: tuple[int, ...]):
+def test_a_node_that_leaves_soon_is_left_alone(tried, rows, notice_s, give_way, after, losses):
     """A task that runs on one node takes another only if it gains by it while that stays."""
-    log = log_of((0, 0, True), (50, 1, True), (100, 1, False))
-    result = play(log, replace(COSTLY, grow_cost_s=0.0), notice_s=notice_s, give_way="named")
-    assert result.recording.decisions[1].after == after
-    assert result.recording.tasks[0].preemptions == (after == (2,))
-
-
-def test_a_node_whose_stay_pays_is_taken():
-    """Where losing it costs less than it gains, notice changes nothing."""
-    log = log_of((0, 0, True), (50, 1, True), (100, 1, False))
-    cheap = task("cheap", shrink_cost_s=5.0, grow_cost_s=5.0)
-    assert play(log, cheap, notice_s=60.0).recording.decisions[1].after == (2,)
-
-
-def test_free_nodes_stand_in_for_those_that_leave_soon():
-    """With a choice it does not matter which node leaves: one of the free ones is left alone for it."""
-    log = log_of((0, 0, True), (50, 1, True), (50, 2, True), (100, 0, False))
-    wide = replace(COSTLY, max_nodes=3, grow_cost_s=0.0, scaling=ScalingCurve.linear(10.0, 3))
-    assert play(log, wide, notice_s=50.0).recording.decisions[1].after == (2,)
-    assert play(log, wide, notice_s=50.0, give_way="named").recording.decisions[1].after == (3,)
+    recording = play(log_of(*rows), tried, notice_s=notice_s, give_way=give_way).recording
+    assert recording.decisions[1].after == (after,)
+    assert recording.tasks[0].preemptions == losses
 
 
 @pytest.mark.parametrize(("notice_s", "cost"), [(4.0, 37.0), (5.0, 12.0)])

@@ -10,7 +10,7 @@ from bftrainer.model import Event, ScalingCurve, TaskSpec
 from bftrainer.objectives import throughput
 from bftrainer.replay import Allocator, Settings
 from bftrainer.replay.learned_curves import LearnedCurves
-from solvers.registry import get_solver
+from tests.scripted import Failing
 
 COUNTS = tuple(range(17))
 
@@ -67,26 +67,16 @@ def test_progress_is_that_of_the_true_curve():
 
 def test_a_failed_decision_teaches_nothing():
     """After a solver's failure the beliefs are those of before, and a retry decides as if there had been none."""
-
-    class Failing:
-        name = "failing"
-        broken = False
-
-        def solve(self, problem, limits):
-            if self.broken:
-                raise SolverError("broken")
-            return get_solver("dp").solve(problem, limits)
-
-    sizes, solver = [6, 9, 12, 9], Failing()
+    sizes, solver = [6, 9, 12, 9], Failing(SolverError("broken"))
     wanted = pools(allocator(task("a", 4), task("b", 9), noise=0.1), sizes)
     found = allocator(task("a", 4), task("b", 9), noise=0.1, solver=solver)
     pools(found, sizes[:2])
     again = Event.join(1200.0, "n9", "n10", "n11")
-    solver.broken = True
+    solver.fails = True
     for _ in range(2):
         with pytest.raises(SolverError):
             found.on_event(again)
-    solver.broken = False
+    solver.fails = False
     retried = found.on_event(again)
     assert (retried.after, retried.beliefs) == (wanted[2].after, wanted[2].beliefs)
 

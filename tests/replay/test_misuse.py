@@ -14,8 +14,8 @@ from bftrainer.errors import InputError, SolverError
 from bftrainer.model import Event, EventKind, NodeLog, ScalingCurve, TaskSpec, TuningSpec
 from bftrainer.objectives import as_given
 from solvers import Limits
-from solvers.registry import get_solver
 from tests import tuned
+from tests.scripted import Failing
 
 CURVE = ScalingCurve.linear(1.0, 4)
 TASK = TaskSpec("J0", 1, 4, 1000.0, CURVE)
@@ -138,21 +138,6 @@ def test_numbers_of_numpy_become_those_of_python():
 
 
 # --- what fails has not happened -------------------------------------------------------------------------------------
-
-
-class Failing:
-    """The dynamic programme, but for the decisions that are to fail."""
-
-    name, exact, extra_rows, capacities, requires = "failing", True, False, True, ()
-
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-        self.fails = False
-
-    def solve(self, problem: Any, limits: Limits) -> Any:
-        if self.fails:
-            raise self.error
-        return get_solver("dp").solve(problem, limits)
 
 
 def facts(allocator: Allocator) -> Any:
