@@ -97,7 +97,11 @@ class DynamicProgramme:
         result = self._search_labels(problem, limits, deadline, bonus)
         if result.stop_reason is StopReason.OPTIMAL and result.held is not Held.OPTIMAL and bonus:
             # The optimum is so much smaller than its addends that the bonus may have outweighed values.
-            return self._search_labels(problem, limits, deadline, 0.0)
+            result = self._search_labels(problem, limits, deadline, 0.0)
+            bonus = TIE_SHARE * abs(result.objective) / len(problem.tasks)
+            if result.held is Held.OPTIMAL and bonus:
+                favoured = self._search_labels(problem, limits, deadline, bonus)
+                result = favoured if favoured.held is Held.OPTIMAL else result
         return result
 
     def _search_labels(self, problem: AllocationProblem, limits: Limits, deadline: float, bonus: float) -> SolveResult:

@@ -156,6 +156,17 @@ WITH_CAPACITIES = (
         for running in range(3)
     ],
     KnownOptimum(
+        "of equals the one that changes fewer tasks, though values are far beyond the optimum",
+        problem(
+            options((1, 26.0, 1.0)),
+            TaskOptions(np.arange(3), np.array([-25.0, 1.0, 100.0]), 2, 1, 2, np.array([[0.0, 1.0, 2.0]])),
+            nodes=3,
+            capacities=(1.0,),
+        ),
+        1.0,
+        (0, 1),
+    ),
+    KnownOptimum(
         "the pool and the watts bind at once",
         problem(
             options((1, 4.0, 10.0), (2, 9.0, 30.0), (2, 8.0, 20.0), (3, 14.0, 60.0)),
