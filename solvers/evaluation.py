@@ -96,8 +96,6 @@ def check(
 
 def total_uses(problem: AllocationProblem, choices: Sequence[int]) -> list[float]:
     """What the chosen options use of each capacity together."""
-    if not problem.capacities:
-        return []
     pairs = [(task.uses, choice) for task, choice in zip(problem.tasks, choices, strict=True) if task.uses is not None]
     return [math.fsum(uses.item(number, choice) for uses, choice in pairs) for number in range(len(problem.capacities))]
 

@@ -117,16 +117,15 @@ class MilpSolver(ABC):
             return to_result(self.name, problem, (), StopReason.OPTIMAL, 0.0, DecidedBy.TRIVIAL)
         if pruned is None:
             pruned = prune(problem, deadline) if limits.prune else fitting_options(problem)
-        if pruned.is_decided and _is_plain(problem, limits):  # as `_Backend` would, in a quarter of the time
-            choices = tuple([own.item(0) for own in pruned.choices])
-            return to_result(self.name, problem, choices, StopReason.OPTIMAL, -math.inf, pruned.decided_by)
-        if self.memory and _is_plain(problem, limits):
-            places = self.memory.get(question_key(pruned.choices, problem))
-            if places is not None:
+        if _is_plain(problem, limits):
+            by = pruned.decided_by if pruned.is_decided else DecidedBy.REMEMBERED
+            places: Choices | None = () if pruned.is_decided else None
+            if self.memory and places is None:
+                places = self.memory.get(question_key(pruned.choices, problem))
+            if places is not None:  # no other allocation is worth more
                 free = iter(places)
                 choices = tuple([own.item(next(free) if own.size > 1 else 0) for own in pruned.choices])
-                value = objective(problem, choices=choices)
-                return to_result(self.name, problem, choices, StopReason.OPTIMAL, value, DecidedBy.REMEMBERED)
+                return to_result(self.name, problem, choices, StopReason.OPTIMAL, -math.inf, by)
         result = _Backend(self, problem, limits, deadline).solve_in_turn(pruned)
         self.remember(problem, limits, result, pruned.choices)
         return result
