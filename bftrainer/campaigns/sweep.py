@@ -44,8 +44,6 @@ from bftrainer.report.drawing import PrintFigure, Sheet, palette, wrap_label
 from bftrainer.report.glossary import (
     ASSUMED,
     ON_SCALING,
-    Assumption,
-    assumption,
     assumption_notes,
     check_metrics,
     term_of,
@@ -84,7 +82,7 @@ class PointResult:
 
     point: SweepPoint
     figures: Mapping[str, float | None]
-    assumed: Assumption | None = None
+    assumed_scaling: Mapping[str, Any] | None = None
     error: str | None = None
     was_done: bool = False
     """Whether an earlier call had finished it."""
@@ -105,12 +103,12 @@ class SweepResult:
         """One row per point: number, key, varied options, error, and all figures that do not depend on the clock."""
         import pyarrow as pa
 
-        rows, is_assumed = [], any(result.assumed for result in self.points)
+        rows, has_notes = [], any(result.assumed_scaling for result in self.points)
         for result in self.points:
             row = {"point": result.point.number, "run": f"{RUNS}/{result.point.key}", **dict(result.point.varied)}
             row["error"] = result.error
-            if is_assumed:
-                row["assumed_scaling"] = result.assumed.note if result.assumed else None
+            if has_notes:
+                row["assumed_scaling"] = result.assumed_scaling and result.assumed_scaling["note"]
             rows.append(row | {name: value for name, value in result.figures.items() if name not in row})
         names = dict.fromkeys(name for row in rows for name in row)
         return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
@@ -264,7 +262,7 @@ def _to_result(point: SweepPoint, summary: Mapping[str, Any]) -> PointResult:
     """Result of a point from the summary of its run."""
     figures = figures_of(json.loads(json.dumps(summary))).items()
     steady = {name: value for name, value in figures if name not in _WALL and not name.startswith("solve_s_")}
-    return PointResult(point, steady, assumption(summary))
+    return PointResult(point, steady, summary.get("assumed_scaling"))
 
 
 def _write_table(result: SweepResult, path: Path) -> None:

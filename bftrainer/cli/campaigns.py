@@ -20,7 +20,7 @@ from bftrainer.cli.usage import DATE, FILE, MOMENT
 from bftrainer.errors import SettingsError
 from bftrainer.files.writing import refuse_clash, replacing
 from bftrainer.plugins import require_extra
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, format_value
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, MARK, check_metrics, format_value, is_assumed
 
 if TYPE_CHECKING:
     from bftrainer.campaigns.advice import Advice
@@ -327,7 +327,7 @@ def _describe(result: PointResult) -> dict[str, object]:
 
     varied = {name: plain_value(value) for name, value in result.point.varied}
     entry = {"point": result.point.number, "options": varied, "error": result.error, "figures": dict(result.figures)}
-    return entry if result.assumed is None else entry | {"assumed_scaling": result.assumed.note}
+    return entry | ({"assumed_scaling": result.assumed_scaling["note"]} if result.assumed_scaling else {})
 
 
 def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> None:
@@ -339,15 +339,15 @@ def _print_points(results: Sequence[PointResult], metrics: Sequence[str]) -> Non
     for result in results[:MOST_ROWS]:
         cells = ["-" if value is None else str(plain_value(value)) for _, value in result.point.varied]
         for key in keys:
-            value = result.figures.get(key)
-            mark = f"{MARK} " if result.assumed and value is not None and result.assumed.bears(key) else ""
+            value, assumed = result.figures.get(key), {"assumed_scaling": result.assumed_scaling}
+            mark = f"{MARK} " if value is not None and is_assumed(assumed, key) else ""
             cells.append("failed" if result.error is not None else mark + format_value(value, GLOSSARY[key].unit))
         rows.append([str(result.point.number), *cells])
     varied = (name for name, _ in results[0].point.varied)
     print_table(["point", *varied, *(GLOSSARY[key].label for key in keys)], rows)
     if len(results) > MOST_ROWS:
         click.echo(f"... and {len(results) - MOST_ROWS:,} more in the table.")
-    for text in dict.fromkeys(result.assumed.note for result in results if result.assumed):
+    for text in dict.fromkeys(result.assumed_scaling["note"] for result in results if result.assumed_scaling):
         click.echo(f"{MARK} {ASSUMED}: {text}")
 
 

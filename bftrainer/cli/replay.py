@@ -35,7 +35,7 @@ from bftrainer.errors import RunFailedError, SolverError
 from bftrainer.files.directories import JOURNAL, check_free, is_free, is_unfinished, result_directory
 from bftrainer.files.opening import SAMPLE_TUNED_TASKS, sample_path
 from bftrainer.report import glossary
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, Summary, assumption, format_value
+from bftrainer.report.glossary import ASSUMED, GLOSSARY, Summary, format_value, mark_assumed, scaling_note
 from bftrainer.runs.config import OPTIONS, SECTIONS, Option, ReplayConfig
 
 if TYPE_CHECKING:
@@ -429,18 +429,16 @@ def render_summary(summary: Summary, out: IO[str]) -> None:
     title = f"Replay of {summary['nodes_total']:,} nodes, {start} to {end} UTC"
     if summary["partial"]:
         title += " (partial: failed)" if summary["end_reason"] == "failed" else " (partial: interrupted)"
-    assumed = assumption(summary)
     cells = {key: _Cell(value) for key, value in summary.items()}
     rows = []
     for label, key, show in _ROWS:
         text = None
         if key not in _WHERE_KNOWN or summary.get(key) not in (None, []):
             text = show.format_map(cells) if isinstance(show, str) else show(summary)
-        bears = assumed is not None and assumed.bears(key)
-        rows.append((label, f"{text} ({ASSUMED})" if bears and text is not None else text))
+        rows.append((label, None if text is None else text + mark_assumed(summary, key)))
         if key == "eq_nodes":
             rows += [("" if at else "  of the log", note) for at, note in enumerate(summary["node_log_notes"])]
-            rows.append((ASSUMED, None if assumed is None else assumed.note))
+            rows.append((ASSUMED, scaling_note(summary)))
     write_rows(title, rows, out)
 
 

@@ -84,7 +84,7 @@ def _print_comparison(compared: RunComparison, keys: Sequence[str]) -> None:
     notes: dict[str, list[str]] = {}
     for name, assumed in zip(compared.names, compared.assumptions, strict=True):
         if assumed is not None:
-            notes.setdefault(assumed.note, []).append(name)
+            notes.setdefault(assumed, []).append(name)
     for text in compared.notes():
         click.echo(text)
     for text, assuming in notes.items():

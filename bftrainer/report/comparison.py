@@ -10,7 +10,16 @@ from typing import Any
 
 from bftrainer.errors import escaped
 from bftrainer.model.instants import instant_ns, local_iso
-from bftrainer.report.glossary import GLOSSARY, MARK, Assumption, Summary, assumption, format_value, join_names, term_of
+from bftrainer.report.glossary import (
+    GLOSSARY,
+    MARK,
+    Summary,
+    format_value,
+    is_assumed,
+    join_names,
+    scaling_note,
+    term_of,
+)
 
 TIES = (
     "Runs of different solvers end at different times: each decides optimally, but they choose differently between "
@@ -118,9 +127,9 @@ class RunComparison:
         return {key: tuple(relative(value, values[0]) for value in values) for key, values in self.figures.items()}
 
     @property
-    def assumptions(self) -> list[Assumption | None]:
-        """Assumption of each run."""
-        return list(map(assumption, self.summaries))
+    def assumptions(self) -> list[str | None]:
+        """What each run assumes of how tasks scale."""
+        return list(map(scaling_note, self.summaries))
 
     @property
     def note_of_ties(self) -> str | None:
@@ -147,8 +156,7 @@ class RunComparison:
             text, below, tone = format_value(value, term.unit), "", ""
             if value is not None:
                 text += f" of {summary[term.over]:,.0f} tasks" if summary.get(term.over) is not None else ""
-                assumed = assumption(summary)
-                text = f"{MARK} {text}" if assumed is not None and assumed.bears(key) else text
+                text = f"{MARK} {text}" if is_assumed(summary, key) else text
             if value is not None and base is not None and find_unlike(self.summaries[0], summary).allows(key):
                 change, share = value - base, relative(value, base)
                 if change and term.unit == "share":
@@ -179,7 +187,7 @@ class RunComparison:
         differences = self.differences
         return {
             "runs": [
-                {"name": name, "partial": bool(one["partial"])} | ({"assumed_scaling": assumed.note} if assumed else {})
+                {"name": name, "partial": bool(one["partial"])} | ({"assumed_scaling": assumed} if assumed else {})
                 for name, one, assumed in zip(self.names, self.summaries, self.assumptions, strict=True)
             ],
             "settings": {key: list(values) for key, values in self.settings.items()},

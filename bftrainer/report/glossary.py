@@ -153,33 +153,25 @@ MARK = "*"
 """Stand beside a figure that rests on an assumption, where there is room for words and where there is none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Assumption:
-    """Assumption of a run: a note with the options that replace it, without a full stop, and keys of figures on it."""
-
-    note: str
-    figures: frozenset[str]
-
-    def bears(self, key: str) -> bool:
-        """Whether a figure rests on it; ``below_large_idle.occupancy`` does if ``occupancy`` does."""
-        return key.rpartition(".")[2] in self.figures
-
-
-def assumption(summary: Mapping[str, Any]) -> Assumption | None:
-    """The assumed scaling in a run's summary; None if the user gave the scaling of all tasks."""
+def scaling_note(summary: Mapping[str, Any]) -> str | None:
+    """What a run assumes of how tasks scale, without a full stop; None if the user gave the scaling of all tasks."""
     recorded = summary.get("assumed_scaling")
-    return None if recorded is None else Assumption(recorded["note"], frozenset(recorded["figures"]))
+    return None if recorded is None else str(recorded["note"])
+
+
+def is_assumed(summary: Mapping[str, Any], key: str) -> bool:
+    """Whether a figure rests on assumed scaling; ``below_large_idle.occupancy`` does if ``occupancy`` does."""
+    recorded = summary.get("assumed_scaling")
+    return recorded is not None and key.rpartition(".")[2] in recorded["figures"]
 
 
 def mark_assumed(summary: Mapping[str, Any], key: str) -> str:
     """Mark for a figure in a sentence that rests on an assumption; empty if it does not."""
-    assumed = assumption(summary)
-    return f" ({ASSUMED})" if assumed is not None and assumed.bears(key) else ""
+    return f" ({ASSUMED})" if is_assumed(summary, key) else ""
 
 
-def assumption_notes(assumed: Assumption | str | None) -> list[str]:
-    """Caveat of an assumption about how tasks scale, or of its note, if there is one."""
-    note = assumed.note if isinstance(assumed, Assumption) else assumed
+def assumption_notes(note: str | None) -> list[str]:
+    """Caveat of an assumption about how tasks scale, if there is one."""
     return [] if note is None else [f"Rests on {ASSUMED}: {note}."]
 
 

@@ -34,7 +34,16 @@ from bftrainer.report.drawing import (
     write_instead,
 )
 from bftrainer.report.finished_run import FinishedRun, Floats, machine_in_words, short_names, thin_steps
-from bftrainer.report.glossary import ASSUMED, GLOSSARY, assumption, format_value, scale_axis, suggest_metrics, term_of
+from bftrainer.report.glossary import (
+    ASSUMED,
+    GLOSSARY,
+    format_value,
+    is_assumed,
+    scale_axis,
+    scaling_note,
+    suggest_metrics,
+    term_of,
+)
 from bftrainer.report.ledger import FREE, HELD, PARTS
 from bftrainer.report.metrics import estimate
 from bftrainer.report.page import Picture, Timeline
@@ -333,8 +342,7 @@ def _finish(
     drawn: PrintFigure, sheet: Sheet, runs: Sequence[FinishedRun], key: str, has_intervals: bool = False
 ) -> PrintFigure:
     """Add a caption, and the assumption of runs, if the metric with this key rests on it."""
-    assumed = [(run.name, assumption(run.summary)) for run in runs]
-    notes = {name: one.note for name, one in assumed if one is not None and one.bears(key)}
+    notes = {run.name: scaling_note(run.summary) for run in runs if is_assumed(run.summary, key)}
     texts = [f"{drawn.caption}.", _describe_replay(runs)]
     if has_intervals:
         texts.append("Whiskers are 95 % confidence intervals of the mean over seeds (Student's t).")

@@ -21,10 +21,10 @@ from bftrainer.report.glossary import (
     MARK,
     WORK_SHARES,
     Summary,
-    assumption,
     assumption_notes,
     format_value,
     mark_assumed,
+    scaling_note,
 )
 from bftrainer.report.page import MOST_CARDS, Card, Page, PageTable, Picture, page_bytes, print_pages
 from bftrainer.report.run_figures import HOUR_S, draw_window, ledger_picture, losses_picture, timeline_of
@@ -134,7 +134,7 @@ def _cards(summary: Summary) -> Iterator[Card]:
 
 def _notes(summary: Summary) -> Iterator[str]:
     """Caveats of the figures of a run."""
-    yield from assumption_notes(assumption(summary))
+    yield from assumption_notes(scaling_note(summary))
     if summary["partial"]:
         ended = "failed" if summary["end_reason"] == "failed" else "was interrupted"
         yield f"Partial: the run {ended}; its figures are those until then."
@@ -190,7 +190,7 @@ def _task_table(run: FinishedRun, most: int, suffix: str) -> PageTable:
         columns[name] = [f"{number:,}" for number in tasks[name][rows]]
     if np.isfinite(tasks["energy_j"]).any():
         columns["energy"] = [format_value(None if np.isnan(j) else float(j), "J") for j in tasks["energy_j"][rows]]
-    notes = assumption_notes(assumption(run.summary))
+    notes = assumption_notes(scaling_note(run.summary))
     return PageTable(f"Tasks{suffix}", tuple(columns), list(zip(*columns.values(), strict=True)), note, notes)
 
 
