@@ -177,10 +177,7 @@ def defer_interrupts() -> Iterator[None]:
 
 
 def _start_worker(parent: int) -> None:
-    """Start a worker: the parent handles interrupts; the worker ends when the parent says so or has ended.
-
-    Otherwise workers of a killed parent would finish their items, beside the workers of a resumed run.
-    """
+    """Start a worker, which leaves interrupts to its parent, and ends when that says so, or has ended itself."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)

@@ -210,10 +210,7 @@ def formulate(
 def _tabulate(
     number: int, options: NDArray[np.int64], problem: AllocationProblem
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Sort a task's options by what they use per node, as those of one power limit do the same, then by count.
-
-    With them come their gains, a row each: value, less each use, credit and nodes.
-    """
+    """Sort a task's options by use per node, then count; with their gains: value, less each use, credit and nodes."""
     task, floor = problem.tasks[number], problem.floor
     uses = np.zeros((len(problem.capacities), options.size)) if task.uses is None else -task.uses[:, options]
     credit = [] if floor is None else [floor.credits[number][options]]

@@ -469,10 +469,7 @@ def add_greedy_start(table: OptionTable, relaxed: Relaxation) -> Relaxation:
 
 
 def _narrow(table: OptionTable, near: NDArray[np.bool_], nodes: int) -> NDArray[np.bool_]:
-    """Drop counts that do not fit beside the least of all others, are worth less than fewer nodes, or cannot be best.
-
-    Where the most of all tasks fit together, only the best of each is.
-    """
+    """Drop counts that do not fit beside the least of all others, are worth less than fewer, or cannot be best."""
     counts, rows = table.amounts[0], np.arange(len(near))
     while True:
         least = counts[rows, near.argmax(axis=1)]

@@ -236,12 +236,7 @@ def _why_missing(metric: str, inputs: Inputs) -> str:
 def _sample(
     plan: AdvicePlan, tasks: int, measure: Callable[[SearchedSettings], float], on_trial: Callable[[object], None]
 ) -> None:
-    """Try settings, the given ones first; the search library prints nothing.
-
-    References
-    ----------
-    Bergstra et al., "Algorithms for hyper-parameter optimization", NeurIPS 2011: tree-structured Parzen estimators.
-    """
+    """Try settings, the given ones first, by a tree-structured Parzen estimator (Bergstra et al., NeurIPS 2011)."""
     import optuna
 
     sign, most_tasks = GLOSSARY[plan.metric].better, max(plan.config.max_tasks, min(MOST_TASKS, max(1, tasks)))

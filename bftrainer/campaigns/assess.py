@@ -208,10 +208,7 @@ def _measure_grants(plan: AssessPlan, config: ReplayConfig, best: Mapping[str, A
 
 
 def _plan_search(config: ReplayConfig) -> AdvicePlan:
-    """Search on a week, or up to two of a long log, from as many tasks as fill the pool at a quarter of their most.
-
-    These lose less to a node than those that fill it at their most nodes.
-    """
+    """Search on a week, up to two of a long log, from as many tasks as fill the pool at a quarter of their most."""
     tasks = max(config.max_tasks, min(_MOST_SEARCHED, 4 * config.max_tasks))
     window_s = cast(NodeLog, config.node_log).window_s
     searched_s = max(WEEK_S, min(window_s / 10, 2 * WEEK_S))
@@ -220,10 +217,7 @@ def _plan_search(config: ReplayConfig) -> AdvicePlan:
 
 
 def _search(config: ReplayConfig) -> dict[str, Any]:
-    """The given settings, and those that are best on the first part of the log; the same if that has no idle nodes.
-
-    How far to look ahead is searched first; how many tasks are best is searched then.
-    """
+    """The given settings, and those that are best on the first part of the log: first -Tfwd, then -maxJ."""
     plan, filling = _plan_search(config), config.max_tasks
     first, _ = split_window(plan.config, load_inputs(plan.config), plan.train_share)
     most = max(filling, min(_MOST_SEARCHED, 16 * filling))
@@ -286,11 +280,8 @@ def _replay(config: ReplayConfig) -> dict[str, Any]:
 
 
 def _useful_time(result: RunResult, useful_s: float, log: NodeLog) -> dict[str, Any]:
-    """Useful node-seconds while at least half of the machine is busy, and of the rest.
-
-    The blocks are equal stretches of the window: weeks, or days if there are fewer than four weeks. Where tasks have
-    different best rates, the useful node-time is spread as the node-time that tasks held.
-    """
+    """Useful node-seconds while at least half of the machine is busy, by week, or by day; and of the rest."""
+    # Where tasks have different best rates, useful node-time is spread as the node-time that tasks held.
     intervals, tasks = Intervals.of(result.recording), result.recording.tasks
     rates = {best_rate(spec) for spec in {task.spec.scaling: task.spec for task in tasks}.values()}
     amount = intervals.net if len(rates) == 1 else intervals.used * intervals.length_s

@@ -190,10 +190,7 @@ def _check_names(spec: SweepSpec, points: Sequence[SweepPoint]) -> None:
 
 
 def _check_start(points: Sequence[SweepPoint], *, is_replacing: bool) -> None:
-    """Refuse points of which none can begin, with the fault of the first one, an `InputError`.
-
-    Those that are to replace results have to get past their first event, too.
-    """
+    """Refuse points of which none can begin, or, if they replace results, get past its first event: an `InputError`."""
     first: Exception | None = None
     for point in points:
         try:
@@ -321,10 +318,7 @@ def _save_description(path: Path, spec: SweepSpec) -> None:
 
 
 def _drop_results(path: Path, keys: Collection[str]) -> None:
-    """Delete table and runs of an earlier sweep; other files stay.
-
-    An `OutputError`, before anything is deleted, if one of them is in the place of a run with one of the `keys`.
-    """
+    """Delete table and runs of an earlier sweep; an `OutputError` if other files are where a run of `keys` goes."""
     runs = [run for run in sorted((path / RUNS).iterdir()) if not run.is_symlink() and SUMMARY in written_files(run)]
     for run in runs:
         if run.name in keys:

@@ -379,10 +379,8 @@ class Cluster:
         return sorted(first)
 
     def _exchange_owed(self, added: dict[ClusterTask, list[int]], removed: dict[ClusterTask, list[int]]) -> None:
-        """Let the nodes leave that the scheduler takes; a task that keeps one gets a free one of its kind instead.
-
-        Nodes of a kind are alike, so that only names change. If none is free, the task loses it, and gets another.
-        """
+        """Let the nodes leave that the scheduler takes; a task that keeps one gets a free one of its kind instead."""
+        # Nodes of a kind are alike, so that only names change. If none is free, the task loses it, and gets another.
         departing, self.departing = self.departing, {}
         for node, number in departing.items():
             task, kind = self.tasks[number], self.kinds.get(node)

@@ -136,10 +136,7 @@ class DepartureOrder(NodeOrder):
         return sorted((node for node in nodes if node in self._leave_s), key=self.remaining_s)
 
     def _gains(self, task: ClusterTask, lasting: int, offered: int, stay_s: float) -> bool:
-        """Whether a task gains by growing onto all offered nodes, of which the lasting ones stay, and others not.
-
-        What they do while they stay is weighed against growing, if it would not grow anyway, and losing them again.
-        """
+        """Whether a task gains by growing onto all offered nodes, of which the lasting ones stay, and others not."""
         spec, count = task.decision_spec, len(task.nodes)
         credit, low, high = task.offers.tables[0], *(min(count + more, spec.max_nodes) for more in (lasting, offered))
         if high == low or high < spec.min_nodes:

@@ -79,10 +79,7 @@ class ValueTables:
         return options
 
     def _update_offers(self, task: ClusterTask, specs: Sequence[TaskSpec], now_s: float) -> None:
-        """Ask for a task's credit; options that it, or another task like it, had before at the same credit still hold.
-
-        This is most of the cost of an objective that is not static.
-        """
+        """Ask for a task's credit; options that it, or one like it, had before at the same credit still hold."""
         objective = self._objective
         answers: list[Any] = []
         content: list[bytes | None] = []

@@ -159,11 +159,8 @@ class Clock:
         return np.where(is_set, count, stamps.ns)
 
     def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
-        """Seconds that the zone is ahead of UTC at local times.
-
-        A time in a repeated hour has two offsets: the second pass's if `second_pass`, else the first's. A skipped time
-        has none: it gets the one that makes it the later instant if `second_pass`, else the earlier one.
-        """
+        """Seconds that the zone is ahead of UTC at local times: of two the later, or the earlier, instant's."""
+        # A time in a repeated hour has two; a skipped time has none, and gets one of those beside it.
         shown = pd.DatetimeIndex(local_s.astype("M8[s]"))
         first = np.full(local_s.size, not second_pass)
         skipped = timedelta(hours=1 if second_pass else -1)

@@ -192,10 +192,8 @@ def judge_coverage(
 
 
 def _guess_selection(start: _Times, end: _Times, nodes: _Times, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
-    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start.
-
-    So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
-    """
+    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start."""
+    # So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
     (first_start, last_start), (first_end, last_end) = _outermost(start), _outermost(end)
     # A tenth of the nodes that are busy on average in the middle half of the log.
     span_s = min(last_end, last_start + half_s) - first_start
@@ -218,10 +216,8 @@ def _is_selected_by_submission(start: _Times, submit: _Times, nodes: _Times, hal
 
 
 def _last_complete(start: _Times, submit: _Times, nodes: _Times, half_s: float) -> float:
-    """Until when jobs submitted after all of these need not have started, if they are missing.
-
-    That is the last submission; later by as much as all jobs waited that had started just before it.
-    """
+    """Until when jobs submitted after all of these need not have started, if they are missing."""
+    # The last submission; later by as much as all jobs waited that had started just before it.
     last = _outermost(submit)[1]
     near = np.flatnonzero((start <= last) & (start > last - max(half_s, _SPELL_S)))
     if not near.size:

@@ -28,11 +28,7 @@ SEEN = "seen"
 
 
 def _setting(help_text: str, default: Any = None, formats: tuple[str, ...] = (), **more: Any) -> Any:
-    """A field with its option; `formats` are those that take it, if it is not all.
-
-    `kind` says how its text is read where the type of the field doesn't: SECONDS, SHARE, NAMES, FILES or PROCESSORS;
-    `flag` is the option if it is not called as the field is.
-    """
+    """A field with its option, for these `formats` or all; `kind` is how its text is read, `flag` another name."""
     return field(default=default, metadata={"help": help_text, "formats": formats, **more})
 
 

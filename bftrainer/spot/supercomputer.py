@@ -245,10 +245,8 @@ class SupercomputerModel:
         return np.sort(np.maximum(1, np.concatenate(starts).astype(np.int64))), sizes
 
     def _groups(self, rng: np.random.Generator, holes: NDArray[np.int64]) -> tuple[memoryview, memoryview]:
-        """Split holes of these sizes into groups that are taken back together: numbers of nodes, lengths in seconds.
-
-        Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
-        """
+        """Split holes into groups that are taken back together: numbers of nodes, lengths in seconds."""
+        # Lengths are an even sample, weighted by nodes, so that fragments have the distribution asked for.
         sizes = array("q")
         for remaining in holes.tolist():
             while remaining > 0:
@@ -277,10 +275,8 @@ def _whole_sizes(sizes: NDArray[np.float64], target: int, most: int) -> NDArray[
 
 
 def _split_mean(holes: NDArray[np.int64], group_mean: float | None) -> float:
-    """Mean number of nodes between splits, such that groups of holes of these sizes have the measured mean.
-
-    A hole of n nodes, split after each with chance p, falls into ``1 + (n - 1) p`` groups on average.
-    """
+    """Mean number of nodes between splits, such that groups of holes of these sizes have the measured mean."""
+    # A hole of n nodes, split after each with chance p, falls into 1 + (n - 1) p groups on average.
     total, count = int(holes.sum()), holes.size
     if group_mean is None or total == count:
         return 1.0
@@ -294,11 +290,8 @@ def _transitions(
     groups: tuple[memoryview, memoryview],
     nodes: int,
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Times in s, nodes and states entered, by time and node, as they are drawn.
-
-    A node that is taken back stays busy for at least a second. A group's nodes leave together, as all that end at a
-    time do: if too few nodes are busy, the hole waits until after that time.
-    """
+    """Times in s, nodes and states entered, by time and node, as they are drawn."""
+    # A group's nodes leave together, and stay busy for a second: with too few busy ones the hole waits until then.
     is_busy = np.ones(nodes, dtype=np.bool_)
     busy, filled, now = nodes, 0, 0
     ends: list[tuple[int, int, NDArray[np.int64]]] = []

@@ -136,10 +136,8 @@ def _sort_lines(lines: pd.DataFrame, reading: Reading) -> pd.DataFrame:
 
 
 def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
-    """When each line was written, in nanoseconds since the epoch; 0 if that is unknown.
-
-    Starts and ends have both times: the offset of the zone follows for the lines after them, and before the first.
-    """
+    """When each line was written, in nanoseconds since the epoch; 0 if that is unknown."""
+    # Starts and ends have both times: the offset of the zone follows for lines after them, and before the first.
     clock, is_local, kinds = reading.clock, lines["local_ns"] > BAD, lines["type"]
     utc_ns = lines["start_ns"].where(kinds == "S", lines["end_ns"].where(kinds == "E", 0))
     if (stated_ns := utc_ns[utc_ns > 0]).nunique() > 1:

@@ -221,11 +221,8 @@ def _measure_runs(frame: pd.DataFrame) -> pd.DataFrame:
 def _settle_open_ends(
     frame: pd.DataFrame, times: pd.DataFrame, runs: pd.DataFrame, reading: Reading
 ) -> NDArray[np.bool_]:
-    """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are.
-
-    A limit is not the end of a job that has run for longer, and waits while a job is suspended. If suspended jobs count
-    as idle, they end after the time that they ran.
-    """
+    """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are."""
+    # A limit is not the end of a job that has run for longer, and waits while a job is suspended.
     start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
     elapsed_s, limit_s, suspended_s = (runs[name].to_numpy() for name in ("elapsed_s", "limit_s", "suspended_s"))
     goes_on = number_texts(frame["State"], lambda state: state.startswith(_GOING_ON)) > 0

@@ -485,10 +485,8 @@ def _read_numbers(words: Sequence[str]) -> list[float] | None:
 
 @np.errstate(over="ignore", invalid="ignore")  # sums beyond all numbers are impossible times
 def _set_times(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
-    """The jobs that ran on processors, with times in nanoseconds since the epoch, and a number of each job.
-
-    Parts of a job that has a summary line are left out; those of another job wait from the end of the part before.
-    """
+    """The jobs that ran on processors, with times in nanoseconds since the epoch, and a number of each job."""
+    # Parts of a job with a summary line are left out; others wait from the end of the part before.
     zone = header.get("TimeZoneString")  # `TimeZone`, an offset, is officially wrong
     if zone is not None and reading.clock.zone is None:
         try:
@@ -542,10 +540,7 @@ def _read_number(header: Mapping[str, str], key: str) -> float | None:
 
 
 def _count_nodes(jobs: pd.DataFrame, header: Mapping[str, str], reading: Reading) -> pd.DataFrame:
-    """Jobs by the number of their nodes, of which one used in part counts as used; the machine's number is set.
-
-    Processors are counted in place of nodes where these are of several kinds.
-    """
+    """Jobs by nodes, of which one used in part counts as used, or by processors where these are of several kinds."""
     per_node = reading.settings.procs_per_node
     nodes, processors = _read_number(header, "MaxNodes"), _read_number(header, "MaxProcs")
     if isinstance(per_node, tuple):

@@ -362,10 +362,7 @@ def _read_usage(result: TrainingResult) -> dict[str, Any]:
 
 
 def _find_fault(trial: TrialRow, usage: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Find what cannot follow a trial's report before: the field at fault, and what was expected of it.
-
-    Epochs rise, and time and energy never fall; but clients repeat requests that got no answer.
-    """
+    """Find what cannot follow a trial's report before, as costs that fall: the field, and what was expected."""
     if trial.epoch is None or all(getattr(trial, name) == value for name, value in usage.items()):
         return None
     if usage["epoch"] <= trial.epoch:

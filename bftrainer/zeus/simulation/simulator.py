@@ -277,10 +277,7 @@ def _group_jobs(table: Any) -> list[GroupJob]:
 
 
 def _simulate_group(tuning: JobTuning, jobs: Sequence[GroupJob], *, correct_never_ran: bool) -> None:
-    """Start and end a group's jobs in order of time until all have reached their targets.
-
-    You et al., "Zeus", NSDI '23, section 4.4, "Handling concurrent job submissions".
-    """
+    """Start and end a group's jobs in order of time until all have reached their targets (Zeus, NSDI '23, 4.4)."""
     # Running jobs by end, then by start: their runs are simulated when they start, and observed when they end.
     running: list[tuple[float, int, Run, GroupJob]] = []
     launches = count()
