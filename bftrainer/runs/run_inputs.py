@@ -40,8 +40,7 @@ SAMPLE_TASKS_USED = "no task set is given (-bdfn, --tasks): the 40 tasks of the 
 
 CAP_COLUMN, CARBON_COLUMN = "power_w", "gco2_per_kwh"
 NO_CAP: Steps = ((-math.inf, math.inf),)
-# Longer than any log.
-_LONGEST_S = 1e9
+_LONGEST_S = 1e9  # longer than any log
 _read: dict[tuple[Any, ...], tuple[Any, dict[Path, tuple[int, ...] | None]]] = {}
 
 
