@@ -119,6 +119,15 @@ def test_modules_hide_something():
     assert short <= set(SHORT)
 
 
+def test_private_functions_say_in_one_line_what_they_do():
+    """Their docstrings have one line; what must be known besides is a comment at its place."""
+    for path in PRODUCT:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("_"):
+                text = None if node.name.startswith("__") else ast.get_docstring(node, clean=False)
+                assert text is None or "\n" not in text, f"{named(path)}:{node.name}"
+
+
 def test_folders_hold_what_one_overlooks():
     """A folder of the product has at most 20 modules."""
     sizes = Counter(path.parent for path in CODE)
