@@ -97,14 +97,9 @@ class AssessPlan:
         return min(self.log.window_s, 8 * WEEK_S, max(WEEK_S, self.log.window_s / 3))
 
     @property
-    def grant_start_ns(self) -> int:
-        """When that part begins."""
-        return self.log.end_ns - round(self.grant_window_s * NS_PER_S)
-
-    @property
     def steps(self) -> int:
         """Number of steps that an assessment takes at most."""
-        return 4 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > self.grant_window_s)
+        return 3 * (1 if self.tasks else len(KINDS)) + len(GRANTS) + (self.log.window_s > self.grant_window_s)
 
 
 def assessment_of(
@@ -129,7 +124,7 @@ def assessment_of(
         evaluate_kind(
             {"name": name, "assumed": assumed[name], **figures}, plan.prices, plan.gpus_per_node, machine_node_s(log)
         )
-        for name, figures in _measure_kinds(plan, configs, steps).items()
+        for name, figures in _measure_kinds(configs, steps).items()
     ]
     answer: dict[str, Any] = {
         "schema": 2,
@@ -173,35 +168,30 @@ def _configure(plan: AssessPlan, idle: Mapping[str, Any], tasks: tuple[TaskSpec,
     )
 
 
-def _measure_kinds(plan: AssessPlan, configs: Mapping[str, ReplayConfig], steps: Steps) -> dict[str, dict[str, Any]]:
-    """Figures of each kind of tasks, with the settings that are best on the first part and not worse at the end."""
+def _measure_kinds(configs: Mapping[str, ReplayConfig], steps: Steps) -> dict[str, dict[str, Any]]:
+    """Figures of each kind of tasks, with the settings that are best on the first part and not worse on the rest."""
     searches = steps({f"settings {name}": config for name, config in configs.items()}, _search)
-    settings, trials = dict(zip(configs, searches, strict=True)), dict[str, ReplayConfig]()
+    settings = dict(zip(configs, searches, strict=True))
+    replays: dict[str, ReplayConfig] = {}
     for name, config in configs.items():
-        if settings[name]["best"] != settings[name]["given"]:
-            trained_ns = plan.log.start_ns + round(_plan_search(config).train_share * plan.log.window_s * NS_PER_S)
-            held_out = replace(config, node_log=plan.log.since(max(plan.grant_start_ns, trained_ns)))
-            trials |= {f"end {name} {which}": replace(held_out, **settings[name][which]) for which in ("given", "best")}
-    ends = dict(zip(trials, steps(trials, _replay), strict=True))
-    useful = {name: end["useful_node_s"] + end["mostly_empty_node_s"] for name, end in ends.items()}
-    advice = {}
+        for which in ("given", "best")[: 1 + (settings[name]["best"] != settings[name]["given"])]:
+            replays[f"replay {name} {which}"] = replace(config, **settings[name][which])
+    figures = dict(zip(replays, steps(replays, _replay), strict=True))
+    answer = {}
     for name, config in configs.items():
-        held_out_s = tuple(useful.get(f"end {name} {which}", math.nan) for which in ("given", "best"))
-        advice[name] = _advise(config, settings[name], held_out_s)
-    replays = {f"replay {name}": _advised(config, advice[name]) for name, config in configs.items()}
-    figures = zip(configs, steps(replays, _replay), strict=True)
-    return {name: {"settings": advice[name], **replayed} for name, replayed in figures}
-
-
-def _advised(config: ReplayConfig, advice: Mapping[str, Any]) -> ReplayConfig:
-    return replace(config, forward_time_s=advice["forward_time_s"], max_tasks=advice["max_tasks"])
+        current = figures[f"replay {name} given"]
+        best = figures.get(f"replay {name} best", current)
+        advice = _advise(config, settings[name], (current["held_out"], best["held_out"]))
+        answer[name] = {"settings": advice, **(best if advice["verdict"] == "better" else current)}
+    return answer
 
 
 def _measure_grants(plan: AssessPlan, config: ReplayConfig, best: Mapping[str, Any], steps: Steps) -> dict[str, Any]:
     """Useful node-seconds of a kind in each stretch of the window, if the scheduler grants something."""
-    config, ways, figures = _advised(config, best["settings"]), dict(GRANTS), {"named": dict(best)}
+    config = replace(config, **{name: best["settings"][name] for name in ("forward_time_s", "max_tasks")})
+    ways, figures = dict(GRANTS), {"named": dict(best)}
     if plan.log.window_s > plan.grant_window_s:
-        end = plan.log.since(plan.grant_start_ns)
+        end = plan.log.since(plan.log.end_ns - round(plan.grant_window_s * NS_PER_S))
         config, ways, figures = replace(config, node_log=end), {"named": {}, **GRANTS}, {}
     replayed = steps({f"grant {name}": replace(config, **options) for name, options in ways.items()}, _replay)
     return measure_grants(best, figures | dict(zip(ways, replayed, strict=True)))
@@ -237,7 +227,7 @@ def _to_dict(settings: SearchedSettings) -> dict[str, Any]:
 
 
 def _advise(config: ReplayConfig, search: Mapping[str, Any], held_out: tuple[float, float]) -> dict[str, Any]:
-    """Settings that are better on the first part of the log and at its end, else the given ones; and why."""
+    """Settings that are better on the first part of the log and on the rest, else the given ones; and why."""
     plan = _plan_search(config)
     current, best = (math.nan if value is None else value for value in search["trained"])
     advice = Advice(plan, replace(plan.current, **search["best"]), (current, best), held_out)
@@ -274,13 +264,13 @@ def _replay(config: ReplayConfig) -> dict[str, Any]:
         "tasks": summary["tasks_total"],
         "ledger": ledger,
         **{name: summary[name] for name in ("end_reason", "used_node_s", "decisions", "decisions_optimal")},
-        **_useful_time(result, useful_s, log),
+        **_useful_time(result, useful_s, log, _plan_search(config).train_share),
         **{f"{name}_per_day": count / days if days else 0.0 for name, count in counts.items()},
     }
 
 
-def _useful_time(result: RunResult, useful_s: float, log: NodeLog) -> dict[str, Any]:
-    """Useful node-seconds while at least half of the machine is busy, by week, or by day; and of the rest."""
+def _useful_time(result: RunResult, useful_s: float, log: NodeLog, trained_share: float) -> dict[str, Any]:
+    """Useful node-seconds, by week or day, while at least half of the machine is busy; the rest; and after training."""
     # Where tasks have different best rates, useful node-time is spread as the node-time that tasks held.
     intervals, tasks = Intervals.of(result.recording), result.recording.tasks
     rates = {best_rate(spec) for spec in {task.spec.scaling: task.spec for task in tasks}.values()}
@@ -295,6 +285,7 @@ def _useful_time(result: RunResult, useful_s: float, log: NodeLog) -> dict[str, 
     return {
         "useful_node_s": float(blocks.sum()),
         "mostly_empty_node_s": empty,
+        "held_out": float(node_s[intervals.end_s > trained_share * log.window_s].sum()),
         "blocks": {
             "unit": ("week" if is_long else "day") if is_comparable else None,
             "node_s": blocks.tolist() if is_comparable else [],
