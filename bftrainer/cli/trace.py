@@ -144,7 +144,8 @@ def convert(
     if place is None or (target and output):
         raise click.UsageError("Expected one place for the output, as an argument or after -o.")
     # What may be written beside it is as precious.
-    files = node_log_files(place) if ".csv" in place.suffixes and to is None else [place]
+    is_csv = place.name.lower().removesuffix(".gz").endswith(".csv")
+    files = node_log_files(place) if is_csv and to is None else [place]
     usage.refuse_files(*files, scalability_path(place), force=force)
     converted = convert_file(source, place, scalability, scaling, to)
     for warning in converted.warnings:

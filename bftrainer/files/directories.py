@@ -57,7 +57,7 @@ def remove_written(directory: Path) -> None:
 
 def _own_names(directory: Path) -> set[str]:
     """Names of results in a directory: files beside each other, as what is in a folder, perhaps a linked one, stays."""
-    files = {child.name for child in directory.iterdir() if child.is_symlink() or child.is_file()}
+    files = {child.name for child in directory.iterdir() if not child.is_dir()}
     return files & {*written_files(directory), MANIFEST, JOURNAL}
 
 
@@ -194,13 +194,14 @@ def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
     path, working, target = directory.path, directory.working, directory.path.resolve()
     try:
         check_free(path, force=force)
+        if SUMMARY in written_files(target):
+            target.rename(_beside(target, _OLD))
         try:
-            if SUMMARY in written_files(target):
-                target.rename(_beside(target, _OLD))
             working.rename(target)  # which may be an empty directory, and fails on any other
-        finally:  # after an interrupt too, earlier results are back or deleted
-            with suppress(OSError):  # else the next run here does that
+        except BaseException:  # after an interrupt too, earlier results are back
+            if not target.exists():
                 _recover(target)
+            raise
     except (OSError, OutputError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
         with suppress(OSError):
@@ -208,7 +209,8 @@ def _put_in_place(directory: ResultDirectory, *, force: bool) -> None:
         raise OutputError(f"{path}: Cannot put results there: {reason}; they are in {working}.") from None
     if directory.is_finished:
         (target / JOURNAL).unlink(missing_ok=True)
-    with suppress(OSError):
+    with suppress(OSError):  # the next run here does that
+        _recover(target)
         flush(target.parent)
 
 

@@ -302,16 +302,19 @@ class JobTable:
             with parquet_file(path, LogError) as file:
                 self.header = LogRow(path, 1, list(file.schema_arrow.names))
             return
-        number, first = next((row for row in enumerate(head(path), start=1) if row[1].strip()), (1, ""))
+        first = next((line for line in head(path) if line.strip()), "")
         if (begun := "".join(first.split())).startswith("["):
             program = "-r '.[] | @csv'" if begun.startswith("[[") else "-c '.[]'"
             raise LogError(f"{path}: Expected a table or JSON lines, got a JSON array: jq {program} makes lines of it.")
         self._delimiter = "" if first.startswith("{") else max(",;|\t", key=first.count)
-        keys = list(parse_object(first) or ())
-        row = next(log_rows(path, self._delimiter), None) if self._delimiter else LogRow(path, number, keys)
-        if row is None:
+        rows = log_rows(path, self._delimiter) if self._delimiter else self._objects()
+        if (row := next(rows, None)) is None:
             raise LogError(f"{path}: Expected a header and rows of jobs, got blank lines.")
-        self.header = row
+        self.header = row if self._delimiter else replace(row, fields=list(parse_object(row.fields[0]) or ()))
+
+    def _objects(self) -> Iterator[LogRow]:
+        """Lines of JSON, each in one cell; the first may be longer than what tells the form of a file."""
+        return (row for row in log_lines(self._path) if row.fields[0].strip())
 
     def rows(self, columns: Sequence[int]) -> Iterator[LogRow]:
         """The rows below the header; of Parquet only these columns, and other cells empty."""
@@ -325,10 +328,9 @@ class JobTable:
         elif self._delimiter:
             yield from islice(log_rows(self._path, self._delimiter), 1, None)
         else:
-            for row in log_lines(self._path):
-                if row.fields[0].strip():
-                    value = parse_object(row.fields[0])
-                    yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
+            for row in self._objects():
+                value = parse_object(row.fields[0])
+                yield replace(row, fields=[_cell(value.get(name)) for name in names] if value else [])
 
 
 def parse_object(text: str) -> dict[str, Any] | None:

@@ -147,9 +147,9 @@ def replacing_together(*paths: Path, private: bool = False) -> Iterator[list[Bin
                 yield [opened.enter_context(_open_to_fill(*pair)) for pair in zip(files, paths, strict=True)]
             if len(paths) > 1:
                 path.unlink(missing_ok=True)
-            for target in paths:
+            for file, target in zip(files, paths, strict=True):
                 if private and not os.geteuid() and target.exists():  # root leaves it to whom it is
-                    os.chown(temporary_path(target), target.stat().st_uid, target.stat().st_gid)
+                    os.fchown(file, target.stat().st_uid, target.stat().st_gid)
                 temporary_path(target).replace(target)
         for directory in {target.parent for target in paths}:
             flush(directory)

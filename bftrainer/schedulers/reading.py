@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -333,6 +334,8 @@ def recognise(lines: Sequence[str], path: str) -> Importer:
             if (importer := get_importer(name)).recognises(lines):
                 return importer
     shown = next((line for line in lines if line.strip()), "")[:80]
+    if re.match(r"\d\d/\d\d/\d{4} [\d:]{8};", shown):  # as PBS's, which would have been recognised
+        raise LogError(f"{path}: Cobalt's accounting log: {_TABLE}.")
     hint = "a table with a header takes --format table --map start=COLUMN,end=COLUMN,nodes=COLUMN"
     raise LogError(
         f"{path}: Expected a log of a format that is known ({', '.join(LOG_FORMATS)}), got one that begins with "

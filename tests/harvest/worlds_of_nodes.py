@@ -36,7 +36,7 @@ def progress(task, generation, work, saved, time_s, began=-1.0):
 def play(made, script, tables=()):
     """Have a controller live through lines of a time, what happens then, and ``->`` all that it does about that.
 
-    Carriers of a node have its name; ranks are called by task and generation, as ``a.1``; a report has work done, work
+    Carriers are called `c-` and their node; ranks are called by task and generation, as ``a.1``; a report has work done, work
     saved and its time. Tasks that are submitted are among the tables.
     """
     for line in filter(None, map(str.strip, script.splitlines())):
@@ -56,7 +56,7 @@ def _read(words, tables):
         case ["idle", *nodes]:
             return [ev.PoolChanged(tuple(nodes))]
         case ["up" | "leaving" | "lost" as what, *nodes]:
-            return [kinds[what](node, node) for node in nodes]
+            return [kinds[what](node, f"c-{node}") for node in nodes]
         case ["exit" | "crash" as what, rank, *nodes]:
             task, generation = rank.split(".")
             fault = (1, "boom") if what == "crash" else (0, "")
@@ -80,6 +80,7 @@ def _tell(effects):
     """Effects in words; ranks that start together are those of all nodes, in order."""
     for kind, some in groupby(effects, lambda effect: (type(effect), getattr(effect, "task", None))):
         group = list(some)
+        assert all(each.carrier == f"c-{each.node}" for each in group if hasattr(each, "carrier"))
         match kind[0]:
             case ev.StartRank:
                 assert [(each.rank, each.world_size) for each in group] == [(n, len(group)) for n in range(len(group))]

@@ -367,14 +367,19 @@ def _total_slots(fields: Mapping[str, str]) -> int | None:
     return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece) if all(requests) else None
 
 
+def _short_number(text: str) -> int:
+    """A number of up to five digits; 0 for anything else."""
+    return int(text) if text.isdecimal() and len(text) < 6 else 0
+
+
 def _count_slots(text: str, total: int | None) -> Counter[str]:
     """Number of each host's slots, which newer versions of TORQUE write, if that gives the `total`."""
     listed, counted = Counter[str](), Counter[str]()
     for piece in filter(None, text.split("+")):
         host, _, slots = piece.partition("/")
         chosen, _, times = slots.partition("*")
-        listed[_PORT.sub("", host)] += natural_number(times) or max(1, len(numbers(chosen)))
-        counted[_PORT.sub("", host)] += natural_number(slots) or -(10**9)
+        listed[_PORT.sub("", host)] += _short_number(times) or max(1, len(numbers(chosen)))
+        counted[_PORT.sub("", host)] += _short_number(slots) or -(10**9)
     return counted if counted.total() == total else listed
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -131,7 +131,7 @@ def _read_jobs(table: JobTable, places: Mapping[str, int], clock: Clock, reading
         # Of Parquet only some columns are read, in which two jobs may be alike.
         copy = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
         times = [_read_times(cells, role, complete, clock, is_local) for role in ("start", "end", "submit")]
-        _take_jobs(cells.assign(copy=copy), complete, times, reading)
+        _take_jobs(cells.assign(copy=copy), complete, times, reading, expand_location)
 
 
 def _read_times(
@@ -151,7 +151,11 @@ def _read_times(
 
 
 def _take_jobs(
-    cells: pd.DataFrame, rows: Sequence[LogRow], times: Sequence[NDArray[np.int64]], reading: Reading
+    cells: pd.DataFrame,
+    rows: Sequence[LogRow],
+    times: Sequence[NDArray[np.int64]],
+    reading: Reading,
+    expand: Callable[[str], Sequence[str]],
 ) -> None:
     """Take the jobs of some rows, from their start to their end, with their submission; or count why not."""
     start, end, submit = times
@@ -185,7 +189,7 @@ def _take_jobs(
     if "nodes" in cells:
         frame["nodes"] = [_cut_last(*pair) for pair in zip(texts["nodes"], frame["count"], strict=True)]
         frame["kind"] = cause.map(_CAUSES).fillna(BusyKind.UNKNOWN).astype("int64")
-    reading.take(reading.tally.sift(frame, checks, rows.__getitem__), rows.__getitem__, lambda _: expand_location)
+    reading.take(reading.tally.sift(frame, checks, rows.__getitem__), rows.__getitem__, lambda _: expand)
 
 
 def _cut_last(text: str, count: int) -> str:
@@ -337,7 +341,8 @@ def read_downtimes(
     frame = beside.tally.sift(
         frame, [Check("end before start", (end > BAD) & (end < start), order)], listed.__getitem__
     )
-    _take_jobs(frame, listed, (start[frame.index], end[frame.index], np.full(len(frame), BAD)), beside)
+    times = start[frame.index], end[frame.index], np.full(len(frame), BAD)
+    _take_jobs(frame, listed, times, beside, expand_hostlist)
     beside.tally.check()
     if beside.tally.bad:
         unusable = f"{beside.tally.bad:,} of {beside.tally.records:,} rows of {path} are unusable"

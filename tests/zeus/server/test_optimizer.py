@@ -117,6 +117,20 @@ def test_what_is_unknown(database_url, name):
                     tell(other)
         service.delete_job(name)
         assert (service.store.find_job(name), service.store.read_trials(name)) == (None, [])
+        for ask in (service.predict, service.job, service.trials):
+            with pytest.raises(NotFoundError):
+                ask(name)
+        register(service, name, default_batch_size=8)
+        assert service.predict(name).trial_number == 1
+
+
+def test_a_target_that_is_reached_late_is_reached():
+    """A run that meets its target has converged, also beyond its last epoch."""
+    with open_service() as service:
+        register(service, "t-1")
+        result = service.predict("t-1").model_dump() | used(1.0) | {"metric": 1.0, "current_epoch": 10**6}
+        answer = service.report(TrainingResult.model_validate(result))
+        assert (answer.stop_train, answer.converged) == (True, True)
 
 
 def test_without_a_seed_jobs_differ():
