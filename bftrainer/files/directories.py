@@ -57,7 +57,7 @@ def remove_written(directory: Path) -> None:
 
 def _own_names(directory: Path) -> set[str]:
     """Names of results in a directory: files beside each other, as what is in a folder, perhaps a linked one, stays."""
-    files = {child.name for child in directory.iterdir() if not child.is_dir()}
+    files = {child.name for child in directory.iterdir() if child.is_symlink() or child.is_file()}
     return files & {*written_files(directory), MANIFEST, JOURNAL}
 
 

@@ -246,6 +246,8 @@ def test_submissions_are_told_by_starts_and_ends(tmp_path):
         ("c1/4+c2/4", "Resource_List.nodes=2:ppn=4", 0),
         ("c1/4+c2/2", "Resource_List.nodes=1:fast:ppn=4+1:ppn=2", 8),
         ("c1/3", "total_execution_slots=1", 12),
+        # No node has so many: what else the list says counts.
+        ("c1/0*99999999999999999", "total_execution_slots=1", 12),
         ("c1/1+c1/2+c1/3", "total_execution_slots=3", 4),
         ("c1/2+c2/2", "", 24),
     ],

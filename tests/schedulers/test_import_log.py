@@ -214,6 +214,14 @@ def test_forms_of_downtimes(imported, text, spans):
         assert idle(imported(JOBS, **{setting: text}))["n3"] == wanted
 
 
+@pytest.mark.parametrize(("listed", "nodes"), [("[01-02]", ("01", "02")), ("10-03", ("10-03", "10-04"))])
+def test_downtimes_of_names_that_are_numbers(imported, listed, nodes):
+    """Leading zeros, and numbers of racks, are parts of names."""
+    text = rows(*((90, 110, node) for node in nodes))
+    down = imported(text, downtimes=f"node|start|end\n{listed}|150|160\n")
+    assert idle(down)[nodes[0]] == [(110, 150), (160, 200)]
+
+
 def test_downtimes_in_local_times(imported):
     """Of an hour that the clock shows twice both passes count; a time of 1970 is unset where the other is of today."""
     window = {"start": "2026-10-25T00:00", "end": "2026-10-25T06:00", "zone": "Europe/Berlin", "nodes": "n1"}
@@ -436,8 +444,8 @@ def test_rows_without_times_or_nodes_are_counted(change):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Expected a log .*--format table"),
-        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Expected a log .*--format table"),
+        (["09/01/2026 08:00:00;Q;7;", "09/01/2026 08:00:00;ND;n1;"], "Cobalt.*--format table"),
+        (["09/01/2026 08:00:00;S;7;queue=q start=1 exec_host=1-2"], "Cobalt.*--format table"),
         (
             [":".join(["q", "h", "g", "u", "j", "1", "a", "0", "1", "2", "3", *"x" * 30])],
             "Expected a log .*--format table",

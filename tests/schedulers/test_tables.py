@@ -226,6 +226,15 @@ def test_maps_that_do_not_fit(tmp_path, header, settings, message):
         read(tmp_path, f"{header}\n1,2,3\n" if header else "\n", **settings)
 
 
+def test_a_first_row_of_a_large_machine(tmp_path):
+    """The first object names the columns, however long it is."""
+    names = [f"node{number:05}" for number in range(9000)]
+    text = json.dumps({"start": 100, "end": 200, "nodes": names}) + "\n"
+    settings = {"map": ("start=start", "end=end", "nodes=nodes"), "zone": "UTC"}
+    reading = read_text(TableImporter(), tmp_path / "jobs.jsonl", text, **settings)
+    assert [record[0].split(",") for record in records_of(reading)] == [names]
+
+
 def test_parquet(tmp_path):
     """Of Parquet only the columns that are asked for are read; times without a zone remain local."""
     columns = {
