@@ -36,7 +36,7 @@ def progress(task, generation, work, saved, time_s, began=-1.0):
 def play(made, script, tables=()):
     """Have a controller live through lines of a time, what happens then, and ``->`` all that it does about that.
 
-    Carriers are called `c-` and their node, ranks by task and generation, as ``a.1``; a report has work done, work saved
+    Carriers are called `c-` and their node, ranks by task and generation, as ``a.1``; a report has work done, saved
     and its time. Tasks that are submitted are among the tables.
     """
     for line in filter(None, map(str.strip, script.splitlines())):
