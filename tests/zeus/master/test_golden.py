@@ -137,3 +137,10 @@ def test_the_environment_is_told_to_the_child_alone(tmp_path):
     assert environment["ZEUS_JOB_ID"] == "rec02+try01"
     assert dict(os.environ) == before
     assert "ZEUS_" not in subprocess.run(["env"], capture_output=True, text=True, check=True).stdout
+
+
+def test_every_case_is_driven():
+    """All 26 recorded runs are compared, in one of the tests above."""
+    assert len(CASES) == 26
+    assert set(CASES) - set(DRIVEN) == {"rel monitor", "rel log"}
+    assert set(DEVIATIONS) < set(DRIVEN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import json
 import os
@@ -234,6 +235,18 @@ def test_a_job_that_another_master_went_on_with(tmp_path):
     assert history[: len(theirs)] == theirs
     assert sum(entry.reached for entry in history) == 3
     assert Driver.resume(first.logdir).drive() == history
+
+
+def test_the_lock_is_held_until_all_is_gone(tmp_path):
+    """While what a killed master left is still being ended, its directory stays locked."""
+    with lock_file(tmp_path / LOCK, "", stays=True) as lock:
+        holder = subprocess.Popen(["sleep", "300"], pass_fds=(lock,))
+    with (tmp_path / "lock").open() as other:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder.kill()
+        holder.wait()
+        fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @pytest.fixture
