@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bftrainer.errors import OutputError, escaped, suggestion
+from bftrainer.errors import OutputError, escaped
 from bftrainer.model import NS_PER_S, instant_ns
 from bftrainer.model.instants import time_zone
 from bftrainer.model.records import HELD, RUN_SCHEMA
@@ -199,7 +199,9 @@ def check_summary(file: Path, summary: Any) -> None:
     except ValidationError as faults:
         fault = faults.errors()[0]
         key = ".".join(map(str, fault["loc"]))
-        hint = suggestion(key, summary) if fault["type"] == "missing" else f" It is {str(fault['input'])[:80]!r}."
+        hint = f" It is {str(fault['input'])[:80]!r}."
+        if fault["type"] == "missing":
+            hint = " A run of an earlier version is read by that version; or replay it again."
         raise OutputError(f"{file}: {key}: {fault['msg']}.{hint}") from None
     except (ValueError, OverflowError) as error:
         raise OutputError(f"{file}: window_start, window_end: Expected times ({error}).") from None

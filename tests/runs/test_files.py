@@ -299,7 +299,7 @@ def test_a_start_without_a_zone_is_utc(finished, tmp_path):
         (lambda copy: (copy / "summary.json").write_text("{"), "summary of a run in JSON"),
         (lambda copy: (copy / "summary.json").write_text("[1]"), "summary of schema 1 or older, got None"),
         (with_summary(schema=99), "schema 1 or older, got 99; a newer one takes a newer version"),
-        (with_summary(window_s=None), "window_s: Field required"),
+        (with_summary(window_s=None), "window_s: Field required. A run of an earlier version is read by that version"),
         (with_summary(occupancy=float("nan")), "occupancy: Input should be a finite number. It is 'nan'."),
         (with_summary(window_start="yesterday"), "window_start, window_end: Expected times"),
         (with_summary(window_s=1e6), "window_end: Expected times (they are not window_s apart, 1e+06 s)"),
