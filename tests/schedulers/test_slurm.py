@@ -18,7 +18,7 @@ from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
-from tests.importing import OPEN_END, read_text, records_of
+from tests.importing import OPEN_END, import_text, read_text, records_of
 
 HEADER = "JobIDRaw|State|Start|End|NNodes|NodeList|JobName"
 JOB, UNKNOWN = BusyKind.JOB, BusyKind.UNKNOWN
@@ -388,3 +388,12 @@ def test_downtimes(tmp_path):
     ]
     with pytest.raises(LogError, match=r"jobs: Expected nodes or reservations of Slurm, got jobs"):
         read_downtimes(tmp_path / "jobs", reading, reading.rows, BusyKind.DOWN)
+
+
+def test_columns_of_one_name(tmp_path):
+    """The first one counts, and those without a name say nothing."""
+    text = "JobIDRaw|||State|Start|End|NNodes|NodeList|State\n"
+    text += "1|a|b|COMPLETED|2026-09-01T00:00:50|2026-09-01T00:02:30|2|n[1-2]|RUNNING\n"
+    window = {"zone": "UTC", "start": "2026-09-01", "end": "2026-09-02", "window": "asked"}
+    done = import_text(tmp_path / "sacct.txt", "slurm", text, **window)
+    assert done.quality.busy_node_s == {"job": 200}

@@ -157,6 +157,7 @@ def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Readin
             detail = f"Expected {len(names)} columns, got {len(cells)}"
             reading.tally.refuse("wrong number of columns", row(at), detail)
     frame = pd.DataFrame(texts, places, [_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
+    frame = frame.loc[:, ~frame.columns.duplicated()]  # of columns of one name the first counts
     _take_jobs(frame.reindex(columns=list(_COLUMNS.values()), fill_value=""), row, reading)
 
 
