@@ -7,6 +7,7 @@ import doctest
 import importlib
 import inspect
 import pkgutil
+import subprocess
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from types import ModuleType
@@ -112,6 +113,14 @@ def test_every_package_is_installed():
 
 
 @pytest.mark.long
+def test_the_smoke_set_is_there():
+    """Each folder and file that `scripts/test` names for a newcomer exists."""
+    (line,) = [line for line in (ROOT / "scripts" / "test").read_text().splitlines() if line.startswith("smoke=")]
+    command = ["bash", "-c", f'{line}; printf "%s\n" "${{smoke[@]}}"']
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert [name for name in told.stdout.split() if not (ROOT / name).exists()] == []
+
+
 def test_examples_in_docstrings():
     """Examples in docstrings do what they show."""
     shown = [name for name in modules() if ">>> " in inspect.getsource(importlib.import_module(name))]

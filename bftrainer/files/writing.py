@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 from zlib import crc32
 
 from bftrainer.errors import OutputError
-from bftrainer.files.opening import check_bytes, file_stamp, most_bytes, open_file
+from bftrainer.files.opening import file_stamp, most_bytes, open_file
 
 # A killed process, or its workers, may hold a lock for an instant.
 PATIENCE_S = 2.0
@@ -205,7 +205,8 @@ class LineJournal:
             about = os.fstat(file.fileno())
             if about.st_uid != os.geteuid():
                 raise OutputError(f"{self.path}: Expected a journal of your own, found one of another user.")
-            check_bytes(self.path, about.st_size, most_bytes(), "in a journal")
+            if about.st_size > most_bytes():
+                raise OutputError(f"{self.path}: Expected a journal, got a file that is too large for one.")
             return file.read()
 
     def read(self) -> list[bytes]:
