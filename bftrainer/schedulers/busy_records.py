@@ -57,7 +57,8 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
-_RANGES = re.compile(r"([^\s,\[\]]*)\[([\d,-]+)\]", re.ASCII)
+_RANGES = re.compile(r"([^\s,:;|+'\"\[\]]+)\[([\d,-]+)\]", re.ASCII)
+"""Nodes that all formats write so."""
 _TEXTS = 1 << 18
 """Texts of lists, and ranges of nodes, whose numbers are remembered."""
 
@@ -85,25 +86,25 @@ class NodeLists:
 
     def add(self, names: Iterable[str]) -> int:
         """Add a list, whose repeated names count once; returns its number."""
-        return self._add_nodes(array("i", dict.fromkeys(map(self.names.__getitem__, names))))
+        return self._add_nodes(map(self.names.__getitem__, names))
 
     def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
         """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
-        match = _RANGES.fullmatch(text) if expand is expand_hostlist else None
+        match = _RANGES.fullmatch(text)
         if match is None:
             return self.add(map(lead.__add__, expand(text)))
         nodes = array("i")
         for numbers in match[2].split(","):  # which recur more often than lists do
-            nodes += self._range(lead, match[1], numbers)
+            nodes += self._range(f"{match[1]}[{numbers}]", lead)
         if len(nodes) > MOST_NODES:
             raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
-        return self._add_nodes(nodes if len(set(nodes)) == len(nodes) else array("i", dict.fromkeys(nodes)))
+        return self._add_nodes(nodes)
 
-    def _number_range(self, lead: str, head: str, numbers: str) -> array[int]:
-        return array("i", (self.names[lead + name] for name in expand_hostlist(f"{head}[{numbers}]")))
+    def _number_range(self, text: str, lead: str) -> array[int]:
+        return array("i", (self.names[lead + name] for name in expand_hostlist(text)))
 
-    def _add_nodes(self, nodes: array[int]) -> int:
-        self._nodes += nodes
+    def _add_nodes(self, nodes: Iterable[int]) -> int:
+        self._nodes.extend(dict.fromkeys(nodes))
         self._ends.append(len(self._nodes))
         return len(self._ends) - 2
 

@@ -509,7 +509,7 @@ def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
                 reading.tally.refuse("malformed job", row, f"Expected a job as flux jobs prints it ({fault})")
                 continue
             if job["nodes"] or job["ranks"]:
-                yield job | {"place": row.place}
+                yield job | {"row": row}
             else:
                 reading.tally.drop("no nodes")
 
