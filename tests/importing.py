@@ -7,7 +7,7 @@ from typing import Any
 
 from bftrainer.model import NodeLog
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, idle_spans
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_repeated
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, find_retold
 from bftrainer.schedulers.import_log import Imported, import_log
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading
@@ -50,7 +50,7 @@ def import_text(path: Path, name: str, text: str, **settings: Any) -> Imported:
 
 def which_repeated(records: BusyRecords) -> list[bool]:
     """Which records repeat an earlier one."""
-    return find_repeated(records.rows, records.runs()).tolist()
+    return find_retold(records.rows, records.runs())[0].tolist()
 
 
 def idle_of(log: NodeLog, origin_s: float = 0.0, unit_s: float = 1.0) -> dict[str, list[tuple[float, float]]]:

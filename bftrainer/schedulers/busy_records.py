@@ -310,22 +310,20 @@ def extent_ns(rows: pd.DataFrame) -> tuple[int, int] | None:
     return (min(int(times.min()) for times in named), max(int(times.max()) for times in named)) if named else None
 
 
-def find_repeated(rows: pd.DataFrame, run: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows are of the same run and times as an earlier one, as where exports overlap."""
+def find_retold(rows: pd.DataFrame, run: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows are of the same run and times as an earlier one, as where exports overlap; and which others are stale.
+
+    These have no end, and are of a run that another row ends, or else tells of for longer.
+    """
+    start, end, is_open = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), rows["is_open"].to_numpy() > 0
     # Odd factors spread the times over all bits; keys of runs are hashes already.
-    mixed = run ^ (rows["start_ns"].to_numpy() * 0x2545F4914F6CDD1D) ^ (rows["end_ns"].to_numpy() * 0x369DEA0F31A53F85)
-    return np.asarray(pd.Series(mixed).duplicated())
-
-
-def find_superseded(rows: pd.DataFrame, run: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows without an end are of a run that another row ends, or else tells of for longer."""
-    is_open = rows["is_open"].to_numpy() > 0
-    run = run ^ (rows["start_ns"].to_numpy() * 0x2545F4914F6CDD1D)
-    some = np.flatnonzero(np.isin(run, run[is_open]))
-    some = some[np.lexsort((rows["end_ns"].to_numpy()[some], ~is_open[some], run[some]))]
-    stale = np.zeros(len(rows), dtype=np.bool_)
-    stale[some] = pd.Series(run[some]).duplicated(keep="last")
-    return np.asarray(stale & is_open)
+    run = run ^ (start * 0x2545F4914F6CDD1D)
+    is_repeated = pd.Series(run ^ (end * 0x369DEA0F31A53F85)).duplicated().to_numpy()
+    some = np.flatnonzero(~is_repeated & np.isin(run, run[is_open]))
+    some = some[np.lexsort((end[some], ~is_open[some], run[some]))]
+    is_stale = np.zeros(len(rows), dtype=np.bool_)
+    is_stale[some] = pd.Series(run[some]).duplicated(keep="last")
+    return is_repeated, is_stale & is_open
 
 
 _MOST_SHARED = 0.01
@@ -339,7 +337,7 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
 
     It is `OPEN_END_NS` for others. `is_job` marks records that are jobs, each once.
     """
-    ends = np.full(len(records), OPEN_END_NS)
+    ends, nodes = np.full(len(records), OPEN_END_NS), len(records.names)
     open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
     if not open_runs.size:
         return ends
@@ -348,7 +346,7 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     of_list = records.reduce_lists(np.maximum, latest[records.set_nodes], OPEN_START_NS)
     suspects = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
     # Each of their nodes with each job that ran on it.
-    is_theirs = np.zeros(len(records.names), dtype=np.bool_)
+    is_theirs = np.zeros(nodes, dtype=np.bool_)
     is_theirs[records.members(np.unique(records["nodes"][suspects]))] = True
     has_theirs = records.reduce_lists(np.maximum, is_theirs[records.set_nodes], empty=False)
     jobs = np.flatnonzero(is_job & has_theirs[records["nodes"]])
@@ -357,26 +355,20 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     order = np.lexsort((records["start_ns"][row], node))
     node, row = node[order], row[order]
     start = records["start_ns"][row]
+    # One job at a time runs on nodes whose jobs that ended were next to never two together. What few jobs did on a node
+    # says little of it where others are shared.
+    over = records["is_open"][row] == 0
+    spans = NodeSpans(node[over], start[over], records["end_ns"][row[over]])
+    total, union = spans.seconds_by_node(nodes), spans.union().seconds_by_node(nodes)
+    is_sure = np.bincount(node[over], minlength=nodes) >= _SURE
+    are_alike = len(spans) >= _SURE and bool((total - union).sum() <= _MOST_SHARED * total.sum())
+    is_whole = (total > 0) & (total - union <= _MOST_SHARED * total) & (is_sure | are_alike)
     # The next start on a node, if any, is behind those that are equal.
     firsts = np.flatnonzero(np.append(True, (np.diff(node) != 0) | (np.diff(start) != 0)))
     after = np.repeat(np.append(firsts[1:], 0), np.diff(np.append(firsts, node.size)))
-    is_over = np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node]
-    is_over &= (node[after] == node) & (start[after] > start)
+    is_over = np.isin(row, suspects) & is_whole[node] & (node[after] == node) & (start[after] > start)
     np.minimum.at(ends, row[is_over], start[after[is_over]])
     return ends
-
-
-def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which nodes ran jobs that ended, and next to never two of them together."""
-    is_over = records["is_open"][row] == 0
-    row, node, nodes = row[is_over], node[is_over], len(records.names)
-    spans = NodeSpans(node, records["start_ns"][row], records["end_ns"][row])
-    total, union = spans.seconds_by_node(nodes), spans.union().seconds_by_node(nodes)
-    is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
-    # What few jobs did on a node says little of it where others are shared.
-    is_sure = np.bincount(node, minlength=nodes) >= _SURE
-    are_alike = row.size >= _SURE and bool((total - union).sum() <= _MOST_SHARED * total.sum())
-    return np.asarray(is_whole & (is_sure | are_alike))
 
 
 PLACEMENT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
 from zoneinfo import ZoneInfo, available_timezones
@@ -98,8 +98,14 @@ class Clock:
     """Local time of a zone; whether it `has_skipped` a time that it was asked for."""
 
     def __init__(self, zone: str | None = None) -> None:
-        self.zone, self.has_skipped = zone, False
-        self._info: tzinfo = UTC if zone is None else _zone(zone)
+        self.zone, self.has_skipped, fixed = zone, False, _OFFSET.fullmatch("+00:00" if zone is None else zone)
+        size = timedelta(hours=int(fixed[2]), minutes=int(fixed[3])) if fixed else timedelta(days=1)
+        try:
+            self._info: tzinfo = timezone(-size if fixed[1] == "-" else size) if fixed else ZoneInfo(str(zone))
+        except (ValueError, OSError, LookupError):
+            near = get_close_matches(str(zone), sorted(available_timezones()), n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise SettingsError(f"Expected a time zone such as Europe/Berlin, got {zone!r}.{hint}") from None
 
     def instant_ns(self, text: str) -> int:
         """Nanoseconds since 1970 of a time in settings: epoch seconds, or ISO, in this zone unless it names one."""
@@ -154,34 +160,15 @@ class Clock:
                 shown = np.datetime64(int(count[first]) // NS_PER_S, "s")
                 where = f"{place(first)}: ".removeprefix(": ")
                 raise SettingsError(f"{where}Missing --tz: times such as {shown} are local, in an unknown time zone.")
-            offsets_s = self._offsets_s(count[stamps.local] // NS_PER_S, second_pass=second_pass)
-            count[stamps.local] -= offsets_s * NS_PER_S
+            # A time in a repeated hour has two offsets; a skipped time has none, and gets one of those beside it.
+            local_s = count[stamps.local] // NS_PER_S
+            shown, first_pass = pd.DatetimeIndex(local_s.astype("M8[s]")), np.full(local_s.size, not second_pass)
+            skipped = timedelta(hours=1 if second_pass else -1)
+            instants = shown.tz_localize(self._info, ambiguous=first_pass, nonexistent=skipped)
+            if not second_pass:
+                self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
+            count[stamps.local] -= (local_s - instants.as_unit("s").asi8) * NS_PER_S
         return np.where(is_set, count, stamps.ns)
-
-    def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
-        """Seconds that the zone is ahead of UTC at local times: of two the later, or the earlier, instant's."""
-        # A time in a repeated hour has two; a skipped time has none, and gets one of those beside it.
-        shown = pd.DatetimeIndex(local_s.astype("M8[s]"))
-        first = np.full(local_s.size, not second_pass)
-        skipped = timedelta(hours=1 if second_pass else -1)
-        instants = shown.tz_localize(self._info, ambiguous=first, nonexistent=skipped)
-        if not second_pass:
-            self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
-        return np.asarray(local_s - instants.as_unit("s").asi8)
-
-
-def _zone(name: str) -> tzinfo:
-    fixed = _OFFSET.fullmatch(name)
-    if fixed is not None:
-        size = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
-        if size < timedelta(hours=24):
-            return timezone(size if fixed[1] == "+" else -size)
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, LookupError):
-        near = get_close_matches(name, sorted(available_timezones()), n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise SettingsError(f"Expected a time zone such as Europe/Berlin, got {name!r}.{hint}") from None
 
 
 def natural_number(text: str) -> int | None:

@@ -155,7 +155,13 @@ def judge_coverage(
     edges = _guess_selection(start, end, width, half_s, ages.quantile_s(_TAIL))
     first_start, last_start = _outermost(start)
     first_end, last_end = _outermost(end if edges[1] == "started" else end[is_over])
-    by_submission = edges[0] == "started" and has_submits and _is_selected_by_submission(start, submit, width, half_s)
+    spell_s, by_submission = max(half_s, _SPELL_S), False
+    if edges[0] == "started" and has_submits:
+        # Selected by submission if fewer of the first jobs had waited since before the log than all waits let expect.
+        early = (start >= first_start) & (start < first_start + spell_s)
+        expected = (width * np.minimum(wait, spell_s)).sum() / spell_s / width.sum()
+        before = width[early & (submit < first_start)].sum() / max(width[early].sum(), 1e-9)
+        by_submission = bool(expected > 0.02 and before < expected / 2)
     # The sample of lengths: of jobs that lie within, longer ones are rarer; others are cut off at the edges.
     if edges == ("started", "ended"):
         within_s = length + wait[is_over] * by_submission
@@ -167,7 +173,13 @@ def judge_coverage(
     # What is nearer to an edge than the oldest jobs may be missing jobs.
     low, high = max(first_end, first_start + tail_s), min(last_start, last_end - tail_s)
     if has_submits:
-        high = min(high, _last_complete(start, submit, width, half_s))
+        # Jobs submitted after the last submission may be missing: later by as much as nearly all jobs waited that had
+        # started just before it.
+        last = _outermost(submit)[1]
+        near = np.flatnonzero((start <= last) & (start > last - spell_s))
+        order = near[np.argsort(wait[near], kind="stable")]
+        few = int(np.searchsorted(np.cumsum(width[order]), _TAIL * width[order].sum()))
+        high = min(high, last + (float(wait[order[few]]) if near.size else 0.0))
     if by_submission:
         low = max(low, float(submit.min()) + _age_since_submission_s(length, wait[is_over], weight))
     node_s = weight * length
@@ -204,28 +216,6 @@ def _guess_selection(start: _Times, end: _Times, nodes: _Times, half_s: float, t
     longer = nodes[(start <= last_start) & (end > last_start + half_s)].sum()
     still_run = np.isinf(last_end) and (start[np.isinf(end)] >= last_start - tail_s).mean() > _MEDIAN
     return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
-
-
-def _is_selected_by_submission(start: _Times, submit: _Times, nodes: _Times, half_s: float) -> bool:
-    """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
-    first, spell_s = _outermost(start)[0], max(half_s, _SPELL_S)
-    early = (start >= first) & (start < first + spell_s)
-    expected = (nodes * np.minimum(start - submit, spell_s)).sum() / spell_s / nodes.sum()
-    before = nodes[early & (submit < first)].sum() / max(nodes[early].sum(), 1e-9)
-    return bool(expected > 0.02 and before < expected / 2)
-
-
-def _last_complete(start: _Times, submit: _Times, nodes: _Times, half_s: float) -> float:
-    """Until when jobs submitted after all of these need not have started, if they are missing."""
-    # The last submission; later by as much as all jobs waited that had started just before it.
-    last = _outermost(submit)[1]
-    near = np.flatnonzero((start <= last) & (start > last - max(half_s, _SPELL_S)))
-    if not near.size:
-        return last
-    wait = (start - submit)[near]
-    order = np.argsort(wait, kind="stable")
-    few = int(np.searchsorted(np.cumsum(nodes[near[order]]), _TAIL * nodes[near].sum()))
-    return last + float(wait[order[few]])
 
 
 def _age_since_submission_s(length: _Times, wait: _Times, weight: _Times) -> float:

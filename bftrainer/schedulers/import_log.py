@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -25,6 +26,7 @@ from bftrainer.nodelogs.availability import FORM
 from bftrainer.nodelogs.hostlist import BRACKETS, fold_hostlist
 from bftrainer.nodelogs.inventory import inventory_paths, shorten_names
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of_idle, nanoseconds
+from bftrainer.plugins import answering
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
     OFFERABLE,
@@ -37,9 +39,8 @@ from bftrainer.schedulers.busy_records import (
     Swept,
     choose_block,
     extent_ns,
-    find_repeated,
+    find_retold,
     find_runaway_ends,
-    find_superseded,
     line_sweep,
     number_texts,
     over_capacity_share,
@@ -49,7 +50,7 @@ from bftrainer.schedulers.busy_records import (
 from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, describe_account, judge_coverage
 from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import SEEN, ImportSettings, flag_of
-from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise, run_importer
+from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
 from bftrainer.schedulers.selected_nodes import NodeChoice, choose_nodes, count_nodes, find_lives, places
 
 _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
@@ -138,7 +139,11 @@ def import_log(
     files = log_paths(paths)
     importer = recognise(head(files[0]), str(files[0])) if format_name == AUTO else get_importer(format_name)
     reading = Reading(settings)
-    run_importer(importer, files, reading)
+    is_ours = type(importer).__module__.startswith("bftrainer.")  # else an error names the importer
+    with nullcontext() if is_ours else answering(f"importer {type(importer).__name__}", LogError):
+        if (frame := importer.read(files, reading)) is not None:
+            reading.tally.records += len(frame)
+            reading.take(frame)
     reading.tally.check()
     clusters = list(filter(None, reading.clusters))
     if settings.cluster is not None and not reading.clusters[settings.cluster]:
@@ -319,12 +324,10 @@ def _drop_repeated(
     rows: pd.DataFrame, run: NDArray[np.int64], is_job: NDArray[np.bool_], reading: Reading
 ) -> NDArray[np.bool_]:
     """Count rows that repeat others, and those of runs without an end that others tell to the end; which they are."""
-    repeated = find_repeated(rows, run)
-    reading.tally.drop(_DUPLICATE, int((repeated & is_job).sum()))
-    stale = ~repeated
-    stale[stale] = find_superseded(rows[~repeated], run[~repeated])
-    reading.tally.drop("told again when it had ended", int((stale & is_job).sum()))
-    return repeated | stale
+    is_repeated, is_stale = find_retold(rows, run)
+    reading.tally.drop(_DUPLICATE, int((is_repeated & is_job).sum()))
+    reading.tally.drop("told again when it had ended", int((is_stale & is_job).sum()))
+    return is_repeated | is_stale
 
 
 def _with_downtimes(reading: Reading) -> BusyRecords:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -105,29 +104,16 @@ class Tally:
 class Reading:
     """The state of one import while its log is read.
 
-    Parameters
-    ----------
-    settings : ImportSettings
-    clock, tally, rows : Clock, Tally, BusyRows
-        Clock of the settings' zone, counts of records, and records that name nodes.
-    clusters : Counter of str
-        Number of rows of each cluster that the log names.
-    counted : list of DataFrame
-        Jobs of a log that only counts nodes: their `count`, and columns that `BusyRecords` has.
-    notes : list of str
-        Assumptions made.
-    window_ns, nodes, capacity : optional
-        The window in nanoseconds, the names of all nodes, or their number, if the log itself tells.
-    node_sizes : ndarray of int64, optional
-        Processors of each node where these differ, which jobs then count.
-    unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
-        Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
-    is_exact : bool
-        Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs, and of what else.
-    placement : str, optional
-        How nodes were assigned, if the log has no node names.
-    job_ids : list of ndarray of int64
-        Numbers of jobs, also of those that never ran, if the scheduler numbers them one by one.
+    Importers hand over `rows`, records that name nodes, by `take`, or jobs that count them (`counted`: frames with
+    a `count`), and number what they read in `tally`; `clock` is of the settings' zone, `notes` are assumptions made,
+    `clusters` counts the rows of each cluster that the log names. If the log itself tells, they set `window_ns`, the
+    names of all `nodes`, their number (`capacity`), or processors of each (`node_sizes`), which jobs then count, and
+    `job_ids`, also of jobs that never ran, if the scheduler numbers them one by one. `placement` says how nodes were
+    assigned if the log has no names.
+
+    A log `is_exact` if it says when nodes were idle, so that no gap counts as clean-up between jobs. An availability
+    trace has instants at which it tells no change (`unchanged_ns`), and `last_changes`: nodes that join (True) or leave
+    in its last instant.
     """
 
     settings: ImportSettings
@@ -300,15 +286,6 @@ def get_importer(name: str) -> Importer:
     if not isinstance(importer, Importer):
         raise SettingsError(f"importer {name}: Expected a subclass of Importer, got {type(importer).__name__}.")
     return importer
-
-
-def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) -> None:
-    """Have an importer read files; an error of one that is not ours names it."""
-    own = type(importer).__module__.startswith("bftrainer.")
-    with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
-        if (frame := importer.read(files, reading)) is not None:
-            reading.tally.records += len(frame)
-            reading.take(frame)
 
 
 def recognise(lines: Sequence[str], path: str) -> Importer:

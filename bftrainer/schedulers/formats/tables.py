@@ -119,30 +119,6 @@ def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return columns
 
 
-def _read_jobs(table: JobTable, places: Mapping[str, int], clock: Clock, reading: Reading) -> None:
-    """Take the rows of a file, whose columns stand at these places by their roles."""
-    width, is_local = len(table.header.fields), set[bool]()
-    rows = table.rows(sorted(places.values()))
-    while some := list(islice(rows, _ROWS_AT_A_TIME)):
-        reading.tally.records += len(some)
-        complete = [row for row in some if len(row.fields) == width]
-        for row in some:
-            if len(row.fields) != width:
-                detail = f"Expected {width} columns, got {len(row.fields)}"
-                reading.tally.refuse("wrong number of columns", row, detail)
-            elif row.is_cut_off:
-                reading.note_cut_off(row.path)
-        cells = pd.DataFrame(
-            {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}, dtype=object
-        )
-        # Of Parquet only some columns are read, in which two jobs may be alike.
-        copy = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
-        cells = cells.assign(row=complete, copy=copy)
-        times = {f"{role}_ns": _read_times(cells, role, clock, is_local) for role in ("start", "end", "submit")}
-        set_unset(times["start_ns"], times["end_ns"])
-        _take_jobs(cells.assign(**times), reading, expand_location)
-
-
 def _read_times(cells: pd.DataFrame, role: str, clock: Clock, is_local: set[bool]) -> NDArray[np.int64]:
     """Times of a column, `UNSET` or `BAD`; all of a file are `is_local`, or none, which the first one says."""
     if role not in cells:
@@ -274,8 +250,24 @@ class TableImporter(Importer):
                 raise SettingsError(f"{table.header.place}: Missing --map or --preset: the columns are {shown}.")
             if not {"start", "end"} <= needed or not {"nodes", "count"} & needed:
                 raise SettingsError("--map: Expected columns for start, end, and nodes or count, got fewer.")
-            at = match_columns(table.header, columns, needed, f" of preset {name}" if name else "")
-            _read_jobs(table, at, clock, reading)
+            places = match_columns(table.header, columns, needed, f" of preset {name}" if name else "")
+            width, is_local, rows = len(table.header.fields), set[bool](), table.rows(sorted(places.values()))
+            while some := list(islice(rows, _ROWS_AT_A_TIME)):
+                reading.tally.records += len(some)
+                complete = [row for row in some if len(row.fields) == width]
+                for row in some:
+                    if len(row.fields) != width:
+                        detail = f"Expected {width} columns, got {len(row.fields)}"
+                        reading.tally.refuse("wrong number of columns", row, detail)
+                    elif row.is_cut_off:
+                        reading.note_cut_off(row.path)
+                texts = {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}
+                # Of Parquet only some columns are read, in which two jobs may be alike.
+                texts["copy"] = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
+                cells = pd.DataFrame(texts, dtype=object).assign(row=complete)
+                times = {f"{role}_ns": _read_times(cells, role, clock, is_local) for role in ("start", "end", "submit")}
+                set_unset(times["start_ns"], times["end_ns"])
+                _take_jobs(cells.assign(**times), reading, expand_location)
 
 
 class AlcfImporter(TableImporter):
