@@ -24,6 +24,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans,
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
 ALL_UNITS = -1
+DUPLICATE = "duplicate"
 IDLE = -1
 """In place of a cause for which a node is busy."""
 _NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open")
@@ -310,10 +311,12 @@ def extent_ns(rows: pd.DataFrame) -> tuple[int, int] | None:
     return (min(int(times.min()) for times in named), max(int(times.max()) for times in named)) if named else None
 
 
-def find_retold(rows: pd.DataFrame, run: NDArray[np.int64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Which rows are of the same run and times as an earlier one, as where exports overlap; and which others are stale.
+def find_retold(
+    rows: pd.DataFrame, run: NDArray[np.int64], is_job: NDArray[np.bool_], drop: Callable[[str, int], None]
+) -> NDArray[np.bool_]:
+    """Which rows repeat one of the same run and times, as where exports overlap, or are stale; jobs are counted.
 
-    These have no end, and are of a run that another row ends, or else tells of for longer.
+    Stale ones have no end, and are of a run that another row ends, or else tells of for longer.
     """
     start, end, is_open = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), rows["is_open"].to_numpy() > 0
     # Odd factors spread the times over all bits; keys of runs are hashes already.
@@ -323,7 +326,10 @@ def find_retold(rows: pd.DataFrame, run: NDArray[np.int64]) -> tuple[NDArray[np.
     some = some[np.lexsort((end[some], ~is_open[some], run[some]))]
     is_stale = np.zeros(len(rows), dtype=np.bool_)
     is_stale[some] = pd.Series(run[some]).duplicated(keep="last")
-    return is_repeated, is_stale & is_open
+    is_stale &= is_open
+    drop(DUPLICATE, int((is_repeated & is_job).sum()))
+    drop("told again when it had ended", int((is_stale & is_job).sum()))
+    return np.asarray(is_repeated | is_stale)
 
 
 _MOST_SHARED = 0.01

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -110,24 +110,6 @@ class Coverage:
             "lost_days": lost_days(*jobs_ns, window),
             "missing_ids_share": missing_ids(ids),
         }
-
-
-def describe_account(account: Mapping[str, Any], window: Window) -> str:
-    """What part of a window is trusted, and what lies outside, as `Coverage.account` tells it."""
-    doubtful_s, missing, days = (account[key] for key in ("untrusted_s", "missing_busy_share", "empty_days"))
-    share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
-    share += " of the window's busy node-time is missing"
-    if days:
-        share += f", besides what {days:,.1f} days lack in which no job starts or none ends"
-    trusted = f"Nothing of the log can be trusted: {account['reason']}"
-    if account["trusted"]:
-        trusted = "Of the log, {} to {} can be trusted".format(*account["trusted"])
-    if not doubtful_s:
-        return f"{trusted}; {share}"
-    return (
-        f"{doubtful_s / _HOUR_S:,.1f} h of the window of {window.length_ns / _HOUR_NS:,.1f} h cannot be trusted: "
-        f"{account['untrusted_idle_node_s'] / _HOUR_S:,.1f} idle node-hours lie there, and {share}. {trusted}"
-    )
 
 
 def judge_coverage(
@@ -272,8 +254,7 @@ def missing_ids(ids: NDArray[np.int64]) -> float:
 
     A scheduler numbers jobs one by one, and rows of jobs that never ran count too. Longer gaps are ids that nobody had.
     """
-    ids = np.sort(ids)
-    ids = ids[np.append(np.ones(min(ids.size, 1), dtype=np.bool_), ids[1:] > ids[:-1])]
+    ids = np.unique(ids)
     amid = ids[int(_AMID * ids.size) : ids.size - int(_AMID * ids.size)]
     if amid.size < _LEAST_IDS:
         return 0.0

@@ -28,6 +28,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, NodeSpans, Window, log_of
 from bftrainer.plugins import answering
 from bftrainer.schedulers.busy_records import (
     ALL_UNITS,
+    DUPLICATE,
     OFFERABLE,
     OUT_OF_SERVICE,
     PLACEMENT,
@@ -46,7 +47,7 @@ from bftrainer.schedulers.busy_records import (
     place_jobs,
     place_on_units,
 )
-from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, describe_account, judge_coverage
+from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, judge_coverage
 from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import SEEN, ImportSettings, flag_of
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
@@ -56,7 +57,7 @@ _OF_NAMED = ("downtimes", "reservations", "partitions", "exclude_nodes")
 """Settings that need the names of nodes."""
 AUTO = "auto"
 """In place of a format's name: recognise the format from the first file."""
-_DUPLICATE, _EXAMPLES = "duplicate", 10
+_EXAMPLES = 10
 _MOST_IDS_MISSING = 0.02
 """Share of job ids that may be missing, as some are always."""
 _UPPER_BOUND = "nothing tells when nodes were down: idle time is an upper bound."
@@ -176,13 +177,6 @@ class _SweptLog:
             (rows["end_ns"] >= self.window.start_ns - gap_ns) & (rows["start_ns"] <= self.window.end_ns + gap_ns)
         )
 
-    def drop_retold(self, rows: pd.DataFrame, run: NDArray[np.int64], is_job: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Count rows that repeat others, and runs without an end that others tell to the end; which they are."""
-        is_repeated, is_stale = find_retold(rows, run)
-        self.reading.tally.drop(_DUPLICATE, int((is_repeated & is_job).sum()))
-        self.reading.tally.drop("told again when it had ended", int((is_stale & is_job).sum()))
-        return is_repeated | is_stale
-
     def sweep_names(self) -> None:
         """Sweep records that name nodes."""
         reading, settings, own = self.reading, self.reading.settings, len(self.reading.rows)
@@ -193,7 +187,7 @@ class _SweptLog:
         every = self.read_downtimes()
         is_own = np.arange(len(every)) < own
         is_job = is_own & np.isin(every["kind"], (BusyKind.JOB, BusyKind.UNKNOWN))
-        is_lost = self.drop_retold(every.rows, every.runs(), is_job)
+        is_lost = find_retold(every.rows, every.runs(), is_job, reading.tally.drop)
         is_job &= ~is_lost
         ends = find_runaway_ends(every, is_job)
         is_runaway = (ends < every["end_ns"]) & (every["is_open"] > 0)
@@ -279,7 +273,7 @@ class _SweptLog:
             raise SettingsError(f"{' and '.join(ineffective)} cannot be used: the log names no nodes.")
         demand = demand.assign(is_open=demand["end_ns"] >= OPEN_END_NS, job=number_texts(demand["job"], hash))
         is_job = np.ones(len(demand), dtype=np.bool_)
-        demand = demand[~self.drop_retold(demand, demand["job"].to_numpy(), is_job)]
+        demand = demand[~find_retold(demand, demand["job"].to_numpy(), is_job, reading.tally.drop)]
         self.find_window(demand, demand["count"].to_numpy(), extent_ns(demand), demand)
         self.chosen = count_nodes(settings.nodes, reading.capacity)
         nodes = len(self.chosen.names)
@@ -370,8 +364,22 @@ class _SweptLog:
             note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
         if gone > _MOST_IDS_MISSING:
             note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
-        text = describe_account(account, window)
-        too_much = account["untrusted_s"] > MOST_UNTRUSTED * window.length_ns / NS_PER_S
+        missing, doubtful_s = account["missing_busy_share"], account["untrusted_s"]
+        share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
+        share += " of the window's busy node-time is missing"
+        if days:
+            share += f", besides what {days:,.1f} days lack in which no job starts or none ends"
+        trusted = f"Nothing of the log can be trusted: {account['reason']}"
+        if account["trusted"]:
+            trusted = "Of the log, {} to {} can be trusted".format(*account["trusted"])
+        text = f"{trusted}; {share}"
+        if doubtful_s:
+            hours, idle_h = window.length_ns / NS_PER_S / 3600, account["untrusted_idle_node_s"] / 3600
+            text = (
+                f"{doubtful_s / 3600:,.1f} h of the window of {hours:,.1f} h cannot be trusted: {idle_h:,.1f} idle "
+                f"node-hours lie there, and {share}. {trusted}"
+            )
+        too_much = doubtful_s > MOST_UNTRUSTED * window.length_ns / NS_PER_S
         if too_much and self.reading.settings.window == "trusted":
             raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")
         note(f"{text}.")
@@ -431,7 +439,7 @@ class _SweptLog:
             dropped=dict(tally.dropped.most_common()),
             bad=tally.bad,
             bad_examples=tuple(tally.examples),
-            duplicates=tally.dropped[_DUPLICATE],
+            duplicates=tally.dropped[DUPLICATE],
             unknown=self.unknown,
             nodes_per_block=self.block,
             nodes=len(chosen.names),

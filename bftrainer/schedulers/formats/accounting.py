@@ -69,7 +69,9 @@ class PbsImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
         hosts, blocks = _HostLists(reading), [pd.DataFrame()]
-        rows = reading.lines(sorted(paths, key=_first_moment))
+        firsts = {path: next(filter(None, map(_LINE.match, head(path))), None) for path in paths}
+        moments = {path: "" if line is None else line.expand(_MOMENT) for path, line in firsts.items()}
+        rows = reading.lines(sorted(paths, key=lambda path: (moments[path], path.name)))
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
             blocks.append(_read_lines(some, hosts, reading))
         lines, runs = pd.concat(blocks, ignore_index=True), _Runs(reading, hosts.shares)
@@ -83,11 +85,6 @@ class PbsImporter(Importer):
         for line in lines.itertuples(index=False):
             _ACTIONS[line.type](runs, line)
         runs.end_all()
-
-
-def _first_moment(path: Path) -> str:
-    line = next(filter(None, map(_LINE.match, head(path))), None)
-    return f"{'' if line is None else line.expand(_MOMENT)} {path.name}"
 
 
 def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> pd.DataFrame:
