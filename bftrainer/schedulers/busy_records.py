@@ -425,35 +425,32 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
     free, since = np.ones(sizes.size, dtype=np.bool_), np.zeros(sizes.size, dtype=np.int64)
     nodes_of: dict[int, NDArray[np.int64]] = {}
     short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
-
-    def _take(job: int, lacking: int, now: int) -> None:
-        got = np.flatnonzero(free)
-        got = got[: np.searchsorted(np.cumsum(sizes[got]), lacking) + 1]
-        free[got] = False
-        since[got] = now
-        nodes_of[job] = np.concatenate((nodes_of[job], got)) if job in nodes_of else got
-        short[job] = lacking - int(sizes[got].sum())
-        if short[job] <= 0:
-            del short[job]
-
     events = _order_events(demand)
     time, starts = events["time_ns"].tolist(), events["is_start"].tolist()
     for at, (now, is_start, job, size) in enumerate(
         zip(time, starts, events["job"].tolist(), events["count"].tolist(), strict=True)
     ):
         if is_start:
-            _take(job, size, now)
-            continue
-        mine = nodes_of.pop(job)
-        short.pop(job, None)
-        lasted = mine[since[mine] < now]
-        node.frombytes(lasted.astype(np.int32).tobytes())
-        start.frombytes(since[lasted].tobytes())
-        end.frombytes(np.full(lasted.size, now).tobytes())
-        free[mine] = True
-        if short and (at + 1 == len(time) or time[at + 1] > now or starts[at + 1]):
-            for waiting, lack in tuple(short.items()):
-                _take(waiting, lack, now)
+            nodes_of[job], short[job] = np.empty(0, dtype=np.int64), size
+        else:
+            mine = nodes_of.pop(job)
+            short.pop(job, None)
+            lasted = mine[since[mine] < now]
+            node.frombytes(lasted.astype(np.int32).tobytes())
+            start.frombytes(since[lasted].tobytes())
+            end.frombytes(np.full(lasted.size, now).tobytes())
+            free[mine] = True
+            if at + 1 < len(time) and time[at + 1] == now and not starts[at + 1]:
+                continue  # all that ends now is free before another job gets it
+        for waiting, lacking in tuple(short.items()):
+            got = np.flatnonzero(free)
+            got = got[: np.searchsorted(np.cumsum(sizes[got]), lacking) + 1]
+            free[got] = False
+            since[got] = now
+            nodes_of[waiting] = np.concatenate((nodes_of[waiting], got))
+            short[waiting] = lacking - int(sizes[got].sum())
+            if short[waiting] <= 0:
+                del short[waiting]
     return NodeSpans(column(node), column(start), column(end))
 
 

@@ -131,12 +131,25 @@ def judge_coverage(
     has_submits = bool(has_submit.mean() > _NEARLY_ALL)
     submit = np.where(has_submits & has_submit, np.minimum(submit_ns / NS_PER_S, start), start)
     wait = start - submit
-    # By how long jobs run, old ones at the first end and long ones at the last start tell what the log selects.
     ages = _Ages(length, weight)
-    half_s = ages.quantile_s(_MEDIAN)
-    edges = _guess_selection(start, end, width, half_s, ages.quantile_s(_TAIL))
-    first_start, last_start = _outermost(start)
-    first_end, last_end = _outermost(end if edges[1] == "started" else end[is_over])
+    half_s, (first_start, last_start), (first_end, last_end) = (
+        ages.quantile_s(_MEDIAN),
+        _outermost(start),
+        _outermost(end),
+    )
+    # Old jobs at the first end and long ones at the last start tell what the log selects, if they are on a tenth of the
+    # nodes that are busy on average in the middle half of the log.
+    span_s = min(last_end, last_start + half_s) - first_start
+    low, high = first_start + span_s / 4, first_start + span_s * 3 / 4
+    inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
+    least = 0.1 * float((width * inside).sum() / max(high - low, 1.0))
+    older = width[(start <= first_end - half_s) & (end > first_end)].sum()
+    longer = width[(start <= last_start) & (end > last_start + half_s)].sum()
+    # So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
+    young = start[np.isinf(end)] >= last_start - ages.quantile_s(_TAIL)
+    runs_still = longer >= least or (np.isinf(last_end) and young.mean() > _MEDIAN)
+    edges: tuple[Edge, Edge] = "ended" if older >= least else "started", "started" if runs_still else "ended"
+    first_end, last_end = _outermost(end if runs_still else end[is_over])
     spell_s, by_submission = max(half_s, _SPELL_S), False
     if edges[0] == "started" and has_submits:
         # Selected by submission if fewer of the first jobs had waited since before the log than all waits let expect.
@@ -183,21 +196,6 @@ def judge_coverage(
         reason = f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves {left}"
     trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
     return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
-
-
-def _guess_selection(start: _Times, end: _Times, nodes: _Times, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
-    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start."""
-    # So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
-    (first_start, last_start), (first_end, last_end) = _outermost(start), _outermost(end)
-    # A tenth of the nodes that are busy on average in the middle half of the log.
-    span_s = min(last_end, last_start + half_s) - first_start
-    low, high = first_start + span_s / 4, first_start + span_s * 3 / 4
-    inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
-    least = 0.1 * float((nodes * inside).sum() / max(high - low, 1.0))
-    older = nodes[(start <= first_end - half_s) & (end > first_end)].sum()
-    longer = nodes[(start <= last_start) & (end > last_start + half_s)].sum()
-    still_run = np.isinf(last_end) and (start[np.isinf(end)] >= last_start - tail_s).mean() > _MEDIAN
-    return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
 
 
 def _age_since_submission_s(length: _Times, wait: _Times, weight: _Times) -> float:

@@ -84,6 +84,11 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
     if not chosen:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
     lives = [] if dated is None else list(dated.unions(places(dated.names, tuple(chosen))))
+    types: dict[str, list[str]] = {}
+    for name in chosen if inventory.cores else ():
+        gpus = inventory.gpus.get(name, 0)
+        kind = f"{inventory.cores.get(name, 0)} cores" + f", {gpus} GPUs" * (gpus > 0)
+        types.setdefault(kind, []).append(name)
     within = {name: tuple(node for node in some if node in chosen) for name, some in sorted(partitions.items())}
     return NodeChoice(
         names=tuple(chosen),
@@ -92,20 +97,10 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
         unseen_are=unseen_are,
         outside=outside,
         partitions={name: some for name, some in within.items() if some},
-        types=_group_by_type(chosen, inventory),
+        types={kind: tuple(some) for kind, some in sorted(types.items())},
         units=_count_units(chosen, inventory, settings),
         lives=NodeSpans.concatenate([block[BusyKind.AWAY] for block in lives]) if lives else None,
     )
-
-
-def _group_by_type(names: Iterable[str], inventory: Inventory) -> dict[str, tuple[str, ...]]:
-    """Nodes by their numbers of cores and GPUs; empty if the inventory does not tell."""
-    types: dict[str, tuple[str, ...]] = {}
-    for name in names if inventory.cores else ():
-        gpus = inventory.gpus.get(name, 0)
-        kind = f"{inventory.cores.get(name, 0)} cores" + f", {gpus} GPUs" * (gpus > 0)
-        types[kind] = (*types.get(kind, ()), name)
-    return dict(sorted(types.items()))
 
 
 def _count_units(names: Iterable[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:

@@ -319,7 +319,13 @@ class _HostLists:
         text = fields.get("exec_host", "")
         keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if self._unit == "gpu" or not text else ()
         vnodes = next((fields[key] for key in keys if fields.get(key)), "")
-        return self._number(text, vnodes, _total_slots(fields) if self._unit == "core" and text else None)
+        total = None
+        if self._unit == "core" and text:  # of slots, which TORQUE tells at the end, or as what the job asked for
+            total = natural_number(fields.get("total_execution_slots", ""))
+            asked = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
+            if total is None and all(asked):
+                total = sum(int(piece[1]) * int(piece[2] or 1) for piece in asked if piece)
+        return self._number(text, vnodes, total)
 
     def _number_hosts(self, text: str, vnodes: str, total: int | None) -> int:
         """Number of a list of hosts, with a list of those that have equally many units for each number."""
@@ -347,27 +353,16 @@ def _hosts(text: str) -> list[str]:
     return [host for host in hosts if host]
 
 
-def _total_slots(fields: Mapping[str, str]) -> int | None:
-    """How many slots a job of TORQUE has, by its record of the end or by what it asked for; None if neither tells."""
-    if (total := natural_number(fields.get("total_execution_slots", ""))) is not None:
-        return total
-    requests = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
-    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece) if all(requests) else None
-
-
-def _short_number(text: str) -> int:
-    """A number of up to five digits; 0 for anything else."""
-    return int(text) if text.isdecimal() and len(text) < 6 else 0
-
-
 def _count_slots(text: str, total: int | None) -> Counter[str]:
     """Number of each host's slots, which newer versions of TORQUE write, if that gives the `total`."""
     listed, counted = Counter[str](), Counter[str]()
     for piece in filter(None, text.split("+")):
         host, _, slots = piece.partition("/")
         chosen, _, times = slots.partition("*")
-        listed[_PORT.sub("", host)] += _short_number(times) or max(1, len(numbers(chosen)))
-        counted[_PORT.sub("", host)] += _short_number(slots) or -(10**9)
+        # No node has more than five digits of them.
+        repeated, stated = (int(word) if word.isdecimal() and len(word) < 6 else 0 for word in (times, slots))
+        listed[_PORT.sub("", host)] += repeated or max(1, len(numbers(chosen)))
+        counted[_PORT.sub("", host)] += stated or -(10**9)
     return counted if counted.total() == total else listed
 
 

@@ -252,20 +252,18 @@ def _is_sampled(lines: Sequence[str]) -> bool:
 
 def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
     """Counts at equal intervals; the last one holds as long as the others."""
-    times_ns, counts, end_ns = [], [], reading.origin_ns()
+    steps_ns, counts, start_ns = list[int](), list[int](), reading.origin_ns()
     for path in paths:
         document = json_file(path, LogError, "counts in JSON")
         metadata, data = (document.get(key) if isinstance(document, dict) else None for key in ("metadata", "data"))
         gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
         gap_ns = exact_ns(str(gap)) if isinstance(gap, int | float) else None
         is_list = isinstance(data, list) and all(type(count) is int and 0 <= count <= MOST_NODES for count in data)
-        if not is_list or not data or not gap_ns or not 0 < gap_ns * len(data) < OPEN_END_NS - end_ns:
+        if not is_list or not data or not gap_ns or not 0 < sum(steps_ns) + gap_ns * len(data) < OPEN_END_NS - start_ns:
             raise LogError(f"{path}: Expected metadata with gap_seconds above 0, and counts as data.")
-        times_ns.append(end_ns + gap_ns * np.arange(len(data)))
-        counts.append(np.array(data, dtype=np.int64))
-        end_ns += gap_ns * len(data)
-    count = np.concatenate(counts)
-    return CountTrace(np.append(np.concatenate(times_ns), end_ns), np.append(count, count[-1:]))
+        steps_ns += [gap_ns] * len(data)
+        counts += data
+    return CountTrace(start_ns + np.append(0, np.cumsum(steps_ns)), np.array([*counts, counts[-1]], dtype=np.int64))
 
 
 def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
@@ -277,14 +275,12 @@ def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
             raise LogError(f"{line.place}: Expected date, time, count, got {one_line(line.fields[0][:60])!r}.")
         with at_place(line.place, SettingsError):
             rows.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
-    counts = pd.DataFrame(rows, columns=["time_ns", "count"], dtype="int64")
-    if late := int((counts["time_ns"].diff() < 0).sum()):
+    if late := sum(before[0] > after[0] for before, after in pairwise(rows)):
         reading.note(f"{late:,} rows stand after a later one: sorted by time.")
-    counts = counts.sort_values("time_ns", kind="stable")
-    is_last = ~counts.duplicated("time_ns", keep="last")
-    reading.tally.records += int((~is_last).sum())
-    reading.tally.drop("another count at the same instant, of which the last row counts", int((~is_last).sum()))
-    return CountTrace(*(counts[name][is_last].to_numpy() for name in ("time_ns", "count")))
+    last = dict(sorted(rows, key=lambda row: row[0]))
+    reading.tally.records += len(rows) - len(last)
+    reading.tally.drop("another count at the same instant, of which the last row counts", len(rows) - len(last))
+    return CountTrace(*(np.array(list(some), dtype=np.int64) for some in (last, last.values())))
 
 
 _ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)

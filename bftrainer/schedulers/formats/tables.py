@@ -138,7 +138,9 @@ def _take_jobs(cells: pd.DataFrame, reading: Reading, expand: Expand) -> None:
     texts = cells.reindex(columns=[*_ROLES, "copy"], fill_value="")
     texts = texts.mask(texts.isin(UNSET_TEXTS), "")
     start, end, submit = (cells[f"{role}_ns"] for role in ("start", "end", "submit"))
-    count, cause = number_texts(texts["count"], _count), texts["cause"].str.lower()
+    # A number of nodes may be written `512.0`.
+    count = pd.to_numeric(texts["count"], errors="coerce").round().fillna(_NO_COUNT)
+    count, cause = count.clip(_NO_COUNT, MOST_NODES + 1).astype("int64"), texts["cause"].str.lower()
     has_names, is_count = texts["nodes"] != "", (count >= 1) & (count <= MOST_NODES)
     time = expecting("times such as 2026-09-01 08:00:00 or epoch seconds", cells, "start", "end")
     number = expecting(f"a number of nodes up to {MOST_NODES:,}", texts, "count")
@@ -207,14 +209,6 @@ def expand_location(text: str) -> Sequence[str]:
     if not names:
         raise LogError(f"Expected names of nodes, got {one_line(text)!r}.")
     return tuple(dict.fromkeys(names))
-
-
-def _count(text: str) -> int:
-    """A number of nodes, written `512` or `512.0`; `_NO_COUNT` for what is none."""
-    try:
-        return max(round(float(text)), _NO_COUNT)
-    except (ValueError, OverflowError):
-        return _NO_COUNT
 
 
 class TableImporter(Importer):
