@@ -76,24 +76,42 @@ class _Index(dict[str, int]):
         return number
 
 
-class NodeLists:
-    """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
+def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray[np.int64]:
+    """A number for each text, which is computed once for each distinct one."""
+    codes, distinct = pd.factorize(texts)
+    return np.asarray(np.array([number(text) for text in distinct], dtype=np.int64)[codes])
+
+
+def column(values: array[int] | array[float]) -> NDArray[Any]:
+    """The numbers as a numpy array that shares their memory."""
+    return np.frombuffer(values, dtype=np.dtype(values.typecode)) if values else np.empty(0, dtype=values.typecode)
+
+
+class BusyRows:
+    """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
+
+    Names of nodes, which are numbered in order of appearance, and of partitions begin with what `cluster_lead` gives.
+    """
 
     def __init__(self) -> None:
-        self.names = _Index()
+        self.names, self._partitions = _Index(), _Index()
         self._nodes, self._ends = array("i"), array("q", [0])
-        self.parse = lru_cache(_TEXTS)(self._parse)
+        self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
+        self.parse_list = lru_cache(_TEXTS)(self._parse)
         self._range = lru_cache(_TEXTS)(self._number_range)
 
-    def add(self, names: Iterable[str]) -> int:
-        """Add a list, whose repeated names count once; returns its number."""
+    def __len__(self) -> int:
+        return len(self._columns["start_ns"])
+
+    def add_list(self, names: Iterable[str]) -> int:
+        """Add a list of nodes, whose repeated names count once; returns its number."""
         return self._add_nodes(map(self.names.__getitem__, names))
 
     def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
         """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
         match = _RANGES.fullmatch(text)
         if match is None:
-            return self.add(map(lead.__add__, expand(text)))
+            return self.add_list(map(lead.__add__, expand(text)))
         nodes = array("i")
         for numbers in match[2].split(","):  # which recur more often than lists do
             nodes += self._range(f"{match[1]}[{numbers}]", lead)
@@ -109,42 +127,9 @@ class NodeLists:
         self._ends.append(len(self._nodes))
         return len(self._ends) - 2
 
-    def size(self, number: int) -> int:
-        """Number of nodes in a list."""
-        return self._ends[number + 1] - self._ends[number]
-
-    def ends(self) -> NDArray[np.int64]:
-        """Place in `nodes` at which each list ends, after a leading 0."""
-        return np.array(self._ends, dtype=np.int64)
-
-    def nodes(self) -> NDArray[np.int32]:
-        """Numbers of the nodes of all lists, one list after another."""
-        return column(self._nodes)
-
-
-def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray[np.int64]:
-    """A number for each text, which is computed once for each distinct one."""
-    codes, distinct = pd.factorize(texts)
-    return np.asarray(np.array([number(text) for text in distinct], dtype=np.int64)[codes])
-
-
-def column(values: array[int] | array[float]) -> NDArray[Any]:
-    """The numbers as a numpy array that shares their memory."""
-    return np.frombuffer(values, dtype=np.dtype(values.typecode)) if values else np.empty(0, dtype=values.typecode)
-
-
-class BusyRows:
-    """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
-
-    Names of nodes and partitions of a cluster begin with what `cluster_lead` gives.
-    """
-
-    def __init__(self) -> None:
-        self.lists, self._partitions = NodeLists(), _Index()
-        self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
-
-    def __len__(self) -> int:
-        return len(self._columns["start_ns"])
+    def list_sizes(self) -> NDArray[np.int64]:
+        """Number of nodes of each list."""
+        return np.asarray(np.diff(column(self._ends)))
 
     def partition(self, name: str, lead: str = "") -> int:
         """Number of a partition or queue; -1 for an empty name."""
@@ -174,18 +159,18 @@ class BusyRows:
         )
         cells = zip(*(rows[name].tolist() for name in (*keys, "nodes")), strict=True)
         for (start_ns, end_ns, kind), some in itertools.groupby(cells, key=lambda row: row[:3]):
-            self.add(start_ns, end_ns, self.lists.add(name for *_, name in some), kind=kind)
+            self.add(start_ns, end_ns, self.add_list(name for *_, name in some), kind=kind)
 
     def records(self, *, by_cluster: bool = False, seen: int = 0) -> BusyRecords:
         """The records that all rows are, with names that begin with those of clusters, or without these.
 
-        `seen` is how many of the lists' names came first. No row can be added while the records are in use.
+        `seen` is how many of the names came first. No row can be added while the records are in use.
         """
         rows = pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
-        names, nodes = _rename(self.lists.names, self.lists.nodes(), by_cluster=by_cluster)
+        names, nodes = _rename(self.names, column(self._nodes), by_cluster=by_cluster)
         partitions, rows["partition"] = _rename(self._partitions, rows["partition"].to_numpy(), by_cluster=by_cluster)
-        first, _ = _rename(list(self.lists.names)[:seen], nodes[:0], by_cluster=by_cluster)
-        return BusyRecords(names, nodes, self.lists.ends(), partitions, rows, len(first))
+        first, _ = _rename(list(self.names)[:seen], nodes[:0], by_cluster=by_cluster)
+        return BusyRecords(names, nodes, np.array(self._ends, dtype=np.int64), partitions, rows, len(first))
 
 
 def cluster_lead(cluster: str) -> str:

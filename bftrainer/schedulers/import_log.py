@@ -232,7 +232,7 @@ class _SweptLog:
     def read_downtimes(self) -> BusyRecords:
         """Records of the log, then downtimes and reservations; with several clusters, names begin with theirs."""
         reading, rows = self.reading, self.reading.rows
-        seen, clusters = len(rows.lists.names), [name for name, count in reading.clusters.items() if name and count]
+        seen, clusters = len(rows.names), [name for name, count in reading.clusters.items() if name and count]
         beside = {BusyKind.DOWN: reading.settings.downtimes, BusyKind.RESERVED: reading.settings.reservations}
         for kind, path in ((kind, path) for kind, paths in beside.items() for path in log_paths(paths)):
             read_downtimes(path, reading, rows, kind)

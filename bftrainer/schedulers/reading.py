@@ -181,7 +181,7 @@ class Reading:
 
         def number_list(text: str) -> int:
             try:
-                return self.rows.lists.parse(str(text), expand, lead)
+                return self.rows.parse_list(str(text), expand, lead)
             except LogError as fault:
                 faults[text] = str(fault)
                 return -1
@@ -190,7 +190,7 @@ class Reading:
         unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[texts[label]])
         frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable])
         if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
-            is_whole = (frame["count"] < 0) | (frame["count"] == np.diff(self.rows.lists.ends())[frame["nodes"]])
+            is_whole = (frame["count"] < 0) | (frame["count"] == self.rows.list_sizes()[frame["nodes"]])
             frame = frame.assign(kind=np.where(is_whole, frame.get("kind", BusyKind.JOB), BusyKind.UNKNOWN))
         for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
             if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):

@@ -34,7 +34,7 @@ def records_of(some):
     """Rows that are written down, as records."""
     written = BusyRows()
     for number, (start, end, nodes, kind) in enumerate(some):
-        written.add(start * NS, end * NS, written.lists.parse(",".join(nodes)), job=number, kind=kind)
+        written.add(start * NS, end * NS, written.parse_list(",".join(nodes)), job=number, kind=kind)
     return written.records()
 
 
@@ -109,5 +109,5 @@ def test_extent():
         (7, OPEN_END_NS, (7, 7)),
         (OPEN_START_NS, 3, (3, 7)),
     ):
-        written.add(start, end, written.lists.add("a"))
+        written.add(start, end, written.add_list("a"))
         assert extent_ns(written.records().rows.copy()) == extent

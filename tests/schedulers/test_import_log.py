@@ -377,7 +377,7 @@ class Diary(Importer):
     def read(self, paths, reading):  # noqa: ARG002
         """One node was busy."""
         reading.tally.records += 1
-        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]))
+        reading.rows.add(120 * NS, 150 * NS, reading.rows.add_list(["n1"]))
 
 
 class Mute:

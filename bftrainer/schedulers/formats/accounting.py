@@ -42,10 +42,9 @@ _ROWS_AT_A_TIME = _TEXTS = 1 << 16
 _COLUMNS = {
     **dict.fromkeys(("type", "id", "queue"), "object"),
     **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
-    "nodes": "int32",
-    "is_whole": "bool",
+    **dict.fromkeys(("nodes", "count"), "int64"),
 }
-"""Of a line; 0 for a time that it does not tell, -1 for no limit and no nodes."""
+"""Of a line; 0 for a time that it does not tell, -1 for no limit, no nodes and no number of them."""
 _OF_RESERVATIONS, _WITHOUT_FIELDS = "BFKk", "zrpFKk"
 
 
@@ -68,13 +67,16 @@ class PbsImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
-        hosts, blocks = _HostLists(reading), [pd.DataFrame()]
+        hosts = _HostLists(reading)
+        blocks = [_read_lines([], hosts, reading)]
         firsts = {path: next(filter(None, map(_LINE.match, head(path))), None) for path in paths}
         moments = {path: "" if line is None else line.expand(_MOMENT) for path, line in firsts.items()}
         rows = reading.lines(sorted(paths, key=lambda path: (moments[path], path.name)))
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
             blocks.append(_read_lines(some, hosts, reading))
         lines, runs = pd.concat(blocks, ignore_index=True), _Runs(reading, hosts.shares)
+        sizes = np.append(reading.rows.list_sizes(), 0)[lines["nodes"]]
+        lines["is_whole"] = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
         lines["at_ns"] = _date_lines(lines, reading)
         at_ns = lines["at_ns"].where(lines["at_ns"] > 0).ffill().fillna(0)
         is_late = np.maximum.accumulate(at_ns) - at_ns > _LATE_NS
@@ -111,9 +113,12 @@ def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> 
         if kind == "E" and nodes >= 0 and not times_ns[1]:
             tally.refuse("impossible time", row, f"Expected end=SECONDS, got {fields.get('end', 'none')}")
             continue
-        queue, is_whole = sys.intern(fields.get("queue", "")), nodes < 0 or hosts.is_whole(nodes, fields)
+        count = natural_number(fields.get("unique_node_count", ""))
+        if fields.get("exec_host", "").endswith("+"):  # it was cut off
+            count = 0
         moments.append(match.expand(_MOMENT))
-        lines.append([kind, name, queue, *times_ns, -1 if limit_s is None else limit_s, nodes, is_whole])
+        limit_s, count = (-1 if number is None else number for number in (limit_s, count))
+        lines.append([kind, name, sys.intern(fields.get("queue", "")), *times_ns, limit_s, nodes, count])
     # Not from_records: its columns of objects would keep all values of the rows.
     columns = zip(*lines, strict=True) if lines else repeat(())
     values = zip(_COLUMNS.items(), columns, strict=False)
@@ -310,7 +315,7 @@ class _HostLists:
     """Lists of nodes that lines name, and of each the `shares` if GPUs or cores are offered: lists and their units."""
 
     def __init__(self, reading: Reading) -> None:
-        self._lists, self._unit = reading.rows.lists, reading.settings.unit
+        self._rows, self._unit = reading.rows, reading.settings.unit
         self.shares: dict[int, dict[int, int]] = {}
         self._number = lru_cache(_TEXTS)(self._number_hosts)
 
@@ -333,18 +338,13 @@ class _HostLists:
         names = _hosts(text) if text else list(gpus)
         if not names:
             return -1
-        nodes = self._lists.add(names)
+        nodes = self._rows.add_list(names)
         if text and (self._unit == "core" or vnodes):
             units = gpus if vnodes else _count_slots(text, total)
             for host in dict.fromkeys(names):
                 by_units[units[host]].append(host)
-            self.shares[nodes] = {self._lists.add(some): count * len(some) for count, some in by_units.items()}
+            self.shares[nodes] = {self._rows.add_list(some): count * len(some) for count, some in by_units.items()}
         return nodes
-
-    def is_whole(self, nodes: int, fields: Mapping[str, str]) -> bool:
-        """Whether a list was not cut off, and is as long as the line says."""
-        stated = natural_number(fields.get("unique_node_count", ""))
-        return not fields.get("exec_host", "").endswith("+") and stated in (None, self._lists.size(nodes))
 
 
 def _hosts(text: str) -> list[str]:

@@ -345,7 +345,7 @@ class FluxImporter(Importer):
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
         elif ranks.is_nameless and any(not job["ranks"] for job in jobs):
             raise SettingsError("Missing --nodes with all names in order of rank: events name ranks, jobs name nodes.")
-        reading.rows.lists.add(ranks.silent)
+        reading.rows.add_list(ranks.silent)
         reading.rows.follow(changes)
         if jobs:
             rows = ({**job, "nodes": job["nodes"] or ",".join(map(ranks.name, job["ranks"]))} for job in jobs)

@@ -445,7 +445,7 @@ def _read_line(line: LogRow, header: dict[str, str], reading: Reading) -> list[A
     names = [name for name in map(str.strip, ids.partition("}")[0].split(",")) if name]  # one a core
     processors = values[4] if values[4] > 0 else values[7]
     queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
-    nodes = reading.rows.lists.add(names) if names else -1
+    nodes = reading.rows.add_list(names) if names else -1
     is_whole, partition = len(names) == processors, reading.rows.partition(queue)
     return [*values[:4], processors, values[10], nodes, is_whole, partition, LogRow(line.path, line.line, [])]
 
