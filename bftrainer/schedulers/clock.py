@@ -29,7 +29,7 @@ _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e\+?\d+)?", re.ASCII)
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
-_LOCAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}$"
+_LOCAL = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
 _DAY_NS = 86_400 * NS_PER_S
 
 
@@ -49,26 +49,18 @@ class Stamps:
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = pa.array(texts, pa.string())
-    ns = np.full(len(column), BAD, dtype=np.int64)
+    column = pd.Series(texts, dtype=object)
+    local, ns = column.str.fullmatch(_LOCAL).to_numpy(np.bool_, copy=True), np.full(len(column), BAD, dtype=np.int64)
+    dates = pd.to_datetime(column[local], format="ISO8601", errors="coerce").to_numpy().astype("M8[s]")
+    seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
+    # The epoch in zones behind UTC is of the last day of 1969.
+    is_possible = (seconds >= -86_400) & (seconds < last_s)
+    ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
     # Other forms of that length exist, with a zone.
-    local = pc.match_substring_regex(column, _LOCAL).to_numpy(zero_copy_only=False)
-    if local.any():
-        shown = pd.Series(pc.replace_substring(column.filter(pa.array(local)), "T", " ").to_pandas())
-        dates = pd.to_datetime(shown, format="%Y-%m-%d %H:%M:%S", errors="coerce").to_numpy().astype("M8[s]")
-        seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
-        # The epoch in zones behind UTC is of the last day of 1969.
-        is_possible = (seconds >= -86_400) & (seconds < last_s)
-        ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
-    coded = column.filter(pa.array(~local)).dictionary_encode()
-    texts = coded.dictionary.to_pylist()
-    if texts:
-        codes = coded.indices.to_numpy()
-        ns[~local] = np.array([_read_stamp(text, unset) for text in texts], dtype=np.int64)[codes]
-        local[~local] = np.array([not _NUMBER.fullmatch(text) and not is_instant(text) for text in texts])[codes]
+    codes, distinct = pd.factorize(column[~local])
+    ns[~local] = np.array([_read_stamp(text, unset) for text in distinct], dtype=np.int64)[codes]
+    is_other = [not _NUMBER.fullmatch(text) and not is_instant(text) for text in distinct]
+    local[~local] = np.array(is_other, dtype=np.bool_)[codes]
     return Stamps(ns, local & (ns > BAD))
 
 
