@@ -47,6 +47,7 @@ _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _ROUNDED = re.compile(r"\d+(\.\d+)?[KMG]", re.ASCII)
 _NO_NUMBER = -2
 """In place of a number of nodes that is none; -1 stands for one that a row does not give."""
+_NOTHING: list[str] = []
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 _TIMES = "times such as 2026-09-01T08:00:00, epoch seconds or Unknown"
 
@@ -124,22 +125,25 @@ def _find_columns(block: Block, at: int, names: Sequence[str] | None) -> Sequenc
 
 def _split_rows(block: Block, lines: range, names: Sequence[str], reading: Reading) -> pd.DataFrame:
     """Cells of some lines of a block by `_COLUMNS`, and their `row`; those that do not fit are refused."""
-    free, texts, rows = [at for at, name in enumerate(names) if name.lower() in _FREE], [], []
+    free, texts, places = [at for at, name in enumerate(names) if name.lower() in _FREE], [], []
+    cut = len(block.lines) - 1 if block.cut_off else -1
     for at in lines:
         if not block.lines[at]:
             continue
         reading.tally.records += 1
-        row, cells = LogRow(block.path, block.first + at, [], block.is_cut_off(at)), block.lines[at].split("|")
+        cells = block.lines[at].split("|")
         if len(cells) > len(names) and not cells[-1]:  # `sacct -p` ends rows in a bar
             cells.pop()
         if (surplus := len(cells) - len(names)) > 0 and len(free) == 1:
             # Sacct does not escape bars: more than names are those of the only column of users' texts.
             cells[free[0] : free[0] + surplus + 1] = [" ".join(cells[free[0] : free[0] + surplus + 1])]
         if len(cells) == len(names):
-            texts.append(cells)
-            rows.append(row)
+            texts.append(tuple(cells))  # unlike lists, these take no garbage collection
+            places.append(at)
         else:
-            reading.tally.refuse("wrong number of columns", row, f"Expected {len(names)} columns, got {len(cells)}")
+            row, detail = LogRow(block.path, block.first + at, [], at == cut), f"Expected {len(names)} columns"
+            reading.tally.refuse("wrong number of columns", row, f"{detail}, got {len(cells)}")
+    rows = [LogRow(block.path, block.first + at, _NOTHING, at == cut) for at in places]
     frame = pd.DataFrame(texts, columns=[_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
     frame = frame.loc[:, ~frame.columns.duplicated()]  # of columns of one name the first counts
     return frame.reindex(columns=list(_COLUMNS.values()), fill_value="").assign(row=rows)
