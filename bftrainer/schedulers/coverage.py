@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model import NS_PER_S, iso
+from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 
 Edge = Literal["started", "ended"]
@@ -86,31 +86,6 @@ class Coverage:
             missing += older if is_cut else (since < 0) * (1 - older)
         return float(np.minimum(missing, 1.0).mean())
 
-    def account(
-        self, window: Window, idle: NodeSpans, jobs_ns: tuple[_Instants, _Instants], ids: _Instants
-    ) -> dict[str, Any]:
-        """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON.
-
-        `jobs_ns` are starts and ends of jobs, `ids` the numbers of all that the log tells of.
-        """
-        good, trusted_ns = self.trusted, 0
-        if good is not None:
-            trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
-        return {
-            "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
-            "reason": self.reason or None,
-            "selected_by": list(self.edges),
-            "tail_s": self.tail_s,
-            "jobs": self.jobs,
-            "effective_jobs": self.effective_jobs,
-            "untrusted_s": (window.length_ns - trusted_ns) / NS_PER_S,
-            "untrusted_idle_node_s": idle.node_s - (0.0 if good is None else idle.node_s_within(good)),
-            "missing_busy_share": self.missing_share(window),
-            "empty_days": count_empty_days(jobs_ns, window),
-            "lost_days": lost_days(*jobs_ns, window),
-            "missing_ids_share": missing_ids(ids),
-        }
-
 
 def judge_coverage(
     start_ns: _Instants, end_ns: _Instants, nodes: _Instants, submit_ns: _Instants, *, tells_changes: bool = False
@@ -176,7 +151,18 @@ def judge_coverage(
         few = int(np.searchsorted(np.cumsum(width[order]), _TAIL * width[order].sum()))
         high = min(high, last + (float(wait[order[few]]) if near.size else 0.0))
     if by_submission:
-        low = max(low, float(submit.min()) + _age_since_submission_s(length, wait[is_over], weight))
+        # Time since submission that one percent of the running node-time of jobs that are over exceeds.
+        age_s, oldest_s, waited, total = (
+            0.0,
+            float((length + wait[is_over]).max()),
+            wait[is_over],
+            (weight * length).sum(),
+        )
+        while oldest_s - age_s > 1.0:
+            middle = (age_s + oldest_s) / 2
+            share = (weight * np.clip(length + waited - middle, 0.0, length)).sum() / total
+            age_s, oldest_s = (middle, oldest_s) if share > _TAIL else (age_s, middle)
+        low = max(low, float(submit.min()) + oldest_s)
     node_s = weight * length
     effective = float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
     edges_s = (first_start if edges[0] == "started" else first_end, last_start if edges[1] == "started" else last_end)
@@ -196,16 +182,6 @@ def judge_coverage(
         reason = f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves {left}"
     trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
     return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
-
-
-def _age_since_submission_s(length: _Times, wait: _Times, weight: _Times) -> float:
-    """Time since submission that one percent of the running node-time of jobs that are over exceeds."""
-    low, high, node_s = 0.0, float((length + wait).max()), (weight * length).sum()
-    while high - low > 1.0:
-        middle = (low + high) / 2
-        share = (weight * np.clip(length + wait - middle, 0.0, length)).sum() / node_s
-        low, high = (middle, high) if share > _TAIL else (low, middle)
-    return high
 
 
 def _outermost(times: _Times) -> tuple[float, float]:

@@ -47,7 +47,15 @@ from bftrainer.schedulers.busy_records import (
     place_jobs,
     place_on_units,
 )
-from bftrainer.schedulers.coverage import ADVICE, MOST_UNTRUSTED, Coverage, judge_coverage
+from bftrainer.schedulers.coverage import (
+    ADVICE,
+    MOST_UNTRUSTED,
+    Coverage,
+    count_empty_days,
+    judge_coverage,
+    lost_days,
+    missing_ids,
+)
 from bftrainer.schedulers.formats.tables import read_downtimes
 from bftrainer.schedulers.import_settings import SEEN, ImportSettings, flag_of
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
@@ -354,31 +362,47 @@ class _SweptLog:
             return None
         times_ns = self.jobs["start_ns"].to_numpy(), self.jobs["end_ns"].to_numpy()
         ids = self.reading.job_ids if len(list(filter(None, self.reading.clusters))) <= 1 else []
-        account = coverage.account(window, self.swept.idle, times_ns, np.concatenate([np.zeros(0, np.int64), *ids]))
-        account["untrusted_idle_node_s"] *= self.block
-        account |= {"runaways": self.runaways, "runaway_share": self.runaway_share}
-        days, lost, gone = (account[key] for key in ("empty_days", "lost_days", "missing_ids_share"))
+        good, trusted_ns, idle = coverage.trusted, 0, self.swept.idle
+        if good is not None:
+            trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
+        days, lost = count_empty_days(times_ns, window), lost_days(*times_ns, window)
+        gone, missing = missing_ids(np.concatenate([np.zeros(0, np.int64), *ids])), coverage.missing_share(window)
+        doubtful_s = (window.length_ns - trusted_ns) / NS_PER_S
+        doubtful_idle_s = (idle.node_s - (0.0 if good is None else idle.node_s_within(good))) * self.block
+        account = {
+            "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
+            "reason": coverage.reason or None,
+            "selected_by": list(coverage.edges),
+            "tail_s": coverage.tail_s,
+            "jobs": coverage.jobs,
+            "effective_jobs": coverage.effective_jobs,
+            "untrusted_s": doubtful_s,
+            "untrusted_idle_node_s": doubtful_idle_s,
+            "missing_busy_share": missing,
+            "empty_days": days,
+            "lost_days": lost,
+            "missing_ids_share": gone,
+            "runaways": self.runaways,
+            "runaway_share": self.runaway_share,
+        }
         if lost:
             note(f"in {lost:.3g} days of the window jobs began and none ended: records of them are missing.")
         elif days:
             note(f"for {days:,.1f} days of the window no job starts, or none ends: is a file missing?")
         if gone > _MOST_IDS_MISSING:
             note(f"{100 * gone:.2g} % of the job ids are in no row: records are missing, whose nodes look idle.")
-        missing, doubtful_s = account["missing_busy_share"], account["untrusted_s"]
         share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
         share += " of the window's busy node-time is missing"
         if days:
             share += f", besides what {days:,.1f} days lack in which no job starts or none ends"
-        trusted = f"Nothing of the log can be trusted: {account['reason']}"
-        if account["trusted"]:
-            trusted = "Of the log, {} to {} can be trusted".format(*account["trusted"])
+        trusted = f"Nothing of the log can be trusted: {coverage.reason}"
+        if good is not None:
+            trusted = f"Of the log, {iso(good.start_ns)} to {iso(good.end_ns)} can be trusted"
         text = f"{trusted}; {share}"
         if doubtful_s:
-            hours, idle_h = window.length_ns / NS_PER_S / 3600, account["untrusted_idle_node_s"] / 3600
-            text = (
-                f"{doubtful_s / 3600:,.1f} h of the window of {hours:,.1f} h cannot be trusted: {idle_h:,.1f} idle "
-                f"node-hours lie there, and {share}. {trusted}"
-            )
+            hours, idle_h = window.length_ns / NS_PER_S / 3600, doubtful_idle_s / 3600
+            doubtful = f"{doubtful_s / 3600:,.1f} h of the window of {hours:,.1f} h cannot be trusted"
+            text = f"{doubtful}: {idle_h:,.1f} idle node-hours lie there, and {share}. {trusted}"
         too_much = doubtful_s > MOST_UNTRUSTED * window.length_ns / NS_PER_S
         if too_much and self.reading.settings.window == "trusted":
             raise LogError(f"{text}. {ADVICE}; --window asked takes the window as it is.")

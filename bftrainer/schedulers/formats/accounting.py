@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, repeat
@@ -335,7 +335,9 @@ class _HostLists:
     def _number_hosts(self, text: str, vnodes: str, total: int | None) -> int:
         """Number of a list of hosts, with a list of those that have equally many units for each number."""
         gpus, by_units = _count_gpus(vnodes), defaultdict(list)
-        names = _hosts(text) if text else list(gpus)
+        # Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash.
+        hosts = filter(None, (_PORT.sub("", piece.partition("/")[0]) for piece in text.split("+")))
+        names = list(hosts if text else gpus)
         if not names:
             return -1
         nodes = self._rows.add_list(names)
@@ -345,12 +347,6 @@ class _HostLists:
                 by_units[units[host]].append(host)
             self.shares[nodes] = {self._rows.add_list(some): count * len(some) for count, some in by_units.items()}
         return nodes
-
-
-def _hosts(text: str) -> list[str]:
-    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash."""
-    hosts = (_PORT.sub("", piece.partition("/")[0]) for piece in text.split("+"))
-    return [host for host in hosts if host]
 
 
 def _count_slots(text: str, total: int | None) -> Counter[str]:
@@ -409,7 +405,7 @@ class LsfImporter(Importer):
             for row in some:
                 try:
                     job = _read_record(row.fields[0], resized_s)
-                except (StopIteration, ValueError):
+                except (IndexError, ValueError):
                     detail = f"Expected all fields of a record of lsb.acct, got {one_line(row.fields[0][:60])!r}"
                     reading.tally.refuse("malformed line", row, detail)
                 else:
@@ -433,19 +429,24 @@ class LsfImporter(Importer):
 
 def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
     """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
-    fields = (field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line))
-    if line.startswith(_RESIZE):
-        some = _next(fields, _FORMER)
+    is_resized = line.startswith(_RESIZE)
+    if not is_resized and not line.startswith(_FINISH):
+        if _RECORD.match(line):
+            return {}
+        raise ValueError(line)
+    some = [field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line)]
+    at = _FORMER if is_resized else _ASKED + 1 + int(some[_ASKED])
+    end_of_hosts = at + 1 + int(some[at])
+    hosts, behind = some[at + 1 : end_of_hosts], some[end_of_hosts:]
+    if len(hosts) != int(some[at]):
+        raise ValueError(line)
+    if is_resized:
         end_s, number, index, start_s, last_s = (int(some[at]) for at in (2, 3, 4, 5, 9))
         run = number, index, start_s
         resized_s[run] = max(end_s, resized_s.get(run, 0))
         job, start_s, submit_s, queue = hash((number, index)), max(start_s, last_s), 0, ""
-        hosts = _next(fields, int(next(fields)))
-    elif line.startswith(_FINISH):
-        some = _next(fields, _ASKED)
-        _next(fields, int(next(fields)))
-        hosts, behind = _next(fields, int(next(fields))), list(fields)
-        int(behind[0] if behind else "")  # the status, which is missing if the list of hosts was cut off
+    else:
+        int(behind[0])  # the status, which is missing if the list of hosts was cut off
         end_s, number, start_s, queue = int(some[2]), int(some[3]), int(some[10]), some[12]
         submit_s = natural_number(some[7]) or 0
         submit_s = submit_s if submit_s <= start_s else 0
@@ -454,18 +455,6 @@ def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[
         job = hash((number, index, *behind[_NAME : _NAME + 1]))
         # Of a job that was resized the line tells the last hosts only.
         start_s = start_s and max(start_s, min(resized_s.get((number, index, start_s), 0), end_s - 1))
-    elif _RECORD.match(line):
-        return {}
-    else:
-        raise ValueError(line)
     nodes = ",".join(dict.fromkeys(_SLOTS.sub("", host) for host in hosts))  # each once a slot, or `16*host1`
     times_s = {"start_s": start_s, "end_s": end_s, "submit_s": submit_s}
     return {**times_s, "job": job, "nodes": nodes, "partition": queue}
-
-
-def _next(fields: Iterator[str], count: int) -> list[str]:
-    """The next fields."""
-    some = list(islice(fields, count))
-    if len(some) != count:
-        raise ValueError(f"Expected {count} fields, got {len(some)}.")
-    return some

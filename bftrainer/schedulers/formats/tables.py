@@ -24,14 +24,7 @@ from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist, numbers, ou
 from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import (
-    BusyKind,
-    BusyRecords,
-    BusyRows,
-    Expand,
-    number_texts,
-    over_capacity_share,
-)
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, Expand, number_texts, over_capacity_share
 from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, Clock, natural_number, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
