@@ -152,12 +152,8 @@ def judge_coverage(
         high = min(high, last + (float(wait[order[few]]) if near.size else 0.0))
     if by_submission:
         # Time since submission that one percent of the running node-time of jobs that are over exceeds.
-        age_s, oldest_s, waited, total = (
-            0.0,
-            float((length + wait[is_over]).max()),
-            wait[is_over],
-            (weight * length).sum(),
-        )
+        waited, total = wait[is_over], (weight * length).sum()
+        age_s, oldest_s = 0.0, float((length + waited).max())
         while oldest_s - age_s > 1.0:
             middle = (age_s + oldest_s) / 2
             share = (weight * np.clip(length + waited - middle, 0.0, length)).sum() / total
