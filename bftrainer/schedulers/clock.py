@@ -68,7 +68,7 @@ def _read_stamp(text: str, unset: frozenset[str]) -> int:
     if text in unset:
         return UNSET
     if len(text) <= 10 and text.isdecimal() and text.isascii():  # seconds, as most logs have them
-        return int(text) * NS_PER_S if int(text) < OPEN_END_NS // NS_PER_S else BAD
+        return int(text) * NS_PER_S if int(text) * NS_PER_S < OPEN_END_NS else BAD
     if _NUMBER.fullmatch(text):
         # No log is older than 1973: larger numbers than its seconds are milliseconds, or finer still.
         fine = next((step for step, least in ((9, 1e17), (6, 1e14), (3, 1e11)) if float(text) >= least), 0)
