@@ -328,7 +328,7 @@ def test_version_that_nobody_knows(tmp_path):
     for version, notes in (("data_parser/v0.0.38", 0), ("v0.0.44", 0), ("data_parser/v0.0.99", 1)):
         reading, jobs = read_json(tmp_path, {"meta": {"plugin": {"data_parser": version}}, "jobs": [accounted()]})
         assert (len(jobs), len(reading.notes)) == (1, notes)
-    assert reading.notes == [f"{tmp_path}/jobs.json: data parser v0.0.99 is unknown: read like the known ones."]
+    assert reading.notes == [f"{tmp_path}/jobs.json: data parser 0.0.99 is unknown: read like the known ones."]
 
 
 @pytest.mark.parametrize(
