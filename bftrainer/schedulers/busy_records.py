@@ -24,6 +24,7 @@ from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans,
 SPANS_AT_A_TIME = 1 << 20
 """Busy spans sorted at a time: each takes some fifty bytes of memory."""
 ALL_UNITS = -1
+DUPLICATE = "duplicate"
 IDLE = -1
 """In place of a cause for which a node is busy."""
 _NAMES = ("start_ns", "end_ns", "nodes", "kind", "job", "partition", "submit_ns", "units", "is_open")
@@ -57,7 +58,8 @@ OFFERABLE = {kind.name.lower().replace("_", "-"): kind for kind in _SPARE}
 """Causes, by name, in spite of which nodes may be offered."""
 
 
-_RANGES = re.compile(r"([^\s,\[\]]*)\[([\d,-]+)\]", re.ASCII)
+_RANGES = re.compile(r"([^\s,:;|+'\"\[\]]+)\[([\d,-]+)\]", re.ASCII)
+"""Nodes that all formats write so."""
 _TEXTS = 1 << 18
 """Texts of lists, and ranges of nodes, whose numbers are remembered."""
 
@@ -74,52 +76,6 @@ class _Index(dict[str, int]):
         return number
 
 
-class NodeLists:
-    """Distinct lists of nodes, and the `names` of these, which number them in order of appearance."""
-
-    def __init__(self) -> None:
-        self.names = _Index()
-        self._nodes, self._ends = array("i"), array("q", [0])
-        self.parse = lru_cache(_TEXTS)(self._parse)
-        self._range = lru_cache(_TEXTS)(self._number_range)
-
-    def add(self, names: Iterable[str]) -> int:
-        """Add a list, whose repeated names count once; returns its number."""
-        return self._add_nodes(array("i", dict.fromkeys(map(self.names.__getitem__, names))))
-
-    def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
-        """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
-        match = _RANGES.fullmatch(text) if expand is expand_hostlist else None
-        if match is None:
-            return self.add(map(lead.__add__, expand(text)))
-        nodes = array("i")
-        for numbers in match[2].split(","):  # which recur more often than lists do
-            nodes += self._range(lead, match[1], numbers)
-        if len(nodes) > MOST_NODES:
-            raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
-        return self._add_nodes(nodes if len(set(nodes)) == len(nodes) else array("i", dict.fromkeys(nodes)))
-
-    def _number_range(self, lead: str, head: str, numbers: str) -> array[int]:
-        return array("i", (self.names[lead + name] for name in expand_hostlist(f"{head}[{numbers}]")))
-
-    def _add_nodes(self, nodes: array[int]) -> int:
-        self._nodes += nodes
-        self._ends.append(len(self._nodes))
-        return len(self._ends) - 2
-
-    def size(self, number: int) -> int:
-        """Number of nodes in a list."""
-        return self._ends[number + 1] - self._ends[number]
-
-    def ends(self) -> NDArray[np.int64]:
-        """Place in `nodes` at which each list ends, after a leading 0."""
-        return np.array(self._ends, dtype=np.int64)
-
-    def nodes(self) -> NDArray[np.int32]:
-        """Numbers of the nodes of all lists, one list after another."""
-        return column(self._nodes)
-
-
 def number_texts(texts: pd.Series[str], number: Callable[[str], int]) -> NDArray[np.int64]:
     """A number for each text, which is computed once for each distinct one."""
     codes, distinct = pd.factorize(texts)
@@ -134,15 +90,46 @@ def column(values: array[int] | array[float]) -> NDArray[Any]:
 class BusyRows:
     """Rows that importers write down, and the lists of nodes and the partitions that these name by numbers.
 
-    Names of nodes and partitions of a cluster begin with what `cluster_lead` gives.
+    Names of nodes, which are numbered in order of appearance, and of partitions begin with what `cluster_lead` gives.
     """
 
     def __init__(self) -> None:
-        self.lists, self._partitions = NodeLists(), _Index()
+        self.names, self._partitions = _Index(), _Index()
+        self._nodes, self._ends = array("i"), array("q", [0])
         self._columns: dict[str, array[int]] = {name: array(code) for name, code in _COLUMNS.items()}
+        self.parse_list = lru_cache(_TEXTS)(self._parse)
+        self._range = lru_cache(_TEXTS)(self._number_range)
 
     def __len__(self) -> int:
         return len(self._columns["start_ns"])
+
+    def add_list(self, names: Iterable[str]) -> int:
+        """Add a list of nodes, whose repeated names count once; returns its number."""
+        return self._add_nodes(map(self.names.__getitem__, names))
+
+    def _parse(self, text: str, expand: Expand = expand_hostlist, lead: str = "") -> int:
+        """Number of the list that a text is, a hostlist unless another function expands it; `lead` precedes names."""
+        match = _RANGES.fullmatch(text)
+        if match is None:
+            return self.add_list(map(lead.__add__, expand(text)))
+        nodes = array("i")
+        for numbers in match[2].split(","):  # which recur more often than lists do
+            nodes += self._range(f"{match[1]}[{numbers}]", lead)
+        if len(nodes) > MOST_NODES:
+            raise LogError(f"Expected at most {MOST_NODES:,} nodes in a list, got more.")
+        return self._add_nodes(nodes)
+
+    def _number_range(self, text: str, lead: str) -> array[int]:
+        return array("i", (self.names[lead + name] for name in expand_hostlist(text)))
+
+    def _add_nodes(self, nodes: Iterable[int]) -> int:
+        self._nodes.extend(dict.fromkeys(nodes))
+        self._ends.append(len(self._nodes))
+        return len(self._ends) - 2
+
+    def list_sizes(self) -> NDArray[np.int64]:
+        """Number of nodes of each list."""
+        return np.asarray(np.diff(column(self._ends)))
 
     def partition(self, name: str, lead: str = "") -> int:
         """Number of a partition or queue; -1 for an empty name."""
@@ -172,18 +159,18 @@ class BusyRows:
         )
         cells = zip(*(rows[name].tolist() for name in (*keys, "nodes")), strict=True)
         for (start_ns, end_ns, kind), some in itertools.groupby(cells, key=lambda row: row[:3]):
-            self.add(start_ns, end_ns, self.lists.add(name for *_, name in some), kind=kind)
+            self.add(start_ns, end_ns, self.add_list(name for *_, name in some), kind=kind)
 
     def records(self, *, by_cluster: bool = False, seen: int = 0) -> BusyRecords:
         """The records that all rows are, with names that begin with those of clusters, or without these.
 
-        `seen` is how many of the lists' names came first. No row can be added while the records are in use.
+        `seen` is how many of the names came first. No row can be added while the records are in use.
         """
         rows = pd.DataFrame({name: column(values) for name, values in self._columns.items()}, copy=False)
-        names, nodes = _rename(self.lists.names, self.lists.nodes(), by_cluster=by_cluster)
+        names, nodes = _rename(self.names, column(self._nodes), by_cluster=by_cluster)
         partitions, rows["partition"] = _rename(self._partitions, rows["partition"].to_numpy(), by_cluster=by_cluster)
-        first, _ = _rename(list(self.lists.names)[:seen], nodes[:0], by_cluster=by_cluster)
-        return BusyRecords(names, nodes, self.lists.ends(), partitions, rows, len(first))
+        first, _ = _rename(list(self.names)[:seen], nodes[:0], by_cluster=by_cluster)
+        return BusyRecords(names, nodes, np.array(self._ends, dtype=np.int64), partitions, rows, len(first))
 
 
 def cluster_lead(cluster: str) -> str:
@@ -309,22 +296,25 @@ def extent_ns(rows: pd.DataFrame) -> tuple[int, int] | None:
     return (min(int(times.min()) for times in named), max(int(times.max()) for times in named)) if named else None
 
 
-def find_repeated(rows: pd.DataFrame, run: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows are of the same run and times as an earlier one, as where exports overlap."""
+def find_retold(
+    rows: pd.DataFrame, run: NDArray[np.int64], is_job: NDArray[np.bool_], drop: Callable[[str, int], None]
+) -> NDArray[np.bool_]:
+    """Which rows repeat one of the same run and times, as where exports overlap, or are stale; jobs are counted.
+
+    Stale ones have no end, and are of a run that another row ends, or else tells of for longer.
+    """
+    start, end, is_open = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy(), rows["is_open"].to_numpy() > 0
     # Odd factors spread the times over all bits; keys of runs are hashes already.
-    mixed = run ^ (rows["start_ns"].to_numpy() * 0x2545F4914F6CDD1D) ^ (rows["end_ns"].to_numpy() * 0x369DEA0F31A53F85)
-    return np.asarray(pd.Series(mixed).duplicated())
-
-
-def find_superseded(rows: pd.DataFrame, run: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which rows without an end are of a run that another row ends, or else tells of for longer."""
-    is_open = rows["is_open"].to_numpy() > 0
-    run = run ^ (rows["start_ns"].to_numpy() * 0x2545F4914F6CDD1D)
-    some = np.flatnonzero(np.isin(run, run[is_open]))
-    some = some[np.lexsort((rows["end_ns"].to_numpy()[some], ~is_open[some], run[some]))]
-    stale = np.zeros(len(rows), dtype=np.bool_)
-    stale[some] = pd.Series(run[some]).duplicated(keep="last")
-    return np.asarray(stale & is_open)
+    run = run ^ (start * 0x2545F4914F6CDD1D)
+    is_repeated = pd.Series(run ^ (end * 0x369DEA0F31A53F85)).duplicated().to_numpy()
+    some = np.flatnonzero(~is_repeated & np.isin(run, run[is_open]))
+    some = some[np.lexsort((end[some], ~is_open[some], run[some]))]
+    is_stale = np.zeros(len(rows), dtype=np.bool_)
+    is_stale[some] = pd.Series(run[some]).duplicated(keep="last")
+    is_stale &= is_open
+    drop(DUPLICATE, int((is_repeated & is_job).sum()))
+    drop("told again when it had ended", int((is_stale & is_job).sum()))
+    return np.asarray(is_repeated | is_stale)
 
 
 _MOST_SHARED = 0.01
@@ -338,7 +328,7 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
 
     It is `OPEN_END_NS` for others. `is_job` marks records that are jobs, each once.
     """
-    ends = np.full(len(records), OPEN_END_NS)
+    ends, nodes = np.full(len(records), OPEN_END_NS), len(records.names)
     open_runs = np.flatnonzero(is_job & (records["is_open"] > 0))
     if not open_runs.size:
         return ends
@@ -347,7 +337,7 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     of_list = records.reduce_lists(np.maximum, latest[records.set_nodes], OPEN_START_NS)
     suspects = open_runs[of_list[records["nodes"][open_runs]] > records["start_ns"][open_runs]]
     # Each of their nodes with each job that ran on it.
-    is_theirs = np.zeros(len(records.names), dtype=np.bool_)
+    is_theirs = np.zeros(nodes, dtype=np.bool_)
     is_theirs[records.members(np.unique(records["nodes"][suspects]))] = True
     has_theirs = records.reduce_lists(np.maximum, is_theirs[records.set_nodes], empty=False)
     jobs = np.flatnonzero(is_job & has_theirs[records["nodes"]])
@@ -356,26 +346,20 @@ def find_runaway_ends(records: BusyRecords, is_job: NDArray[np.bool_]) -> NDArra
     order = np.lexsort((records["start_ns"][row], node))
     node, row = node[order], row[order]
     start = records["start_ns"][row]
+    # One job at a time runs on nodes whose jobs that ended were next to never two together. What few jobs did on a node
+    # says little of it where others are shared.
+    over = records["is_open"][row] == 0
+    spans = NodeSpans(node[over], start[over], records["end_ns"][row[over]])
+    total, union = spans.seconds_by_node(nodes), spans.union().seconds_by_node(nodes)
+    is_sure = np.bincount(node[over], minlength=nodes) >= _SURE
+    are_alike = len(spans) >= _SURE and bool((total - union).sum() <= _MOST_SHARED * total.sum())
+    is_whole = (total > 0) & (total - union <= _MOST_SHARED * total) & (is_sure | are_alike)
     # The next start on a node, if any, is behind those that are equal.
     firsts = np.flatnonzero(np.append(True, (np.diff(node) != 0) | (np.diff(start) != 0)))
     after = np.repeat(np.append(firsts[1:], 0), np.diff(np.append(firsts, node.size)))
-    is_over = np.isin(row, suspects) & _run_one_job_at_a_time(records, node, row)[node]
-    is_over &= (node[after] == node) & (start[after] > start)
+    is_over = np.isin(row, suspects) & is_whole[node] & (node[after] == node) & (start[after] > start)
     np.minimum.at(ends, row[is_over], start[after[is_over]])
     return ends
-
-
-def _run_one_job_at_a_time(records: BusyRecords, node: NDArray[np.int32], row: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Which nodes ran jobs that ended, and next to never two of them together."""
-    is_over = records["is_open"][row] == 0
-    row, node, nodes = row[is_over], node[is_over], len(records.names)
-    spans = NodeSpans(node, records["start_ns"][row], records["end_ns"][row])
-    total, union = spans.seconds_by_node(nodes), spans.union().seconds_by_node(nodes)
-    is_whole = (total > 0) & (total - union <= _MOST_SHARED * total)
-    # What few jobs did on a node says little of it where others are shared.
-    is_sure = np.bincount(node, minlength=nodes) >= _SURE
-    are_alike = row.size >= _SURE and bool((total - union).sum() <= _MOST_SHARED * total.sum())
-    return np.asarray(is_whole & (is_sure | are_alike))
 
 
 PLACEMENT = (
@@ -426,35 +410,32 @@ def place_jobs(demand: pd.DataFrame, capacity: int | NDArray[np.int64]) -> NodeS
     free, since = np.ones(sizes.size, dtype=np.bool_), np.zeros(sizes.size, dtype=np.int64)
     nodes_of: dict[int, NDArray[np.int64]] = {}
     short: dict[int, int] = {}  # nodes that each job still lacks, in order of start
-
-    def _take(job: int, lacking: int, now: int) -> None:
-        got = np.flatnonzero(free)
-        got = got[: np.searchsorted(np.cumsum(sizes[got]), lacking) + 1]
-        free[got] = False
-        since[got] = now
-        nodes_of[job] = np.concatenate((nodes_of[job], got)) if job in nodes_of else got
-        short[job] = lacking - int(sizes[got].sum())
-        if short[job] <= 0:
-            del short[job]
-
     events = _order_events(demand)
     time, starts = events["time_ns"].tolist(), events["is_start"].tolist()
     for at, (now, is_start, job, size) in enumerate(
         zip(time, starts, events["job"].tolist(), events["count"].tolist(), strict=True)
     ):
         if is_start:
-            _take(job, size, now)
-            continue
-        mine = nodes_of.pop(job)
-        short.pop(job, None)
-        lasted = mine[since[mine] < now]
-        node.frombytes(lasted.astype(np.int32).tobytes())
-        start.frombytes(since[lasted].tobytes())
-        end.frombytes(np.full(lasted.size, now).tobytes())
-        free[mine] = True
-        if short and (at + 1 == len(time) or time[at + 1] > now or starts[at + 1]):
-            for waiting, lack in tuple(short.items()):
-                _take(waiting, lack, now)
+            nodes_of[job], short[job] = np.empty(0, dtype=np.int64), size
+        else:
+            mine = nodes_of.pop(job)
+            short.pop(job, None)
+            lasted = mine[since[mine] < now]
+            node.frombytes(lasted.astype(np.int32).tobytes())
+            start.frombytes(since[lasted].tobytes())
+            end.frombytes(np.full(lasted.size, now).tobytes())
+            free[mine] = True
+            if at + 1 < len(time) and time[at + 1] == now and not starts[at + 1]:
+                continue  # all that ends now is free before another job gets it
+        for waiting, lacking in tuple(short.items()):
+            got = np.flatnonzero(free)
+            got = got[: np.searchsorted(np.cumsum(sizes[got]), lacking) + 1]
+            free[got] = False
+            since[got] = now
+            nodes_of[waiting] = np.concatenate((nodes_of[waiting], got))
+            short[waiting] = lacking - int(sizes[got].sum())
+            if short[waiting] <= 0:
+                del short[waiting]
     return NodeSpans(column(node), column(start), column(end))
 
 

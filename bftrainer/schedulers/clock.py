@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone, tzinfo
 from decimal import Decimal
 from difflib import get_close_matches
 from zoneinfo import ZoneInfo, available_timezones
@@ -29,7 +29,7 @@ _EPOCH_SECONDS = re.compile(r"\d{9,11}", re.ASCII)
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e\+?\d+)?", re.ASCII)
 _DURATION = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,6}):)?(\d{1,9}):(\d{1,9})(?:\.\d+)?", re.ASCII)
 _OFFSET = re.compile(r"(?:UTC)?([+-])(\d\d):?(\d\d)", re.ASCII)
-_LOCAL = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}$"
+_LOCAL = r"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}"
 _DAY_NS = 86_400 * NS_PER_S
 
 
@@ -49,32 +49,26 @@ class Stamps:
 
 def read_stamps(texts: Sequence[str], unset: frozenset[str] = frozenset()) -> Stamps:
     """Read texts such as `1788251400` (seconds, or finer) or `2026-09-01T08:30:00`; a text in `unset` gives `UNSET`."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    column = pa.array(texts, pa.string())
-    ns = np.full(len(column), BAD, dtype=np.int64)
+    column = pd.Series(texts, dtype=object)
+    local, ns = column.str.fullmatch(_LOCAL).to_numpy(np.bool_, copy=True), np.full(len(column), BAD, dtype=np.int64)
+    dates = pd.to_datetime(column[local], format="ISO8601", errors="coerce").to_numpy().astype("M8[s]")
+    seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
+    # The epoch in zones behind UTC is of the last day of 1969.
+    is_possible = (seconds >= -86_400) & (seconds < last_s)
+    ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
     # Other forms of that length exist, with a zone.
-    local = pc.match_substring_regex(column, _LOCAL).to_numpy(zero_copy_only=False)
-    if local.any():
-        shown = pd.Series(pc.replace_substring(column.filter(pa.array(local)), "T", " ").to_pandas())
-        dates = pd.to_datetime(shown, format="%Y-%m-%d %H:%M:%S", errors="coerce").to_numpy().astype("M8[s]")
-        seconds, last_s = dates.astype(np.int64), OPEN_END_NS // NS_PER_S
-        # The epoch in zones behind UTC is of the last day of 1969.
-        is_possible = (seconds >= -86_400) & (seconds < last_s)
-        ns[local] = np.where(is_possible, np.clip(seconds, 0, last_s) * NS_PER_S, BAD)
-    coded = column.filter(pa.array(~local)).dictionary_encode()
-    texts = coded.dictionary.to_pylist()
-    if texts:
-        codes = coded.indices.to_numpy()
-        ns[~local] = np.array([_read_stamp(text, unset) for text in texts], dtype=np.int64)[codes]
-        local[~local] = np.array([not _NUMBER.fullmatch(text) and not is_instant(text) for text in texts])[codes]
+    codes, distinct = pd.factorize(column[~local])
+    ns[~local] = np.array([_read_stamp(text, unset) for text in distinct], dtype=np.int64)[codes]
+    is_other = [not _NUMBER.fullmatch(text) and not is_instant(text) for text in distinct]
+    local[~local] = np.array(is_other, dtype=np.bool_)[codes]
     return Stamps(ns, local & (ns > BAD))
 
 
 def _read_stamp(text: str, unset: frozenset[str]) -> int:
     if text in unset:
         return UNSET
+    if len(text) <= 10 and text.isdecimal() and text.isascii():  # seconds, as most logs have them
+        return int(text) * NS_PER_S if int(text) * NS_PER_S < OPEN_END_NS else BAD
     if _NUMBER.fullmatch(text):
         # No log is older than 1973: larger numbers than its seconds are milliseconds, or finer still.
         fine = next((step for step, least in ((9, 1e17), (6, 1e14), (3, 1e11)) if float(text) >= least), 0)
@@ -98,8 +92,14 @@ class Clock:
     """Local time of a zone; whether it `has_skipped` a time that it was asked for."""
 
     def __init__(self, zone: str | None = None) -> None:
-        self.zone, self.has_skipped = zone, False
-        self._info: tzinfo = UTC if zone is None else _zone(zone)
+        self.zone, self.has_skipped, fixed = zone, False, _OFFSET.fullmatch("+00:00" if zone is None else zone)
+        size = timedelta(hours=int(fixed[2]), minutes=int(fixed[3])) if fixed else timedelta(days=1)
+        try:
+            self._info: tzinfo = timezone(-size if fixed[1] == "-" else size) if fixed else ZoneInfo(str(zone))
+        except (ValueError, OSError, LookupError):
+            near = get_close_matches(str(zone), sorted(available_timezones()), n=1, cutoff=0.5)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise SettingsError(f"Expected a time zone such as Europe/Berlin, got {zone!r}.{hint}") from None
 
     def instant_ns(self, text: str) -> int:
         """Nanoseconds since 1970 of a time in settings: epoch seconds, or ISO, in this zone unless it names one."""
@@ -154,34 +154,15 @@ class Clock:
                 shown = np.datetime64(int(count[first]) // NS_PER_S, "s")
                 where = f"{place(first)}: ".removeprefix(": ")
                 raise SettingsError(f"{where}Missing --tz: times such as {shown} are local, in an unknown time zone.")
-            offsets_s = self._offsets_s(count[stamps.local] // NS_PER_S, second_pass=second_pass)
-            count[stamps.local] -= offsets_s * NS_PER_S
+            # A time in a repeated hour has two offsets; a skipped time has none, and gets one of those beside it.
+            local_s = count[stamps.local] // NS_PER_S
+            shown, first_pass = pd.DatetimeIndex(local_s.astype("M8[s]")), np.full(local_s.size, not second_pass)
+            skipped = timedelta(hours=1 if second_pass else -1)
+            instants = shown.tz_localize(self._info, ambiguous=first_pass, nonexistent=skipped)
+            if not second_pass:
+                self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
+            count[stamps.local] -= (local_s - instants.as_unit("s").asi8) * NS_PER_S
         return np.where(is_set, count, stamps.ns)
-
-    def _offsets_s(self, local_s: NDArray[np.int64], *, second_pass: bool) -> NDArray[np.int64]:
-        """Seconds that the zone is ahead of UTC at local times: of two the later, or the earlier, instant's."""
-        # A time in a repeated hour has two; a skipped time has none, and gets one of those beside it.
-        shown = pd.DatetimeIndex(local_s.astype("M8[s]"))
-        first = np.full(local_s.size, not second_pass)
-        skipped = timedelta(hours=1 if second_pass else -1)
-        instants = shown.tz_localize(self._info, ambiguous=first, nonexistent=skipped)
-        if not second_pass:
-            self.has_skipped |= bool((instants.tz_localize(None) != shown).any())
-        return np.asarray(local_s - instants.as_unit("s").asi8)
-
-
-def _zone(name: str) -> tzinfo:
-    fixed = _OFFSET.fullmatch(name)
-    if fixed is not None:
-        size = timedelta(hours=int(fixed[2]), minutes=int(fixed[3]))
-        if size < timedelta(hours=24):
-            return timezone(size if fixed[1] == "+" else -size)
-    try:
-        return ZoneInfo(name)
-    except (ValueError, OSError, LookupError):
-        near = get_close_matches(name, sorted(available_timezones()), n=1, cutoff=0.5)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise SettingsError(f"Expected a time zone such as Europe/Berlin, got {name!r}.{hint}") from None
 
 
 def natural_number(text: str) -> int | None:

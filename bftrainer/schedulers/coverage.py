@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bftrainer.model import NS_PER_S, iso
+from bftrainer.model import NS_PER_S
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
 
 Edge = Literal["started", "ended"]
@@ -86,49 +86,6 @@ class Coverage:
             missing += older if is_cut else (since < 0) * (1 - older)
         return float(np.minimum(missing, 1.0).mean())
 
-    def account(
-        self, window: Window, idle: NodeSpans, jobs_ns: tuple[_Instants, _Instants], ids: _Instants
-    ) -> dict[str, Any]:
-        """What can be trusted of the log, and what of a window with these idle spans cannot; plain data for JSON.
-
-        `jobs_ns` are starts and ends of jobs, `ids` the numbers of all that the log tells of.
-        """
-        good, trusted_ns = self.trusted, 0
-        if good is not None:
-            trusted_ns = max(min(window.end_ns, good.end_ns) - max(window.start_ns, good.start_ns), 0)
-        return {
-            "trusted": None if good is None else [iso(good.start_ns), iso(good.end_ns)],
-            "reason": self.reason or None,
-            "selected_by": list(self.edges),
-            "tail_s": self.tail_s,
-            "jobs": self.jobs,
-            "effective_jobs": self.effective_jobs,
-            "untrusted_s": (window.length_ns - trusted_ns) / NS_PER_S,
-            "untrusted_idle_node_s": idle.node_s - (0.0 if good is None else idle.node_s_within(good)),
-            "missing_busy_share": self.missing_share(window),
-            "empty_days": count_empty_days(jobs_ns, window),
-            "lost_days": lost_days(*jobs_ns, window),
-            "missing_ids_share": missing_ids(ids),
-        }
-
-
-def describe_account(account: Mapping[str, Any], window: Window) -> str:
-    """What part of a window is trusted, and what lies outside, as `Coverage.account` tells it."""
-    doubtful_s, missing, days = (account[key] for key in ("untrusted_s", "missing_busy_share", "empty_days"))
-    share = "an unknown share" if missing is None else f"about {100 * missing:.1f} %"
-    share += " of the window's busy node-time is missing"
-    if days:
-        share += f", besides what {days:,.1f} days lack in which no job starts or none ends"
-    trusted = f"Nothing of the log can be trusted: {account['reason']}"
-    if account["trusted"]:
-        trusted = "Of the log, {} to {} can be trusted".format(*account["trusted"])
-    if not doubtful_s:
-        return f"{trusted}; {share}"
-    return (
-        f"{doubtful_s / _HOUR_S:,.1f} h of the window of {window.length_ns / _HOUR_NS:,.1f} h cannot be trusted: "
-        f"{account['untrusted_idle_node_s'] / _HOUR_S:,.1f} idle node-hours lie there, and {share}. {trusted}"
-    )
-
 
 def judge_coverage(
     start_ns: _Instants, end_ns: _Instants, nodes: _Instants, submit_ns: _Instants, *, tells_changes: bool = False
@@ -149,13 +106,32 @@ def judge_coverage(
     has_submits = bool(has_submit.mean() > _NEARLY_ALL)
     submit = np.where(has_submits & has_submit, np.minimum(submit_ns / NS_PER_S, start), start)
     wait = start - submit
-    # By how long jobs run, old ones at the first end and long ones at the last start tell what the log selects.
     ages = _Ages(length, weight)
-    half_s = ages.quantile_s(_MEDIAN)
-    edges = _guess_selection(start, end, width, half_s, ages.quantile_s(_TAIL))
-    first_start, last_start = _outermost(start)
-    first_end, last_end = _outermost(end if edges[1] == "started" else end[is_over])
-    by_submission = edges[0] == "started" and has_submits and _is_selected_by_submission(start, submit, width, half_s)
+    half_s, (first_start, last_start), (first_end, last_end) = (
+        ages.quantile_s(_MEDIAN),
+        _outermost(start),
+        _outermost(end),
+    )
+    # Old jobs at the first end and long ones at the last start tell what the log selects, if they are on a tenth of the
+    # nodes that are busy on average in the middle half of the log.
+    span_s = min(last_end, last_start + half_s) - first_start
+    low, high = first_start + span_s / 4, first_start + span_s * 3 / 4
+    inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
+    least = 0.1 * float((width * inside).sum() / max(high - low, 1.0))
+    older = width[(start <= first_end - half_s) & (end > first_end)].sum()
+    longer = width[(start <= last_start) & (end > last_start + half_s)].sum()
+    # So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
+    young = start[np.isinf(end)] >= last_start - ages.quantile_s(_TAIL)
+    runs_still = longer >= least or (np.isinf(last_end) and young.mean() > _MEDIAN)
+    edges: tuple[Edge, Edge] = "ended" if older >= least else "started", "started" if runs_still else "ended"
+    first_end, last_end = _outermost(end if runs_still else end[is_over])
+    spell_s, by_submission = max(half_s, _SPELL_S), False
+    if edges[0] == "started" and has_submits:
+        # Selected by submission if fewer of the first jobs had waited since before the log than all waits let expect.
+        early = (start >= first_start) & (start < first_start + spell_s)
+        expected = (width * np.minimum(wait, spell_s)).sum() / spell_s / width.sum()
+        before = width[early & (submit < first_start)].sum() / max(width[early].sum(), 1e-9)
+        by_submission = bool(expected > 0.02 and before < expected / 2)
     # The sample of lengths: of jobs that lie within, longer ones are rarer; others are cut off at the edges.
     if edges == ("started", "ended"):
         within_s = length + wait[is_over] * by_submission
@@ -167,9 +143,22 @@ def judge_coverage(
     # What is nearer to an edge than the oldest jobs may be missing jobs.
     low, high = max(first_end, first_start + tail_s), min(last_start, last_end - tail_s)
     if has_submits:
-        high = min(high, _last_complete(start, submit, width, half_s))
+        # Jobs submitted after the last submission may be missing: later by as much as nearly all jobs waited that had
+        # started just before it.
+        last = _outermost(submit)[1]
+        near = np.flatnonzero((start <= last) & (start > last - spell_s))
+        order = near[np.argsort(wait[near], kind="stable")]
+        few = int(np.searchsorted(np.cumsum(width[order]), _TAIL * width[order].sum()))
+        high = min(high, last + (float(wait[order[few]]) if near.size else 0.0))
     if by_submission:
-        low = max(low, float(submit.min()) + _age_since_submission_s(length, wait[is_over], weight))
+        # Time since submission that one percent of the running node-time of jobs that are over exceeds.
+        waited, total = wait[is_over], (weight * length).sum()
+        age_s, oldest_s = 0.0, float((length + waited).max())
+        while oldest_s - age_s > 1.0:
+            middle = (age_s + oldest_s) / 2
+            share = (weight * np.clip(length + waited - middle, 0.0, length)).sum() / total
+            age_s, oldest_s = (middle, oldest_s) if share > _TAIL else (age_s, middle)
+        low = max(low, float(submit.min()) + oldest_s)
     node_s = weight * length
     effective = float(node_s.sum() ** 2 / max((node_s**2).sum(), 1e-9))
     edges_s = (first_start if edges[0] == "started" else first_end, last_start if edges[1] == "started" else last_end)
@@ -189,53 +178,6 @@ def judge_coverage(
         reason = f"jobs are missing up to {tail_s / _HOUR_S:,.0f} h from its edges, which leaves {left}"
     trusted = None if reason else Window(round(low) * NS_PER_S, round(high) * NS_PER_S)
     return Coverage(trusted, reason, edges, edges_s, tail_s, len(nodes), effective, ages)
-
-
-def _guess_selection(start: _Times, end: _Times, nodes: _Times, half_s: float, tail_s: float) -> tuple[Edge, Edge]:
-    """By which of their times jobs were selected: old ones at the first end show it, long ones at the last start."""
-    # So do some without an end, if most are young enough to run still: others were forgotten by the scheduler.
-    (first_start, last_start), (first_end, last_end) = _outermost(start), _outermost(end)
-    # A tenth of the nodes that are busy on average in the middle half of the log.
-    span_s = min(last_end, last_start + half_s) - first_start
-    low, high = first_start + span_s / 4, first_start + span_s * 3 / 4
-    inside = np.maximum(np.minimum(end, high) - np.maximum(start, low), 0.0)
-    least = 0.1 * float((nodes * inside).sum() / max(high - low, 1.0))
-    older = nodes[(start <= first_end - half_s) & (end > first_end)].sum()
-    longer = nodes[(start <= last_start) & (end > last_start + half_s)].sum()
-    still_run = np.isinf(last_end) and (start[np.isinf(end)] >= last_start - tail_s).mean() > _MEDIAN
-    return "ended" if older >= least else "started", "started" if longer >= least or still_run else "ended"
-
-
-def _is_selected_by_submission(start: _Times, submit: _Times, nodes: _Times, half_s: float) -> bool:
-    """Whether fewer of the first jobs had waited since before the log than jobs' waits let expect."""
-    first, spell_s = _outermost(start)[0], max(half_s, _SPELL_S)
-    early = (start >= first) & (start < first + spell_s)
-    expected = (nodes * np.minimum(start - submit, spell_s)).sum() / spell_s / nodes.sum()
-    before = nodes[early & (submit < first)].sum() / max(nodes[early].sum(), 1e-9)
-    return bool(expected > 0.02 and before < expected / 2)
-
-
-def _last_complete(start: _Times, submit: _Times, nodes: _Times, half_s: float) -> float:
-    """Until when jobs submitted after all of these need not have started, if they are missing."""
-    # The last submission; later by as much as all jobs waited that had started just before it.
-    last = _outermost(submit)[1]
-    near = np.flatnonzero((start <= last) & (start > last - max(half_s, _SPELL_S)))
-    if not near.size:
-        return last
-    wait = (start - submit)[near]
-    order = np.argsort(wait, kind="stable")
-    few = int(np.searchsorted(np.cumsum(nodes[near[order]]), _TAIL * nodes[near].sum()))
-    return last + float(wait[order[few]])
-
-
-def _age_since_submission_s(length: _Times, wait: _Times, weight: _Times) -> float:
-    """Time since submission that one percent of the running node-time of jobs that are over exceeds."""
-    low, high, node_s = 0.0, float((length + wait).max()), (weight * length).sum()
-    while high - low > 1.0:
-        middle = (low + high) / 2
-        share = (weight * np.clip(length + wait - middle, 0.0, length)).sum() / node_s
-        low, high = (middle, high) if share > _TAIL else (low, middle)
-    return high
 
 
 def _outermost(times: _Times) -> tuple[float, float]:
@@ -282,8 +224,7 @@ def missing_ids(ids: NDArray[np.int64]) -> float:
 
     A scheduler numbers jobs one by one, and rows of jobs that never ran count too. Longer gaps are ids that nobody had.
     """
-    ids = np.sort(ids)
-    ids = ids[np.append(np.ones(min(ids.size, 1), dtype=np.bool_), ids[1:] > ids[:-1])]
+    ids = np.unique(ids)
     amid = ids[int(_AMID * ids.size) : ids.size - int(_AMID * ids.size)]
     if amid.size < _LEAST_IDS:
         return 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
@@ -49,7 +48,7 @@ class Check:
 def expecting(what: str, frame: pd.DataFrame, *columns: str) -> Callable[[Any], str]:
     """What was expected of a row, by its label, and what stands in its columns."""
     cells = [frame[name] for name in columns]
-    return lambda at: f"Expected {what}, got {' and '.join(repr(one_line(texts[at][:60])) for texts in cells)}"
+    return lambda at: f"Expected {what}, got {' and '.join(repr(one_line(str(texts[at])[:60])) for texts in cells)}"
 
 
 @dataclass(slots=True)
@@ -76,14 +75,11 @@ class Tally:
         if self.bad > _SURE and self.bad > self.max_bad * self.records:
             self.check()  # so many tell that the file is another one, long before its end
 
-    def sift(
-        self, frame: pd.DataFrame, checks: Sequence[Check], row: Callable[[Any], LogRow] | None = None
-    ) -> pd.DataFrame:
+    def sift(self, frame: pd.DataFrame, checks: Sequence[Check]) -> pd.DataFrame:
         """Rows of a frame that pass all checks; others are counted by the first one that they fail.
 
-        `row` is the row of the log for a label of the frame's index, by default as a column `place` says.
+        Its column `row`, if there is one, holds the rows of the log.
         """
-        row = row or partial(_find_row, frame)
         fate = np.select([check.fails for check in checks], range(len(checks)), len(checks))
         for code, check in enumerate(checks):
             if check.detail is None:
@@ -91,7 +87,8 @@ class Tally:
         is_refused = np.array([*(check.detail is not None for check in checks), False])
         for at in np.flatnonzero(is_refused[fate]).tolist():
             check, label = checks[fate[at]], frame.index[at]
-            self.refuse(check.reason, row(label), check.detail(label) if check.detail else "")
+            row = frame["row"][label] if "row" in frame else LogRow(Path("row"), label, [])
+            self.refuse(check.reason, row, check.detail(label) if check.detail else "")
         passed = fate == len(checks)
         return frame if passed.all() else frame[passed]
 
@@ -107,29 +104,16 @@ class Tally:
 class Reading:
     """The state of one import while its log is read.
 
-    Parameters
-    ----------
-    settings : ImportSettings
-    clock, tally, rows : Clock, Tally, BusyRows
-        Clock of the settings' zone, counts of records, and records that name nodes.
-    clusters : Counter of str
-        Number of rows of each cluster that the log names.
-    counted : list of DataFrame
-        Jobs of a log that only counts nodes: their `count`, and columns that `BusyRecords` has.
-    notes : list of str
-        Assumptions made.
-    window_ns, nodes, capacity : optional
-        The window in nanoseconds, the names of all nodes, or their number, if the log itself tells.
-    node_sizes : ndarray of int64, optional
-        Processors of each node where these differ, which jobs then count.
-    unchanged_ns, last_changes : ndarray of int64, mapping of str to bool
-        Instants at which an availability trace tells no change; nodes that join (True) or leave in its last instant.
-    is_exact : bool
-        Whether the log says when nodes were idle, so that no gap counts as clean-up between jobs, and of what else.
-    placement : str, optional
-        How nodes were assigned, if the log has no node names.
-    job_ids : list of ndarray of int64
-        Numbers of jobs, also of those that never ran, if the scheduler numbers them one by one.
+    Importers hand over `rows`, records that name nodes, by `take`, or jobs that count them (`counted`: frames with
+    a `count`), and number what they read in `tally`; `clock` is of the settings' zone, `notes` are assumptions made,
+    `clusters` counts the rows of each cluster that the log names. If the log itself tells, they set `window_ns`, the
+    names of all `nodes`, their number (`capacity`), or processors of each (`node_sizes`), which jobs then count, and
+    `job_ids`, also of jobs that never ran, if the scheduler numbers them one by one. `placement` says how nodes were
+    assigned if the log has no names.
+
+    A log `is_exact` if it says when nodes were idle, so that no gap counts as clean-up between jobs. An availability
+    trace has instants at which it tells no change (`unchanged_ns`), and `last_changes`: nodes that join (True) or leave
+    in its last instant.
     """
 
     settings: ImportSettings
@@ -161,16 +145,11 @@ class Reading:
         self.clusters[cluster] += 0
         return self.settings.cluster in (None, cluster)
 
-    def take(
-        self,
-        frame: pd.DataFrame,
-        row: Callable[[Any], LogRow] | None = None,
-        expand: Callable[[str], Expand] = lambda _: expand_hostlist,
-    ) -> None:
-        """Take rows of busy nodes that last, and count why others are not; `row` is as in `Tally.sift`.
+    def take(self, frame: pd.DataFrame, expand: Expand = expand_hostlist) -> None:
+        """Take rows of busy nodes that last, and count why others are not.
 
         Columns are `start_ns` (or `UNSET`), `end_ns` (`OPEN_END_NS` for a job that has not ended) and `nodes`, a
-        hostlist unless what `expand` gives for a text reads it; perhaps `place`, file and line, `job`, equal for rows
+        hostlist unless `expand` reads it; perhaps `row`, that of the log, `job`, equal for rows
         of one job, `kind`, `partition`, `cluster`, `submit_ns`, and others of `BusyRecords`; `count`, the number of
         nodes that a row states, or below 0. Without `nodes` the rows only count theirs.
         """
@@ -185,36 +164,33 @@ class Reading:
             Check("end before start", end < start),
             Check("zero length", end == start),
         )
-        frame = self.tally.sift(frame, checks, row)
+        frame = self.tally.sift(frame, checks)
         if self.clock.has_skipped:
             self.note(f"the log has times that clocks in {self.clock.zone} never showed: is it the right zone?")
         for cluster, some in frame.groupby("cluster", sort=False) if "cluster" in frame else (("", frame),):
             if "nodes" in frame:
-                some = self._number_nodes(some, row, expand, cluster_lead(str(cluster)))
+                some = self._number_nodes(some, expand, cluster_lead(str(cluster)))
                 self.rows.extend(some)
             else:
-                self.counted.append(some)
+                self.counted.append(some.drop(columns="row", errors="ignore"))
             self.clusters[str(cluster)] += len(some)
 
-    def _number_nodes(
-        self, frame: pd.DataFrame, row: Callable[[Any], LogRow] | None, expand: Callable[[str], Expand], lead: str
-    ) -> pd.DataFrame:
+    def _number_nodes(self, frame: pd.DataFrame, expand: Expand, lead: str) -> pd.DataFrame:
         """Rows of one cluster with numbers for lists of nodes, partitions and jobs."""
-        lists, texts, faults = self.rows.lists, frame["nodes"], dict[str, str]()
+        texts, faults = frame["nodes"], dict[str, str]()
 
         def number_list(text: str) -> int:
             try:
-                return lists.parse(str(text), expand(str(text)), lead)
+                return self.rows.parse_list(str(text), expand, lead)
             except LogError as fault:
                 faults[text] = str(fault)
                 return -1
 
         nodes = number_texts(texts, number_list)
         unreadable = Check("unreadable node list", nodes < 0, lambda label: faults[texts[label]])
-        frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable], row)
-        sizes = np.diff(lists.ends())[frame["nodes"]]
+        frame = self.tally.sift(frame.assign(nodes=nodes), [unreadable])
         if "count" in frame:  # a list that is shorter or longer than the row says is not trusted
-            is_whole = (frame["count"] < 0) | (frame["count"] == sizes)
+            is_whole = (frame["count"] < 0) | (frame["count"] == self.rows.list_sizes()[frame["nodes"]])
             frame = frame.assign(kind=np.where(is_whole, frame.get("kind", BusyKind.JOB), BusyKind.UNKNOWN))
         for name, number in (("partition", partial(self.rows.partition, lead=lead)), ("job", hash)):
             if name in frame and not pd.api.types.is_integer_dtype(frame[name].dtype):
@@ -256,12 +232,6 @@ class Reading:
             return self.clock.instant_ns(self.settings.start)
         self.note("the log's times are relative, and no --start tells to what: they count from 1970-01-01.")
         return 0
-
-
-def _find_row(frame: pd.DataFrame, label: Any) -> LogRow:
-    """The row of a log that a row of a frame is of."""
-    path, _, line = str(frame["place"][label] if "place" in frame else f"row:{label}").rpartition(":")
-    return LogRow(Path(path), int(line), [], is_cut_off=False)
 
 
 @runtime_checkable
@@ -316,15 +286,6 @@ def get_importer(name: str) -> Importer:
     if not isinstance(importer, Importer):
         raise SettingsError(f"importer {name}: Expected a subclass of Importer, got {type(importer).__name__}.")
     return importer
-
-
-def run_importer(importer: Importer, files: Sequence[Path], reading: Reading) -> None:
-    """Have an importer read files; an error of one that is not ours names it."""
-    own = type(importer).__module__.startswith("bftrainer.")
-    with nullcontext() if own else answering(f"importer {type(importer).__name__}", LogError):
-        if (frame := importer.read(files, reading)) is not None:
-            reading.tally.records += len(frame)
-            reading.take(frame)
 
 
 def recognise(lines: Sequence[str], path: str) -> Importer:

@@ -50,7 +50,14 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
     settings = reading.settings
     in_log, elsewhere = records.names[: records.seen], records.names[records.seen :]
     dated = None if settings.nodes is None else read_dated_nodes(settings.nodes, reading)
-    inventory = _find_inventory(in_log, reading, dated, is_availability=is_availability)
+    if reading.nodes is not None and settings.nodes is None:
+        inventory = Inventory(reading.nodes)
+    elif settings.nodes in (None, SEEN) or (is_availability and natural_number(settings.nodes or "") is not None):
+        if settings.nodes is None and not is_availability:
+            reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
+        inventory = Inventory(natural_order(in_log))
+    else:
+        inventory = read_inventory(str(settings.nodes)) if dated is None else Inventory(dated.names)
     # Of a log that lists its nodes those that it does not name again were idle.
     unseen_are = "idle" if reading.nodes is not None and settings.nodes is None else settings.unseen
     listed_names = set(inventory.names)
@@ -77,6 +84,11 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
     if not chosen:
         raise LogError("No nodes are left after --partition and --exclude-nodes.")
     lives = [] if dated is None else list(dated.unions(places(dated.names, tuple(chosen))))
+    types: dict[str, list[str]] = {}
+    for name in chosen if inventory.cores else ():
+        gpus = inventory.gpus.get(name, 0)
+        kind = f"{inventory.cores.get(name, 0)} cores" + f", {gpus} GPUs" * (gpus > 0)
+        types.setdefault(kind, []).append(name)
     within = {name: tuple(node for node in some if node in chosen) for name, some in sorted(partitions.items())}
     return NodeChoice(
         names=tuple(chosen),
@@ -85,20 +97,10 @@ def choose_nodes(records: BusyRecords, reading: Reading, *, is_availability: boo
         unseen_are=unseen_are,
         outside=outside,
         partitions={name: some for name, some in within.items() if some},
-        types=_group_by_type(chosen, inventory),
+        types={kind: tuple(some) for kind, some in sorted(types.items())},
         units=_count_units(chosen, inventory, settings),
         lives=NodeSpans.concatenate([block[BusyKind.AWAY] for block in lives]) if lives else None,
     )
-
-
-def _group_by_type(names: Iterable[str], inventory: Inventory) -> dict[str, tuple[str, ...]]:
-    """Nodes by their numbers of cores and GPUs; empty if the inventory does not tell."""
-    types: dict[str, tuple[str, ...]] = {}
-    for name in names if inventory.cores else ():
-        gpus = inventory.gpus.get(name, 0)
-        kind = f"{inventory.cores.get(name, 0)} cores" + f", {gpus} GPUs" * (gpus > 0)
-        types[kind] = (*types.get(kind, ()), name)
-    return dict(sorted(types.items()))
 
 
 def _count_units(names: Iterable[str], inventory: Inventory, settings: ImportSettings) -> dict[str, int]:
@@ -115,20 +117,6 @@ def _count_units(names: Iterable[str], inventory: Inventory, settings: ImportSet
             f"nothing tells how many {settings.unit}s {lacking} has."
         )
     return {name: counts.get(name, per_node or 0) for name in names}
-
-
-def _find_inventory(
-    in_log: Sequence[str], reading: Reading, dated: BusyRecords | None, *, is_availability: bool
-) -> Inventory:
-    """The machine's nodes."""
-    nodes = reading.settings.nodes
-    if reading.nodes is not None and nodes is None:
-        return Inventory(reading.nodes)
-    if nodes in (None, SEEN) or (is_availability and natural_number(nodes or "") is not None):
-        if nodes is None and not is_availability:
-            reading.note("no --nodes: the nodes are those that the log names; others may have been idle all the time.")
-        return Inventory(natural_order(in_log))
-    return read_inventory(str(nodes)) if dated is None else Inventory(dated.names)
 
 
 def count_nodes(nodes: str | None, counted: int | None) -> NodeChoice:

@@ -94,25 +94,23 @@ def test_runs(tmp_path, lines, runs):
 
 
 @pytest.mark.parametrize(
-    ("host", "nodes"),
+    ("host", "more", "nodes", "kind"),
     [
-        ("c1/0+c1/1+c2/0", "c1,c2"),
-        ("c1/0*13+c2/0*13", "c1,c2"),
-        ("c4/0-2,5+c5/1", "c4,c5"),
-        ("c4:15002/0*8", "c4"),
-        ("[host_2]/0*0", "[host_2]"),
-        ("i02n33-ib/7", "i02n33-ib"),
+        # What stands after a slash are slots, commas among them; each host is one node.
+        ("c1/0+c1/1+c2/0", {}, "c1,c2", JOB),
+        ("c1/0*13+c2/0*13", {}, "c1,c2", JOB),
+        ("c4/0-2,5+c5/1", {}, "c4,c5", JOB),
+        ("c4:15002/0*8", {}, "c4", JOB),
+        ("[host_2]/0*0", {}, "[host_2]", JOB),
+        ("i02n33-ib/7", {}, "i02n33-ib", JOB),
+        # A list that was cut off, or of another length than told, makes the state of its hosts unknown.
+        ("c1/0+c2/0+", {}, "c1,c2", BusyKind.UNKNOWN),
+        ("c1/0+c2/0", {"unique_node_count": 3}, "c1,c2", BusyKind.UNKNOWN),
     ],
 )
-def test_hosts(tmp_path, host, nodes):
-    """What stands after a slash are slots, commas among them; each host is one node."""
-    assert [name for name, *_ in read(tmp_path, *run(host=host))[1]] == [nodes]
-
-
-@pytest.mark.parametrize("fields", [{"exec_host": "c1/0+c2/0+"}, {"exec_host": "c1/0+c2/0", "unique_node_count": 3}])
-def test_hosts_that_cannot_be_trusted(tmp_path, fields):
-    """A list of hosts that was cut off, or of another length than told, makes their state unknown."""
-    assert read(tmp_path, entry("E", at=60, start=0, end=60, **fields))[1] == [("c1,c2", 0, 60, BusyKind.UNKNOWN)]
+def test_hosts(tmp_path, host, more, nodes, kind):
+    """Hosts of a run, and whether they can be trusted."""
+    assert read(tmp_path, entry("E", at=60, start=0, end=60, exec_host=host, **more))[1] == [(nodes, 0, 60, kind)]
 
 
 @pytest.mark.parametrize("kind", ["R", "A", "C"])
@@ -159,15 +157,22 @@ def test_the_hour_that_comes_twice(tmp_path, zone):
         assert read(tmp_path, *late, zone=zone)[1] == [("c1", first + 6600 - MIDNIGHT, first + 7800 - MIDNIGHT, JOB)]
 
 
-def test_suspended_runs_that_give_up_their_nodes(tmp_path):
+HALVES = [("c1", 0, 600, JOB), ("c1", 1200, 3600, JOB)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "runs"),
+    [
+        ((START, *SUSPENDED, END), HALVES),
+        ((START, SUSPENDED[0], END), HALVES[:1]),
+        ((START, SUSPENDED[0]), HALVES[:1]),
+        # The end of a phase resumes nothing.
+        ((START, SUSPENDED[0], entry("u", at=900, exec_host="c1/0"), SUSPENDED[2], END), HALVES),
+    ],
+)
+def test_suspended_runs_that_give_up_their_nodes(tmp_path, lines, runs):
     """If it is said that suspended jobs are idle, they are from each suspension to the next resumption."""
-    halves = [("c1", 0, 600, JOB), ("c1", 1200, 3600, JOB)]
-    assert read(tmp_path, START, *SUSPENDED, END, suspended="idle")[1] == halves
-    assert read(tmp_path, START, SUSPENDED[0], END, suspended="idle")[1] == halves[:1]
-    assert read(tmp_path, START, SUSPENDED[0], suspended="idle")[1] == halves[:1]
-    # The end of a phase resumes nothing.
-    shrunk = (START, SUSPENDED[0], entry("u", at=900, exec_host="c1/0"), SUSPENDED[2], END)
-    assert read(tmp_path, *shrunk, suspended="idle")[1] == halves
+    assert read(tmp_path, *lines, suspended="idle")[1] == runs
 
 
 def test_reservations(tmp_path):
@@ -342,13 +347,11 @@ def test_records_that_give_no_job(tmp_path, line, reason, is_bad):
 @pytest.mark.parametrize(
     ("lines", "idle"),
     [
-        ((resize(200, 100, "h1", "h2"), finish(("h1",), end=400)), {"h1": [(400, 500)], "h2": [(200, 500)]}),
         ((resize(200, 100, "h1"), finish(("h1", "h2"), end=400)), {"h1": [(400, 500)], "h2": [(100, 200), (400, 500)]}),
         (
             (resize(200, 100, "h1", "h2"), resize(300, 200, "h2"), finish(("h1",), end=400)),
             {"h1": [(200, 300), (400, 500)], "h2": [(300, 500)]},
         ),
-        ((resize(200, 100, "h1", "h2"),), {"h1": [(200, 500)], "h2": [(200, 500)]}),
     ],
 )
 def test_resized_job_holds_what_it_had(tmp_path, lines, idle):

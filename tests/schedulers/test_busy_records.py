@@ -9,11 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bftrainer.model import NS_PER_S as NS
-from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, NodeSpans, Window
+from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
 from bftrainer.schedulers import busy_records
 from bftrainer.schedulers.busy_records import BusyKind, BusyRows, extent_ns, line_sweep
 from bftrainer.schedulers.import_settings import ImportSettings
 from bftrainer.schedulers.reading import Reading
+from bftrainer.schedulers.selected_nodes import places
 
 NODES = [f"n{number}" for number in range(6)]
 END = 110
@@ -29,18 +30,12 @@ def rows(draw):
     return found
 
 
-def records_of(some, unit=NS):
+def records_of(some):
     """Rows that are written down, as records."""
     written = BusyRows()
     for number, (start, end, nodes, kind) in enumerate(some):
-        written.add(start * unit, end * unit, written.lists.parse(",".join(nodes)), job=number, kind=kind)
+        written.add(start * NS, end * NS, written.parse_list(",".join(nodes)), job=number, kind=kind)
     return written.records()
-
-
-def place_of(records, chosen):
-    """Index of each node of the records among the chosen ones."""
-    index = {name: at for at, name in enumerate(chosen)}
-    return np.array([index.get(name, -1) for name in records.names], dtype=np.int32)
 
 
 def cells_of(some, chosen, kind=None):
@@ -52,40 +47,22 @@ def cells_of(some, chosen, kind=None):
     return cells
 
 
-def dense(spans, nodes, unit=NS):
+def dense(spans, nodes):
     """The same of spans."""
     cells = np.zeros((nodes, END), dtype=bool)
-    for node, start, end in zip(spans.node.tolist(), spans.start_ns // unit, spans.end_ns // unit, strict=True):
+    for node, start, end in zip(spans.node.tolist(), spans.start_ns // NS, spans.end_ns // NS, strict=True):
         cells[node, start:end] = True
     return cells
 
 
-@given(rows(), st.permutations(NODES), st.integers(1, 6), st.integers(1, 10), st.sampled_from([1, 2**40]))
-def test_unions_by_blocks(some, offered, count, at_a_time, unit):
-    """However little fits in memory at a time, each kind's union holds what any record of it does, node by node."""
-    records, chosen = records_of(some, unit), offered[:count]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(busy_records, "SPANS_AT_A_TIME", at_a_time)
-        blocks = list(records.unions(place_of(records, chosen)))
-    last = -1
-    for block in blocks:
-        nodes = [node for spans in block.values() for node in spans.node.tolist()]
-        assert min(nodes, default=last + 1) > last
-        last = max(nodes, default=last)
-    for kind in BusyKind:
-        spans = NodeSpans.concatenate([block[kind] for block in blocks if kind in block])
-        assert len(spans.union()) == len(spans)
-        np.testing.assert_array_equal(dense(spans, count, unit), cells_of(some, chosen, kind))
-
-
-@given(rows(), st.integers(1, 6), st.integers(1, 4), st.integers(0, 9), st.integers(0, 9))
-def test_sweep_over_blocks(some, count, at_a_time, gap, hole):
+@given(rows(), st.permutations(NODES), st.integers(1, 6), st.integers(1, 10), st.integers(0, 9), st.integers(0, 9))
+def test_sweep_over_blocks(some, offered, count, at_a_time, gap, hole):
     """Idle is what nothing covers, without short gaps between spans and short holes, whatever the blocks."""
-    records, chosen = records_of(some), NODES[:count]
+    records, chosen = records_of(some), offered[:count]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(busy_records, "SPANS_AT_A_TIME", at_a_time)
         swept = line_sweep(
-            records.unions(place_of(records, chosen)), count, Window(0, END * NS), gap * NS, min_hole_ns=hole * NS
+            records.unions(places(records.names, chosen)), count, Window(0, END * NS), gap * NS, min_hole_ns=hole * NS
         )
     wanted = np.zeros((count, END), dtype=bool)
     for node, cells in enumerate(cells_of(some, chosen)):
@@ -108,7 +85,7 @@ def test_node_seconds_of_jobs(some, count, begin, length):
         if kind is BusyKind.JOB
     )
     window = Window(begin * NS, (begin + length) * NS)
-    assert records.job_node_s(window, place_of(records, chosen)) == wanted
+    assert records.job_node_s(window, places(records.names, chosen)) == wanted
 
 
 def test_frames():
@@ -132,5 +109,5 @@ def test_extent():
         (7, OPEN_END_NS, (7, 7)),
         (OPEN_START_NS, 3, (3, 7)),
     ):
-        written.add(start, end, written.lists.add("a"))
+        written.add(start, end, written.add_list("a"))
         assert extent_ns(written.records().rows.copy()) == extent

@@ -105,19 +105,14 @@ def test_a_month_of_overlap_is_never_refused(tmp_path):
         assert imported(tmp_path, made, "overlap", low, high).quality.coverage["trusted"]
 
 
-def test_three_days_of_ended_jobs():
-    """Jobs that ended in three days, some of which ran for ten, tell nothing of those days."""
-    end = np.arange(100, dtype=np.int64) * 2592 * NS
+def test_logs_that_tell_nothing():
+    """Jobs that ended in three days, some of which ran for ten, tell nothing of those days; nor do jobs without end."""
+    ones = np.ones(100, dtype=np.int64)
+    end = np.arange(100) * 2592 * NS
     start = end - np.where(np.arange(100) % 10, 1, 240) * HOUR * NS
-    found = judge_coverage(start, end, np.ones(100, dtype=np.int64), np.full(100, OPEN_START_NS))
-    assert found.trusted is None
-    assert found.missing_share(Window(0, 3 * DAY * NS)) is None
-
-
-def test_jobs_without_an_end():
-    """A log whose jobs all still run tells nothing."""
-    start = np.arange(9, dtype=np.int64)
-    found = judge_coverage(start, np.full(9, OPEN_END_NS), np.ones(9, dtype=np.int64), start)
+    found = judge_coverage(start, end, ones, ones * OPEN_START_NS)
+    assert (found.trusted, found.missing_share(Window(0, 3 * DAY * NS))) == (None, None)
+    found = judge_coverage(start, ones * OPEN_END_NS, ones, start)
     assert (found.trusted, found.reason) == (None, "no job has ended")
 
 

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from importlib.metadata import EntryPoint
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -17,7 +15,7 @@ from bftrainer import plugins
 from bftrainer.errors import LogError, SettingsError
 from bftrainer.nodelogs.hostlist import expand_hostlist
 from bftrainer.schedulers import IMPORTERS
-from bftrainer.schedulers.import_log import import_log, quality_path, write_quality_json
+from bftrainer.schedulers.import_log import import_log
 from bftrainer.schedulers.import_settings import LOG_FORMATS, ImportSettings
 from bftrainer.schedulers.reading import Importer, Reading, get_importer, recognise
 from tests.importing import idle_of, import_text
@@ -208,10 +206,11 @@ def test_downtimes(imported):
 )
 def test_forms_of_downtimes(imported, text, spans):
     """Tables of downtimes and of reservations as schedulers print them."""
-    for setting in ("downtimes", "reservations"):
-        busy = sorted({100, 200}.union(*spans))
-        wanted = [(low, high) for low, high in pairwise(busy) if (low, high) not in spans]
-        assert idle(imported(JOBS, **{setting: text}))["n3"] == wanted
+    busy = sorted({100, 200}.union(*spans))
+    wanted = [(low, high) for low, high in pairwise(busy) if (low, high) not in spans]
+    for setting, cause in (("downtimes", "down"), ("reservations", "reserved")):
+        done = imported(JOBS, **{setting: text})
+        assert (idle(done)["n3"], cause in done.quality.busy_node_s) == (wanted, "DRAIN" not in text)
 
 
 @pytest.mark.parametrize(("listed", "nodes"), [("[01-02]", ("01", "02")), ("10-03", ("10-03", "10-04"))])
@@ -255,13 +254,6 @@ def test_bad_rows_of_downtimes_count_against_max_bad(imported, row, message):
             imported(JOBS, downtimes=other)
 
 
-def test_reservations(imported):
-    """Reserved nodes are not idle either."""
-    done = imported(JOBS, reservations="NodeList|StartTime|EndTime\nn[1,3]|150|160\n")
-    assert idle(done)["n3"] == [(100, 150), (160, 200)]
-    assert done.quality.busy_node_s["reserved"] == 20
-
-
 def test_unknown_intervals(imported):
     """Nodes of a list that cannot be trusted are not idle, and counted."""
     done = imported(f"{HEADER}\n1||110|150|7|n1\n2||100|110|1|n1\n")
@@ -269,21 +261,24 @@ def test_unknown_intervals(imported):
     assert done.quality.busy_node_s == {"job": 10, "unknown": 40}
 
 
-def test_gaps_and_holes(imported):
+@pytest.mark.parametrize(
+    ("spans", "settings", "left"),
+    [
+        (((105, 110), (113, 120), (140, 195)), {}, [(100, 105), (110, 113), (120, 140), (195, 200)]),
+        (((105, 110), (113, 120), (140, 195)), {"min_gap_s": 4.0}, [(100, 105), (120, 140), (195, 200)]),
+        (((105, 110), (113, 120), (140, 195)), {"min_hole_s": 5.0}, [(100, 105), (120, 140), (195, 200)]),
+        (((105, 110), (113, 120), (140, 195)), {"min_hole_s": 6.0}, [(120, 140)]),
+        # What a job before the window and one within it leave between them is clean-up too; likewise at the end.
+        (((90, 98), (101, 198), (201, 210)), {"min_gap_s": 4.0}, []),
+        (((90, 98), (101, 198), (201, 210)), {"min_gap_s": 3.0}, [(100, 101), (198, 200)]),
+        # By default a node is idle for a whole second or not at all.
+        (((100, 150), (151, 200)), {}, [(150, 151)]),
+        (((100, 150), (151, 200)), {"min_gap_s": 1.5}, []),
+    ],
+)
+def test_gaps_and_holes(imported, spans, settings, left):
     """Short gaps between jobs are clean-up; short idle intervals anywhere are not offered if so wished."""
-    text = rows((105, 110, "n1"), (113, 120, "n1"), (140, 195, "n1"))
-    assert idle(imported(text)) == {"n1": [(100, 105), (110, 113), (120, 140), (195, 200)]}
-    assert idle(imported(text, min_gap_s=4.0)) == {"n1": [(100, 105), (120, 140), (195, 200)]}
-    assert idle(imported(text, min_hole_s=5.0)) == {"n1": [(100, 105), (120, 140), (195, 200)]}
-    assert idle(imported(text, min_hole_s=6.0)) == {"n1": [(120, 140)]}
-    # What a job before the window and one within it leave between them is clean-up too; likewise at the end.
-    text = rows((90, 98, "n1"), (101, 198, "n1"), (201, 210, "n1"))
-    assert idle(imported(text, min_gap_s=4.0)) == {"n1": []}
-    assert idle(imported(text, min_gap_s=3.0)) == {"n1": [(100, 101), (198, 200)]}
-    # By default a node is idle for a whole second or not at all.
-    text = rows((100, 150, "n1"), (151, 200, "n1"))
-    assert idle(imported(text)) == {"n1": [(150, 151)]}
-    assert idle(imported(text, min_gap_s=1.5)) == {"n1": []}
+    assert idle(imported(rows(*((*span, "n1") for span in spans)), **settings)) == {"n1": left}
 
 
 def test_provenance(imported, tmp_path):
@@ -299,15 +294,6 @@ def test_provenance(imported, tmp_path):
     assert (story["min_gap_s"], story["min_hole_s"]) == (1.0, 3.0)
     assert (again.quality, again.log.provenance) == (done.quality, story)
     assert np.array_equal(again.log.time_ns, done.log.time_ns)
-
-
-def test_account_beside_the_log(imported, tmp_path):
-    """The figures lie as plain data beside the node log, under its name, whatever its form."""
-    for name in ("idle.parquet", "idle.csv", "idle.csv.gz", "idle.pkl"):
-        assert quality_path(Path("a") / name) == Path("a/idle.quality.json")
-    quality = imported(JOBS).quality
-    write_quality_json(tmp_path / "q.json", quality)
-    assert json.loads((tmp_path / "q.json").read_text()) == json.loads(json.dumps(quality.summary()))
 
 
 def test_unusable_records_are_shown_in_a_line(imported):
@@ -391,7 +377,7 @@ class Diary(Importer):
     def read(self, paths, reading):  # noqa: ARG002
         """One node was busy."""
         reading.tally.records += 1
-        reading.rows.add(120 * NS, 150 * NS, reading.rows.lists.add(["n1"]))
+        reading.rows.add(120 * NS, 150 * NS, reading.rows.add_list(["n1"]))
 
 
 class Mute:
@@ -487,8 +473,6 @@ def test_recognition(name, lines, wanted):
 
 def test_registry(tmp_path):
     """Formats are known by name, a wrong one is answered with the nearest; without a name the first file tells it."""
-    for name in LOG_FORMATS:
-        assert get_importer(name).name == name
     with pytest.raises(SettingsError, match=r"log format or module:callable, got 'slrum'\. Did you mean 'slurm'\?"):
         get_importer("slrum")
     (tmp_path / "a").write_text(JOBS)

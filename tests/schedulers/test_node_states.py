@@ -220,13 +220,6 @@ def test_dated_rows(imported_trace):
     assert imported_trace("counts", DATED, zone="+02:00").log.start_ns == done.log.start_ns - 7200 * 10**9
 
 
-def test_sampled_counts(imported_trace):
-    """Counts at equal intervals from --start; the last one holds as long as the others."""
-    done = imported_trace("counts", SAMPLED, start=NOON)
-    assert (done.log.start_ns, done.log.end_ns) == (NOON_S * 10**9, (NOON_S + 1200) * 10**9)
-    assert (done.quality.idle_node_s, done.quality.records) == (1500, 4)
-
-
 GAPS = r"trace.csv: Expected metadata with gap_seconds above 0"
 
 
@@ -340,55 +333,60 @@ def test_events_that_are_unusable(tmp_path, line, reason):
     assert reason == "last line cut off" or read(tmp_path, (line, START, ONLINE))[1] == runs
 
 
-def test_online_and_offline(tmp_path):
-    """A rank is down until it is first online, and whenever it is offline, in whatever order lines stand."""
+def test_events_in_any_order(tmp_path):
+    """Lines are sorted by their times, and that is said; they tell from when to when the log is."""
     events = (START, ONLINE, event(120, "offline", idset="1"), event(130, "online", idset="1"))
-    for some in (events, events[::-1]):
-        reading, runs = read(tmp_path, some)
-        assert runs == [("rank0", OPEN_START, 110, DOWN), ("rank1", OPEN_START, 110, DOWN), ("rank1", 120, 130, DOWN)]
-        assert reading.window_ns == (100 * 10**9, 130 * 10**9)
-        assert any("no jobs among the files" in note for note in reading.notes)
+    (whole, runs), (reading, sorted_runs) = read(tmp_path, events), read(tmp_path, events[::-1])
+    assert sorted_runs == runs
+    assert (whole.window_ns, reading.window_ns) == ((100 * 10**9, 130 * 10**9),) * 2
+    assert any("no jobs among the files" in note for note in whole.notes)
     assert "3 events are out of order: they were sorted by their times." in reading.notes
 
 
-def test_drained_and_excluded(tmp_path):
-    """A rank that is drained or excluded is down, whether it is online or not."""
-    events = (
-        event(100, "resource-init", restart=False, drain={"2": {"timestamp": 90.0}}, online="0-3", exclude="3"),
-        event(110, "drain", idset="0-1", reason="disk", overwrite=0),
-        event(120, "offline", idset="0"),
-        event(130, "undrain", idset="0-2"),
-        event(140, "online", idset="0"),
-        event(150, "resource-define", method="configuration"),
-    )
-    reading, runs = read(tmp_path, events)
-    assert runs == [
-        ("rank0", OPEN_START, 100, DOWN),
-        ("rank0", 110, 140, DOWN),
-        ("rank1", OPEN_START, 100, DOWN),
-        ("rank1", 110, 130, DOWN),
-        ("rank2", OPEN_START, 130, DOWN),
-        ("rank3", OPEN_START, OPEN_END, DOWN),
-    ]
-    assert dict(reading.tally.dropped) == {"no change of availability": 1}
-
-
-def test_restarts(tmp_path):
-    """A restart takes all ranks offline; drained ones stay drained."""
-    events = (
-        START,
-        ONLINE,
-        event(120, "drain", idset="1"),
-        event(130, "resource-init", restart=True, drain={}, online="", exclude=""),
-        event(140, "online", idset="0-1"),
-        event(150, "undrain", idset="1"),
-    )
-    assert read(tmp_path, events)[1] == [
-        ("rank0", OPEN_START, 110, DOWN),
-        ("rank0", 130, 140, DOWN),
-        ("rank1", OPEN_START, 110, DOWN),
-        ("rank1", 120, 150, DOWN),
-    ]
+@pytest.mark.parametrize(
+    ("events", "runs"),
+    [
+        # A rank is down until it is first online, and whenever it is offline.
+        (
+            (START, ONLINE, event(120, "offline", idset="1"), event(130, "online", idset="1")),
+            {0: [(OPEN_START, 110)], 1: [(OPEN_START, 110), (120, 130)]},
+        ),
+        # One that is drained or excluded is down, whether it is online or not.
+        (
+            (
+                event(100, "resource-init", restart=False, drain={"2": {"timestamp": 90.0}}, online="0-3", exclude="3"),
+                event(110, "drain", idset="0-1", reason="disk", overwrite=0),
+                event(120, "offline", idset="0"),
+                event(130, "undrain", idset="0-2"),
+                event(140, "online", idset="0"),
+                event(150, "resource-define", method="configuration"),
+            ),
+            {
+                0: [(OPEN_START, 100), (110, 140)],
+                1: [(OPEN_START, 100), (110, 130)],
+                2: [(OPEN_START, 130)],
+                3: [(OPEN_START, OPEN_END)],
+            },
+        ),
+        # A restart takes all ranks offline; drained ones stay drained.
+        (
+            (
+                START,
+                ONLINE,
+                event(120, "drain", idset="1"),
+                event(130, "resource-init", restart=True, drain={}, online="", exclude=""),
+                event(140, "online", idset="0-1"),
+                event(150, "undrain", idset="1"),
+            ),
+            {0: [(OPEN_START, 110), (130, 140)], 1: [(OPEN_START, 110), (120, 150)]},
+        ),
+    ],
+)
+def test_ranks_that_are_down(tmp_path, events, runs):
+    """What events of all kinds make of ranks; others are counted."""
+    reading, records = read(tmp_path, events)
+    assert records == [(f"rank{rank}", *span, DOWN) for rank, spans in runs.items() for span in spans]
+    assert reading.tally.dropped["no change of availability"] == sum("resource-define" in line for line in events)
 
 
 @pytest.mark.parametrize("lines", [False, True])
@@ -462,7 +460,6 @@ REMAPPED = (
             {"down": 3},
         ),
         # After a change of configuration rank 1 is another node; one that has no rank any more is away.
-        (REMAPPED, None, {"c0": [(0, 4)], "c1": [(0, 1)], "c2": [(0, 2)]}, {"away": 3, "down": 2}),
         (REMAPPED, "c[0-2]", {"c0": [(0, 4)], "c1": [(0, 1)], "c2": [(0, 2)]}, {"away": 3, "down": 2}),
     ],
 )

@@ -212,17 +212,13 @@ def test_renamed_node_is_not_idle_under_either_name(tmp_path, form):
     """What follows the last record of a name, and what comes before its first, is left out and named."""
     quality = imported_lives(tmp_path, jobs(WEEKS), form)
     assert quality.idle_share == 0
+    # An inventory has today's names, and does not say since when.
+    assert imported_lives(tmp_path, jobs(WEEKS), form, nodes="n1,new").idle_share == 0
     assert quality.away_node_s == quality.busy_node_s["away"] == pytest.approx(quality.window_s, rel=1e-6)
     note = next(note for note in quality.notes if "added, renamed or retired" in note)
     assert "1 nodes are named in no record before 2026-09-29T00:00:00Z (new)" in note
     assert "1 nodes are named in no record after 2026-09-29T00:00:00Z (old)" in note
     assert f"{quality.away_node_s / 3600:,.1f} node-hours are left out" in note
-
-
-@pytest.mark.parametrize("nodes", ["n1,new", "n1,old", "n1,old,new"])
-def test_inventory_of_today_changes_nothing(tmp_path, nodes):
-    """An inventory has today's names, and does not say since when."""
-    assert imported_lives(tmp_path, jobs(WEEKS), nodes=nodes).idle_share == 0
 
 
 def test_share_is_that_of_the_nodes_that_were_there(tmp_path):

@@ -351,14 +351,6 @@ def test_machines(tmp_path, header, settings, nodes, used):
     assert any("each processor counts as a node" in note for note in reading.notes) == (nodes == 6)
 
 
-def test_machines_that_nothing_tells(tmp_path):
-    """What is missing is asked for."""
-    with pytest.raises(SettingsError, match=r"--nodes.* MaxNodes nor MaxProcs"):
-        read_swf(tmp_path, line())
-    with pytest.raises(SettingsError, match="--procs-per-node: MaxProcs 16 is no multiple of MaxNodes 7"):
-        read_swf(tmp_path, "; MaxNodes: 7\n; MaxProcs: 16\n" + line())
-
-
 def test_the_zone(tmp_path):
     """TimeZoneString is the zone of times in the settings; TimeZone is not."""
     stockholm = HEADER_SWF + "; TimeZone: 3600\n; TimeZoneString: Europe/Stockholm\n" + line()
@@ -386,12 +378,14 @@ def test_logs_without_waits(tmp_path):
         (line().strip().replace(" ", ";"), r"log.swf:1: Expected 18 numbers separated by blanks, got '1;0"),
         ("; UnixStartTime: 0\nJobID|Start|End\n", r"log.swf:2: Expected 18 numbers separated by blanks, got 'JobID"),
         (HEADER_SWF, r"No job ran among 0 records\."),
+        (line(), r"--nodes.* MaxNodes nor MaxProcs"),
+        ("; MaxNodes: 7\n; MaxProcs: 16\n" + line(), "--procs-per-node: MaxProcs 16 is no multiple of MaxNodes 7"),
         (HEADER_SWF + line(run=-1), r"No job ran among 1 records\."),
     ],
 )
 def test_files_that_are_none(tmp_path, text, message):
-    """Another separator, another format, and logs in which nothing ran are refused with the reason."""
-    with pytest.raises(LogError, match=message):
+    """Another separator or format, logs in which nothing ran, and machines of no size are refused with the reason."""
+    with pytest.raises(InputError, match=message):
         read_swf(tmp_path, text + "\n")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice, repeat
@@ -22,7 +22,7 @@ from bftrainer.nodelogs.hostlist import numbers
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS
 from bftrainer.schedulers.busy_records import ALL_UNITS, BusyKind
 from bftrainer.schedulers.clock import BAD, Stamps, duration_s, exact_ns, natural_number, read_stamps
-from bftrainer.schedulers.reading import Importer, Reading, Tally
+from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
 
 _LINE = re.compile(r"(\d\d)/(\d\d)/(\d{4}) (\d\d:\d\d:\d\d);([A-Za-z]{1,2});([^;]*)(?:;(.*))?", re.ASCII | re.DOTALL)
 _COBALT = (
@@ -42,10 +42,9 @@ _ROWS_AT_A_TIME = _TEXTS = 1 << 16
 _COLUMNS = {
     **dict.fromkeys(("type", "id", "queue"), "object"),
     **dict.fromkeys(("start_ns", "end_ns", "submit_ns", "limit_s"), "int64"),
-    "nodes": "int32",
-    "is_whole": "bool",
+    **dict.fromkeys(("nodes", "count"), "int64"),
 }
-"""Of a line; 0 for a time that it does not tell, -1 for no limit and no nodes."""
+"""Of a line; 0 for a time that it does not tell, -1 for no limit, no nodes and no number of them."""
 _OF_RESERVATIONS, _WITHOUT_FIELDS = "BFKk", "zrpFKk"
 
 
@@ -68,71 +67,63 @@ class PbsImporter(Importer):
 
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files in the order of their first lines: runs begin in one file and end in another."""
-        hosts, blocks = _HostLists(reading), [pd.DataFrame()]
-        rows = reading.lines(sorted(paths, key=_first_moment))
+        hosts = _HostLists(reading)
+        blocks = [_read_lines([], hosts, reading)]
+        firsts = {path: next(filter(None, map(_LINE.match, head(path))), None) for path in paths}
+        moments = {path: "" if line is None else line.expand(_MOMENT) for path, line in firsts.items()}
+        rows = reading.lines(sorted(paths, key=lambda path: (moments[path], path.name)))
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
             blocks.append(_read_lines(some, hosts, reading))
         lines, runs = pd.concat(blocks, ignore_index=True), _Runs(reading, hosts.shares)
-        lines = _sort_lines(lines.assign(at_ns=_date_lines(lines, reading)), reading)
+        sizes = np.append(reading.rows.list_sizes(), 0)[lines["nodes"]]
+        lines["is_whole"] = (lines["nodes"] < 0) | (lines["count"] < 0) | (lines["count"] == sizes)
+        lines["at_ns"] = _date_lines(lines, reading)
+        at_ns = lines["at_ns"].where(lines["at_ns"] > 0).ffill().fillna(0)
+        is_late = np.maximum.accumulate(at_ns) - at_ns > _LATE_NS
+        if is_late.any():
+            reading.note(f"{int(is_late.sum()):,} lines are out of order: they were sorted by their times.")
+            # Of one second, ends come last: they may be those of runs that start in it.
+            lines = lines.iloc[np.lexsort((lines["type"] == "E", at_ns))]
         for line in lines.itertuples(index=False):
             _ACTIONS[line.type](runs, line)
         runs.end_all()
 
 
-def _first_moment(path: Path) -> str:
-    line = next(filter(None, map(_LINE.match, head(path))), None)
-    return f"{'' if line is None else line.expand(_MOMENT)} {path.name}"
-
-
 def _read_lines(rows: Sequence[LogRow], hosts: _HostLists, reading: Reading) -> pd.DataFrame:
     """Lines as `_COLUMNS`, and `local_ns`, when they were written; others are refused, or counted if of no use."""
     moments, lines, tally = [], [], reading.tally
+    tally.records += len(rows)
     for row in rows:
-        tally.records += 1
         match = _LINE.fullmatch(row.fields[0])
         if match is None:
             detail = f"Expected MM/DD/YYYY HH:MM:SS;TYPE;id;..., got {one_line(row.fields[0][:60])!r}"
             tally.refuse("malformed line", row, detail)
-        elif match[5] not in _ACTIONS or (match[5] in _OF_RESERVATIONS and not reading.settings.reserved_busy):
+            continue
+        kind = sys.intern(match[5])
+        if kind not in _ACTIONS or (kind in _OF_RESERVATIONS and not reading.settings.reserved_busy):
             tally.drop(_NO_RUN)
-        elif (line := _read_line(match, row, hosts, tally)) is not None:
-            moments.append(match.expand(_MOMENT))
-            lines.append(line)
+            continue
+        # What was provisioned for a job, and a reservation, are runs of their own.
+        name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
+        pairs = [] if kind in _WITHOUT_FIELDS else _FIELD.findall(match[7] or "")
+        fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if row.is_cut_off else pairs)}
+        times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
+        limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
+        nodes = hosts.find(fields) if kind != "a" else -1
+        if kind == "E" and nodes >= 0 and not times_ns[1]:
+            tally.refuse("impossible time", row, f"Expected end=SECONDS, got {fields.get('end', 'none')}")
+            continue
+        count = natural_number(fields.get("unique_node_count", ""))
+        if fields.get("exec_host", "").endswith("+"):  # it was cut off
+            count = 0
+        moments.append(match.expand(_MOMENT))
+        limit_s, count = (-1 if number is None else number for number in (limit_s, count))
+        lines.append([kind, name, sys.intern(fields.get("queue", "")), *times_ns, limit_s, nodes, count])
     # Not from_records: its columns of objects would keep all values of the rows.
     columns = zip(*lines, strict=True) if lines else repeat(())
     values = zip(_COLUMNS.items(), columns, strict=False)
     frame = pd.DataFrame({name: pd.Series(column, dtype=kind) for (name, kind), column in values})
     return frame.assign(local_ns=read_stamps(moments).ns)
-
-
-def _read_line(match: re.Match[str], row: LogRow, hosts: _HostLists, tally: Tally) -> list[Any] | None:
-    """What a line tells of its run, without the last field if it was cut off; None for an end that is refused."""
-    kind = sys.intern(match[5])
-    # What was provisioned for a job, and a reservation, are runs of their own.
-    name = sys.intern(f"{'P ' * (kind in 'pP')}{'B ' * (kind in _OF_RESERVATIONS)}{match[6]}")
-    if kind in _WITHOUT_FIELDS:
-        return [kind, name, "", 0, 0, 0, -1, -1, True]
-    pairs = _FIELD.findall(match[7] or "")
-    fields = {key: value.strip("\"'") for key, value in (pairs[:-1] if row.is_cut_off else pairs)}
-    times_ns = [max(exact_ns(fields.get(key, "0")) or 0, 0) for key in ("start", "end", "qtime")]
-    limit_s = duration_s(fields.get("Resource_List.walltime", "")) if kind in "Ssa" else None
-    nodes = hosts.find(fields) if kind != "a" else -1
-    if kind == "E" and nodes >= 0 and not times_ns[1]:
-        tally.refuse("impossible time", row, f"Expected end=SECONDS, got {fields.get('end', 'none')}")
-        return None
-    queue, is_whole = sys.intern(fields.get("queue", "")), nodes < 0 or hosts.is_whole(nodes, fields)
-    return [kind, name, queue, *times_ns, -1 if limit_s is None else limit_s, nodes, is_whole]
-
-
-def _sort_lines(lines: pd.DataFrame, reading: Reading) -> pd.DataFrame:
-    """The lines in order of time, if they are not."""
-    at_ns = lines["at_ns"].where(lines["at_ns"] > 0).ffill().fillna(0)
-    is_late = np.maximum.accumulate(at_ns) - at_ns > _LATE_NS
-    if not is_late.any():
-        return lines
-    reading.note(f"{int(is_late.sum()):,} lines are out of order: they were sorted by their times.")
-    # Of one second, ends come last: they may be those of runs that start in it.
-    return lines.iloc[np.lexsort((lines["type"] == "E", at_ns))]
 
 
 def _date_lines(lines: pd.DataFrame, reading: Reading) -> pd.Series[int]:
@@ -324,52 +315,38 @@ class _HostLists:
     """Lists of nodes that lines name, and of each the `shares` if GPUs or cores are offered: lists and their units."""
 
     def __init__(self, reading: Reading) -> None:
-        self._lists, self._unit = reading.rows.lists, reading.settings.unit
+        self._rows, self._unit = reading.rows, reading.settings.unit
         self.shares: dict[int, dict[int, int]] = {}
-        self._share = lru_cache(_TEXTS)(self._share_units)
+        self._number = lru_cache(_TEXTS)(self._number_hosts)
 
     def find(self, fields: Mapping[str, str]) -> int:
         """Number of the list of hosts that a line names, else of those of its virtual nodes; -1 if it names none."""
         text = fields.get("exec_host", "")
-        keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes")
+        keys = ("exec_vnode", "provision_vnode", "nodes", "resv_nodes") if self._unit == "gpu" or not text else ()
         vnodes = next((fields[key] for key in keys if fields.get(key)), "")
-        if text and (self._unit == "core" or (self._unit == "gpu" and vnodes)):
-            return self._share(text, vnodes, _total_slots(fields))
-        nodes = self._lists.parse(text, _hosts) if text else self._lists.parse(vnodes, _count_gpus)
-        return nodes if self._lists.size(nodes) else -1
+        total = None
+        if self._unit == "core" and text:  # of slots, which TORQUE tells at the end, or as what the job asked for
+            total = natural_number(fields.get("total_execution_slots", ""))
+            asked = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
+            if total is None and all(asked):
+                total = sum(int(piece[1]) * int(piece[2] or 1) for piece in asked if piece)
+        return self._number(text, vnodes, total)
 
-    def _share_units(self, text: str, vnodes: str, total: int | None) -> int:
+    def _number_hosts(self, text: str, vnodes: str, total: int | None) -> int:
         """Number of a list of hosts, with a list of those that have equally many units for each number."""
-        units, hosts = _count_slots(text, total) if self._unit == "core" else _count_gpus(vnodes), defaultdict(list)
-        for host in dict.fromkeys(_hosts(text)):
-            hosts[units[host]].append(host)
-        nodes = self._lists.add(_hosts(text))
-        self.shares[nodes] = {self._lists.add(some): count * len(some) for count, some in hosts.items()}
+        gpus, by_units = _count_gpus(vnodes), defaultdict(list)
+        # Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash.
+        hosts = filter(None, (_PORT.sub("", piece.partition("/")[0]) for piece in text.split("+")))
+        names = list(hosts if text else gpus)
+        if not names:
+            return -1
+        nodes = self._rows.add_list(names)
+        if text and (self._unit == "core" or vnodes):
+            units = gpus if vnodes else _count_slots(text, total)
+            for host in dict.fromkeys(names):
+                by_units[units[host]].append(host)
+            self.shares[nodes] = {self._rows.add_list(some): count * len(some) for count, some in by_units.items()}
         return nodes
-
-    def is_whole(self, nodes: int, fields: Mapping[str, str]) -> bool:
-        """Whether a list was not cut off, and is as long as the line says."""
-        stated = natural_number(fields.get("unique_node_count", ""))
-        return not fields.get("exec_host", "").endswith("+") and stated in (None, self._lists.size(nodes))
-
-
-def _hosts(text: str) -> list[str]:
-    """Hosts of `c1/0+c1/1`, `c1/0*13+c2/0*13` or `c4/0-2,5`: slots follow the slash."""
-    hosts = (_PORT.sub("", piece.partition("/")[0]) for piece in text.split("+"))
-    return [host for host in hosts if host]
-
-
-def _total_slots(fields: Mapping[str, str]) -> int | None:
-    """How many slots a job of TORQUE has, by its record of the end or by what it asked for; None if neither tells."""
-    if (total := natural_number(fields.get("total_execution_slots", ""))) is not None:
-        return total
-    requests = [_ASKED_NODES.match(piece) for piece in fields.get("Resource_List.nodes", "").split("+")]
-    return sum(int(piece[1]) * int(piece[2] or 1) for piece in requests if piece) if all(requests) else None
-
-
-def _short_number(text: str) -> int:
-    """A number of up to five digits; 0 for anything else."""
-    return int(text) if text.isdecimal() and len(text) < 6 else 0
 
 
 def _count_slots(text: str, total: int | None) -> Counter[str]:
@@ -378,8 +355,10 @@ def _count_slots(text: str, total: int | None) -> Counter[str]:
     for piece in filter(None, text.split("+")):
         host, _, slots = piece.partition("/")
         chosen, _, times = slots.partition("*")
-        listed[_PORT.sub("", host)] += _short_number(times) or max(1, len(numbers(chosen)))
-        counted[_PORT.sub("", host)] += _short_number(slots) or -(10**9)
+        # No node has more than five digits of them.
+        repeated, stated = (int(word) if word.isdecimal() and len(word) < 6 else 0 for word in (times, slots))
+        listed[_PORT.sub("", host)] += repeated or max(1, len(numbers(chosen)))
+        counted[_PORT.sub("", host)] += stated or -(10**9)
     return counted if counted.total() == total else listed
 
 
@@ -422,45 +401,52 @@ class LsfImporter(Importer):
         rows = reading.lines(paths)
         while some := list(islice(rows, _ROWS_AT_A_TIME)):
             reading.tally.records += len(some)
-            if jobs := [job for row in some if (job := _read_finished(row, resized_s, reading.tally))]:
+            jobs = []
+            for row in some:
+                try:
+                    job = _read_record(row.fields[0], resized_s)
+                except (IndexError, ValueError):
+                    detail = f"Expected all fields of a record of lsb.acct, got {one_line(row.fields[0][:60])!r}"
+                    reading.tally.refuse("malformed line", row, detail)
+                else:
+                    reading.tally.drop("about no finished job", not job)
+                    jobs += [job | {"row": row}] if job else []
+            if jobs:
                 frame = pd.DataFrame(jobs)
-                times_ns = {f"{name}_ns": frame[f"{name}_s"] * NS_PER_S for name in ("start", "end", "submit")}
-                reading.take(frame.assign(**times_ns).replace({"submit_ns": 0}, OPEN_START_NS))
-
-
-def _read_finished(row: LogRow, resized_s: dict[tuple[int, int, int], int], tally: Tally) -> dict[str, Any]:
-    """The job of a row; empty for a row without one, which is counted."""
-    try:
-        job = _read_record(row.fields[0], resized_s)
-    except (StopIteration, ValueError):
-        detail = f"Expected all fields of a record of lsb.acct, got {one_line(row.fields[0][:60])!r}"
-        tally.refuse("malformed line", row, detail)
-        return {}
-    times_s = job.get("start_s", 0), job.get("end_s", 0)
-    if not 0 <= min(times_s) <= max(times_s) < OPEN_END_NS // NS_PER_S:
-        tally.refuse("impossible time", row, f"Expected epoch seconds, got {times_s[0]} and {times_s[1]}")
-    elif not job or not job["start_s"] or not job["nodes"]:
-        tally.drop("about no finished job" if not job else "no nodes" if job["start_s"] else "never started")
-    else:
-        return job | {"place": row.place}
-    return {}
+                start_s, end_s = frame["start_s"], frame["end_s"]
+                is_possible = (start_s >= 0) & (end_s >= 0) & (np.maximum(start_s, end_s) < OPEN_END_NS // NS_PER_S)
+                checks = (
+                    Check("impossible time", ~is_possible, expecting("epoch seconds", frame, "start_s", "end_s")),
+                    Check("never started", start_s == 0),
+                    Check("no nodes", frame["nodes"] == ""),
+                )
+                frame = reading.tally.sift(frame, checks)
+                ns = {
+                    f"{name}_ns": frame[f"{name}_s"].astype("int64") * NS_PER_S for name in ("start", "end", "submit")
+                }
+                reading.take(frame.assign(**ns).replace({"submit_ns": 0}, OPEN_START_NS))
 
 
 def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[str, Any]:
     """Times, hosts and queue of a job that is over, or of its time on the hosts that it had until it was resized."""
-    fields = (field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line))
-    if line.startswith(_RESIZE):
-        some = _next(fields, _FORMER)
+    is_resized = line.startswith(_RESIZE)
+    if not is_resized and not line.startswith(_FINISH):
+        if _RECORD.match(line):
+            return {}
+        raise ValueError(line)
+    some = [field[2] if field[1] is None else field[1].replace('""', '"') for field in _LSF_FIELD.finditer(line)]
+    at = _FORMER if is_resized else _ASKED + 1 + int(some[_ASKED])
+    end_of_hosts = at + 1 + int(some[at])
+    hosts, behind = some[at + 1 : end_of_hosts], some[end_of_hosts:]
+    if len(hosts) != int(some[at]):
+        raise ValueError(line)
+    if is_resized:
         end_s, number, index, start_s, last_s = (int(some[at]) for at in (2, 3, 4, 5, 9))
         run = number, index, start_s
         resized_s[run] = max(end_s, resized_s.get(run, 0))
         job, start_s, submit_s, queue = hash((number, index)), max(start_s, last_s), 0, ""
-        hosts = _next(fields, int(next(fields)))
-    elif line.startswith(_FINISH):
-        some = _next(fields, _ASKED)
-        _next(fields, int(next(fields)))
-        hosts, behind = _next(fields, int(next(fields))), list(fields)
-        int(behind[0] if behind else "")  # the status, which is missing if the list of hosts was cut off
+    else:
+        int(behind[0])  # the status, which is missing if the list of hosts was cut off
         end_s, number, start_s, queue = int(some[2]), int(some[3]), int(some[10]), some[12]
         submit_s = natural_number(some[7]) or 0
         submit_s = submit_s if submit_s <= start_s else 0
@@ -469,18 +455,6 @@ def _read_record(line: str, resized_s: dict[tuple[int, int, int], int]) -> dict[
         job = hash((number, index, *behind[_NAME : _NAME + 1]))
         # Of a job that was resized the line tells the last hosts only.
         start_s = start_s and max(start_s, min(resized_s.get((number, index, start_s), 0), end_s - 1))
-    elif _RECORD.match(line):
-        return {}
-    else:
-        raise ValueError(line)
     nodes = ",".join(dict.fromkeys(_SLOTS.sub("", host) for host in hosts))  # each once a slot, or `16*host1`
     times_s = {"start_s": start_s, "end_s": end_s, "submit_s": submit_s}
     return {**times_s, "job": job, "nodes": nodes, "partition": queue}
-
-
-def _next(fields: Iterator[str], count: int) -> list[str]:
-    """The next fields."""
-    some = list(islice(fields, count))
-    if len(some) != count:
-        raise ValueError(f"Expected {count} fields, got {len(some)}.")
-    return some

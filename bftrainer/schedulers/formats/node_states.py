@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections import defaultdict
@@ -38,6 +37,7 @@ Cause = BusyKind | None
 CAUSES: dict[str, Cause] = {"idle": None, **{kind.name.lower(): kind for kind in BusyKind}}
 """Causes by their names in journals."""
 _NAMES = {cause: name for name, cause in CAUSES.items()}
+_KINDS = {name: IDLE if cause is None else int(cause) for name, cause in CAUSES.items()}
 _SESSION, _POLL, _MISSED = "=", "+", "?"
 _LATE = 1.5
 """So many intervals after a poll the next one is late, and what came between was not seen."""
@@ -128,6 +128,11 @@ class _History:
     missed: int = 0
     unseen_ns: int = 0  # for how long nothing was known
 
+    @property
+    def is_asked(self) -> bool:
+        """Whether a window is asked for, which may be longer than the journal."""
+        return (self.reading.settings.start, self.reading.settings.end) != (None, None)
+
     def take(self, text: str) -> None:
         """Take in what a line says."""
         if text.startswith(KIND):
@@ -147,15 +152,14 @@ class _History:
                 self.missed += sign == _MISSED
             elif sign == _POLL:
                 words = content.split()
-                causes = {name: IDLE if kind is None else kind for name, kind in CAUSES.items()}
                 lists = zip(words[::2], words[1::2], strict=True)
-                self._poll(time_ns, {name: causes[cause] for cause, nodes in lists for name in _listed(nodes)})
+                self.change(time_ns, {name: _KINDS[cause] for cause, nodes in lists for name in _listed(nodes)})
             else:
                 raise ValueError(sign)
         except (KeyError, ValueError):
             raise LogError(f"Expected states of nodes, got {one_line(text[:80])!r}.") from None
 
-    def _poll(self, time_ns: int, changed: dict[str, int]) -> None:
+    def change(self, time_ns: int, changed: dict[str, int]) -> None:
         """Nodes are in new states from now on; of those that were there nothing is known if this poll is late."""
         self.first_ns = self.first_ns or time_ns
         if self.last_ns and (self.is_missed or self.is_lost or time_ns > self.last_ns + int(_LATE * self.hold_ns)):
@@ -166,9 +170,8 @@ class _History:
             self.unseen_ns += time_ns - since_ns
         if self.is_restated:
             changed = {**dict.fromkeys(self.states, int(BusyKind.AWAY)), **changed}
-        is_asked = (self.reading.settings.start, self.reading.settings.end) != (None, None)
         for name in (name for name in changed if name not in self.states):
-            self.changes += [(name, OPEN_START_NS, BusyKind.UNKNOWN)] * is_asked
+            self.changes += [(name, OPEN_START_NS, BusyKind.UNKNOWN)] * self.is_asked
             self.changes.append((name, self.first_ns, BusyKind.AWAY))
         self.changes += [(name, time_ns, kind) for name, kind in changed.items()]
         self.states |= changed
@@ -180,8 +183,7 @@ class _History:
         reading = self.reading
         if not self.first_ns < self.last_ns:
             raise LogError(f"{path}: Expected two polls or more, got {'one' if self.last_ns else 'none'}.")
-        is_asked = (reading.settings.start, reading.settings.end) != (None, None)
-        self.changes += [(name, self.last_ns, BusyKind.UNKNOWN if is_asked else IDLE) for name in self.states]
+        self.changes += [(name, self.last_ns, BusyKind.UNKNOWN if self.is_asked else IDLE) for name in self.states]
         reading.rows.follow(self.changes)
         reading.nodes, reading.is_exact = natural_order(tuple(self.states)), True
         reading.window_ns = self.first_ns, self.last_ns
@@ -250,20 +252,18 @@ def _is_sampled(lines: Sequence[str]) -> bool:
 
 def _read_samples(paths: Sequence[Path], reading: Reading) -> CountTrace:
     """Counts at equal intervals; the last one holds as long as the others."""
-    times_ns, counts, end_ns = [], [], reading.origin_ns()
+    steps_ns, counts, start_ns = list[int](), list[int](), reading.origin_ns()
     for path in paths:
         document = json_file(path, LogError, "counts in JSON")
         metadata, data = (document.get(key) if isinstance(document, dict) else None for key in ("metadata", "data"))
         gap = metadata.get("gap_seconds") if isinstance(metadata, dict) else None
         gap_ns = exact_ns(str(gap)) if isinstance(gap, int | float) else None
         is_list = isinstance(data, list) and all(type(count) is int and 0 <= count <= MOST_NODES for count in data)
-        if not is_list or not data or not gap_ns or not 0 < gap_ns * len(data) < OPEN_END_NS - end_ns:
+        if not is_list or not data or not gap_ns or not 0 < sum(steps_ns) + gap_ns * len(data) < OPEN_END_NS - start_ns:
             raise LogError(f"{path}: Expected metadata with gap_seconds above 0, and counts as data.")
-        times_ns.append(end_ns + gap_ns * np.arange(len(data)))
-        counts.append(np.array(data, dtype=np.int64))
-        end_ns += gap_ns * len(data)
-    count = np.concatenate(counts)
-    return CountTrace(np.append(np.concatenate(times_ns), end_ns), np.append(count, count[-1:]))
+        steps_ns += [gap_ns] * len(data)
+        counts += data
+    return CountTrace(start_ns + np.append(0, np.cumsum(steps_ns)), np.array([*counts, counts[-1]], dtype=np.int64))
 
 
 def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
@@ -275,14 +275,12 @@ def _read_dates(paths: Sequence[Path], reading: Reading) -> CountTrace:
             raise LogError(f"{line.place}: Expected date, time, count, got {one_line(line.fields[0][:60])!r}.")
         with at_place(line.place, SettingsError):
             rows.append((reading.clock.instant_ns(f"{row[1]}T{row[2]}"), int(row[3])))
-    counts = pd.DataFrame(rows, columns=["time_ns", "count"], dtype="int64")
-    if late := int((counts["time_ns"].diff() < 0).sum()):
+    if late := sum(before[0] > after[0] for before, after in pairwise(rows)):
         reading.note(f"{late:,} rows stand after a later one: sorted by time.")
-    counts = counts.sort_values("time_ns", kind="stable")
-    is_last = ~counts.duplicated("time_ns", keep="last")
-    reading.tally.records += int((~is_last).sum())
-    reading.tally.drop("another count at the same instant, of which the last row counts", int((~is_last).sum()))
-    return CountTrace(*(counts[name][is_last].to_numpy() for name in ("time_ns", "count")))
+    last = dict(sorted(rows, key=lambda row: row[0]))
+    reading.tally.records += len(rows) - len(last)
+    reading.tally.drop("another count at the same instant, of which the last row counts", len(rows) - len(last))
+    return CountTrace(*(np.array(list(some), dtype=np.int64) for some in (last, last.values())))
 
 
 _ROW = re.compile(r"\d+\s*,\s*(add|remove)\s*,\s*\S+\s*", re.ASCII)
@@ -347,7 +345,7 @@ class FluxImporter(Importer):
             reading.note("there are no jobs among the files: nodes count as idle whenever they are up.")
         elif ranks.is_nameless and any(not job["ranks"] for job in jobs):
             raise SettingsError("Missing --nodes with all names in order of rank: events name ranks, jobs name nodes.")
-        reading.rows.lists.add(ranks.silent)
+        reading.rows.add_list(ranks.silent)
         reading.rows.follow(changes)
         if jobs:
             rows = ({**job, "nodes": job["nodes"] or ",".join(map(ranks.name, job["ranks"]))} for job in jobs)
@@ -383,41 +381,36 @@ class _Event:
     drained: Sequence[int] = ()
 
 
-def _read_event(time_ns: int, name: str, context: Any) -> _Event:
-    """An event with its context; a `LogError` if it is one of availability, and does not tell of which ranks."""
-    if name not in _CHANGES:
-        return _Event(time_ns, name)
-    fields = context if isinstance(context, dict) else {}
-    idset, online, excluded = (_parse_ids(fields.get(key, "")) for key in ("idset", "online", "exclude"))
-    ranks, is_start = _parse_ids(fields.get("ranks", "")) or idset, name in _STARTS
-    if not isinstance(context, dict) or not (is_start or ranks):
-        raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
-    names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
-    names = names if len(names) == len(ranks) else ()
-    if not is_start:
-        return _Event(time_ns, name, idset, names)
-    drains = fields["drain"] if isinstance(fields.get("drain"), dict) else {}
-    return _Event(
-        time_ns, name, ranks, names, online, excluded, tuple(rank for ids in drains for rank in _parse_ids(ids))
-    )
-
-
 def _read_events(paths: Iterable[Path], reading: Reading) -> list[_Event]:
-    """Events of the files in order of time; lines that are none are refused."""
+    """Events of the files in order of time; lines that are none are refused, and changes that do not tell of whom."""
     events: list[_Event] = []
     for row in reading.lines(paths):
         reading.tally.records += 1
-        event = parse_object(row.fields[0])
-        time_ns = None if event is None or not _is_event(event) else _time_ns(event["timestamp"])
-        if event is None or time_ns is None:
+        event = parse_object(row.fields[0]) or {}
+        time_ns = _time_ns(event["timestamp"]) if _is_event(event) else None
+        if time_ns is None:
             shown = one_line(row.fields[0][:60])
             detail = f"Expected an event with timestamp, name and context in JSON, got {shown!r}"
             reading.tally.refuse("malformed line", row, detail)
             continue
+        name, context = event["name"], event.get("context")
+        if name not in _CHANGES:
+            events.append(_Event(time_ns, name))
+            continue
+        fields, is_start = context if isinstance(context, dict) else {}, name in _STARTS
+        drain = fields.get("drain") if is_start else None
         try:
-            events.append(_read_event(time_ns, event["name"], event.get("context")))
+            idset, online, excluded = (_parse_ids(fields.get(key, "")) for key in ("idset", "online", "exclude"))
+            ranks = _parse_ids(fields.get("ranks", "")) or idset
+            if not isinstance(context, dict) or not (is_start or ranks):
+                raise LogError(f"Expected a context with the ranks that go {name}, got {one_line(context)!r}")
+            names = expand_hostlist(str(fields["nodelist"])) if fields.get("nodelist") else ()
+            drained = [rank for ids in drain for rank in _parse_ids(ids)] if isinstance(drain, dict) else []
         except LogError as fault:
             reading.tally.refuse("unreadable set of ranks", row, str(fault))
+            continue
+        names, ranks = names if len(names) == len(ranks) else (), ranks if is_start else idset
+        events.append(_Event(time_ns, name, ranks, names, online, excluded, drained))
     reading.tally.drop("no change of availability", sum(event.name not in _CHANGES for event in events))
     if late := sum(before.time_ns > after.time_ns for before, after in pairwise(events)):
         reading.note(f"{late:,} events are out of order: they were sorted by their times.")
@@ -458,22 +451,26 @@ class _Ranks:
         first = BusyKind.DOWN if self._tells_online else IDLE
         changes: list[tuple[str, int, int]] = []
         for event in (event for event in events if event.name in _CHANGES):
-            touched = self._apply(event)
-            changes += [(node, OPEN_START_NS, first) for node in sorted(touched - self._touched)]
-            changes += [(node, event.time_ns, self._state(node)) for node in sorted(touched)]
-            self._touched |= touched
+            nodes = self.change(event)
+            changes += [(node, OPEN_START_NS, first) for node in sorted(nodes - self._touched)]
+            is_down = self._offline | self._drained | self._excluded
+            for node in sorted(nodes):
+                state = BusyKind.AWAY if node in self._gone else BusyKind.DOWN if node in is_down else IDLE
+                changes.append((node, event.time_ns, state))
+            self._touched |= nodes
         return changes
 
-    def _apply(self, event: _Event) -> set[str]:
+    def change(self, event: _Event) -> set[str]:
         """Let ranks change; their nodes, which are all where Flux starts and tells of all ranks anew."""
         is_start, names = event.name in _STARTS, dict(zip(event.ranks, event.names, strict=False))
         if names:
             if is_start:
                 self._gone = {*self._names.values(), *self._touched}.difference(event.names)
             self._names = names if is_start else self._names | names
-        nodes = self._find_nodes(event.ranks)
+        sets = (event.ranks, event.online, event.excluded, event.drained)
+        self.is_nameless |= any(rank not in self._names for ranks in sets for rank in ranks)
+        nodes, online, excluded, drained = (set(map(self.name, ranks)) for ranks in sets)
         if is_start:
-            online, excluded, drained = map(self._find_nodes, (event.online, event.excluded, event.drained))
             nodes |= online | excluded | drained | self._touched
             self._offline, self._excluded, self._drained = nodes - online, excluded, self._drained | drained
             return nodes
@@ -483,68 +480,49 @@ class _Ranks:
         (changed.update if event.name in ("drain", "offline") else changed.difference_update)(nodes)
         return nodes
 
-    def _find_nodes(self, ranks: Sequence[int]) -> set[str]:
-        self.is_nameless |= any(rank not in self._names for rank in ranks)
-        return set(map(self.name, ranks))
-
-    def _state(self, node: str) -> int:
-        """Why a node is not up, or `IDLE`."""
-        is_down = node in self._offline | self._drained | self._excluded
-        return BusyKind.AWAY if node in self._gone else BusyKind.DOWN if is_down else IDLE
-
 
 def _read_jobs(path: Path, reading: Reading) -> Iterator[dict[str, Any]]:
     """Jobs of a file that ran; the file is one JSON document, or has one per line."""
-    for row in _job_lines(path, reading):
-        reading.tally.records += 1
-        value = parse_object(row.fields[0])
-        if value is None:
-            reading.tally.refuse("malformed line", row, "Expected a job in JSON, got something else")
-        elif value.get("t_run") in (None, 0):
-            reading.tally.drop("never started")
-        else:
-            try:
-                job = _read_job(value)
-            except (LogError, TypeError, ValueError) as fault:
-                reading.tally.refuse("malformed job", row, f"Expected a job as flux jobs prints it ({fault})")
-                continue
-            if job["nodes"] or job["ranks"]:
-                yield job | {"place": row.place}
-            else:
-                reading.tally.drop("no nodes")
-
-
-def _job_lines(path: Path, reading: Reading) -> Iterator[LogRow]:
-    """Jobs as lines of JSON, with their numbers in the document if the file is one."""
     first = parse_object(next((line for line in head(path) if line.strip()), ""))
-    if first is not None and "jobs" not in first:
-        yield from reading.lines([path])
-        return
-    document = json_file(path, LogError, "a resource eventlog or jobs in JSON")
-    jobs = document.get("jobs") if isinstance(document, dict) else None
-    if not isinstance(jobs, list):
-        raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
-    for number, job in enumerate(jobs, start=1):
-        yield LogRow(path, number, [json.dumps(job)], is_cut_off=False)
-
-
-def _read_job(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A job that ran, as a row with its ranks."""
-    nodes = str(value.get("nodelist") or "")
-    ranks = _parse_ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
-    # Resources are free when the job is inactive; before that they are being cleaned up.
-    end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
-    start_ns, end_ns = _time_ns(value.get("t_run")), OPEN_END_NS if end is None else _time_ns(end)
-    if (nodes or ranks) and (start_ns is None or end_ns is None):
-        raise ValueError("impossible time")
-    submit_ns = _time_ns(value.get("t_submit"))
-    return {
-        "start_ns": start_ns,
-        "end_ns": end_ns,
-        "nodes": nodes,
-        "ranks": ranks,
-        "names": expand_hostlist(nodes) if nodes and ranks else (),
-        "job": str(value["id"]) if value.get("id") is not None else f"{nodes} {ranks}",
-        "partition": str(value.get("queue") or ""),
-        "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,
-    }
+    jobs: Iterable[tuple[LogRow, Any]] = ((row, parse_object(row.fields[0])) for row in reading.lines([path]))
+    if first is None or "jobs" in first:
+        document = json_file(path, LogError, "a resource eventlog or jobs in JSON")
+        listed = document.get("jobs") if isinstance(document, dict) else None
+        if not isinstance(listed, list):
+            raise LogError(f"{path}: Expected a resource eventlog or jobs in JSON, got something else.")
+        jobs = ((LogRow(path, number, []), job) for number, job in enumerate(listed, start=1))
+    for row, value in jobs:
+        reading.tally.records += 1
+        if not isinstance(value, dict):
+            reading.tally.refuse("malformed line", row, "Expected a job in JSON, got something else")
+            continue
+        if value.get("t_run") in (None, 0):
+            reading.tally.drop("never started")
+            continue
+        nodes, queue, key = str(value.get("nodelist") or ""), str(value.get("queue") or ""), value.get("id")
+        # Resources are free when the job is inactive; before that they are being cleaned up.
+        end = next((end for end in (value.get("t_inactive"), value.get("t_cleanup")) if end not in (None, 0)), None)
+        start_ns, end_ns = _time_ns(value["t_run"]), OPEN_END_NS if end is None else _time_ns(end)
+        submit_ns = _time_ns(value.get("t_submit"))
+        try:
+            ranks = _parse_ids(value["ranks"]) if value.get("ranks") not in (None, "") else ()
+            names = expand_hostlist(nodes) if nodes and ranks else ()
+            if (nodes or ranks) and (start_ns is None or end_ns is None):
+                raise ValueError("impossible time")
+        except (LogError, ValueError) as fault:
+            reading.tally.refuse("malformed job", row, f"Expected a job as flux jobs prints it ({fault})")
+            continue
+        if not nodes and not ranks:
+            reading.tally.drop("no nodes")
+            continue
+        yield {
+            "row": LogRow(path, row.line, []),
+            "start_ns": start_ns,
+            "end_ns": end_ns,
+            "nodes": nodes,
+            "ranks": ranks,
+            "names": names,
+            "job": f"{nodes} {ranks}" if key is None else str(key),
+            "partition": queue,
+            "submit_ns": OPEN_START_NS if submit_ns is None else submit_ns,
+        }

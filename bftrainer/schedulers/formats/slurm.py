@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from bftrainer.errors import LogError, SettingsError, suggestion, unused_options
 from bftrainer.files.opening import one_line
@@ -35,6 +34,7 @@ _FREE = frozenset(
     {"jobname", "comment", "admincomment", "systemcomment", "workdir", "submitline", "extra", "wckey", "stdout"}
 )
 """Columns whose text users choose."""
+_JOBS = frozenset({"jobid", "jobidraw"})
 XDMOD_COLUMNS = (
     *("JobID", "JobIDRaw", "Cluster", "Partition", "QOS", "Account", "Group", "GID", "User", "UID", "Submit"),
     *("Eligible", "Start", "End", "Elapsed", "ExitCode", "State", "NNodes", "NCPUS", "ReqCPUS", "ReqMem", "ReqTRES"),
@@ -46,6 +46,8 @@ _STEP = re.compile(r"[^.]*[0-9\]]\.\w")
 _EPOCH = re.compile(r"\d{9,11}", re.ASCII)
 _ROUNDED = re.compile(r"\d+(\.\d+)?[KMG]", re.ASCII)
 _NO_NUMBER = -2
+"""In place of a number of nodes that is none; -1 stands for one that a row does not give."""
+_NOTHING: list[str] = []
 _GOING_ON = ("RUNNING", "SUSPENDED", "COMPLETING")
 _TIMES = "times such as 2026-09-01T08:00:00, epoch seconds or Unknown"
 
@@ -65,7 +67,7 @@ class SlurmImporter(Importer):
         if is_slurm_json(lines):
             return True
         fields = lines[0].removesuffix("|").split("|") if lines else []
-        if lines and (_is_whole_header(lines[0]) or (len(fields) > 1 and _names_jobs(lines[0]))):
+        if len(fields) > 1 and (_is_whole_header(lines[0]) or not _JOBS.isdisjoint(lines[0].lower().split("|"))):
             return True
         if len(fields) < 4 or not fields[0][:1].isdigit():
             return False
@@ -86,7 +88,7 @@ class SlurmImporter(Importer):
                         if first in heads or not names:
                             names = _find_columns(block, first, columns)
                             is_headless |= first not in heads
-                        _take_rows(block, range(first + (first in heads), end), names, reading)
+                        _take_jobs(_split_rows(block, range(first + (first in heads), end), names, reading), reading)
                     at = end
                 if block.cut_off:
                     reading.note_cut_off(path)
@@ -101,14 +103,10 @@ def _is_whole_header(line: str) -> bool:
     return not line[:1].isdigit() and {name.lower() for name in _NEEDED} <= set(line.lower().split("|"))
 
 
-def _names_jobs(line: str) -> bool:
-    return not {"jobid", "jobidraw"}.isdisjoint(line.lower().split("|"))
-
-
 def _find_columns(block: Block, at: int, names: Sequence[str] | None) -> Sequence[str]:
     """Columns of the rows from a line on, by its names if it is a header, or else by the settings."""
     line, place = block.lines[at], f"{block.path}:{block.first + at}"
-    if (_names_jobs(line) or "nodelist" in line.lower().split("|")) and not line[:1].isdigit():
+    if not (_JOBS | {"nodelist"}).isdisjoint(line.lower().split("|")) and not line[:1].isdigit():
         names = line.removesuffix("|").split("|")
     elif "|" not in line:
         raise LogError(f"{place}: Expected columns between bars (sacct -P), got {one_line(line[:60])!r}.")
@@ -125,43 +123,33 @@ def _find_columns(block: Block, at: int, names: Sequence[str] | None) -> Sequenc
     return tuple(names)
 
 
-def _split(line: str, names: Sequence[str]) -> list[str]:
-    """Cells of a line. Sacct does not escape bars: more than names are those of the only column of users' texts."""
-    cells = line.split("|")
-    if len(cells) > len(names) and not cells[-1]:  # `sacct -p` ends rows in a bar
-        cells.pop()
-    free = [at for at, name in enumerate(names) if name.lower() in _FREE]
-    surplus = len(cells) - len(names)
-    if surplus > 0 and len(free) == 1:
-        cells[free[0] : free[0] + surplus + 1] = [" ".join(cells[free[0] : free[0] + surplus + 1])]
-    return cells
-
-
-def _take_rows(block: Block, lines: range, names: Sequence[str], reading: Reading) -> None:
-    """Split some lines of a block into cells, and take their jobs."""
-
-    def row(at: int) -> LogRow:
-        return LogRow(block.path, block.first + at, [], block.is_cut_off(at))
-
-    places, texts = [], []
+def _split_rows(block: Block, lines: range, names: Sequence[str], reading: Reading) -> pd.DataFrame:
+    """Cells of some lines of a block by `_COLUMNS`, and their `row`; those that do not fit are refused."""
+    free, texts, places = [at for at, name in enumerate(names) if name.lower() in _FREE], [], []
+    cut = len(block.lines) - 1 if block.cut_off else -1
     for at in lines:
         if not block.lines[at]:
             continue
         reading.tally.records += 1
         cells = block.lines[at].split("|")
-        cells = cells if len(cells) == len(names) else _split(block.lines[at], names)
+        if len(cells) > len(names) and not cells[-1]:  # `sacct -p` ends rows in a bar
+            cells.pop()
+        if (surplus := len(cells) - len(names)) > 0 and len(free) == 1:
+            # Sacct does not escape bars: more than names are those of the only column of users' texts.
+            cells[free[0] : free[0] + surplus + 1] = [" ".join(cells[free[0] : free[0] + surplus + 1])]
         if len(cells) == len(names):
+            texts.append(tuple(cells))  # unlike lists, these take no garbage collection
             places.append(at)
-            texts.append(cells)
         else:
-            detail = f"Expected {len(names)} columns, got {len(cells)}"
-            reading.tally.refuse("wrong number of columns", row(at), detail)
-    frame = pd.DataFrame(texts, places, [_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
+            row, detail = LogRow(block.path, block.first + at, [], at == cut), f"Expected {len(names)} columns"
+            reading.tally.refuse("wrong number of columns", row, f"{detail}, got {len(cells)}")
+    rows = [LogRow(block.path, block.first + at, _NOTHING, at == cut) for at in places]
+    frame = pd.DataFrame(texts, columns=[_COLUMNS.get(name.lower(), name) for name in names], dtype=object)
     frame = frame.loc[:, ~frame.columns.duplicated()]  # of columns of one name the first counts
-    _take_jobs(frame.reindex(columns=list(_COLUMNS.values()), fill_value=""), row, reading)
+    return frame.reindex(columns=list(_COLUMNS.values()), fill_value="").assign(row=rows)
 
 
-def _take_jobs(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Reading) -> None:
+def _take_jobs(frame: pd.DataFrame, reading: Reading) -> None:
     """Take the jobs that rows tell of, by `_COLUMNS`; those that are not kept are counted, or refused if faulty."""
     is_wanted = number_texts(frame["Cluster"], reading.is_wanted) > 0
     ids = number_texts(
@@ -169,38 +157,28 @@ def _take_jobs(frame: pd.DataFrame, row: Callable[[int], LogRow], reading: Readi
     )
     reading.job_ids.append(ids[is_wanted & (ids > 0)])
     name = "JobID" if (frame["JobID"] != "").any() else "JobIDRaw"
-    runs = _measure_runs(frame)
-    elapsed_s, suspended_s = runs["elapsed_s"].to_numpy(), runs["suspended_s"].to_numpy()
-    lengths_s = elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)
-    written = frame["Start"].to_list(), frame["End"].to_list()
-    start_ns, end_ns = reading.clock.run_ns(written, UNSET_TEXTS, lambda at: row(frame.index[at]).place, lengths_s)
-    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), UNSET_TEXTS), second_pass=False)
-    times = pd.DataFrame({"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}, frame.index)
-    is_open = _settle_open_ends(frame, times, runs, reading)
-    count = number_texts(frame["NNodes"], _count_nodes)
+    busy = _settle_open_ends(_measure_runs(frame, reading), reading).assign(
+        nodes=frame["NodeList"],
+        kind=np.where(number_texts(frame["NodeList"], _is_cut) > 0, BusyKind.UNKNOWN, BusyKind.JOB),
+        job=frame[name],
+        count=number_texts(frame["NNodes"], _count_nodes),
+        **{column.lower(): frame[column] for column in ("Partition", "Cluster")},
+    )
+    if (unit := reading.settings.unit) != "node":
+        busy["units"] = number_texts(frame["AllocTRES"], lambda text: tres_count(text, unit) if text else ALL_UNITS)
     number = expecting("a number of nodes", frame, "NNodes")
     checks = (
         Check("of another cluster", ~is_wanted),
         Check("job step", number_texts(frame[name], lambda text: _STEP.match(text) is not None) > 0),
         Check("no nodes", frame["NodeList"].isin(_NO_NODES)),
         *(
-            Check("impossible time", times[f"{column.lower()}_ns"] == BAD, expecting(_TIMES, frame, column))
+            Check("impossible time", busy[f"{column.lower()}_ns"] == BAD, expecting(_TIMES, frame, column))
             for column in ("Start", "End", "Submit")
         ),
-        Check("impossible number of nodes", count == _NO_NUMBER, number),
+        Check("impossible number of nodes", busy["count"] == _NO_NUMBER, number),
     )
-    busy = times.assign(
-        submit_ns=times["submit_ns"].where(times["submit_ns"] > BAD, OPEN_START_NS),
-        nodes=frame["NodeList"],
-        kind=np.where(number_texts(frame["NodeList"], _is_cut) > 0, BusyKind.UNKNOWN, BusyKind.JOB),
-        job=frame[name],
-        is_open=is_open,
-        count=count,
-        **{column.lower(): frame[column] for column in ("Partition", "Cluster")},
-    )
-    if (unit := reading.settings.unit) != "node":
-        busy["units"] = number_texts(frame["AllocTRES"], lambda text: tres_count(text, unit) if text else ALL_UNITS)
-    reading.take(reading.tally.sift(busy, checks, row), row, _choose_reader)
+    busy["submit_ns"] = busy["submit_ns"].where(busy["submit_ns"] > BAD, OPEN_START_NS)
+    reading.take(reading.tally.sift(busy, checks), _expand_nodes)
 
 
 def _seconds(text: str) -> int:
@@ -210,45 +188,48 @@ def _seconds(text: str) -> int:
     return -1 if seconds is None else seconds
 
 
-def _measure_runs(frame: pd.DataFrame) -> pd.DataFrame:
-    """Seconds that jobs ran (`elapsed_s`, without suspension), may run (`limit_s`), -1 if unknown; and suspended."""
+def _measure_runs(frame: pd.DataFrame, reading: Reading) -> pd.DataFrame:
+    """When jobs started and ended; seconds that they ran, without suspension, and may run, -1 if unknown."""
     raw_s, elapsed_s, limit_s, suspended_s = (
         number_texts(frame[name], _seconds) for name in ("ElapsedRaw", "Elapsed", "Timelimit", "Suspended")
     )
     elapsed_s, suspended_s = np.where(raw_s < 0, elapsed_s, raw_s), np.maximum(suspended_s, 0)
-    return pd.DataFrame({"elapsed_s": elapsed_s, "limit_s": limit_s, "suspended_s": suspended_s})
+    start_ns, end_ns = reading.clock.run_ns(
+        (frame["Start"].to_list(), frame["End"].to_list()),
+        UNSET_TEXTS,
+        lambda at: str(frame["row"].iloc[at].place),
+        (elapsed_s, np.where(elapsed_s < 0, -1, elapsed_s + suspended_s)),
+    )
+    submit_ns = reading.clock.utc_ns(read_stamps(frame["Submit"].to_list(), UNSET_TEXTS), second_pass=False)
+    times = {"start_ns": start_ns, "end_ns": end_ns, "submit_ns": submit_ns}
+    return frame[["row", "State"]].assign(**times, elapsed_s=elapsed_s, limit_s=limit_s, suspended_s=suspended_s)
 
 
-def _settle_open_ends(
-    frame: pd.DataFrame, times: pd.DataFrame, runs: pd.DataFrame, reading: Reading
-) -> NDArray[np.bool_]:
+def _settle_open_ends(runs: pd.DataFrame, reading: Reading) -> pd.DataFrame:
     """Give unfinished jobs an end: after any window, or when their limit allows; and tell which they are."""
     # A limit is not the end of a job that has run for longer, and waits while a job is suspended.
-    start, end = times["start_ns"].to_numpy(), times["end_ns"].to_numpy()
-    elapsed_s, limit_s, suspended_s = (runs[name].to_numpy() for name in ("elapsed_s", "limit_s", "suspended_s"))
-    goes_on = number_texts(frame["State"], lambda state: state.startswith(_GOING_ON)) > 0
-    is_open = ((end == UNSET) | (goes_on & (end <= start) & (end != BAD))) & (start > BAD)
-    due = np.where(is_open, start, 0) + (np.maximum(limit_s, elapsed_s) + suspended_s) * NS_PER_S
-    end = np.where(is_open, np.where(limit_s >= 0, np.minimum(due, OPEN_END_NS), OPEN_END_NS), end)
-    if suspended_s.any():
+    start, end, elapsed_s = runs["start_ns"], runs["end_ns"], runs["elapsed_s"]
+    has_start, state = start > BAD, runs["State"]
+    is_open = has_start & ((end == UNSET) | (state.str.startswith(_GOING_ON) & (end <= start) & (end != BAD)))
+    held_s = (runs["limit_s"].clip(lower=elapsed_s) + runs["suspended_s"]).where(runs["limit_s"] >= 0)
+    due = start.where(is_open, 0) + held_s.fillna(0).astype("int64") * NS_PER_S
+    end = end.mask(is_open, due.clip(upper=OPEN_END_NS).where(held_s.notna(), OPEN_END_NS))
+    if runs["suspended_s"].any():
         reading.note("some jobs were suspended for a while, sacct does not say when: their nodes count as busy.")
     if reading.settings.suspended == "idle":
-        is_suspended = (number_texts(frame["State"], lambda state: state.startswith("SUSPENDED")) > 0) & (start > BAD)
+        is_suspended = has_start & state.str.startswith("SUSPENDED")
         if (is_suspended & (elapsed_s < 0)).any():
             reading.note("suspended jobs without an elapsed time count as busy: how long they ran is unknown.")
         has_run = is_suspended & (elapsed_s >= 0)
-        end = np.where(has_run, np.where(has_run, start, 0) + elapsed_s * NS_PER_S, end)
-    times["end_ns"] = end
-    return np.asarray(is_open)
+        end = end.mask(has_run, start.where(has_run, 0) + elapsed_s * NS_PER_S)
+    return runs.assign(end_ns=end, is_open=is_open)
 
 
-def _choose_reader(text: str) -> Callable[[str], Iterable[str]]:
-    """What reads a list of nodes: of one that was cut off it gives those that it certainly held."""
-    return _refuse_names if ":" in text or "|" in text else certain_names if _is_cut(text) else expand_hostlist
-
-
-def _refuse_names(text: str) -> Iterable[str]:
-    raise LogError(f"Expected names of nodes, got {one_line(text[:60])!r}")
+def _expand_nodes(text: str) -> Iterable[str]:
+    """Names of the nodes of a list; of one that was cut off those that it certainly held."""
+    if ":" in text or "|" in text:
+        raise LogError(f"Expected names of nodes, got {one_line(text[:60])!r}")
+    return certain_names(text) if _is_cut(text) else expand_hostlist(text)
 
 
 def _is_cut(text: str) -> bool:

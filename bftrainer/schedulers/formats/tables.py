@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -24,7 +24,7 @@ from bftrainer.nodelogs.hostlist import MOST_NODES, expand_hostlist, numbers, ou
 from bftrainer.nodelogs.inventory import inventory_paths, is_out_of_service, state_words
 from bftrainer.nodelogs.node_spans import OPEN_END_NS, OPEN_START_NS, Window
 from bftrainer.nodelogs.slurm_json import SlurmDocument, is_slurm_json
-from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, number_texts, over_capacity_share
+from bftrainer.schedulers.busy_records import BusyKind, BusyRecords, BusyRows, Expand, number_texts, over_capacity_share
 from bftrainer.schedulers.clock import BAD, UNSET, UNSET_TEXTS, Clock, natural_number, read_stamps, set_unset
 from bftrainer.schedulers.formats.slurm import XDMOD_COLUMNS, SlurmImporter
 from bftrainer.schedulers.reading import Check, Importer, Reading, expecting
@@ -77,7 +77,7 @@ Besides, `xdmod` stands for a table without a header that Slurm's importer reads
 """
 
 
-def columns_of(
+def match_columns(
     header: LogRow, columns: Mapping[str, Sequence[str]], needed: Collection[str], source: str = ""
 ) -> dict[str, int]:
     """Index of each role's column: the first of its names that the header has, as written or else in another case."""
@@ -112,58 +112,29 @@ def _parse_map(pairs: Iterable[str]) -> dict[str, tuple[str, ...]]:
     return columns
 
 
-def _read_jobs(table: JobTable, places: Mapping[str, int], clock: Clock, reading: Reading) -> None:
-    """Take the rows of a file, whose columns stand at these places by their roles."""
-    width, is_local = len(table.header.fields), set[bool]()
-    rows = table.rows(sorted(places.values()))
-    while some := list(islice(rows, _ROWS_AT_A_TIME)):
-        reading.tally.records += len(some)
-        complete = [row for row in some if len(row.fields) == width]
-        for row in some:
-            if len(row.fields) != width:
-                detail = f"Expected {width} columns, got {len(row.fields)}"
-                reading.tally.refuse("wrong number of columns", row, detail)
-            elif row.is_cut_off:
-                reading.note_cut_off(row.path)
-        cells = pd.DataFrame(
-            {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}, dtype=object
-        )
-        # Of Parquet only some columns are read, in which two jobs may be alike.
-        copy = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
-        times = [_read_times(cells, role, complete, clock, is_local) for role in ("start", "end", "submit")]
-        _take_jobs(cells.assign(copy=copy), complete, times, reading, expand_location)
-
-
-def _read_times(
-    cells: pd.DataFrame, role: str, rows: Sequence[LogRow], clock: Clock, is_local: set[bool]
-) -> NDArray[np.int64]:
+def _read_times(cells: pd.DataFrame, role: str, clock: Clock, is_local: set[bool]) -> NDArray[np.int64]:
     """Times of a column, `UNSET` or `BAD`; all of a file are `is_local`, or none, which the first one says."""
     if role not in cells:
-        return np.full(len(rows), BAD)
+        return np.full(len(cells), BAD)
     stamps = read_stamps(cells[role].to_list(), UNSET_TEXTS)
     is_set = stamps.ns > BAD
     is_local.update(() if is_local else stamps.local[is_set][:1].tolist())
     for odd in np.flatnonzero(is_set & ~np.isin(stamps.local, list(is_local)))[:1].tolist():
-        kind = "without" if True in is_local else "with"
-        raise LogError(f"{rows[odd].place}: Expected times {kind} a zone as above, got {one_line(cells[role][odd])!r}.")
+        kind, text = "without" if True in is_local else "with", one_line(cells[role][odd])
+        raise LogError(f"{cells['row'][odd].place}: Expected times {kind} a zone as above, got {text!r}.")
     # Better busy too long than wrongly idle: of an hour that comes twice both passes count.
-    return clock.utc_ns(stamps, second_pass=role == "end", place=lambda at: rows[at].place)
+    return clock.utc_ns(stamps, second_pass=role == "end", place=lambda at: str(cells["row"][at].place))
 
 
-def _take_jobs(
-    cells: pd.DataFrame,
-    rows: Sequence[LogRow],
-    times: Sequence[NDArray[np.int64]],
-    reading: Reading,
-    expand: Callable[[str], Sequence[str]],
-) -> None:
+def _take_jobs(cells: pd.DataFrame, reading: Reading, expand: Expand) -> None:
     """Take the jobs of some rows, from their start to their end, with their submission; or count why not."""
-    start, end, submit = times
-    set_unset(start, end)
     texts = cells.reindex(columns=[*_ROLES, "copy"], fill_value="")
     texts = texts.mask(texts.isin(UNSET_TEXTS), "")
-    count, cause = number_texts(texts["count"], _count), texts["cause"].str.lower()
-    has_names, is_count = (texts["nodes"] != "").to_numpy(), (count >= 1) & (count <= MOST_NODES)
+    start, end, submit = (cells[f"{role}_ns"] for role in ("start", "end", "submit"))
+    # A number of nodes may be written `512.0`.
+    count = pd.to_numeric(texts["count"], errors="coerce").round().fillna(_NO_COUNT)
+    count, cause = count.clip(_NO_COUNT, MOST_NODES + 1).astype("int64"), texts["cause"].str.lower()
+    has_names, is_count = texts["nodes"] != "", (count >= 1) & (count <= MOST_NODES)
     time = expecting("times such as 2026-09-01 08:00:00 or epoch seconds", cells, "start", "end")
     number = expecting(f"a number of nodes up to {MOST_NODES:,}", texts, "count")
     causes = expecting(f"a cause among {', '.join(filter(None, _CAUSES))}", texts, "cause")
@@ -179,9 +150,10 @@ def _take_jobs(
     if is_block.any():
         reading.note(f"a node here is a midplane, of {_MIDPLANE} of the machine's nodes.")
     frame = texts[["partition", "cluster"]].assign(
+        row=cells["row"],
         start_ns=start,
-        end_ns=np.where(end == UNSET, OPEN_END_NS, end),
-        submit_ns=np.where((submit > BAD) & (submit <= start), submit, OPEN_START_NS),
+        end_ns=end.mask(end == UNSET, OPEN_END_NS),
+        submit_ns=submit.where((submit > BAD) & (submit <= start), OPEN_START_NS),
         job=texts["job"].where(texts["job"] != "", texts["copy"]),
         is_open=end == UNSET,
         count=np.where(is_block, _NO_COUNT, count),
@@ -189,11 +161,11 @@ def _take_jobs(
     if "nodes" in cells:
         frame["nodes"] = [_cut_last(*pair) for pair in zip(texts["nodes"], frame["count"], strict=True)]
         frame["kind"] = cause.map(_CAUSES).fillna(BusyKind.UNKNOWN).astype("int64")
-    reading.take(reading.tally.sift(frame, checks, rows.__getitem__), rows.__getitem__, lambda _: expand)
+    reading.take(reading.tally.sift(frame, checks), expand)
 
 
 def _cut_last(text: str, count: int) -> str:
-    """A list of nodes that may have been cut off, perhaps in the midst of the last name, if the job had more."""
+    """A list of nodes without its last name, which may be half a name if the job had more."""
     try:
         is_short = "," in text and count > len(expand_location(text))
     except LogError:
@@ -232,14 +204,6 @@ def expand_location(text: str) -> Sequence[str]:
     return tuple(dict.fromkeys(names))
 
 
-def _count(text: str) -> int:
-    """A number of nodes, written `512` or `512.0`; `_NO_COUNT` for what is none."""
-    try:
-        return max(round(float(text)), _NO_COUNT)
-    except (ValueError, OverflowError):
-        return _NO_COUNT
-
-
 class TableImporter(Importer):
     """Tables of jobs, whose columns the settings name, or those of a preset."""
 
@@ -273,8 +237,24 @@ class TableImporter(Importer):
                 raise SettingsError(f"{table.header.place}: Missing --map or --preset: the columns are {shown}.")
             if not {"start", "end"} <= needed or not {"nodes", "count"} & needed:
                 raise SettingsError("--map: Expected columns for start, end, and nodes or count, got fewer.")
-            at = columns_of(table.header, columns, needed, f" of preset {name}" if name else "")
-            _read_jobs(table, at, clock, reading)
+            places = match_columns(table.header, columns, needed, f" of preset {name}" if name else "")
+            width, is_local, rows = len(table.header.fields), set[bool](), table.rows(sorted(places.values()))
+            while some := list(islice(rows, _ROWS_AT_A_TIME)):
+                reading.tally.records += len(some)
+                complete = [row for row in some if len(row.fields) == width]
+                for row in some:
+                    if len(row.fields) != width:
+                        detail = f"Expected {width} columns, got {len(row.fields)}"
+                        reading.tally.refuse("wrong number of columns", row, detail)
+                    elif row.is_cut_off:
+                        reading.note_cut_off(row.path)
+                texts = {role: [row.fields[at].strip() for row in complete] for role, at in places.items()}
+                # Of Parquet only some columns are read, in which two jobs may be alike.
+                texts["copy"] = [str(hash(row.place if table.is_parquet else tuple(row.fields))) for row in complete]
+                cells = pd.DataFrame(texts, dtype=object).assign(row=complete)
+                times = {f"{role}_ns": _read_times(cells, role, clock, is_local) for role in ("start", "end", "submit")}
+                set_unset(times["start_ns"], times["end_ns"])
+                _take_jobs(cells.assign(**times), reading, expand_location)
 
 
 class AlcfImporter(TableImporter):
@@ -317,12 +297,15 @@ def read_downtimes(
     path: Path, reading: Reading, rows: BusyRows, kind: BusyKind, names_of: Mapping[str, Sequence[str]] = _DOWN_COLUMNS
 ) -> None:
     """Write down the downtimes that a file lists; rows that are unusable are noted, or too many."""
-    beside, lines = replace(reading, rows=rows, clusters=Counter()), _down_lines(path, reading)
+    beside, lines = replace(reading, rows=rows, clusters=Counter()), reading.lines([path])
+    if is_slurm_json(head(path)):
+        blocks = SlurmDocument(path, ("nodes", "reservations")).rows(is_out_of_service)
+        lines = (LogRow(path, at, [line]) for some in blocks for at, line in enumerate(some.lines, some.first))
     if (header := next(lines, None)) is None:
         raise LogError(f"{path}: Expected a header and rows of nodes, start and end, got blank lines.")
     separator = "|" if "|" in header.fields[0] else ","
     headings = header.fields[0].strip(f"{separator} ").split(separator)
-    columns = columns_of(LogRow(path, 1, headings, is_cut_off=False), names_of, {"nodes", "start", "end"})
+    columns = match_columns(LogRow(path, 1, headings), names_of, {"nodes", "start", "end"})
     width, listed, texts = max(columns.values()) + 1, [], []
     for line in lines:
         beside.tally.records += 1
@@ -333,36 +316,20 @@ def read_downtimes(
             listed.append(line)
             texts.append([cells[at].strip().strip('"') for at in columns.values()])
     frame = pd.DataFrame(texts, columns=[*columns], dtype=object).reindex(columns=[*_DOWN_COLUMNS], fill_value="")
-    frame["cause"] = frame.pop("state").map(lambda state: _find_cause(state, kind).name)
-    frame = frame.assign(copy=frame["cause"], cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
+    states = ("+".join(state_words(state)).upper() for state in frame.pop("state"))
+    found = [next((cause for word, cause in _STATE_CAUSES.items() if word in state), kind) for state in states]
+    causes = np.array([cause.name for cause in found], dtype=object)
+    frame = frame.assign(cluster=frame["cluster"].replace("", reading.settings.cluster or ""))
     start, end = reading.clock.run_ns((frame["start"], frame["end"]), UNSET_TEXTS, lambda at: listed[at].place)
     start[start == UNSET] = OPEN_START_NS
+    frame = frame.assign(row=listed, cause=causes, copy=causes, start_ns=start, end_ns=end, submit_ns=BAD)
     order = expecting("a start before the end", frame, "start", "end")
-    frame = beside.tally.sift(
-        frame, [Check("end before start", (end > BAD) & (end < start), order)], listed.__getitem__
-    )
-    times = start[frame.index], end[frame.index], np.full(len(frame), BAD)
-    _take_jobs(frame, listed, times, beside, expand_hostlist)
+    is_late = Check("end before start", (end > BAD) & (end < start), order)
+    _take_jobs(beside.tally.sift(frame, [is_late]), beside, expand_hostlist)
     beside.tally.check()
     if beside.tally.bad:
         unusable = f"{beside.tally.bad:,} of {beside.tally.records:,} rows of {path} are unusable"
         reading.note(f"{unusable}, the first: {beside.tally.examples[0]}")
-
-
-def _find_cause(state: str, kind: BusyKind) -> BusyKind:
-    """Why a node in a state is not idle, or a reservation with these flags; else `kind`."""
-    words = "+".join(state_words(state)).upper()
-    return next((cause for word, cause in _STATE_CAUSES.items() if word in words), kind)
-
-
-def _down_lines(path: Path, reading: Reading) -> Iterator[LogRow]:
-    """Lines of a table that are not blank, or rows of a document."""
-    if not is_slurm_json(head(path)):
-        yield from reading.lines([path])
-        return
-    for block in SlurmDocument(path, ("nodes", "reservations")).rows(is_out_of_service):
-        for number, line in enumerate(block.lines, start=block.first):
-            yield LogRow(path, number, [line], is_cut_off=False)
 
 
 def read_dated_nodes(source: str, reading: Reading) -> BusyRecords | None:
@@ -392,9 +359,9 @@ _SWF_COLUMNS = {
     "nodes": "int64",
     "is_whole": "bool",
     "partition": "int64",
-    "place": "object",
+    "row": "object",
 }
-"""Of a line: those fields in use, its list of nodes (-1 without one), whether that is whole, and its place."""
+"""Of a line: those fields in use, its list of nodes (-1 without one), whether that is whole, and the line itself."""
 
 
 class SwfImporter(Importer):
@@ -423,7 +390,12 @@ class SwfImporter(Importer):
     def read(self, paths: Sequence[Path], reading: Reading) -> None:
         """Read the files; headers of all of them count together."""
         header: dict[str, str] = {}
-        jobs = _set_times(_read_swf(reading.lines(paths), header, reading), header, reading)
+        frames = [pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _SWF_COLUMNS.items()})]
+        lines = reading.lines(paths)
+        while some := list(islice(lines, _ROWS_AT_A_TIME)):
+            rows = [values for line in some if (values := _read_line(line, header, reading)) is not None]
+            frames.append(pd.DataFrame(rows, columns=list(_SWF_COLUMNS)).astype(_SWF_COLUMNS))
+        jobs = _set_times(pd.concat(frames), header, reading)
         reading.tally.check()
         if jobs.empty:
             raise LogError(f"{paths[0]}: No job ran among {reading.tally.records:,} records.")
@@ -443,15 +415,6 @@ class SwfImporter(Importer):
                 f"were submitted: they would have used more than the {nodes:,} nodes for {100 * share:.3g} % of "
                 "the time."
             )
-
-
-def _read_swf(lines: Iterator[LogRow], header: dict[str, str], reading: Reading) -> pd.DataFrame:
-    """Jobs as `_SWF_COLUMNS`, read some at a time; keys of headers are set."""
-    frames = [pd.DataFrame({name: pd.Series(dtype=kind) for name, kind in _SWF_COLUMNS.items()})]
-    while some := list(islice(lines, _ROWS_AT_A_TIME)):
-        rows = [values for line in some if (values := _read_line(line, header, reading)) is not None]
-        frames.append(pd.DataFrame(rows, columns=list(_SWF_COLUMNS)).astype(_SWF_COLUMNS))
-    return pd.concat(frames)
 
 
 def _read_line(line: LogRow, header: dict[str, str], reading: Reading) -> list[Any] | None:
@@ -475,9 +438,9 @@ def _read_line(line: LogRow, header: dict[str, str], reading: Reading) -> list[A
     names = [name for name in map(str.strip, ids.partition("}")[0].split(",")) if name]  # one a core
     processors = values[4] if values[4] > 0 else values[7]
     queue = next((f"{value:g}" for value in (values[15], values[14]) if value > 0), "")
-    nodes = reading.rows.lists.add(names) if names else -1
+    nodes = reading.rows.add_list(names) if names else -1
     is_whole, partition = len(names) == processors, reading.rows.partition(queue)
-    return [*values[:4], processors, values[10], nodes, is_whole, partition, line.place]
+    return [*values[:4], processors, values[10], nodes, is_whole, partition, LogRow(line.path, line.line, [])]
 
 
 def _read_numbers(words: Sequence[str]) -> list[float] | None:
