@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
@@ -42,14 +42,14 @@ _LAWS = {"linear": ("rate_1",), "amdahl": ("parallel_fraction", "rate_1"), "lear
 _BOUNDS = {"Tcup": "grow_cost_s", "Tcdw": "shrink_cost_s", "Jmin": "min_nodes", "Jmax": "max_nodes", "Pmax": "work"}
 _CURVE = {"Ns": "nodes", "Ps": "throughput", "Os": "credit"}
 """Columns of bounds and of scalability, and the fields that they are; `Tsub` stands beside them."""
+_UNPICKLED = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
+_UNPICKLED |= dict.fromkeys(SAVING_FIELDS)
+"""Fields that pickles cannot hold, and their usual values."""
 _FEW = 3
-_MOST_NUMBER = 1 << 64
-_REAL = (float, int, np.integer, np.floating)  # made once, as a task set has tens of thousands of numbers
+_FLOATS = (float, np.floating)
 
 
-def read_task_set(
-    path: str | Path, scaling_path: str | Path | None = None, scaling: str | ScalingModel | None = None
-) -> TaskSet:
+def read_task_set(path: str | Path, scaling_path: str | Path | None = None, scaling: str | None = None) -> TaskSet:
     """Read a task set: native TOML, or pickled bounds (columns Tcup, Tcdw, Jmin, Jmax, Pmax, Tsub).
 
     A task's curve is that in `scaling_path`; else its own; else, for pickled bounds, that in the file named like
@@ -60,7 +60,7 @@ def read_task_set(
     path : str or Path
     scaling_path : str or Path, optional
         Pickled scalability of the same tasks: columns Ns, Ps, Os, Tsub.
-    scaling : str or ScalingModel, optional
+    scaling : str, optional
         `linear` or `amdahl:F`; linear at 1 work/s and node if None.
 
     Raises
@@ -72,28 +72,36 @@ def read_task_set(
     SettingsError
         If `scaling` is no model.
     """
-    path = Path(path)
-    model = parse_scaling_model(scaling) if isinstance(scaling, str) else scaling
-    curves_path = None if scaling_path is None else Path(scaling_path)
+    path, curves_path, notes = Path(path), None if scaling_path is None else Path(scaling_path), list[str]()
+    model = None if scaling is None else parse_scaling_model(scaling)
     form = form_of(path, InvalidTaskError)
     if form in (Form.PICKLE, Form.TAR):
-        return _read_pickled(path, curves_path, model)
-    if form is not Form.TOML:
+        drafts = _read_frame(path, _BOUNDS)
+        beside = scalability_path(path)
+        if curves_path is None and beside is not None and beside.is_file():
+            curves_path = beside
+            notes.append(f"{path}: scalability taken from {curves_path}.")
+    elif form is Form.TOML:
+        tables = toml_tables(path, "task", InvalidTaskError)
+        drafts = [toml_draft(path, number, table) for number, table in enumerate(tables, start=1)]
+    else:
         instead = " Write a [[task]] table for each row, in TOML (docs/tasks.md)." if form is Form.CSV else ""
         raise InvalidTaskError(f"{path}: Expected a task set (TOML or pickle), got {form.value[0]}.{instead}")
-    tables = toml_tables(path, "task", InvalidTaskError)
-    drafts = [toml_draft(path, number, table) for number, table in enumerate(tables, start=1)]
-    measured = None if curves_path is None else _read_scalability(curves_path, drafts, path)
-    task_set = finish_tasks(path, drafts, measured, model)
-    return task_set if curves_path is None else replace(task_set, sources=(path, curves_path))
+    if curves_path is None:
+        return finish_tasks(path, drafts, None, model)
+    measured = _read_scalability(curves_path, drafts, path)
+    pairs = [(draft.fields.get("submit_ns"), measured[draft.name].fields["submit_ns"]) for draft in drafts]
+    if form is not Form.TOML and (other := sum(one != two for one, two in pairs)):
+        notes.append(f"{curves_path}: Tsub of {other} tasks differs from {path}, whose Tsub counts.")
+    return replace(finish_tasks(path, drafts, measured, model), warnings=tuple(notes), sources=(path, curves_path))
 
 
-def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ...]:
+def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> list[str]:
     """Write a task set in the form its name ends in: .toml, or .pkl (bounds, with Jbnd in the name).
 
     Returns
     -------
-    tuple of str
+    list of str
         One line for each fact that the form cannot hold.
 
     Raises
@@ -106,13 +114,13 @@ def write_task_set(path: str | Path, tasks: Sequence[TaskSpec]) -> tuple[str, ..
     path = Path(path)
     form = suffix_form(path)
     if form is Form.PICKLE:
-        return tuple(_write_pickled(path, tasks))
+        return _write_pickled(path, tasks)
     if form is not Form.TOML:
         raise OutputError(f"{path}: Expected a name ending in .toml or .pkl.")
     with replacing(path) as stream:
         tables = [_table(task, path.parent) for task in tasks]
         stream.write(toml_text({"schema": SCHEMA, "task": tables}).encode())
-    return ()
+    return []
 
 
 # --- TOML, a table for each task, checked key by key -----------------------------------------------------------------
@@ -152,8 +160,8 @@ def _read_scaling(table: Any) -> ScalingCurve | ScalingModel | None:
     """Curve or law of a scaling section, None if it is learned."""
     if not isinstance(table, Mapping) or "model" not in table:
         return make_record(ScalingCurve, table, InvalidTaskError, "scaling")
-    law = {key: value for key, value in table.items() if key != "model"}
-    model = table["model"]
+    law = dict(table)
+    model = law.pop("model")
     if model not in list(_LAWS):
         raise InvalidTaskError(f"Expected scaling.model to be one of {', '.join(_LAWS)}, got {model!r}.")
     check_keys(law, _LAWS[model], _LAWS[model][:-1], InvalidTaskError, f"scaling of model {model}")
@@ -203,21 +211,6 @@ def scaling_table(curve: ScalingCurve) -> dict[str, Any]:
 # --- Pickled frames, a row for each task ------------------------------------------------------------------------------
 
 
-def _read_pickled(bounds_path: Path, scaling_path: Path | None = None, scaling: ScalingModel | None = None) -> TaskSet:
-    """Read tasks of pickled bounds; without a path, their scalability is searched in the same directory."""
-    drafts = [Draft(where, fields) for where, fields in _rows(bounds_path, _BOUNDS)]
-    curves_path = scaling_path or scalability_path(bounds_path)
-    if curves_path is None or (scaling_path is None and not curves_path.is_file()):
-        return finish_tasks(bounds_path, drafts, None, scaling)
-    notes = [f"{bounds_path}: scalability taken from {curves_path}."] if scaling_path is None else []
-    measured = _read_scalability(curves_path, drafts, bounds_path)
-    other = sum(draft.fields["submit_ns"] != measured[draft.fields["name"]].fields["submit_ns"] for draft in drafts)
-    if other:
-        notes.append(f"{curves_path}: Tsub of {other} tasks differs from {bounds_path}, whose Tsub counts.")
-    tasks = finish_tasks(bounds_path, drafts, measured, scaling)
-    return replace(tasks, warnings=tuple(notes), sources=(bounds_path, curves_path))
-
-
 def scalability_path(bounds_path: Path) -> Path | None:
     """Path of the scalability that goes with bounds, in the same case; None if the name does not say `Jbnd`."""
     names = {"Jbnd": "JNPs", "jbnd": "jnps", "JBND": "JNPS"}
@@ -225,20 +218,57 @@ def scalability_path(bounds_path: Path) -> Path | None:
     return None if replaced == bounds_path.name else bounds_path.with_name(replaced)
 
 
+def _read_frame(path: Path, columns: Mapping[str, str]) -> list[Draft]:
+    """Drafts of the rows of a pickled frame: name, submission, and the values of the columns by their fields."""
+    with open_pickle(path, InvalidTaskError, DOCUMENT_BYTES) as stream:
+        frame = read_pickled_frame(stream, str(path), InvalidTaskError)
+    needed = (*columns, "Tsub")
+    missing = [column for column in needed if column not in frame.columns]
+    if missing:
+        raise InvalidTaskError(f"{path}: Expected columns {', '.join(needed)}, got none called {', '.join(missing)}.")
+    if len(set(frame.columns)) != len(frame.columns):
+        raise InvalidTaskError(f"{path}: Expected unique columns, got {one_line(', '.join(frame.columns))}.")
+    if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
+        raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
+    names = label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError)
+    drafts = []
+    for name, time, *cells in zip(
+        names, *(frame.values[frame.columns.index(column)] for column in ("Tsub", *columns)), strict=True
+    ):
+        where = f"{path}, task {one_line(name)}"
+        # NaT and times too far away for nanoseconds are not what they were after the conversion.
+        if not isinstance(time, np.datetime64) or time.astype("M8[ns]").astype(time.dtype) != time:
+            got = f"a date and time between the years 1678 and 2262, got {shorten(time)}"
+            raise InvalidTaskError(f"{where}: Expected Tsub to be {got}.")
+        fields = dict(zip(columns.values(), map(_plain, cells), strict=True))
+        drafts.append(Draft(where, {"name": name, "submit_ns": int(time.astype("M8[ns]").astype(np.int64)), **fields}))
+    return drafts
+
+
+def _plain(value: Any) -> Any:
+    """A list as a tuple, and whole floats as integers: pandas makes floats of a column with a gap."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return tuple(map(_plain, value))
+    if not isinstance(value, _FLOATS):
+        return value
+    number = float(value)
+    return int(number) if number.is_integer() else number
+
+
 def _read_scalability(path: Path, drafts: Sequence[Draft], bounds_path: Path) -> dict[str, Draft]:
-    """Read pickled scalability, a draft of name, submission and curve by name; the tasks must be those of `drafts`."""
-    distinct: dict[Any, ScalingCurve] = {}
+    """Read pickled scalability, drafts with curves by name; the tasks must be those of `drafts`."""
+    distinct: dict[ScalingCurve, ScalingCurve] = {}
     measured: dict[str, Draft] = {}
-    for where, fields in _rows(path, _CURVE):
-        if fields["name"] in measured:
-            raise InvalidTaskError(f"{where}: Expected unique task names, got {one_line(fields['name'])!r} twice.")
-        points = tuple(fields[field] for field in _CURVE.values())
-        if points not in distinct:
-            with locating(where):
-                curve = ScalingCurve(*points)
-                distinct[points] = replace(curve, credit=None) if curve.credit == curve.throughput else curve
-        measured[fields["name"]] = Draft(where, fields, distinct[points])
-    here, there = set(measured), {draft.fields["name"] for draft in drafts}
+    for draft in _read_frame(path, _CURVE):
+        with locating(draft.where):
+            if draft.name in measured:
+                raise InvalidTaskError(f"Expected unique task names, got {one_line(draft.name)!r} twice.")
+            curve = ScalingCurve(*(draft.fields[field] for field in _CURVE.values()))
+            curve = replace(curve, credit=None) if curve.credit == curve.throughput else curve
+        measured[draft.name] = replace(draft, curve=distinct.setdefault(curve, curve))
+    here, there = set(measured), {draft.name for draft in drafts}
     for only, has, lacks in ((here - there, path, bounds_path), (there - here, bounds_path, path)):
         if only:
             few = one_line(", ".join(sorted(only)[:_FEW])) + (", ..." if len(only) > _FEW else "")
@@ -271,51 +301,5 @@ def _write_pickled(bounds_path: Path, tasks: Sequence[TaskSpec]) -> list[str]:
             columns = pd.Index([*data, "Tsub"], dtype=object)
             frame = pd.DataFrame({**data, "Tsub": submitted}, index=index, columns=columns)
             frame.to_pickle(stream, compression=None, protocol=4)
-    usual = {"weight": 1.0, "deadline_s": None, "deadline_ns": None, "gpus_per_node": 1, "group": None, "user": None}
-    usual |= dict.fromkeys(SAVING_FIELDS)
-    lost = [key for key, value in usual.items() if any(getattr(task, key) != value for task in tasks)]
+    lost = [key for key, value in _UNPICKLED.items() if any(getattr(task, key) != value for task in tasks)]
     return [f"{bounds_path}: this form cannot hold {', '.join(lost)}: left out."] if lost else []
-
-
-def _rows(path: Path, columns: Mapping[str, str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Place of each row of a pickled frame, and its name, submission and values by field."""
-    with open_pickle(path, InvalidTaskError, DOCUMENT_BYTES) as stream:
-        frame = read_pickled_frame(stream, str(path), InvalidTaskError)
-    needed = (*columns, "Tsub")
-    missing = [column for column in needed if column not in frame.columns]
-    if missing:
-        raise InvalidTaskError(f"{path}: Expected columns {', '.join(needed)}, got none called {', '.join(missing)}.")
-    if len(set(frame.columns)) != len(frame.columns):
-        raise InvalidTaskError(f"{path}: Expected unique columns, got {one_line(', '.join(frame.columns))}.")
-    if isinstance(frame.index, np.ndarray) and frame.index.dtype.kind not in "OUiu":
-        raise InvalidTaskError(f"{path}: Expected task names as index, got {frame.index.dtype}.")
-    names = label_texts(frame.index, f"{path}: ", "task names", InvalidTaskError)
-    read = _numbers if columns is _CURVE else _number
-    *values, submitted = (frame.values[frame.columns.index(column)] for column in needed)
-    for name, time, *cells in zip(names, submitted, *values, strict=True):
-        where = f"{path}, task {one_line(name)}"
-        fields = {field: read(where, key, cell) for (key, field), cell in zip(columns.items(), cells, strict=True)}
-        yield where, {"name": name, "submit_ns": _instant(where, time), **fields}
-
-
-def _numbers(where: str, key: str, values: Any) -> tuple[float, ...]:
-    is_array = isinstance(values, np.ndarray) and values.ndim == 1
-    if not is_array and not isinstance(values, list | tuple):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a list of numbers, got {shorten(values)}.")
-    return tuple(_number(where, key, value) for value in values)
-
-
-def _number(where: str, key: str, value: Any) -> float:
-    """A number, as int if it is whole: pandas makes floats of a column with a gap."""
-    if not isinstance(value, _REAL) or isinstance(value, bool) or (type(value) is int and abs(value) > _MOST_NUMBER):
-        raise InvalidTaskError(f"{where}: Expected {key} to be a number, got {shorten(value)}.")
-    number = float(value)
-    return int(number) if number.is_integer() else number
-
-
-def _instant(where: str, value: Any) -> int:
-    is_time = isinstance(value, np.datetime64)
-    if not is_time or value.astype("M8[ns]").astype(value.dtype) != value:  # NaT, or too far away for nanoseconds
-        got = f"a date and time between the years 1678 and 2262, got {shorten(value)}"
-        raise InvalidTaskError(f"{where}: Expected Tsub to be {got}.")
-    return int(value.astype("M8[ns]").astype(np.int64))

@@ -18,20 +18,9 @@ from bftrainer.model.type_checks import convert_fields, require, whole_number
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """Tasks of a file, and the assumptions made to read them.
+    """Tasks in the order of the files that they are from, and the assumptions made to read them, a line each.
 
-    Parameters
-    ----------
-    tasks : tuple of TaskSpec
-        In file order.
-    warnings : tuple of str
-        One line each, for stderr.
-    sources : tuple of Path
-        The files read.
-    assumed_scaling : AssumedScaling, optional
-        Scaling given to tasks that had no curve.
-    learned : tuple of str
-        Names of the tasks whose curve decisions are to learn.
+    `assumed_scaling` is that of tasks without a curve; `learned` are the names of those whose curve decisions learn.
     """
 
     tasks: tuple[TaskSpec, ...]
@@ -46,15 +35,7 @@ class TaskSet:
 
 @dataclass(frozen=True, slots=True)
 class ScalingModel:
-    """A scaling law for tasks without measurements.
-
-    Parameters
-    ----------
-    parallel_fraction : float
-        From 0 to 1, which is linear.
-    rate_1 : float
-        Work per second on one node, above 0.
-    """
+    """A scaling law for tasks without measurements: its parallel fraction, 1 if linear, and work/s on one node."""
 
     parallel_fraction: float = 1.0
     rate_1: float = 1.0
@@ -80,17 +61,9 @@ class ScalingModel:
 
 @dataclass(frozen=True, slots=True)
 class AssumedScaling:
-    """The scaling that was given to tasks without a curve.
+    """The scaling of the `tasks` without a curve among a `total`, of which none takes less than `shortest_s`.
 
-    Parameters
-    ----------
-    model : ScalingModel
-    tasks, total : int
-        Number of tasks without a curve, and number of all tasks.
-    is_default : bool
-        Whether the model is the default, not chosen by the user.
-    shortest_s : float
-        Least time that any of these tasks then takes, at the best of its counts.
+    It `is_default` if the user did not choose it.
     """
 
     model: ScalingModel
@@ -108,9 +81,8 @@ class AssumedScaling:
 
     def to_dict(self) -> dict[str, Any]:
         """The assumption, ready for JSON."""
-        rate_1, model = self.model.rate_1, str(self.model)
-        numbers = {"work_per_s_on_one_node": rate_1, "tasks": self.tasks, "is_default": self.is_default}
-        return {"model": model, **numbers, "note": self.note}
+        numbers = {"work_per_s_on_one_node": self.model.rate_1, "tasks": self.tasks, "is_default": self.is_default}
+        return {"model": str(self.model), **numbers, "note": self.note}
 
 
 def _format_time(time_s: float) -> str:
@@ -167,6 +139,11 @@ class Draft:
     curve: ScalingCurve | ScalingModel | None = None
     is_learned: bool = False
 
+    @property
+    def name(self) -> str:
+        """Name of the task."""
+        return str(self.fields["name"])
+
 
 def finish_tasks(
     path: Path, drafts: Sequence[Draft], measured: Mapping[str, Draft] | None, model: ScalingModel | None
@@ -178,24 +155,23 @@ def finish_tasks(
     tasks: dict[str, TaskSpec] = {}
     without: list[TaskSpec] = []
     for draft in drafts:
-        name = draft.fields["name"]
-        curve = (draft if measured is None else measured[name]).curve
+        curve = (draft if measured is None else measured[draft.name]).curve
         with locating(draft.where):
-            if name in tasks:
-                raise InvalidTaskError(f"Expected unique task names, got {name!r} twice.")
+            if draft.name in tasks:
+                raise InvalidTaskError(f"Expected unique task names, got {draft.name!r} twice.")
             if draft.is_learned and curve is None and model is None:
                 raise InvalidTaskError("Expected a truth to replay for a learned curve: -scfn or --scaling LAW.")
             most = whole_number("max_nodes", draft.fields["max_nodes"], InvalidTaskError)
             # If the law has no curve for these bounds, `TaskSpec` says what is wrong of them.
             scaling = curve if isinstance(curve, ScalingCurve) else (curve or law).curve(max(1, most))
-            tasks[name] = TaskSpec(scaling=scaling, **draft.fields)
+            tasks[draft.name] = TaskSpec(scaling=scaling, **draft.fields)
         if curve is None:
-            without.append(tasks[name])
-    if not without and model is not None:
-        raise unused_options({"--scaling": f"all tasks of {path} have a scaling"})
-    learned = tuple(draft.fields["name"] for draft in drafts if draft.is_learned)
+            without.append(tasks[draft.name])
+    learned = tuple(draft.name for draft in drafts if draft.is_learned)
     task_set = TaskSet(tuple(tasks.values()), sources=(path,), learned=learned)
     if not without:
+        if model is not None:
+            raise unused_options({"--scaling": f"all tasks of {path} have a scaling"})
         return task_set
     shortest_s = min(map(least_time_s, without))
     assumed = AssumedScaling(law, len(without), len(drafts), is_default=model is None, shortest_s=shortest_s)
