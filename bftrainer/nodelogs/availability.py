@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from array import array
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -46,7 +46,7 @@ class ChangeTrace:
     number: NDArray[np.int64]
 
     @classmethod
-    def of(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
+    def from_log(cls, log: NodeLog, *, joins: bool) -> ChangeTrace:
         """Number of nodes that join, or leave, at each instant of a log after its window's start."""
         rows, joined = log.row_index, log.count_joining()
         number = joined if joins else rows.size - joined
@@ -62,7 +62,7 @@ class CountTrace:
     count: NDArray[np.int64]
 
     @classmethod
-    def of(cls, log: NodeLog) -> CountTrace:
+    def from_log(cls, log: NodeLog) -> CountTrace:
         """Count live nodes at each row of a node log, including the ends of its window."""
         times = log.row_times_ns()
         row = np.searchsorted(times, np.maximum(log.row_index.time_ns, log.start_ns))
@@ -113,7 +113,7 @@ class AvailabilityTrace:
         """Make a trace of a node log, or of a spot or count trace that was read as one."""
         form = log.provenance.get(FORM)
         kind: TraceKind = form if form in ("spot", "counts") else "nodes"
-        return cls(kind, ChangeTrace.of(log, joins=False), log, CountTrace.of(log))
+        return cls(kind, ChangeTrace.from_log(log, joins=False), log, CountTrace.from_log(log))
 
     @classmethod
     def from_counts(cls, counts: CountTrace, terminations: ChangeTrace | None = None) -> AvailabilityTrace:
@@ -154,37 +154,42 @@ def churn_log(
     some are taken before others are added, which get other names. `pick` gives, of so many live nodes in order of
     arrival, the index of the next one to take. If there are too few to take: `LogError`.
     """
-    times, nodes, states = array("q"), array("i"), array("b")
+    rows: list[tuple[int, int, bool]] = []
     live: list[int] = []
     free: list[int] = []
-    names = 0
+    fresh = itertools.count()
     for time_ns, taken, added in ((window_ns[0], 0, initial), *changes):
         if taken > len(live):
-            nodes_there = f"the {len(live)} nodes there are"
-            raise LogError(f"{iso(time_ns)}: Expected to take at most {nodes_there}, got {taken}.")
+            raise LogError(f"{iso(time_ns)}: Expected to take at most the {len(live)} nodes there are, got {taken}.")
         gone = []
         for _ in range(taken):
             place = pick(len(live))
             live[place], live[-1] = live[-1], live[place]
             gone.append(live.pop())
-        while len(free) < added:
-            free.append(names)  # larger than all free numbers, so that the list stays a heap
-            names += 1
-        come = [heapq.heappop(free) for _ in range(added)]
+        come = [heapq.heappop(free) if free else next(fresh) for _ in range(added)]
         for node in gone:
             heapq.heappush(free, node)
         live += come
-        times.extend([time_ns] * (taken + added))
-        nodes.extend(gone + come)
-        states.extend([0] * taken + [1] * added)
+        rows += itertools.chain(((time_ns, node, False) for node in gone), ((time_ns, node, True) for node in come))
+    return _make_log(node_names(next(fresh)), window_ns, rows, provenance or {})
+
+
+def _make_log(
+    nodes: Iterable[str],
+    window_ns: tuple[int, int],
+    rows: Sequence[tuple[int, int, bool]],
+    provenance: Mapping[str, Any],
+) -> NodeLog:
+    """Make a node log of rows of time, index of a node, and whether it is there from then on."""
+    time_ns, node, idle = np.array(rows, dtype=np.int64).reshape(-1, 3).T
     return NodeLog(
-        nodes=tuple(node_names(names)),
+        nodes=tuple(nodes),
         start_ns=window_ns[0],
         end_ns=window_ns[1],
-        time_ns=np.array(times, dtype=np.int64),
-        node=np.array(nodes, dtype=np.int32),
-        idle=np.array(states, dtype=np.bool_),
-        provenance=provenance or {},
+        time_ns=time_ns,
+        node=node.astype(np.int32),
+        idle=idle.astype(np.bool_),
+        provenance=provenance,
     )
 
 
@@ -206,16 +211,16 @@ def _read_changes(path: Path, which: str = "terminations", least_rows: int = 0) 
 
 def _read_numbers(paths: Sequence[Path], columns: tuple[str, str], least: int, least_rows: int = 1) -> ChangeTrace:
     """Times and numbers, checked row by row so that a message can name the line."""
-    times, numbers = array("q"), array("q")
+    rows: list[tuple[int, int]] = []
     for where, cells in itertools.chain.from_iterable(table_rows(path, columns, LogError) for path in paths):
         time = instant_cell(where, columns[0], cells[columns[0]].strip())
-        if times and time < times[-1]:
-            raise LogError(f"{where}: Expected times to ascend, got {iso(time)} after {iso(times[-1])}.")
-        times.append(time)
-        numbers.append(count_cell(where, columns[1], cells[columns[1]], LogError, range(least, MOST_NODES + 1)))
-    if len(times) < least_rows:
+        if rows and time < rows[-1][0]:
+            raise LogError(f"{where}: Expected times to ascend, got {iso(time)} after {iso(rows[-1][0])}.")
+        number = count_cell(where, columns[1], cells[columns[1]], LogError, range(least, MOST_NODES + 1))
+        rows.append((time, number))
+    if len(rows) < least_rows:
         raise LogError(f"{paths[0]}: Expected rows of {' and '.join(columns)}, got none.")
-    return ChangeTrace(np.array(times, dtype=np.int64), np.array(numbers, dtype=np.int64))
+    return ChangeTrace(*np.array(rows, dtype=np.int64).reshape(-1, 2).T)
 
 
 def write_changes(path: Path, trace: ChangeTrace | CountTrace, columns: tuple[str, str]) -> None:
@@ -232,35 +237,23 @@ def read_spot_trace(*paths: Path, start_ns: int = 0) -> NodeLog:
     of their first row. A change that is undone in the same millisecond is left out, and counted in the provenance.
     """
     index: dict[str, int] = {}
-    times, nodes, states, moment = array("q"), array("i"), array("b"), 0
-    without = {"stays": 0, "absences": 0}
-    for moment, rows in itertools.groupby(_read_spot_rows(paths, start_ns), itemgetter(0)):
-        changes: dict[str, list[bool]] = {}
+    changes: list[tuple[int, int, bool]] = []
+    time_ns, without = start_ns, {"stays": 0, "absences": 0}
+    for time_ns, rows in itertools.groupby(_read_spot_rows(paths, start_ns), itemgetter(0)):
+        entered: dict[int, list[bool]] = {}
         for _, node, is_live in rows:
-            changes.setdefault(node, []).append(is_live)
-        for node, entered in changes.items():
-            index.setdefault(node, len(index))
+            entered.setdefault(index.setdefault(node, len(index)), []).append(is_live)
+        for number, states in entered.items():
             # Pairs of changes are stays of a node that was not there before, or absences; of an odd number one lasts.
-            without["stays" if entered[0] else "absences"] += len(entered) // 2
-            if len(entered) % 2:
-                times.append(moment)
-                nodes.append(index[node])
-                states.append(entered[-1])
+            without["stays" if states[0] else "absences"] += len(states) // 2
+            changes += [(time_ns, number, states[-1])] * (len(states) % 2)
     if not index:
         raise LogError(f"{paths[0]}: Expected rows milliseconds,add|remove,node, got none.")
-    return NodeLog(
-        nodes=tuple(index),
-        start_ns=start_ns,
-        end_ns=start_ns + moment * _NS_PER_MS,
-        time_ns=start_ns + np.array(times, dtype=np.int64) * _NS_PER_MS,
-        node=np.array(nodes, dtype=np.int32),
-        idle=np.array(states, dtype=np.bool_),
-        provenance={FORM: "spot", NO_TIME: without},
-    )
+    return _make_log(index, (start_ns, time_ns), changes, {FORM: "spot", NO_TIME: without})
 
 
 def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int, str, bool]]:
-    """Millisecond and node of each row of a spot event trace, and whether the node is live from then on."""
+    """Time and node of each row of a spot event trace, and whether the node is live from then on."""
     live, before = set[str](), 0
     for where, cells in itertools.chain.from_iterable(csv_rows(path, LogError) for path in paths):
         if len(cells) != 3:
@@ -278,7 +271,7 @@ def _read_spot_rows(paths: Sequence[Path], start_ns: int) -> Iterator[tuple[int,
             raise LogError(f"{where}: Node {node!r} is {fault}.")
         before = moment
         live ^= {node}
-        yield moment, node, node in live
+        yield start_ns + moment * _NS_PER_MS, node, node in live
 
 
 def write_spot_trace(path: Path, log: NodeLog) -> None:
@@ -300,13 +293,11 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
     """
     path = Path(path)
     columns = first_row(path) if form_of(path, LogError) is Form.CSV else COLUMNS
-    is_counts = set(COUNT_COLUMNS) <= set(columns)
-    if terminations is not None and not is_counts:
-        raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
-    if is_counts:
+    if set(COUNT_COLUMNS) <= set(columns):
         counts = read_count_trace(path)
-        recorded = None if terminations is None else _read_terminations(counts, terminations, warn)
-        return AvailabilityTrace.from_counts(counts, recorded)
+        return AvailabilityTrace.from_counts(counts, terminations and _read_terminations(counts, terminations, warn))
+    if terminations is not None:
+        raise LogError(f"{path}: Expected a count trace beside terminations, got another kind of trace.")
     if set(COLUMNS).intersection(columns):
         log = read_node_log(path, warn=warn)
     elif any(set(pair) <= set(columns) for pair in CHANGE_COLUMNS["terminations"]):
@@ -329,11 +320,10 @@ def read_availability(path: str | Path, warn: Warn, terminations: Path | None = 
 def _read_terminations(counts: CountTrace, path: Path, warn: Warn) -> ChangeTrace:
     """Read terminations that were recorded with counts; those outside the counts' window count too."""
     preempted = _read_changes(path)
-    outside = int(((preempted.time_ns < counts.time_ns[0]) | (preempted.time_ns > counts.time_ns[-1])).sum())
-    if outside:
-        window = f"{iso(counts.time_ns[0])} to {iso(counts.time_ns[-1])}"
-        note = f"{path}: {outside} of {preempted.time_ns.size} terminations lie outside of the counts' window {window}"
-        warn(legible(f"{note}; they are counted as if they were in it."))
+    start_ns, end_ns = counts.time_ns[[0, -1]]
+    if outside := int(((preempted.time_ns < start_ns) | (preempted.time_ns > end_ns)).sum()):
+        note = f"{path}: {outside} of {preempted.time_ns.size} terminations lie outside of the counts' window"
+        warn(legible(f"{note} {iso(start_ns)} to {iso(end_ns)}; they are counted as if they were in it."))
     return preempted
 
 
@@ -342,22 +332,21 @@ def read_pair(preemptions: Path, additions: Path, initial_nodes: int) -> NodeLog
 
     At each time preemptions come first, and added nodes get other names.
     """
-    preempted, added = _read_changes(preemptions), _read_changes(additions, "additions")
-    times = np.union1d(preempted.time_ns, added.time_ns)
-    if not times.size:
+    taken, added = Counter[int](), Counter[int]()
+    for counter, changes in ((taken, _read_changes(preemptions)), (added, _read_changes(additions, "additions"))):
+        for time_ns, number in zip(changes.time_ns.tolist(), changes.number.tolist(), strict=True):
+            counter[time_ns] += number
+    times = sorted({*taken, *added})
+    if not times:
         raise LogError(f"{preemptions}: Expected preemptions or additions, got neither there nor in {additions}.")
-    gone, come = (
-        np.bincount(np.searchsorted(times, changes.time_ns), changes.number, minlength=times.size).astype(np.int64)
-        for changes in (preempted, added)
-    )
-    if gone[0] > initial_nodes:
-        got = f"the {initial_nodes} nodes there are, got {gone[0]}"
+    start_ns, *later = times
+    if taken[start_ns] > initial_nodes:
+        got = f"the {initial_nodes} nodes there are, got {taken[start_ns]}"
         raise LogError(f"{preemptions}:2: Expected to take at most {got}.")
     # Changes at the first instant are part of the state in which the window opens.
-    changes = zip(times[1:].tolist(), gone[1:].tolist(), come[1:].tolist(), strict=True)
-    initial = initial_nodes + int(come[0] - gone[0])
+    initial, pairs = initial_nodes - taken[start_ns] + added[start_ns], ((at, taken[at], added[at]) for at in later)
     with at_place(preemptions, LogError):
-        return churn_log((int(times[0]), int(times[-1])), initial, changes, provenance={FORM: "spot"})
+        return churn_log((start_ns, times[-1]), initial, pairs, provenance={FORM: "spot"})
 
 
 def write_measured(trace: AvailabilityTrace, additions: Path | None, terminations: Path | None) -> str:

@@ -81,10 +81,10 @@ def _write_trace(path: Path, log: NodeLog, to: TraceForm) -> list[str]:
     if suffix_form(path) is not Form.CSV:
         raise OutputError(f"{path}: Expected a name ending in .csv or .csv.gz for a {TRACES[to]}.")
     if to == "counts":
-        write_changes(path, CountTrace.of(log), COUNT_COLUMNS)
+        write_changes(path, CountTrace.from_log(log), COUNT_COLUMNS)
         return ["cannot hold which nodes they are: read again, the last in is the first out"]
     if to == "terminations":
-        write_changes(path, ChangeTrace.of(log, joins=False), CHANGE_COLUMNS["terminations"][0])
+        write_changes(path, ChangeTrace.from_log(log, joins=False), CHANGE_COLUMNS["terminations"][0])
         return ["cannot hold nodes that come or stay"]
     if not log.time_ns.size:
         raise LogError(f"A {TRACES[to]} needs nodes that come or go; there are none.")

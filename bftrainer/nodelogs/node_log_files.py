@@ -31,8 +31,6 @@ SCHEMA = 1
 COLUMNS = ("time", "node", "idle")
 
 Warn = Callable[[str], None]
-Locate = Callable[[int], str]
-"""File and place of a transition, as messages name it."""
 
 _METADATA = "metadata in JSON"
 _METADATA_KEYS = ("schema", "nodes", "window", "provenance", "unchanged_rows")
@@ -44,13 +42,8 @@ _STATES = {"0": False, "1": True, "false": False, "true": True}
 def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _: None) -> NodeLog:
     """Read a node log: native Parquet or CSV(.gz), or a pickled DataFrame, bare, gzipped or in a tar.
 
-    Parameters
-    ----------
-    path : str or Path
-    skip_events : int
-        Number of rows to drop from the start, see `NodeLog.skip_rows`; the log starts with the nodes they leave idle.
-    warn : callable
-        Called with one line for each assumption made.
+    The log starts with the nodes that the first `skip_events` rows leave idle, see `NodeLog.skip_rows`; `warn` is
+    called with one line for each assumption made.
 
     Raises
     ------
@@ -71,14 +64,9 @@ def read_node_log(path: str | Path, skip_events: int = 0, warn: Warn = lambda _:
 
 
 def write_node_log(path: str | Path, log: NodeLog) -> None:
-    """Write a node log in the form given by the end of its name: .parquet, .csv, .csv.gz, .pkl or .pkl.gz.
+    """Write a node log in the form that its name ends in: .parquet, .csv, .csv.gz, .pkl or .pkl.gz; else `OutputError`.
 
     Equal logs give equal bytes.
-
-    Raises
-    ------
-    OutputError
-        If the name ends in none of these, or the file cannot be written.
     """
     path = Path(path)
     node_log_files(path)
@@ -91,17 +79,14 @@ def node_log_files(path: Path) -> list[Path]:
     An `OutputError` if the name promises no form of one, or a CSV log that would share its metadata with another: as
     `a.csv` and `a.csv.gz` do.
     """
-    form = suffix_form(path)
-    if form not in _WRITERS:
+    if (form := suffix_form(path)) not in _WRITERS:
         raise OutputError(f"{path}: Expected a name ending in .parquet, .csv, .csv.gz or .pkl.")
     if form is not Form.CSV:
         return [path]
     other = path.with_name(path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.gz")
     beside = metadata_path(path)
     if other.exists() and beside.exists():
-        raise OutputError(
-            f"{path}: Its metadata would replace {beside.name}, those of {other.name}; choose another name."
-        )
+        raise OutputError(f"{path}: Its metadata would replace {beside.name} of {other.name}; choose another name.")
     return [path, beside]
 
 
@@ -115,12 +100,16 @@ def metadata_path(path: Path) -> Path:
 
 @dataclass(slots=True, eq=False)
 class _Transitions:
-    """Columns of a table of transitions, with the `nodes` that they index."""
+    """A table of transitions, the `nodes` that it indexes, its metadata or None, and what messages call all that."""
 
     time_ns: NDArray[np.int64]
     node: NDArray[np.int32]
     idle: NDArray[np.bool_]
     nodes: tuple[str, ...]
+    meta: Any
+    path: Path
+    meta_path: Path
+    locate: Callable[[int], str]
 
 
 def _metadata(log: NodeLog) -> dict[str, Any]:
@@ -142,16 +131,17 @@ def _parse_instants(name: str, texts: Any) -> list[int]:
     raise LogError(f"Expected {name} to be a list of ISO dates and times, got {one_line(texts)}.")
 
 
-def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Warn, meta_name: str = "") -> NodeLog:
-    """The log of transitions and metadata, if any; faults of these are said of `meta_name`, if they have a file."""
+def _make_log(rows: _Transitions, warn: Warn) -> NodeLog:
+    """The log of transitions and their metadata; without these the nodes are those seen."""
+    meta = rows.meta
     if meta is None:
         if not rows.time_ns.size:
-            raise LogError(f"{name}: Expected transitions or metadata, got neither.")
+            raise LogError(f"{rows.path}: Expected transitions or metadata, got neither.")
         assumed = "the nodes are those seen, the window reaches from the first time to the last."
-        warn(legible(f"{name}: no metadata: {assumed}"))
+        warn(legible(f"{rows.path}: no metadata: {assumed}"))
         window = [iso(time_ns) for time_ns in rows.time_ns[[0, -1]]]
         meta = {"schema": SCHEMA, "nodes": sorted(rows.nodes), "window": window, "provenance": {}}
-    with at_place(f"{meta_name or name}: Metadata", LogError):
+    with at_place(f"{rows.meta_path}: Metadata", LogError):
         check_keys(meta, _METADATA_KEYS, _METADATA_KEYS[:-1], LogError, "metadata")
         nodes, window_ns = meta["nodes"], _parse_instants("window", meta["window"])
         unchanged_ns = _parse_instants("unchanged_rows", meta.get("unchanged_rows", []))
@@ -167,7 +157,7 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
     node = rows.node if tuple(index) == rows.nodes else places[rows.node]
     for row in np.flatnonzero(node < 0)[:1]:
         got = f"one of the log's {len(index)} nodes, got {rows.nodes[rows.node[row]]!r}"
-        raise LogError(f"{locate(row)}: Expected {got}.")
+        raise LogError(f"{rows.locate(row)}: Expected {got}.")
     try:
         row_index = Rows.from_times(rows.time_ns)
         rows.time_ns = row_index.time_ns  # frees those of single transitions
@@ -183,7 +173,7 @@ def _make_log(rows: _Transitions, meta: Any, name: str, locate: Locate, warn: Wa
         )
     except LogError as fault:
         at = re.match(r"transition (\d+): ", str(fault))
-        place, message = (locate(int(at[1])), str(fault)[at.end() :]) if at else (name, fault)
+        place, message = (rows.locate(int(at[1])), str(fault)[at.end() :]) if at else (rows.path, fault)
         raise LogError(f"{place}: {message}") from None
 
 
@@ -234,7 +224,7 @@ def _read_csv(path: Path, warn: Warn) -> NodeLog:
     beside = metadata_path(path)
     meta = json_file(beside, LogError, _METADATA) if beside.is_file() else None
     columns = np.array(times, np.int64), np.array(nodes, np.int32), np.array(states, np.bool_)
-    return _make_log(_Transitions(*columns, tuple(labels)), meta, str(path), locate, warn, str(beside))
+    return _make_log(_Transitions(*columns, tuple(labels), meta, path, beside, locate), warn)
 
 
 def instant_cell(where: str, name: str, text: str, error: type[InputError] = LogError) -> int:
@@ -308,8 +298,8 @@ def _read_parquet(path: Path, warn: Warn) -> NodeLog:
         for chunk in read("node").chunks:
             places = [labels.setdefault(label, len(labels)) for label in chunk.dictionary.to_pylist()]
             numbers.append(np.array(places, dtype=np.int32)[to_numpy(chunk.indices)])
-        rows = _Transitions(times, np.concatenate(numbers), to_numpy(read("idle")), tuple(labels))
-    return _make_log(rows, meta or None, str(path), locate, warn)
+        columns = times, np.concatenate(numbers), to_numpy(read("idle"))
+    return _make_log(_Transitions(*columns, tuple(labels), meta or None, path, path, locate), warn)
 
 
 # --- Pickles, a matrix of states ------------------------------------------------------------------------------------

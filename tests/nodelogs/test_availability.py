@@ -229,7 +229,7 @@ def test_churn_gives_names_back():
 def test_churn_keeps_count(churn, data):
     """Whoever is picked, as many nodes are there as the numbers say."""
     initial, changes = churn
-    trace = CountTrace.of(churn_log((0, S), initial, changes, lambda live: data.draw(st.integers(0, live - 1))))
+    trace = CountTrace.from_log(churn_log((0, S), initial, changes, lambda live: data.draw(st.integers(0, live - 1))))
     at = np.searchsorted(trace.time_ns, [time for time, _, _ in changes], side="right") - 1
     expected = itertools.accumulate((added - taken for _, taken, added in changes), initial=initial)
     assert [initial, *trace.count[at]] == list(expected)
@@ -277,7 +277,7 @@ def test_counts_of_any_log(tmp_path_factory, log):
         live += len(joined) - len(left)
         expected[log.start_ns + round(time_s * S)] = live
     for one in (log, read_node_log(folder / "b.parquet")):
-        trace = CountTrace.of(one)
+        trace = CountTrace.from_log(one)
         by_time = dict(zip(trace.time_ns.tolist(), trace.count.tolist(), strict=True))
         assert {time: by_time[time] for time in expected} == expected
         assert list(by_time) == log.row_times_ns().tolist()

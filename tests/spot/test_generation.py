@@ -128,7 +128,7 @@ models = st.builds(MinuteModel, chances, chances, chances, sizes, sizes, sizes, 
 def test_nodes_stay_within_bounds(model, seed, most, data):
     """Never fewer than none, never more than the most, and the log opens with the nodes asked for."""
     initial = data.draw(st.integers(0, most))
-    count = CountTrace.of(log_of(model.adjust(initial_nodes=initial, max_nodes=most), seed, 200))
+    count = CountTrace.from_log(log_of(model.adjust(initial_nodes=initial, max_nodes=most), seed, 200))
     assert count.count.min() >= 0
     assert count.count.max() <= most
     assert count.count[0] == initial
